@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.asking_nodes import ANSWER, AS_A_GATE, ASK, installed, run_on
 from support.boot_units import CHECK, STATIC, stand_in
 from support.needs import needs
+from support.shell_nodes import ANSWER, AS_A_GATE, GATE_SCRIPT, installed, run_on
 
 from hostrouting.testing import KernelNode
 
@@ -14,7 +14,7 @@ pytestmark = [needs("root"), pytest.mark.usefixtures("needs_kernel")]
 
 WRONG = "if [[ -e /run/overlap ]]; then echo 'stand-in: an overlap' >&2; exit 11; fi\n"
 #: Prints the exit status of the gate's script.
-PRINT_STATUS = f"status=0; {AS_A_GATE} {ASK} > /dev/null || status=$?; echo $status\n"
+PRINT_STATUS = f"status=0; {AS_A_GATE} {GATE_SCRIPT} > /dev/null || status=$?; echo $status\n"
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ def test_an_error_of_arithmetic_is_not_a_pass(node: KernelNode, image: Path) -> 
     script: there is none.
     """
     program = f"""
-    sed --in-place 's/^    ask_in_turn$/    ask_in_turn $((08))/' {ASK}
+    sed --in-place 's/^    ask_in_turn$/    ask_in_turn $((08))/' {GATE_SCRIPT}
     touch /run/overlap
     for arguments in '' 'a.service WARN' 'a.service STRICT'; do
         status=0
-        {AS_A_GATE} {ASK} $arguments > /dev/null 2> /run/output || status=$?
+        {AS_A_GATE} {GATE_SCRIPT} $arguments > /dev/null 2> /run/output || status=$?
         echo $status $(grep --only-matching 'value too great' /run/output)
     done
     """
@@ -113,7 +113,7 @@ def test_a_lock_that_is_held_during_the_pause(node: KernelNode, image: Path) -> 
     program = f"""
     touch /run/overlap
     pause() {{ read -rt .1 <> <(:) || :; }}
-    {{ status=0; {AS_A_GATE} {ASK} a.service WARN > /run/output 2> /dev/null || status=$?
+    {{ status=0; {AS_A_GATE} {GATE_SCRIPT} a.service WARN > /run/output 2> /dev/null || status=$?
        echo $status >> /run/output; }} &
     gate=$!
     until grep --silent refused /run/output; do pause; done
@@ -153,8 +153,8 @@ def test_a_reason_is_known_by_its_values(
         tmp_path, stand_in(STATIC), stand_in(CHECK, f"printf '{printed}' >&2; exit 11\n")
     )
     program = f"""
-    JOURNAL_STREAM=1:1 {ASK} || echo $?
-    echo person; {ASK} || echo $?
+    JOURNAL_STREAM=1:1 {GATE_SCRIPT} || echo $?
+    echo person; {GATE_SCRIPT} || echo $?
     tail -n 1 {ANSWER}
     """
     lines = run_on(node, image, program)

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 UNITS = "/etc/systemd/system"
 MACHINE = b"[Service]\nExecStart=/bin/sleep infinity\n"
 KUBE = "systemd-nspawn@kube1.service"
-ASK = "/etc/aks-flex-node/hostrouting-ask.sh"
+GATE_SCRIPT = "/etc/aks-flex-node/hostrouting-ask.sh"
 
 
 class KilledError(BaseException):
@@ -169,7 +169,7 @@ def test_an_upgrade_that_is_cut_leaves_a_gate(before: str, names: tuple[str, ...
         if not tree.exists(f"{UNITS}/{NSPAWN}.d/10-hostrouting.conf"):
             assert before == "upstream's"
             assert bound == [f"{CHECK}.service", f"{STATIC}.service"]
-        elif (tree.read(ASK) or b"") != b"an earlier one":
+        elif (tree.read(GATE_SCRIPT) or b"") != b"an earlier one":
             entries = gating_entries(tree.read(GATING_PATH))
             assert entries
             for name in entries:
@@ -178,7 +178,7 @@ def test_an_upgrade_that_is_cut_leaves_a_gate(before: str, names: tuple[str, ...
             if not is_cut:
                 assert bound == []
                 assert entries == list(names)
-                assert tree.read(ASK) == read_asset(layout.__file__, "hostrouting-ask.sh")
+                assert tree.read(GATE_SCRIPT) == read_asset(layout.__file__, "hostrouting-ask.sh")
     assert number > 10
 
 
@@ -219,7 +219,7 @@ def take_list(host: FakeHost) -> None:
         host.files.write(file.path, file.content, mode=file.mode)
     host.files.link(GENERATION_LINK, earlier.name)
     host.files.remove(GATING_PATH)
-    host.files.write(ASK, b"an earlier one", mode=0o755)
+    host.files.write(GATE_SCRIPT, b"an earlier one", mode=0o755)
 
 
 @pytest.mark.parametrize("others", [(), ("probe-snat",)])

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.asking_nodes import run_on
 from support.boot_units import NSPAWN
 from support.images import make_image
 from support.needs import needs
+from support.shell_nodes import run_on
 
 from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.testing import KernelNode
@@ -26,7 +26,7 @@ OVERLAP = {
 ROUTES = {"enabled": True, "routes": [{"destination": "172.20.0.0/22"}]}
 CHECK = "check-route-overlap"
 STATIC = "static-routes"
-ASK = "hostrouting-ask"
+GATE_SCRIPT = "hostrouting-ask"
 #: Each line of a script in the soak, and every sixtieth.
 steps = pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.soak), 60])
 
@@ -79,7 +79,9 @@ def ends(
 
 @steps
 @pytest.mark.parametrize(
-    ("script", "words"), [(CHECK, ["now"]), (STATIC, ["now"]), (ASK, [])], ids=[CHECK, STATIC, ASK]
+    ("script", "words"),
+    [(CHECK, ["now"]), (STATIC, ["now"]), (GATE_SCRIPT, [])],
+    ids=[CHECK, STATIC, GATE_SCRIPT],
 )
 def test_a_cut_script_opens_nothing(
     node: KernelNode, tmp_path: Path, script: str, words: list[str], step: int
@@ -97,7 +99,9 @@ def test_a_cut_script_opens_nothing(
 
 @steps
 @pytest.mark.parametrize(
-    ("script", "words"), [(CHECK, ["now"]), (ASK, ["a.service", "WARN"])], ids=[CHECK, ASK]
+    ("script", "words"),
+    [(CHECK, ["now"]), (GATE_SCRIPT, ["a.service", "WARN"])],
+    ids=[CHECK, GATE_SCRIPT],
 )
 def test_a_cut_script_holds_nothing(
     node: KernelNode, tmp_path: Path, script: str, words: list[str], step: int

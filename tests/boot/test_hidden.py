@@ -4,10 +4,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.asking_nodes import AS_A_GATE
 from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
 from support.images import make_image
 from support.needs import needs
+from support.shell_nodes import AS_A_GATE
 
 from hostrouting import Configure, Host, HostRoutingConfig, check_node
 from hostrouting.boot import Boot

@@ -9,7 +9,7 @@ import sys
 
 import attrs
 import pytest
-from support.fleets import CONFIG, FULL, OURS, fleet
+from support.fleets import CONFIG, FULL, OWN_ROUTE, fleet
 
 from hostrouting import HostRoutingConfig
 from hostrouting.fleet import NodeRecord, NodeVerdict, prove_record
@@ -122,7 +122,7 @@ def test_a_plan_is_proven() -> None:
     none = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}})
     worse = prove_record(RIGHT, none, planned=True)
     assert kinds(worse) == [("172.16.8.0/22", "overlap"), ("", "worse")]
-    assert f"- {OURS}" in str(worse)
+    assert f"- {OWN_ROUTE}" in str(worse)
     stuck = prove_record(attrs.evolve(LOST, devices=LOST.devices[:1]), STRICT, planned=True)
     assert "there is no network device eth0" in stuck.undecided
     assert stuck.report is None

@@ -100,12 +100,12 @@ class TestFolders:
         (tmp_path / "etc").mkdir(mode=0o700)
         before = os.umask(0o077)
         try:
-            RootedFiles(str(tmp_path)).write("/etc/ours/deep/a", b"", mode=0o644)
+            RootedFiles(str(tmp_path)).write("/etc/own/deep/a", b"", mode=0o644)
         finally:
             os.umask(before)
         modes = [
             (tmp_path / name).stat().st_mode & 0o7777
-            for name in ("etc", "etc/ours", "etc/ours/deep", "etc/ours/deep/a")
+            for name in ("etc", "etc/own", "etc/own/deep", "etc/own/deep/a")
         ]
         assert modes == [0o700, 0o755, 0o755, 0o644]
 
@@ -298,16 +298,16 @@ class TestKilledWriters:
             root = tmp_path / str(line)
             root.mkdir()
             files = RootedFiles(str(root))
-            own_file = root / "etc/ours"
+            own_file = root / "etc/own"
             if old is not None:
-                files.write("/etc/ours/a", old, mode=0o644)
-            write = partial(files.write, "/etc/ours/a", b"new\n", mode=0o755)
+                files.write("/etc/own/a", old, mode=0o644)
+            write = partial(files.write, "/etc/own/a", b"new\n", mode=0o755)
             finished = not killed_at(line, write)
-            content = files.read("/etc/ours/a")
-            assert files.names("/etc/ours") == ["a"] * (content is not None)
-            seen.add((content, own_file.exists() and entries(own_file) != files.names("/etc/ours")))
+            content = files.read("/etc/own/a")
+            assert files.names("/etc/own") == ["a"] * (content is not None)
+            seen.add((content, own_file.exists() and entries(own_file) != files.names("/etc/own")))
             write()
-            assert files.read("/etc/ours/a") == b"new\n"
+            assert files.read("/etc/own/a") == b"new\n"
             assert (own_file / "a").stat().st_mode & 0o7777 == 0o755
             assert entries(own_file) == ["a"]
             if finished:
@@ -337,11 +337,11 @@ class TestKilledWriters:
         removed, too.
         """
         files = RootedFiles(str(tmp_path))
-        (tmp_path / "ours").mkdir()
-        (tmp_path / "ours/.a.hostrouting-0123456789abcdef").touch()
-        assert files.names("/ours") == []
-        assert files.remove("/ours/a") is False
-        assert files.remove_directory_if_empty("/ours") is True
+        (tmp_path / "own").mkdir()
+        (tmp_path / "own/.a.hostrouting-0123456789abcdef").touch()
+        assert files.names("/own") == []
+        assert files.remove("/own/a") is False
+        assert files.remove_directory_if_empty("/own") is True
 
     def test_leftovers_go_when_there_is_nothing_to_write(self, tmp_path: Path) -> None:
         """Leftovers are removed even if the file has the wanted content already."""
@@ -377,12 +377,12 @@ class TestKilledWriters:
         error.
         """
         files = RootedFiles(str(tmp_path))
-        files.write("/etc/ours/a", b"", mode=0o644)
-        (tmp_path / "etc/ours/.gone.hostrouting-0123456789abcdef").touch()
-        (tmp_path / "etc/ours/.link.hostrouting-0123456789abcdef").symlink_to("/nowhere")
-        for folder in "/etc/ours", "/etc/ours", "/nowhere":
+        files.write("/etc/own/a", b"", mode=0o644)
+        (tmp_path / "etc/own/.gone.hostrouting-0123456789abcdef").touch()
+        (tmp_path / "etc/own/.link.hostrouting-0123456789abcdef").symlink_to("/nowhere")
+        for folder in "/etc/own", "/etc/own", "/nowhere":
             files.sweep(folder)
-        assert entries(tmp_path / "etc/ours") == ["a"]
+        assert entries(tmp_path / "etc/own") == ["a"]
 
     @needs("root")
     def test_a_file_of_another_user_stays(self, tmp_path: Path) -> None:

@@ -83,10 +83,10 @@ class TestOffline:
         host = Host.offline(tmp_path)
         assert not host.is_live
         assert repr(host.services) == repr(OfflineUnits(str(tmp_path)))
-        assert host.files.write("/etc/ours/a", b"one\n", mode=0o644)
+        assert host.files.write("/etc/own/a", b"one\n", mode=0o644)
         with host.lock.hold(Context()):
             assert (tmp_path / "run/hostrouting.lock").exists()
-        assert (tmp_path / "etc/ours/a").read_bytes() == b"one\n"
+        assert (tmp_path / "etc/own/a").read_bytes() == b"one\n"
 
     @pytest.mark.parametrize("root", ["", None, "image", ".", Path("image")])
     def test_a_root_that_is_not_absolute_is_refused(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import nft_chain_by_chain
-from support.contracts.nftables import NftablesContract, ours, theirs
+from support.contracts.nftables import NftablesContract, foreign_table, own_table
 from support.examples import FEW
 from support.needs import needs
 from support.probe_worlds import owned_table
@@ -39,7 +39,7 @@ class TestMemoryNftables(NftablesContract):
         with pytest.raises(
             BackendError, match=f"the nft in memory refuses '{rule[:4]}|\"log prefix"
         ):
-            nftables.load(Context(), f"table ip6 ours {{\nchain a {{\n{rule}\n}}\n}}")
+            nftables.load(Context(), f"table ip6 own {{\nchain a {{\n{rule}\n}}\n}}")
 
 
 @needs("kernel", "nft")
@@ -57,28 +57,28 @@ class TestNftCommand(NftablesContract):
 
     def test_a_flushed_table_keeps_its_chains(self, loaded: Nftables) -> None:
         """Only rules go. Hooks and policies stay, so a drifted table is deleted instead."""
-        before = theirs(loaded) or []
-        loaded.load(Context(), "flush table inet theirs")
-        assert theirs(loaded) == [entry for entry in before if "rule" not in entry]
+        before = foreign_table(loaded) or []
+        loaded.load(Context(), "flush table inet foreign")
+        assert foreign_table(loaded) == [entry for entry in before if "rule" not in entry]
 
     def test_a_table_of_another_process(self, node: KernelNode, nftables: Nftables) -> None:
         """A table of another process exists; the refusal of a change names the owner, and does not
         advise root.
         """
-        with owned_table(node, "ours"):
-            listed = ours(nftables)
+        with owned_table(node, "own"):
+            listed = own_table(nftables)
             # nft before 1.0.0 has no owners.
             unreadable = {"unreadable": True} if version_of("nft") >= (1, 0, 0) else {}
-            assert listed == [{"table": {"family": "ip6", "name": "ours", **unreadable}}]
+            assert listed == [{"table": {"family": "ip6", "name": "own", **unreadable}}]
             for refused_by in nftables.check, nftables.load:
                 with pytest.raises(
                     BackendError, match="another process owns the table, and only this process"
                 ) as caught:
-                    refused_by(Context(), "table ip6 ours\ndelete table ip6 ours\n")
+                    refused_by(Context(), "table ip6 own\ndelete table ip6 ours\n")
                 assert not isinstance(caught.value, PermissionDeniedError)
                 assert "are you root" not in str(caught.value)
         # The table is removed with its owner.
-        assert ours(nftables) is None
+        assert own_table(nftables) is None
 
     def test_a_path_without_sbin_will_do(
         self, node: KernelNode, nftables: Nftables, monkeypatch: pytest.MonkeyPatch
@@ -86,9 +86,9 @@ class TestNftCommand(NftablesContract):
         """`nft` and `ip` are found with the PATH of an ordinary user, which has no sbin folder."""
         with monkeypatch.context() as patch:
             patch.setenv("PATH", "/nonexistent")
-            nftables.load(Context(), "table ip6 ours")
-            assert ours(nftables) is not None
-        assert "table ip6 ours" in node.run("nft", "list", "ruleset")
+            nftables.load(Context(), "table ip6 own")
+            assert own_table(nftables) is not None
+        assert "table ip6 own" in node.run("nft", "list", "ruleset")
 
     def test_errors_have_the_words_of_nft(self, nftables: Nftables) -> None:
         """An error has the exit status, the place and the reason, from nft or from the kernel."""
@@ -111,9 +111,9 @@ class TestNftCommand(NftablesContract):
         piped = "bash", "-c", 'cat | nft "$@"', "bash"
         nftables = NftCommand(("ip", "netns", "exec", node.name, *nobody, *piped))
         for call, words in (
-            (nftables.table, ("ip6", "ours")),
+            (nftables.table, ("ip6", "own")),
             (nftables.load, ("flush ruleset",)),
-            (nftables.check, ("table ip6 ours",)),
+            (nftables.check, ("table ip6 own",)),
         ):
             with pytest.raises(
                 PermissionDeniedError, match=r"(?s)needs root or CAP_NET_ADMIN.*not permitted"
@@ -198,7 +198,7 @@ class TestNftCommandAlone:
 
     def query(self, answer: str, ctx: Context | None = None) -> object:
         """List a table with a line of bash in the place of nft."""
-        return NftCommand(("bash", "-c", answer)).table(ctx or Context(), "ip6", "ours")
+        return NftCommand(("bash", "-c", answer)).table(ctx or Context(), "ip6", "own")
 
     def test_nft_is_not_installed(self) -> None:
         """Every method names the package."""
@@ -206,7 +206,7 @@ class TestNftCommandAlone:
         with pytest.raises(
             ToolNotFoundError, match="nft is needed to list the table ip6 ours, but not installed"
         ) as caught:
-            ours(nftables)
+            own_table(nftables)
         assert caught.value.tool == "nft"
         assert caught.value.package == "nftables"
         with pytest.raises(
@@ -255,9 +255,9 @@ class TestNftCommandAlone:
             '{"nftables": [{"table": {"flags": ',
             '{"nftables": [{"table": {"flags": "Lester Gooch #5"}}]}',
         ):
-            script = f"[[ $0 == -j ]] && echo '{message}' || echo 'table ip6 ours {{ flags dormant'"
+            script = f"[[ $0 == -j ]] && echo '{message}' || echo 'table ip6 own {{ flags dormant'"
             assert self.query(script) == [
-                {"table": {"family": "ip6", "name": "ours", "unreadable": True}}
+                {"table": {"family": "ip6", "name": "own", "unreadable": True}}
             ]
 
     def test_a_newer_nft_has_a_suggestion(self) -> None:

@@ -44,7 +44,7 @@ class TestNotifySocket(SupervisorContract):
         return NotifySocket(address)
 
     @pytest.fixture
-    def heard(self, manager: socket.socket) -> Callable[[], list[dict[str, str]]]:
+    def received(self, manager: socket.socket) -> Callable[[], list[dict[str, str]]]:
         """The messages of the contract."""
         return partial(read, manager)
 
@@ -56,7 +56,7 @@ class TestMemorySupervisor(SupervisorContract):
         return MemorySupervisor()
 
     @pytest.fixture
-    def heard(self, supervisor: MemorySupervisor) -> Callable[[], list[dict[str, str]]]:
+    def received(self, supervisor: MemorySupervisor) -> Callable[[], list[dict[str, str]]]:
         """The messages of the contract."""
         return lambda: supervisor.heard
 

@@ -7,7 +7,7 @@ from hostrouting.host import IPV4, IPV6, OUR_PROTOCOL, ObservedRoute, Route, Rou
 from hostrouting.host.reading import at_one_moment
 from hostrouting.testing import FakeHost
 
-OURS = Route.parse("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
+OWN_ROUTE = Route.parse("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def test_lookups_are_of_the_kernel(host: FakeHost) -> None:
     """They follow a change at once."""
     node = at_one_moment(host).routes
     node.routes()
-    host.routes.insert_route(OURS)
-    [answer] = node.lookup([OURS.network])
+    host.routes.insert_route(OWN_ROUTE)
+    [answer] = node.lookup([OWN_ROUTE.network])
     assert answer.route is not None
     assert answer.route.dev == "eth0"
 
@@ -71,8 +71,8 @@ def test_it_forgets_all_with_its_own_change(host: FakeHost) -> None:
     node = at_one_moment(host).routes
     assert node.routes_of(OUR_PROTOCOL) == []
     node.routes()
-    node.apply([RouteChange.add(OURS)])
-    assert [str(route) for route in node.routes_of(OUR_PROTOCOL)] == [str(OURS)]
+    node.apply([RouteChange.add(OWN_ROUTE)])
+    assert [str(route) for route in node.routes_of(OUR_PROTOCOL)] == [str(OWN_ROUTE)]
     assert node.routes() == host.routes.routes()
 
 

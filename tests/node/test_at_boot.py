@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.asking_nodes import run_on
 from support.boot_units import NSPAWN
 from support.documents import ROOT
 from support.images import make_image
 from support.kernel import uplink
 from support.needs import needs
 from support.overlap_answers import verdict_of
+from support.shell_nodes import run_on
 
 from hostrouting import Configure, Host, HostFileError, HostRoutingConfig, InvalidConfigError
 from hostrouting.boot import INTENT_PATH
@@ -235,7 +235,7 @@ def image(tmp_path: Path) -> Path:
 OWN = os.path.realpath(sys._base_executable)  # type: ignore[attr-defined]
 RUN = f"{OWN} -I -S /etc/aks-flex-node/hostrouting.zip"
 #: Prints the exit status and the marker, without its time.
-ASK = (
+GATE_SCRIPT = (
     f"status=0; {RUN} check rule 2> /dev/null || status=$?; echo $status; "
     f"sed '/^proven 20.*Z$/d' {FOLDER}/route-overlap.[od]*"
 )
@@ -244,12 +244,12 @@ ASK = (
 @needs("kernel")
 def test_the_kernel_decides(node: KernelNode, image: Path) -> None:
     """A node is right, then wrong, then right again by a route."""
-    assert run_on(node, image, ASK) == [FINE, "10", FINE]
+    assert run_on(node, image, GATE_SCRIPT) == [FINE, "10", FINE]
     node.add_link("ib0")
     node.add_address("ib0", FABRIC["ib0"])
-    assert run_on(node, image, ASK) == ["11", FACT]
+    assert run_on(node, image, GATE_SCRIPT) == ["11", FACT]
     node.ip("route add 172.16.8.0/22 via 10.224.0.1 dev eth0")
-    assert run_on(node, image, ASK) == [FINE, "10", FINE]
+    assert run_on(node, image, GATE_SCRIPT) == [FINE, "10", FINE]
 
 
 @needs("kernel")
@@ -258,7 +258,7 @@ def test_neither_the_installation_nor_its_environment_is_needed(
 ) -> None:
     """Both are gone after the apply."""
     gone = f"for folder in {sys.prefix} {ROOT}; do mount -t tmpfs none $folder; done; cd /; "
-    assert run_on(node, image, gone + ASK) == [FINE, "10", FINE]
+    assert run_on(node, image, gone + GATE_SCRIPT) == [FINE, "10", FINE]
 
 
 @needs("kernel")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.kernel import needs_kernel
 from support.routers import ROUTER, WiredNode, unplug
-from support.way_out_nodes import AskedNode
+from support.way_out_nodes import WayOutNode
 
 from hostrouting.fleet import take_record
 from hostrouting.host.netlink import NetlinkBackend
@@ -33,13 +33,13 @@ def node() -> Iterator[WiredNode]:
 
 
 @pytest.fixture
-def prover(node: WiredNode, tmp_path: Path) -> AskedNode:
-    return AskedNode(node, tmp_path)
+def prover(node: WiredNode, tmp_path: Path) -> WayOutNode:
+    return WayOutNode(node, tmp_path)
 
 
-def found(prover: AskedNode, *cidrs: str, **section: object) -> list[tuple[str, str, str]]:
+def found(prover: WayOutNode, *cidrs: str, **section: object) -> list[tuple[str, str, str]]:
     """Return what the check and the boot script find."""
-    report = prover.ask(*cidrs, **section)
+    report = prover.prove(*cidrs, **section)
     return [(finding.kind, finding.first, finding.last) for _, finding in report.findings]
 
 
@@ -56,7 +56,7 @@ def found(prover: AskedNode, *cidrs: str, **section: object) -> list[tuple[str, 
     ],
 )
 def test_a_route_by_a_device_without_carrier(
-    node: WiredNode, prover: AskedNode, cidr: str, route: str, is_lost_before: bool
+    node: WiredNode, prover: WayOutNode, cidr: str, route: str, is_lost_before: bool
 ) -> None:
     """It is a dead end, whenever the carrier was lost, and whatever flags the route has."""
     node.add_link("e0", carrier=not is_lost_before)
@@ -74,7 +74,7 @@ def test_a_route_by_a_device_without_carrier(
 
 @pytest.mark.parametrize("is_lost_before", [True, False])
 def test_an_anycast_address_of_the_node(
-    node: WiredNode, prover: AskedNode, is_lost_before: bool
+    node: WiredNode, prover: WayOutNode, is_lost_before: bool
 ) -> None:
     """A router has the first address of its networks: like its own address, the node reaches it
     without a carrier.
@@ -97,10 +97,10 @@ def test_an_anycast_address_of_the_node(
     )
     # Packets that a rule selects by a mark stay on the node, too.
     node.ip("-6 rule add pref 50 fwmark 1 lookup local")
-    assert prover.ask("fd00:1::/128", expectedDevs=["e0"]).notes == ()
+    assert prover.prove("fd00:1::/128", expectedDevs=["e0"]).notes == ()
 
 
-def test_an_anycast_address_on_another_device(node: WiredNode, prover: AskedNode) -> None:
+def test_an_anycast_address_on_another_device(node: WiredNode, prover: WayOutNode) -> None:
     """It is an overlap, with and without a carrier, unless the device is allowed."""
     node.add_links("e0", "e1")
     node.ip(f"-6 route add default via {ROUTER} dev e0")
@@ -112,7 +112,7 @@ def test_an_anycast_address_on_another_device(node: WiredNode, prover: AskedNode
 
 
 @pytest.mark.parametrize("is_ignored", [True, False])
-def test_an_equal_route_that_is_dead(node: WiredNode, prover: AskedNode, is_ignored: bool) -> None:
+def test_an_equal_route_that_is_dead(node: WiredNode, prover: WayOutNode, is_ignored: bool) -> None:
     """The kernel takes it only where it does not ignore routes without carrier; the one by an
     expected device lives.
     """
@@ -128,7 +128,7 @@ def test_an_equal_route_that_is_dead(node: WiredNode, prover: AskedNode, is_igno
 
 
 @pytest.mark.parametrize("is_up", [True, False])
-def test_a_next_hop_that_is_dead(node: WiredNode, prover: AskedNode, is_up: bool) -> None:
+def test_a_next_hop_that_is_dead(node: WiredNode, prover: WayOutNode, is_up: bool) -> None:
     """Of two expected devices, the kernel passes over one that is down, and not over one without a
     carrier.
     """
@@ -141,7 +141,7 @@ def test_a_next_hop_that_is_dead(node: WiredNode, prover: AskedNode, is_up: bool
     assert found(prover, IPV4, expectedDevs=["e0", "e1"]) == ([whole] if is_up else [])
 
 
-def test_equal_routes_that_are_all_dead(node: WiredNode, prover: AskedNode) -> None:
+def test_equal_routes_that_are_all_dead(node: WiredNode, prover: WayOutNode) -> None:
     """Where the kernel passes over each of them, the route behind them decides."""
     node.add_links("e0", "e1", "e2")
     node.switch(all__ignore_routes_with_linkdown=1)

@@ -9,7 +9,7 @@ import pytest
 from support.kernel import needs_kernel
 from support.needs import require
 from support.routers import WiredNode
-from support.way_out_nodes import AskedNode
+from support.way_out_nodes import WayOutNode
 
 from hostrouting import Host, HostRoutingConfig, check_node
 from hostrouting.host.netlink import NetlinkBackend
@@ -37,17 +37,17 @@ CASES = {
 
 
 @pytest.fixture(params=["memory", "kernel"])
-def prover(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AskedNode]:
+def prover(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WayOutNode]:
     if request.param == "memory":
-        yield AskedNode(MemoryBackend(), tmp_path)
+        yield WayOutNode(MemoryBackend(), tmp_path)
     else:
         require("kernel")
         with WiredNode.made() as node:
-            yield AskedNode(node, tmp_path)
+            yield WayOutNode(node, tmp_path)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_device(prover: AskedNode, case: str) -> None:
+def test_the_device(prover: WayOutNode, case: str) -> None:
     """It has a default route and an address in the network; without one, or with several, each
     address is a finding.
     """
@@ -55,7 +55,7 @@ def test_the_device(prover: AskedNode, case: str) -> None:
     prover.links("ib0", "eth0", "eth1")
     for metric, dev in enumerate(defaults):
         prover.default(dev, metric=metric)
-    report = prover.ask(SERVICES, expectedDevs=expected)
+    report = prover.prove(SERVICES, expectedDevs=expected)
     assert report.verdict.splitlines()[0] == verdict
     steps = {
         "by another device": f"The node has no device with a default route and an address in {NODES} (a bridge must be given by its name): ",
@@ -64,17 +64,17 @@ def test_the_device(prover: AskedNode, case: str) -> None:
     assert report.advice.startswith(steps.get(case, ""))
 
 
-def test_a_renamed_device(prover: AskedNode) -> None:
+def test_a_renamed_device(prover: WayOutNode) -> None:
     """A node that is held starts as soon as the address is back, whatever name the device has."""
     prover.link("enP1", "10.224.0.4/16")
-    assert not prover.ask(SERVICES, expectedDevs=[NODES]).ok
+    assert not prover.prove(SERVICES, expectedDevs=[NODES]).ok
     prover.node.remove_link("enP1")
     prover.links("eth0")
     prover.default("eth0")
-    assert prover.ask(SERVICES, expectedDevs=[NODES]).verdict == RIGHT
+    assert prover.prove(SERVICES, expectedDevs=[NODES]).verdict == RIGHT
 
 
-def test_several_are_not_waited_for(prover: AskedNode) -> None:
+def test_several_are_not_waited_for(prover: WayOutNode) -> None:
     """Time resolves none of them; for the first one a task waits, see test_waiting.py."""
     prover.links("ib0", "eth0", "eth1")
     prover.default("eth0", metric=1)
@@ -105,7 +105,7 @@ def test_infiniband_and_virtual_devices(kind: str) -> None:
 def test_kinds_of_the_kernel(tmp_path: Path) -> None:
     """A bridge is virtual, a veth is the device of a node in a container."""
     with WiredNode.made() as node:
-        prover = AskedNode(node, tmp_path)
+        prover = WayOutNode(node, tmp_path)
         lines = [f"link add pod{number} type bridge" for number in range(100)]
         lines += [f"address add 10.224.{n >> 8}.{n & 255}/32 dev pod9" for n in range(512, 2512)]
         (tmp_path / "batch").write_text("\n".join(lines))
@@ -116,7 +116,7 @@ def test_kinds_of_the_kernel(tmp_path: Path) -> None:
         node.ip("link set br0 up")
         node.ip("address add 10.224.9.4/16 dev br0")
         node.ip("route add default dev br0 metric 9")
-        assert prover.ask(SERVICES, expectedDevs=[NODES]).verdict == RIGHT
+        assert prover.prove(SERVICES, expectedDevs=[NODES]).verdict == RIGHT
 
 
 def test_an_image(tmp_path: Path) -> None:

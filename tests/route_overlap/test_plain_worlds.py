@@ -1,7 +1,7 @@
 """Random nodes: where the boot script accepts, the proof does, in the same words.
 
 A right node that is not plain is left to the program; `--hypothesis-show-statistics` counts these.
-More worlds are in test_asked_worlds.py and test_connected_fabrics.py, where the kernel judges.
+More worlds are in test_judged_worlds.py and test_connected_fabrics.py, where the kernel judges.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.kernel import connect, needs_kernel
-from support.way_out_nodes import AskedNode
+from support.way_out_nodes import WayOutNode
 
 from hostrouting import CheckRouteOverlap, Configure, check_node
 from hostrouting.config import PRESETS, HostRoutingConfig, RouteOverlapConfig
@@ -17,7 +17,7 @@ PLATFORM = "168.63.129.16/32 (Azure platform: DHCP, DNS, health probes)"
 UNIT = "/etc/systemd/system/check-route-overlap.service"
 
 
-def hostile(prover: AskedNode) -> AskedNode:
+def hostile(prover: WayOutNode) -> WayOutNode:
     """A node whose fabric has the network of Azure's platform."""
     prover.links("eth0")
     prover.link("ib0", "168.63.1.4/16")
@@ -27,7 +27,7 @@ def hostile(prover: AskedNode) -> AskedNode:
 
 def test_a_finding_has_the_name_of_its_address(tmp_path: Path) -> None:
     """In the line of the marker, in the text and in JSON, whose `cidr` stays bare."""
-    report = hostile(AskedNode(MemoryBackend(), tmp_path)).ask(expected=["azure"])
+    report = hostile(WayOutNode(MemoryBackend(), tmp_path)).prove(expected=["azure"])
     [line] = report.lines()
     assert line.startswith(
         f"{PLATFORM}: overlap 168.63.129.16-168.63.129.16 by ib0 (168.63.0.0/16 dev ib0"
@@ -46,10 +46,10 @@ def test_a_finding_has_the_name_of_its_address(tmp_path: Path) -> None:
 
 def test_the_preset_of_an_address_without_a_route_is_named(tmp_path: Path) -> None:
     """With the way to drop it; a CIDR that the config names itself is not of the preset."""
-    prover = AskedNode(MemoryBackend(), tmp_path)
+    prover = WayOutNode(MemoryBackend(), tmp_path)
     prover.links("eth0")
     wanted = ["168.63.129.16/32"]
-    advice = prover.ask(*wanted, expected=["azure"], expectedDevs=["eth0"]).advice
+    advice = prover.prove(*wanted, expected=["azure"], expectedDevs=["eth0"]).advice
     assert (
         "The preset azure expects 169.254.169.254/32: on a node that does not need this, "
         "remove azure from expected of routeOverlap." in advice.splitlines()
@@ -60,10 +60,10 @@ def test_the_preset_of_an_address_without_a_route_is_named(tmp_path: Path) -> No
 def test_the_boot_script_names_it_too(tmp_path: Path) -> None:
     """The same line in the marker."""
     with KernelNode.made() as node:
-        prover = hostile(AskedNode(node, tmp_path))
-        assert not prover.ask(expected=["azure"]).ok
+        prover = hostile(WayOutNode(node, tmp_path))
+        assert not prover.prove(expected=["azure"]).ok
         assert (
-            prover.ask("10.96.0.0/16", expected=["gcp"]).verdict
+            prover.prove("10.96.0.0/16", expected=["gcp"]).verdict
             == "10.96.0.0/16, 169.254.169.254/32 leave by eth0"
         )
 

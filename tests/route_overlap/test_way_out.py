@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.kernel import connect, needs_kernel
 from support.needs import require
-from support.way_out_nodes import AskedNode, dead_default
+from support.way_out_nodes import WayOutNode, dead_default
 
 from hostrouting import OverlapReport, prove_egress
 from hostrouting.base.findings import NodeFinding
@@ -22,13 +22,13 @@ SERVICES = "10.96.0.0/16"
 
 
 @pytest.fixture(params=["memory", "kernel"])
-def prover(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AskedNode]:
+def prover(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WayOutNode]:
     if request.param == "memory":
-        yield AskedNode(MemoryBackend(), tmp_path)
+        yield WayOutNode(MemoryBackend(), tmp_path)
     else:
         require("kernel")
         with KernelNode.made() as node:
-            yield AskedNode(node, tmp_path)
+            yield WayOutNode(node, tmp_path)
 
 
 def shapes(report: OverlapReport) -> list[tuple[str, str, tuple[str, ...], str | None]]:
@@ -42,21 +42,21 @@ def suggested(report: OverlapReport) -> list[tuple[str, str, str]]:
 # --- expected devices
 
 
-def test_a_default_route_by_the_wrong_device_at_a_lower_metric(prover: AskedNode) -> None:
+def test_a_default_route_by_the_wrong_device_at_a_lower_metric(prover: WayOutNode) -> None:
     """Without `expectedDevs` it is trusted; with them it is found, and mended by the gateway of the
     right one.
     """
     prover.links("ib0", "eth0")
     prover.default("ib0", metric=50)
     prover.default("eth0", metric=100)
-    trusted = prover.ask(SERVICES)
+    trusted = prover.prove(SERVICES)
     assert trusted.verdict == f"{SERVICES} leaves by ib0"
     [note] = trusted.notes
     assert str(note) == (
         "note: chosen-exit: the IPv4 default route by ib0: decides, by its metric, before that by eth0; "
         'if that is right, add "expectedDevs": ["ib0"] to routeOverlap'
     )
-    report = prover.ask(SERVICES, expectedDevs=["eth0"])
+    report = prover.prove(SERVICES, expectedDevs=["eth0"])
     assert shapes(report) == [(SERVICES, "overlap", ("ib0",), "ib0")]
     assert suggested(report) == [(SERVICES, "10.224.0.1", "eth0")]
     assert report.notes == ()
@@ -73,56 +73,56 @@ def test_a_dead_default_route_is_not_a_choice() -> None:
     assert report.notes == ()
 
 
-def test_a_default_route_over_two_devices(prover: AskedNode) -> None:
+def test_a_default_route_over_two_devices(prover: WayOutNode) -> None:
     """A hash sends some of the flows by the wrong one, which the finding names."""
     prover.links("ib0", "eth0")
     prover.default("ib0", "eth0")
-    assert prover.ask(SERVICES).verdict == f"{SERVICES} leaves by ib0, eth0"
-    report = prover.ask(SERVICES, expectedDevs=["eth0"])
+    assert prover.prove(SERVICES).verdict == f"{SERVICES} leaves by ib0, eth0"
+    report = prover.prove(SERVICES, expectedDevs=["eth0"])
     assert shapes(report) == [(SERVICES, "overlap", ("ib0", "eth0"), "ib0")]
     assert suggested(report) == [(SERVICES, "10.224.0.1", "eth0")]
 
 
-def test_suggested_routes_go_by_an_expected_device(prover: AskedNode) -> None:
+def test_suggested_routes_go_by_an_expected_device(prover: WayOutNode) -> None:
     """Not by the default route that comes first, though its device is allowed to carry the
     addresses.
     """
     prover.links("ib0", "eth1", "eth0")
     prover.default("eth1", metric=50)
     prover.default("eth0", metric=100)
-    report = prover.ask("172.16.8.0/22", SERVICES, expectedDevs=["eth0"], allowedDevs=["eth1"])
+    report = prover.prove("172.16.8.0/22", SERVICES, expectedDevs=["eth0"], allowedDevs=["eth1"])
     assert shapes(report) == [("172.16.8.0/22", "overlap", ("ib0",), "ib0")]
     assert suggested(report) == [("172.16.8.0/22", "10.224.0.1", "eth0")]
 
 
-def test_without_any_default_route(prover: AskedNode) -> None:
+def test_without_any_default_route(prover: WayOutNode) -> None:
     """The routes by the expected device count; all else has no route, and a default route is
     advised.
     """
     prover.links("eth0")
     prover.node.add_route(SERVICES, gateway="10.224.0.1", dev="eth0")
-    report = prover.ask(SERVICES, "10.97.0.0/16", expectedDevs=["eth0"])
+    report = prover.prove(SERVICES, "10.97.0.0/16", expectedDevs=["eth0"])
     assert shapes(report) == [("10.97.0.0/16", "no-route", (), None)]
     assert report.expected_devs == ("eth0",)
     assert report.advice == (
         "Give the node a default route by eth0: see the log of its DHCP client, or its network configuration."
     )
     prover.node.set_up("eth0", up=False)
-    advice = prover.ask(SERVICES, expectedDevs=["eth0"]).advice
+    advice = prover.prove(SERVICES, expectedDevs=["eth0"]).advice
     assert advice == "eth0: is set down, and no packet leaves by it; run: ip link set eth0 up"
 
 
-def test_without_the_expected_device(prover: AskedNode) -> None:
+def test_without_the_expected_device(prover: WayOutNode) -> None:
     """A name that no device has is reported, instead of a lease by it that cannot come."""
     prover.links("eth0", "eth1", dead="eth1")
     prover.default("eth0")
-    advice = prover.ask(SERVICES, expectedDevs=["Eth0", "gone0"]).advice
+    advice = prover.prove(SERVICES, expectedDevs=["Eth0", "gone0"]).advice
     assert advice.startswith(
         "The node has no device Eth0 and no device gone0: correct expectedDevs, "
         "or see the driver of the device (ip link show)."
     )
     assert "\nGive " not in advice
-    advice = prover.ask(SERVICES, expectedDevs=["gone0", "eth1"]).advice
+    advice = prover.prove(SERVICES, expectedDevs=["gone0", "eth1"]).advice
     assert [line.partition(": ")[0] for line in advice.splitlines()[:3]] == [
         "The node has no device gone0",
         "Give the node a default route by eth1",
@@ -133,7 +133,7 @@ def test_without_the_expected_device(prover: AskedNode) -> None:
 # --- dead ends
 
 
-def test_the_default_device_without_carrier(prover: AskedNode) -> None:
+def test_the_default_device_without_carrier(prover: WayOutNode) -> None:
     """Its routes stand, and all that they take is lost, but for the node's own address: no route by
     it is suggested, and it is not to be allowed.
 
@@ -142,7 +142,7 @@ def test_the_default_device_without_carrier(prover: AskedNode) -> None:
     prover.links("eth0", "ib0", dead="eth0")
     prover.default("eth0")
     for section in {}, {"allowedDevs": ["eth*"]}:
-        report = prover.ask(SERVICES, **section)
+        report = prover.prove(SERVICES, **section)
         assert shapes(report) == [(SERVICES, "dead-end", ("eth0",), "eth0")]
         assert (
             "10.96.0.0 to 10.96.255.255: dead end, eth0 has no carrier (default via 10.224.0.1 dev eth0"
@@ -152,10 +152,10 @@ def test_the_default_device_without_carrier(prover: AskedNode) -> None:
             report.advice
             == "eth0 has no carrier: see its cable, its switch and its driver (ip link show)."
         )
-    [(_, own)] = prover.ask("10.224.0.4/32", "10.224.0.4/31").findings
+    [(_, own)] = prover.prove("10.224.0.4/32", "10.224.0.4/31").findings
     assert own.first == "10.224.0.5"
     assert own.last == "10.224.0.5"
-    report = prover.ask("172.16.8.0/22", SERVICES)
+    report = prover.prove("172.16.8.0/22", SERVICES)
     assert shapes(report) == [
         ("172.16.8.0/22", "overlap", ("ib0",), "ib0"),
         (SERVICES, "dead-end", ("eth0",), "eth0"),
@@ -164,19 +164,19 @@ def test_the_default_device_without_carrier(prover: AskedNode) -> None:
     assert report.allowance.endswith('"allowedDevs": ["ib0"]}')
     # An overlap alone names the device, too, and not the main table, in which a route will help
     # once it is back.
-    assert prover.ask("172.16.8.0/22").advice.startswith("eth0 has no carrier: ")
+    assert prover.prove("172.16.8.0/22").advice.startswith("eth0 has no carrier: ")
 
 
 @pytest.mark.parametrize("prover", ["kernel"], indirect=True)
-def test_its_own_address_is_carried_by_another(prover: AskedNode) -> None:
+def test_its_own_address_is_carried_by_another(prover: WayOutNode) -> None:
     """A device that is down does not carry for the sake of its own address, unless nothing else
     is expected.
     """
     prover.links("eth0", "eth1")
     prover.default("eth0", "eth1")
     prover.node.set_up("eth0", up=False)
-    assert prover.ask("10.224.0.4/32", SERVICES).verdict.endswith(" leave by eth1")
-    assert prover.ask("10.224.0.4/32").verdict == "10.224.0.4/32 leaves by eth0, eth1"
+    assert prover.prove("10.224.0.4/32", SERVICES).verdict.endswith(" leave by eth1")
+    assert prover.prove("10.224.0.4/32").verdict == "10.224.0.4/32 leaves by eth0, eth1"
 
 
 @pytest.mark.parametrize(
@@ -188,24 +188,24 @@ def test_its_own_address_is_carried_by_another(prover: AskedNode) -> None:
         ("eth0", "overlap", '"allowedDevs": ["eth1"]'),
     ],
 )
-def test_one_of_two_next_hops(prover: AskedNode, dead: str, kind: str, words: str) -> None:
+def test_one_of_two_next_hops(prover: WayOutNode, dead: str, kind: str, words: str) -> None:
     """It is a dead end, and beside a wrong one that one is an overlap."""
     prover.links("eth0", "eth1", dead=dead)
     prover.default("eth0", "eth1")
-    report = prover.ask(SERVICES, expectedDevs=["eth0", "eth1"] if dead == "eth1" else ["eth0"])
+    report = prover.prove(SERVICES, expectedDevs=["eth0", "eth1"] if dead == "eth1" else ["eth0"])
     assert shapes(report) == [(SERVICES, kind, ("eth0", "eth1"), "eth1")]
     assert words in f"{report}{report.allowance}"
 
 
-def test_an_allowed_device_may_be_dead(prover: AskedNode) -> None:
+def test_an_allowed_device_may_be_dead(prover: WayOutNode) -> None:
     """A CNI's bridge has no carrier while no pod runs."""
     prover.links("eth0", "cni0", dead="cni0")
     prover.default("eth0")
-    report = prover.ask("10.244.0.0/16")
+    report = prover.prove("10.244.0.0/16")
     assert report.verdict == "10.244.0.0/16 leaves by eth0, cni0"
     reason = "carries expected addresses, as it is allowed to, but has no carrier"
     assert report.notes == (NodeFinding("idle-device", "cni0", reason, "note"),)
-    assert prover.ask(SERVICES).notes == ()
+    assert prover.prove(SERVICES).notes == ()
 
 
 @needs_kernel
@@ -228,14 +228,14 @@ def test_a_bridge_without_ports_may_be_left_over() -> None:
 # --- devices that carry
 
 
-def test_the_device_of_a_local_address_may_be_allowed(prover: AskedNode) -> None:
+def test_the_device_of_a_local_address_may_be_allowed(prover: WayOutNode) -> None:
     """Beside further steps: the device of an address that the node itself holds may be a CNI's of
     any name.
     """
     prover.links("eth0")
     prover.link("mesh0", "10.9.0.1/32")
     prover.default("eth0")
-    report = prover.ask("10.9.0.0/24")
+    report = prover.prove("10.9.0.0/24")
     assert shapes(report) == [("10.9.0.0/24", "local", ("mesh0",), "mesh0")]
     # In the kernel it is a virtual device, and in memory hardware.
     remedy = "remove it from its device, or narrow expectedCidrs."
@@ -245,10 +245,10 @@ def test_the_device_of_a_local_address_may_be_allowed(prover: AskedNode) -> None
     section = '"routeOverlap": {"expectedCidrs": ["10.9.0.0/24"], "mode": "STRICT", "allowedDevs": ["mesh0"]}'
     assert "This silences the finding for good: " in report.allowance
     assert report.allowance.endswith(f"\n  {section}")
-    assert prover.ask("10.9.0.0/24", allowedDevs=["mesh0"]).ok
+    assert prover.prove("10.9.0.0/24", allowedDevs=["mesh0"]).ok
 
 
-def test_all_that_carry_are_named(prover: AskedNode) -> None:
+def test_all_that_carry_are_named(prover: WayOutNode) -> None:
     """The expected ones first, in their order, then the rest by name; none that carries nothing.
 
     A connection leaves by the device of the second answer, where a rule selects by source.
@@ -259,23 +259,23 @@ def test_all_that_carry_are_named(prover: AskedNode) -> None:
     prover.default("eth0")
     arrange(prover.node, "10.97.0.0/16 via 10.225.0.1 dev eth1", "10.244.7.0/24 dev flannel.1")
     expected = ["eth1", "eth0"]
-    report = prover.ask("10.244.0.0/16", "10.97.0.0/16", expectedDevs=expected)
+    report = prover.prove("10.244.0.0/16", "10.97.0.0/16", expectedDevs=expected)
     assert report.verdict == "10.244.0.0/16, 10.97.0.0/16 leave by eth1, eth0, cni0, flannel.1"
-    assert prover.ask("10.244.0.0/24").verdict == "10.244.0.0/24 leaves by cni0"
+    assert prover.prove("10.244.0.0/24").verdict == "10.244.0.0/24 leaves by cni0"
     arrange(prover.node, "default via 10.244.0.2 dev cni0 table 77")
     prover.node.add_rule(Rule(50, table=77, source=parse_cidr("10.224.0.4/32")))
-    assert prover.ask(SERVICES).verdict == f"{SERVICES} leaves by eth0, cni0"
+    assert prover.prove(SERVICES).verdict == f"{SERVICES} leaves by eth0, cni0"
 
 
 @pytest.mark.parametrize(
     "dev", ["localdns", "antrea-gw0", "weave", "ovn-k8s-mp0", "genev_sys_6081"]
 )
-def test_devices_of_more_cnis_are_allowed_by_default(dev: str, prover: AskedNode) -> None:
+def test_devices_of_more_cnis_are_allowed_by_default(dev: str, prover: WayOutNode) -> None:
     """Each carries addresses of the cluster without a word in the config."""
     prover.links("eth0")
     prover.link(dev, "10.244.0.1/24")
     prover.default("eth0")
-    assert prover.ask("10.244.0.0/16").verdict == f"10.244.0.0/16 leaves by eth0, {dev}"
+    assert prover.prove("10.244.0.0/16").verdict == f"10.244.0.0/16 leaves by eth0, {dev}"
 
 
 @needs_kernel
@@ -295,12 +295,12 @@ def test_what_refuses_is_named_by_the_kernels_message(
     delete it.
     """
     with KernelNode.made() as node:
-        prover = AskedNode(node, tmp_path)
+        prover = WayOutNode(node, tmp_path)
         prover.links("eth0")
         prover.default("eth0")
         for command in deciding, idle:
             node.ip(command)
-        [(_, finding)] = prover.ask("172.16.8.0/24").findings
+        [(_, finding)] = prover.prove("172.16.8.0/24").findings
         assert deciding.rsplit(maxsplit=1)[-1] in str(finding.route)
 
 

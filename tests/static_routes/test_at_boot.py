@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.kernel import connect
-from support.static_route_nodes import CONFIG, WANTED, others, ours
+from support.static_route_nodes import CONFIG, WANTED, other_routes, own_routes
 from support.static_route_scripts import config_of, install, static_route
 
 from hostrouting import HostRoutingConfig, LockHeldError
@@ -28,11 +28,11 @@ def test_a_node_that_is_not_plain(host: FakeHost) -> None:
     """Ends in the routes of the task; foreign routes stay. A boot repairs nothing, as its log
     shows.
     """
-    before = others(host)
+    before = other_routes(host)
     install(host, CONFIG)
     assert verdict_at_boot(host) == Verdict(10, "routes in force: 3", 5, LOGGED)
-    assert ours(host) == WANTED
-    assert others(host) == before
+    assert own_routes(host) == WANTED
+    assert other_routes(host) == before
     assert verdict_at_boot(host, "wait") == Verdict(10, "routes in force: 3", 5, LOGGED)
 
 
@@ -94,7 +94,7 @@ def test_a_route_that_is_refused(route: str, reason: str, *, may_heal: bool) -> 
         Verdict(14, f"{route}: {reason}") if may_heal else verdict
     )
     assert verdict_at_boot(host) == verdict
-    assert ours(host) == ["172.22.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
+    assert own_routes(host) == ["172.22.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
 
 
 @pytest.mark.parametrize("number", [errno.ENOMEM, errno.EBUSY, errno.ENOBUFS])
@@ -130,10 +130,10 @@ def test_another_program_is_faster(host: FakeHost, monkeypatch: pytest.MonkeyPat
 def test_a_run_is_under_way(host: FakeHost) -> None:
     """What it has changed may be undone: there is no answer, and nothing changes."""
     install(host, CONFIG)
-    before = ours(host)
+    before = own_routes(host)
     with host.lock.hold(Context()), pytest.raises(LockHeldError):
         verdict_at_boot(host)
-    assert ours(host) == before
+    assert own_routes(host) == before
 
 
 def test_an_apply_ends_before_the_lock_is_free(
@@ -152,7 +152,7 @@ def test_an_apply_ends_before_the_lock_is_free(
     monkeypatch.setattr(host.lock, "hold", end_an_apply)
     install(host, CONFIG)
     assert verdict_at_boot(host) == Verdict(10, "routes in force: 1", 5, LOGGED)
-    assert ours(host) == [f"{new} proto 142"]
+    assert own_routes(host) == [f"{new} proto 142"]
 
 
 def test_the_pinned_exit_completes_routes(host: FakeHost) -> None:
@@ -160,7 +160,7 @@ def test_the_pinned_exit_completes_routes(host: FakeHost) -> None:
     arrange(host.routes, "default via 172.16.0.1 dev ib0 metric 5")
     install(host, config_of([static_route("172.21.0.0/16")]), pinnedExits={"IPv4": "ib0"})
     assert verdict_at_boot(host).status == 10
-    assert ours(host) == ["172.21.0.0/16 via 172.16.0.1 dev ib0 proto 142"]
+    assert own_routes(host) == ["172.21.0.0/16 via 172.16.0.1 dev ib0 proto 142"]
 
 
 def test_a_config_without_routes(host: FakeHost) -> None:
@@ -169,4 +169,4 @@ def test_a_config_without_routes(host: FakeHost) -> None:
         host, HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}})
     )
     assert verdict_at_boot(host) == Verdict(10, "routes in force: 0", 5, LOGGED)
-    assert ours(host) == []
+    assert own_routes(host) == []

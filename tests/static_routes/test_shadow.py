@@ -12,7 +12,7 @@ import attrs
 import pytest
 from support.needs import needs
 from support.patience import in_time
-from support.shadow_worlds import Beside, first_is, foreign, ours, place
+from support.shadow_worlds import Beside, first_is, foreign, own, place
 from support.static_route_scripts import config_of, static_route
 from support.tasks import FailingTask
 
@@ -133,10 +133,10 @@ class Life:
             return
         after = self.beside.routes
         assert foreign(after) == foreign(before)
-        assert sorted(ours(after)) == sorted(wanted)
+        assert sorted(own(after)) == sorted(wanted)
         assert all(first_is(after, route) for route in wanted)
         # Such a route was there before.
-        places_before = {place(route) for route in ours(before)}
+        places_before = {place(route) for route in own(before)}
         assert {place(route) for route in reasons} <= places_before
         self.applied = config.static_routes.routes
 
@@ -223,7 +223,7 @@ class Life:
             self.made = [each for each in self.made if each != route]
         elif not refused_in_shadow:
             self.made = [*self.made[-7:], route]
-        if refused != refused_in_shadow or ours(self.beside.routes) != ours(before):
+        if refused != refused_in_shadow or own(self.beside.routes) != own(before):
             prefix = _prefix_of(route)
             _is_on_the_list(
                 verb,
@@ -269,9 +269,9 @@ def _is_on_the_list(
         assert after == before
         assert verb == "add" or (verb in {"replace", "change"} and shadow == hidden)
         return
-    [lost] = [route for route in ours(before) if route not in after]
+    [lost] = [route for route in own(before) if route not in after]
     assert refused == ""
-    assert ours(after) == _without(lost, ours(before))
+    assert own(after) == _without(lost, own(before))
     if verb == "del":
         # (c): the foreign route stays; without the own one it had been deleted, if it exists.
         assert foreign(after) == hidden
@@ -302,10 +302,10 @@ def _is_as_before(before: Sequence[str], after: Sequence[str]) -> None:
     An own one whose gateway is no longer reachable the kernel does not take back.
     """
     assert foreign(after) == foreign(before)
-    for spot in {place(route) for route in (*ours(before), *ours(after))}:
+    for spot in {place(route) for route in (*own(before), *own(after))}:
         then = [route for route in before if place(route) == spot]
         now = [route for route in after if place(route) == spot]
-        moved = ours(then[1:-1])
+        moved = own(then[1:-1])
         unmoved = [route for route in then if route not in moved]
         last = [*unmoved, *moved]
         kept = [route for route in then if route in foreign(then) or _is_reachable(route, before)]

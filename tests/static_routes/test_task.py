@@ -4,7 +4,7 @@ import logging
 
 import attrs
 import pytest
-from support.static_route_nodes import CONFIG, NONE, WANTED, others, ours, state
+from support.static_route_nodes import CONFIG, NONE, WANTED, other_routes, own_routes, state
 from support.static_route_scripts import config_of, static_route
 
 from hostrouting import ConfigureStaticRoutes, StaticRoute
@@ -25,7 +25,7 @@ class TestDo:
         nothing.
         """
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
-        assert ours(host) == WANTED
+        assert own_routes(host) == WANTED
         [(script, unit)] = [part.files for part in units_in([boot_part(CONFIG)])]
         assert host.files.read(SCRIPT_PATH) == script.content
         assert host.files.read(UNIT_PATH) == unit.content
@@ -42,7 +42,7 @@ class TestDo:
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
         """A foreign route stays after the own one, even if it differs by its protocol alone."""
-        before = others(host)
+        before = other_routes(host)
         with caplog.at_level(logging.WARNING):
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         assert caplog.messages == [
@@ -55,21 +55,21 @@ class TestDo:
                 "'172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142'; it decides again when ours is removed"
             ),
         ]
-        assert others(host) == before
+        assert other_routes(host) == before
 
     @pytest.mark.parametrize("take_away", ["no routes", "undo"])
     def test_without_routes_the_own_one_is_removed(
         self, host: FakeHost, ctx: Context, take_away: str
     ) -> None:
         """Routes, script, unit, gate: all as before."""
-        before = others(host)
+        before = other_routes(host)
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         if take_away == "undo":
             ConfigureStaticRoutes(CONFIG, host=host).undo(ctx)
         else:
             ConfigureStaticRoutes(NONE, host=host).do(ctx)
-        assert ours(host) == []
-        assert others(host) == before
+        assert own_routes(host) == []
+        assert other_routes(host) == before
         assert host.files.tree.snapshot() == {}
 
     def test_without_routes_the_files_of_the_boot_script_go(
@@ -136,9 +136,11 @@ class TestPlan:
         """
         task = ConfigureStaticRoutes(CONFIG, host=host)
         task.do(ctx)
-        ours = next(route for route in host.routes.routes() if route.destination == "172.16.8.0/22")
+        own_route = next(
+            route for route in host.routes.routes() if route.destination == "172.16.8.0/22"
+        )
         initcwnd = 11
-        with_window = attrs.evolve(ours.to_route(), extra=metrics(initcwnd, 600))
+        with_window = attrs.evolve(own_route.to_route(), extra=metrics(initcwnd, 600))
         host.routes.insert_route(with_window, verb="replace")
         assert [str(change) for change in task.plan(ctx)] == [
             "~ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 (was the same with other attributes)"

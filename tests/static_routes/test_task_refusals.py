@@ -12,7 +12,7 @@ import pytest
 from support.kernel import connect, uplink
 from support.needs import needs
 from support.patience import in_time
-from support.static_route_nodes import CONFIG, DROP_IN, WANTED, others, ours, state
+from support.static_route_nodes import CONFIG, DROP_IN, WANTED, other_routes, own_routes, state
 from support.static_route_scripts import config_of, static_route
 
 from hostrouting import (
@@ -57,7 +57,7 @@ class TestWaiting:
         """
         host = FakeHost()
         host.routes.add_link("eth0")
-        before = others(host)
+        before = other_routes(host)
         with caplog.at_level(logging.INFO), pytest.raises(BackendError) as raised:
             configure(host, ctx)
         assert str(raised.value) == (
@@ -71,8 +71,8 @@ class TestWaiting:
             "waiting up to 30 s: table main has no IPv4 default route",
             "this config is installed for the next boot, and the routes are as before",
         ]
-        assert ours(host) == []
-        assert others(host) == before
+        assert own_routes(host) == []
+        assert other_routes(host) == before
         assert host.files.exists(DROP_IN)
 
     def test_no_default_route_of_ipv6(self, ctx: Context) -> None:
@@ -105,7 +105,7 @@ class TestWaiting:
         )
         ctx = Context(clock=LateClock(5, lease))
         configure(host, ctx)
-        assert ours(host) == WANTED
+        assert own_routes(host) == WANTED
         assert ctx.clock.monotonic() == 5
 
     def test_the_context_is_heeded(self) -> None:
@@ -198,7 +198,7 @@ class TestRefusals:
         again = with_retry(ConfigureStaticRoutes(CONFIG, host=host), attempts=2, backoff=3)
         assert run(again, ctx).ok
         assert ctx.clock.monotonic() == 3
-        assert ours(host) == WANTED
+        assert own_routes(host) == WANTED
 
     def test_a_reading_without_memory(self, host: FakeHost, ctx: Context) -> None:
         """It fails at once, too, and can be tried again."""
@@ -227,7 +227,7 @@ class TestRefusals:
         ctx = Context(clock=LateClock(3, partial(host.routes.add_address, "eth1", "10.9.0.4/16")))
         config = config_of([static_route("172.17.0.0/24 via 10.9.0.1 dev eth1")])
         ConfigureStaticRoutes(config, host=host).do(ctx)
-        assert "172.17.0.0/24 via 10.9.0.1 dev eth1 proto 142" in ours(host)
+        assert "172.17.0.0/24 via 10.9.0.1 dev eth1 proto 142" in own_routes(host)
         assert ctx.clock.monotonic() == 3
 
     @pytest.mark.parametrize(

@@ -186,9 +186,9 @@ def check_announced(
         if dev in expected or any(fnmatchcase(dev, pattern) for pattern in allowed)
     }
     for cidr in (one.cidr for one in report.cidrs):
-        said = claimed(report, cidr).keys()
+        claims = claimed(report, cidr).keys()
         true = wrong_of(oracle, cidr, frozenset(right)).keys()
-        assert not true - said, [*map(format_ipv4, sorted(true - said))]
+        assert not true - claims, [*map(format_ipv4, sorted(true - claims))]
         if expected and is_plain and not right & fabric:
-            too_much = said - true - claimed(today, cidr).keys()
+            too_much = claims - true - claimed(today, cidr).keys()
             assert not too_much, [*map(format_ipv4, sorted(too_much))]

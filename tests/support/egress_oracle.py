@@ -45,7 +45,7 @@ def wrong_of(
         (address, source) for address, own in zip(addresses, sources, strict=True) for source in own
     ]
     wrong: dict[int, set[tuple[str, tuple[str, ...]]]] = {}
-    for address, answer in [*zip(addresses, plain, strict=True), *_asked(oracle, packets)]:
+    for address, answer in [*zip(addresses, plain, strict=True), *_with_addresses(oracle, packets)]:
         if not answer.devs:
             wrong.setdefault(address, set()).add((answer.kind, ()))
         elif not allowed.issuperset(answer.devs):
@@ -57,7 +57,7 @@ def wrong_of(
     return wrong
 
 
-def _asked(
+def _with_addresses(
     oracle: KernelOracle, packets: Sequence[tuple[int, int | None]]
 ) -> Iterable[tuple[int, Answer]]:
     return zip([address for address, _ in packets], oracle.decided(packets), strict=True)
@@ -74,8 +74,8 @@ class KernelOracle:
         """Return the devices of the default route."""
         for route in json.loads(self._node.ip("-4 -j route show table main default")):
             legs = route.get("nexthops", [route])
-            is_ours = route.get("protocol") == "142"
-            if not (is_ours or route.get("type") or route.get("tos")) and any(
+            is_own = route.get("protocol") == "142"
+            if not (is_own or route.get("type") or route.get("tos")) and any(
                 "dead" not in leg["flags"] for leg in legs
             ):
                 return tuple(dict.fromkeys(leg["dev"] for leg in legs))
@@ -83,7 +83,7 @@ class KernelOracle:
 
     def decided(self, packets: Sequence[tuple[int, int | None]]) -> list[Answer]:
         """Return the decision for each packet, by its destination and source."""
-        told = answers_of_kernel(
+        shown = answers_of_kernel(
             self._node.name,
             "-4",
             [
@@ -92,7 +92,7 @@ class KernelOracle:
                 for destination, source in packets
             ],
         )
-        return [_answer(one) for one in told]
+        return [_answer(one) for one in shown]
 
     def sources(self, destinations: Sequence[int], answers: Sequence[Answer]) -> list[set[int]]:
         """Return every source that the kernel may send from, where a packet has none yet."""
@@ -100,7 +100,7 @@ class KernelOracle:
             range(1000, 1000 + _FLOWS) if answer.is_multipath else (1000,) if answer.devs else ()
             for answer in answers
         ]
-        told = iter(
+        shown = iter(
             answers_of_kernel(
                 self._node.name,
                 "-4",
@@ -112,7 +112,7 @@ class KernelOracle:
             )
         )
         found = [
-            {one["prefsrc"] for one in (next(told) for _ in some) if "prefsrc" in one}
+            {one["prefsrc"] for one in (next(shown) for _ in some) if "prefsrc" in one}
             for some in ports
         ]
         return [{int(ipaddress.ip_address(text)) for text in texts} for texts in found]
@@ -138,13 +138,13 @@ def answers_of_kernel(
     return found
 
 
-def _answer(told: dict[str, Any]) -> Answer:
-    if "error" in told:
-        return Answer("no-route" if told["error"] == "Network is unreachable" else "blocked")
-    legs = told.get("nexthops", [told])
+def _answer(shown: dict[str, Any]) -> Answer:
+    if "error" in shown:
+        return Answer("no-route" if shown["error"] == "Network is unreachable" else "blocked")
+    legs = shown.get("nexthops", [shown])
     passed_over = frozenset(leg["dev"] for leg in legs if "dead" in leg["flags"])
     devs = tuple(dict.fromkeys(leg["dev"] for leg in legs))
-    return Answer(told.get("type", "unicast"), devs, "nexthops" in told, passed_over)
+    return Answer(shown.get("type", "unicast"), devs, "nexthops" in shown, passed_over)
 
 
 def _dotted(address: int) -> str:

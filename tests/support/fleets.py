@@ -40,7 +40,7 @@ CONFIG = HostRoutingConfig.from_mapping(
         },
     }
 )
-OURS = ObservedRoute.parse("172.16.8.0/22", "eth0", "10.224.0.1", protocol=142)
+OWN_ROUTE = ObservedRoute.parse("172.16.8.0/22", "eth0", "10.224.0.1", protocol=142)
 FULL = NodeRecord(
     hostname="node-1",
     time="2026-01-01T00:00:00Z",
@@ -100,7 +100,7 @@ FULL = NodeRecord(
         ObservedRoute.parse(
             "0.0.0.0/0", "eth0", "10.224.0.1", protocol=16, metric=100, source="10.224.0.4"
         ),
-        OURS,
+        OWN_ROUTE,
         ObservedRoute.parse(
             "172.16.0.0/16", "ib0", protocol=2, scope=253, tos=8, flags=16, extra=((8, b"\0\1"),)
         ),
@@ -222,7 +222,7 @@ def fleet(count: int) -> Iterator[bytes]:
         dev = f"ib{number % 8}"
         more = (
             ObservedRoute.parse("172.16.0.0/16", dev, protocol=2, scope=253),
-            *[OURS] * bool(number % 3),
+            *[OWN_ROUTE] * bool(number % 3),
         )
         devices = (
             *plain.devices,

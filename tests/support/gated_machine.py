@@ -82,8 +82,8 @@ def refusal(
 
     Of the gates that share an answer all but the first say since when.
     """
-    asked, _, fact = cause.partition(" ")
-    begin = re.escape(f"hostrouting: {unit} is refused: {asked} ")
+    task, _, fact = cause.partition(" ")
+    begin = re.escape(f"hostrouting: {unit} is refused: {task} ")
     return re.compile(begin + "(?:as before, since [0-9]{2}:[0-9]{2}: )?" + re.escape(fact))
 
 

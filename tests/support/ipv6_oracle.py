@@ -79,19 +79,21 @@ class IPv6Oracle:
         """Return the way of a packet to each address: from its source, or while it has none yet."""
         given = sources or [None] * len(addresses)
         questions = list(map(_Question, addresses, given))
-        decided = self._ask(questions)
-        asked = [
+        decided = self._query(questions)
+        ways_out = [
             at for at, answer in enumerate(decided) if answer.get("type", "unicast") == "unicast"
         ]
         devs = self._devices()
         # The kernel shows one of several equal routes; each shows itself where its device is asked
         # for.
-        equal = iter(self._ask([questions[at]._replace(oif=dev) for at in asked for dev in devs]))
+        equal = iter(
+            self._query([questions[at]._replace(oif=dev) for at in ways_out for dev in devs])
+        )
         found = [
             Way(str(answer["type"]), _devs([answer])) if "type" in answer else Way("")
             for answer in decided
         ]
-        for at in asked:
+        for at in ways_out:
             others = [
                 answer
                 for answer in itertools.islice(equal, len(devs))
@@ -115,7 +117,7 @@ class IPv6Oracle:
                 if one and not {"deprecated", "tentative"} & set(one)
             )
             held[link.get("ifname")] = {one["local"] for one in usable}
-        chosen = self._ask([_Question(address, fibmatch=False) for address in addresses])
+        chosen = self._query([_Question(address, fibmatch=False) for address in addresses])
         return [
             {source for source in [answer.get("prefsrc")] if source}.union(
                 *(held.get(dev, ()) for dev in way.devs)
@@ -164,7 +166,7 @@ class IPv6Oracle:
         # It leaves an empty object for each thing that it was not to show.
         return [one for one in json.loads(shown or "[]") if one]
 
-    def _ask(self, questions: Sequence[_Question]) -> list[dict[str, Any]]:
+    def _query(self, questions: Sequence[_Question]) -> list[dict[str, Any]]:
         """One object for each question; that of a refusal has its `type` alone."""
         found: list[dict[str, Any]] = [
             {"type": _REFUSALS[answer["error"]]} if "error" in answer else answer

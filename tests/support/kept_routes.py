@@ -15,8 +15,8 @@ from phases import Clock, Context
 
 ADDRESS = Address.parse("10.224.0.4").number
 ROUTE = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
-OURS = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
-FOREIGN = attrs.evolve(OURS, gateway=Address.parse("10.224.0.9"), protocol=16)
+OWN_ROUTE = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
+FOREIGN = attrs.evolve(OWN_ROUTE, gateway=Address.parse("10.224.0.9"), protocol=16)
 
 
 class CountedNode(MemoryBackend):
@@ -31,20 +31,22 @@ class CountedNode(MemoryBackend):
 
 def standing(node: MemoryBackend) -> list[str]:
     """Return the routes to the destination of ours."""
-    return [str(route) for route in MemoryBackend.routes(node) if route.network == OURS.network]
+    return [
+        str(route) for route in MemoryBackend.routes(node) if route.network == OWN_ROUTE.network
+    ]
 
 
-def ours_first(node: MemoryBackend) -> bool:
+def own_route_leads(node: MemoryBackend) -> bool:
     """Return True if ours is the first route to its destination, and the only one of ours."""
-    routes = [route for route in MemoryBackend.routes(node) if route.network == OURS.network]
-    return [route.fulfils(OURS) for route in routes if route.protocol == OUR_PROTOCOL] == [
-        routes[0].fulfils(OURS)
+    routes = [route for route in MemoryBackend.routes(node) if route.network == OWN_ROUTE.network]
+    return [route.fulfils(OWN_ROUTE) for route in routes if route.protocol == OUR_PROTOCOL] == [
+        routes[0].fulfils(OWN_ROUTE)
     ]
 
 
 def _moved(node: MemoryBackend) -> None:
-    node.delete_route(OURS)
-    node.insert_route(attrs.evolve(OURS, metric=7))
+    node.delete_route(OWN_ROUTE)
+    node.insert_route(attrs.evolve(OWN_ROUTE, metric=7))
 
 
 Change: TypeAlias = "Callable[[MemoryBackend], None]"
@@ -56,15 +58,15 @@ def _put(route: Route, verb: str, **fields: Any) -> Change:
 
 #: What another program does to our route.
 CHANGES: list[tuple[str, Change]] = [
-    ("deleted", lambda node: node.delete_route(OURS)),
+    ("deleted", lambda node: node.delete_route(OWN_ROUTE)),
     ("gateway", _put(FOREIGN, "replace", protocol=OUR_PROTOCOL)),
-    ("source", _put(OURS, "replace", source=ADDRESS)),
-    ("scope", _put(OURS, "replace", scope=200)),
+    ("source", _put(OWN_ROUTE, "replace", source=ADDRESS)),
+    ("scope", _put(OWN_ROUTE, "replace", scope=200)),
     ("metric", _moved),
     ("foreign instead", _put(FOREIGN, "replace")),
     ("foreign before", _put(FOREIGN, "prepend")),
     ("second of ours", _put(FOREIGN, "append", protocol=OUR_PROTOCOL)),
-    ("same but foreign", _put(OURS, "replace", protocol=16)),
+    ("same but foreign", _put(OWN_ROUTE, "replace", protocol=16)),
 ]
 
 

@@ -178,7 +178,7 @@ def _defaults(draw: st.DrawFn) -> list[Route]:
     single = Route.parse("0.0.0.0/0", gateway=str(gateway), dev="e0", protocol=16)
     shape = draw(
         st.sampled_from(
-            ["single"] * 6 + ["metric", "multipath", "multipath", "link", "ours", "refused", "none"]
+            ["single"] * 6 + ["metric", "multipath", "multipath", "link", "own", "refused", "none"]
         )
     )
     return {
@@ -188,7 +188,7 @@ def _defaults(draw: st.DrawFn) -> list[Route]:
             Route.parse("0.0.0.0/0", gateway=str(gateway), dev="e0", metric=100, protocol=16),
         ],
         "multipath": [Route.parse("0.0.0.0/0", nexthops=legs, protocol=3), single],
-        "ours": [Route.parse("0.0.0.0/0", dev="e1"), attrs.evolve(single, metric=100)],
+        "own": [Route.parse("0.0.0.0/0", dev="e1"), attrs.evolve(single, metric=100)],
         "refused": [
             Route.parse("0.0.0.0/0", kind="blackhole", protocol=3),
             attrs.evolve(single, metric=100),
@@ -198,7 +198,7 @@ def _defaults(draw: st.DrawFn) -> list[Route]:
     }[shape]
 
 
-def _is_asked_about(route: Route) -> bool:
+def _is_in_the_proof(route: Route) -> bool:
     # The kernel sends from no address of a local route outside table local (a connect to one ends
     # with EINVAL), and the proof does not look at that: it asks with a source only where a rule
     # selects by one.
@@ -223,7 +223,7 @@ def worlds(draw: st.DrawFn, *, rare: bool = False) -> World:
         addresses=addresses,
         routes=[
             *draw(_defaults() | _rare_defaults() if rare else _defaults()),
-            *filter(_is_asked_about, routes),
+            *filter(_is_in_the_proof, routes),
         ],
         rules=rules,
         cidrs=draw(st.lists(st.sampled_from(CIDRS), min_size=1, max_size=3, unique=True)),

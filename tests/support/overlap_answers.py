@@ -68,8 +68,8 @@ class ScriptRun(NamedTuple):
             return
         assert report.ok, (self.output, report.lines())
         head = departure_of([part.cidr for part in report.cidrs])
-        said = self.markers["route-overlap.ok"].removeprefix(head).removesuffix("\n")
-        assert {*said.strip().split(", ")} >= {*(report.carriers or report.expected_devs)}
+        printed = self.markers["route-overlap.ok"].removeprefix(head).removesuffix("\n")
+        assert {*printed.strip().split(", ")} >= {*(report.carriers or report.expected_devs)}
 
 
 def run_script(
@@ -156,10 +156,10 @@ def claimed(report: OverlapReport, cidr: str) -> dict[int, tuple[str, tuple[str,
     """Return the verdict of a report on each address of a CIDR: kind and devices; every address at
     most once.
     """
-    said: dict[int, tuple[str, tuple[str, ...]]] = {}
+    verdicts: dict[int, tuple[str, tuple[str, ...]]] = {}
     [one] = [one for one in report.cidrs if one.cidr == cidr]
     for finding in one.findings:
         for address in range(parse_ipv4(finding.first), parse_ipv4(finding.last) + 1):
-            assert address not in said
-            said[address] = finding.kind, finding.devs
-    return said
+            assert address not in verdicts
+            verdicts[address] = finding.kind, finding.devs
+    return verdicts

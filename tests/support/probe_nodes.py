@@ -15,12 +15,12 @@ CONFIG = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True), gates=())
 OFF = HostRoutingConfig(gates=())
 #: The node's own.
 ADDRESS = "2001:db8::4/64"
-OURS = ("ip6", "azureSLBProbe")
+OWN_TABLE = ("ip6", "azureSLBProbe")
 TABLE = "nft table ip6 azureSLBProbe"
 #: Rules that upstream, or an operator, may have left there.
 FOREIGN = "table ip6 azureSLBProbe {\nchain mine {\ntype filter hook input priority 0\ncounter accept\n}\n}\n"
 #: As AgentBaker's images fill the table.
-THEIRS = """\
+AGENTBAKERS = """\
 table ip6 azureSLBProbe
 flush table ip6 azureSLBProbe
 table ip6 azureSLBProbe {
@@ -35,7 +35,9 @@ table ip6 azureSLBProbe {
   }
 }
 """
-NEIGHBOUR = "table ip6 theirs {\nchain theirs {\ntype filter hook forward priority 0\ndrop\n}\n}\n"
+NEIGHBOUR = (
+    "table ip6 foreign {\nchain foreign {\ntype filter hook forward priority 0\ndrop\n}\n}\n"
+)
 #: Reasons for which a node needs no rules of hostrouting.
 REASONS = ["off", "no IPv6 by the cloud", "no IPv6 address", "eBPF"]
 
@@ -92,7 +94,7 @@ def check(host: FakeHost, ctx: Context, settings: HostRoutingConfig = CONFIG) ->
     return [str(finding) for finding in ConfigureProbeSNAT(settings, host=host).findings(ctx)]
 
 
-def says(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+def messages_at(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
     """Return the messages of the task at a level."""
     return [
         record.getMessage()

@@ -138,7 +138,7 @@ def place(route: str) -> tuple[str, ...]:
     return (route.split()[1], *re.findall(r" (?:tos|metric) \w+", route))
 
 
-def ours(routes: Sequence[str]) -> list[str]:
+def own(routes: Sequence[str]) -> list[str]:
     """Return the routes of hostrouting."""
     return [route for route in routes if " proto 142 " in f"{route} "]
 

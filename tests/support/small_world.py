@@ -304,8 +304,10 @@ def packets(draw: st.DrawFn, sources: Sequence[int], family: int = IPV4) -> Pack
         # is root's.
         fields["uid"] = -1 if family == IPV6 else 0
     # Of IPv6 multicast that comes in the kernel does not tell the route.
-    asked = [address for address in places(family) if "iif" not in fields or address >> 120 != 0xFF]
-    return Packet(pick(draw, *asked), **fields, family=family)
+    destinations = [
+        address for address in places(family) if "iif" not in fields or address >> 120 != 0xFF
+    ]
+    return Packet(pick(draw, *destinations), **fields, family=family)
 
 
 #: Networks whose ends meet the routes and addresses of this world.

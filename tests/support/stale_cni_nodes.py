@@ -120,7 +120,7 @@ class World:
         subjects = [change.subject for change in task.plan(Context(timeout=60))]
         return [in_full(subject.removeprefix(prefix)) for subject in subjects]
 
-    def asks(self, address: str, *, patience: float = 5.0) -> bool:
+    def reaches(self, address: str, *, patience: float = 5.0) -> bool:
         """Return True if an answer comes to a datagram that the fabric sends to the address."""
         with self._socket(self.fabric) as client:
             client.settimeout(patience)

@@ -45,11 +45,11 @@ def made_host() -> FakeHost:
     return FakeHost(node)
 
 
-def ours(host: FakeHost) -> list[str]:
+def own_routes(host: FakeHost) -> list[str]:
     return [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL]
 
 
-def others(host: FakeHost) -> list[str]:
+def other_routes(host: FakeHost) -> list[str]:
     return [str(route) for route in host.routes.routes() if route.protocol != OUR_PROTOCOL]
 
 

@@ -124,11 +124,11 @@ class SystemdBox:
         """Wait until a unit has said this very message, since the boot or `after` a cursor."""
         pattern = re.escape(message) if isinstance(message, str) else message.pattern
         since = () if after is None else (_since(after),)
-        said = shlex.join(
+        journal = shlex.join(
             ["journalctl", "--boot", "--quiet", "--output=cat", f"--unit={unit}", *since]
         )
         self.until(
-            f"{said} | grep --quiet --line-regexp --perl-regexp -e {shlex.quote(pattern)}",
+            f"{journal} | grep --quiet --line-regexp --perl-regexp -e {shlex.quote(pattern)}",
             unit=unit,
         )
 
@@ -229,8 +229,8 @@ def _wait_until_ready(process: subprocess.Popen[bytes], notifications: socket.so
     try:
         while True:
             wanted = [notifications.fileno(), death]
-            heard, _, _ = select.select(wanted, [], [], max(0, deadline - time.monotonic()))
-            if notifications.fileno() not in heard:
+            readable, _, _ = select.select(wanted, [], [], max(0, deadline - time.monotonic()))
+            if notifications.fileno() not in readable:
                 return False
             if b"READY=1" in notifications.recv(4096).splitlines():
                 return True

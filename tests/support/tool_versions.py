@@ -13,10 +13,10 @@ def version_of(tool: str) -> tuple[int, ...]:
     ()
     """
     try:
-        said = subprocess.run(
+        printed = subprocess.run(
             [tool, "--version"], capture_output=True, text=True, check=True
         ).stdout
     except FileNotFoundError:
         return ()
-    found = re.search(r"[0-9]+(?:\.[0-9]+)+", said)
+    found = re.search(r"[0-9]+(?:\.[0-9]+)+", printed)
     return tuple(map(int, found[0].split("."))) if found else ()

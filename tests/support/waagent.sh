@@ -1,12 +1,12 @@
 #!/bin/bash
 # A stand-in of WALinuxAgent, written from its behaviour: it gives the devices of the fabric their addresses.
-# It begins when /run/waagent.ask is written.
+# It begins when /run/waagent.begin is written.
 # It reads the pool by itself, so that no fault of the product's readers can hide here.
 set -u
 pool=/var/lib/hyperv/.kvp_pool_0
 
-mkfifo /run/waagent.ask
-read -r _ < /run/waagent.ask
+mkfifo /run/waagent.begin
+read -r _ < /run/waagent.begin
 
 finish() { # message
     echo "$1"

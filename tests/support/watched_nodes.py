@@ -23,7 +23,7 @@ CONFIG = HostRoutingConfig.from_mapping(
         }
     }
 )
-OURS = [
+OWN_ROUTES = [
     "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142",
     "172.16.2.0/24 via 10.225.0.1 dev eth1 proto 142",
 ]
@@ -79,7 +79,7 @@ def running(watch: Watch) -> Iterator[Running]:
     assert errors == []
 
 
-def ours(host: Host) -> list[str]:
+def own_routes(host: Host) -> list[str]:
     """Return the installed routes."""
     return sorted(str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL)
 
@@ -92,8 +92,8 @@ class Watched:
     node: Node
     _running: Running
 
-    def ours(self) -> list[str]:
-        return ours(self.host)
+    def own_routes(self) -> list[str]:
+        return own_routes(self.host)
 
     def delete(self, text: str) -> None:
         """Let another program delete the route that `ip` shows so."""
@@ -104,8 +104,8 @@ class Watched:
     def until(self, done: Callable[[], bool]) -> None:
         self._running.until(done)
 
-    def until_repaired(self, ours: list[str] | None = None) -> None:
-        self.until(lambda: self.ours() == (OURS if ours is None else ours))
+    def until_repaired(self, routes: list[str] | None = None) -> None:
+        self.until(lambda: self.own_routes() == (OWN_ROUTES if routes is None else routes))
 
 
 @contextmanager

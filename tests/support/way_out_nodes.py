@@ -20,7 +20,7 @@ from hostrouting.testing.contracts.routes import arrange
 from phases import Context
 
 
-class AskedNode:
+class WayOutNode:
     """A node with eth0 and eth1, without routes; `node` is there to arrange more."""
 
     def __init__(self, node: MemoryBackend | KernelNode, folder: Path) -> None:
@@ -48,7 +48,7 @@ class AskedNode:
         route = Route(network=0, prefix_length=0, metric=metric, protocol=16, **way)
         self.node.insert_route(route, verb="append")
 
-    def ask(self, *cidrs: str, **section: object) -> OverlapReport:
+    def prove(self, *cidrs: str, **section: object) -> OverlapReport:
         """Return the report of the check; in the kernel the boot script must leave the same marker
         and verdict.
         """

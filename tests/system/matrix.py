@@ -192,7 +192,7 @@ def measure(folder: Path, trouble: Trouble, apply: str, mode: str) -> tuple[Outc
         node.prepare_configs(**configs)
         node.bash(trouble.commands)
         result = node.apply("new")
-        assert trouble.said in result.stdout + result.stderr, result.stderr
+        assert trouble.printed in result.stdout + result.stderr, result.stderr
         installed, live = node.installed(**named), node.live(**named)
         gate = node.gate()
         assert node.pids() == pids, "running processes go on"

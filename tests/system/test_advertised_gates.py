@@ -66,7 +66,7 @@ class Node(GatedMachine):
         """Return what the command prints."""
         return self.run(str(self._command), "check", check=False).stdout
 
-    def said(self) -> str:
+    def printed(self) -> str:
         """Return what watch has logged since then."""
         # Not `--unit`: with it, journalctl 252 skips the first line after the cursor.
         return "\n".join(self.journal(f"--after-cursor={self.since}"))
@@ -76,7 +76,7 @@ class Node(GatedMachine):
         alarm.
         """
         news = "^(?:fd00:8::/48: |the expected addresses leave as they should )([a-z-]+)"
-        return re.findall(news, self.said(), re.MULTILINE)
+        return re.findall(news, self.printed(), re.MULTILINE)
 
 
 def steps_of(owner: str, output: str, *, version: int) -> str:
@@ -182,7 +182,7 @@ def test_watch(tmp_path: Path, owner: str, tree: Path) -> None:
         routers.advertise_until(both, preference="high")
         if owner != "NetworkManager":
             until_alarm()
-            assert steps_of(owner, machine.said(), version=machine.version)
+            assert steps_of(owner, machine.printed(), version=machine.version)
             wanted += ["overlap", "again"]
         routers.by_device["rdma0"].advertise(lifetime=0)
         give()

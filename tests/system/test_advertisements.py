@@ -112,7 +112,7 @@ def test_the_advice_ends_the_default_by_the_fabric(options: list[Prefix]) -> Non
         machine.run("bash", "-ec", NO_GATEWAY.format(setting=setting))
         routers.until_there_are([(["eth0"], 1024)])
 
-        def is_heard() -> bool:
+        def is_taken() -> bool:
             routers.advertise(preference="high", options=options)
             journal = machine.journal("--unit=systemd-networkd.service", f"--after-cursor={cursor}")
             return "rdma0: NDISC: Invoking callback for 'router' event." in journal
@@ -120,7 +120,7 @@ def test_the_advice_ends_the_default_by_the_fabric(options: list[Prefix]) -> Non
         # Without IPv6AcceptRA= it receives none.
         if machine.version >= 250:
             wait_until(
-                is_heard,
+                is_taken,
                 "an advertisement that networkd receives: it has just set the link up again",
             )
         if machine.version < 257 or options:
@@ -175,12 +175,12 @@ class TestNetworkManager:
         routers.machine.run("bash", "-ec", NEVER_DEFAULT)
         routers.until_there_are([(["eth0"], 100)])
 
-        def is_heard() -> bool:
+        def is_taken() -> bool:
             routers.advertise(preference="high", options=[Prefix("fd02::/64")])
             return (
                 " fd02::"
                 in routers.machine.run("ip", "-6", "address", "show", "dev", "rdma0").stdout
             )
 
-        wait_until(is_heard, "an address by an advertisement")
+        wait_until(is_taken, "an address by an advertisement")
         assert routers.defaults() == [(["eth0"], 100)]

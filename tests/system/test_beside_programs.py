@@ -24,7 +24,7 @@ PACKAGES = (
     *("bird2", "dhcpcd-base", "dnsmasq-base", "frr", "keepalived", "network-manager"),
 )
 PLACE = "172.16.8.0/22"
-OURS = f"{PLACE} via 10.224.0.1 dev eth0 proto 142"
+OWN_ROUTE = f"{PLACE} via 10.224.0.1 dev eth0 proto 142"
 CONFIG = HostRoutingConfig.from_mapping(
     {
         "staticRoutes": {
@@ -291,7 +291,7 @@ class Beside(SystemdBox):
 
     def until_in_force(self) -> None:
         """Wait until ours is the first of its place."""
-        self.wait_until(lambda: self.place()[:1] == [OURS])
+        self.wait_until(lambda: self.place()[:1] == [OWN_ROUTE])
 
     def transitions(self) -> list[str]:
         """Return the states of VRRP that the journal tells of."""
@@ -342,9 +342,11 @@ def test_dhcpcd_in_our_place(tree: Path, tmp_path: Path) -> None:
     with Beside(program, tree, tmp_path) as machine:
         machine.apply()
         machine.run("bash", "-ec", program.disturbances["renewal"].replace("@", NEWER))
-        machine.until(f"journalctl --unit=hostrouting-watch | grep --quiet 'repaired: + {OURS}'")
+        machine.until(
+            f"journalctl --unit=hostrouting-watch | grep --quiet 'repaired: + {OWN_ROUTE}'"
+        )
         machine.until_in_force()
-        assert machine.place() == [OURS, program.wants(OLDER)]
+        assert machine.place() == [OWN_ROUTE, program.wants(OLDER)]
         machine.reset()
         assert machine.place() == [program.wants(OLDER)]
 
@@ -355,7 +357,7 @@ def test_zebra(tree: Path, tmp_path: Path) -> None:
     """
     with Beside(ZEBRA, tree, tmp_path) as machine:
         machine.apply()
-        machine.wait_until(lambda: machine.place() == [OURS])
+        machine.wait_until(lambda: machine.place() == [OWN_ROUTE])
         machine.reset()
         machine.wait_until(lambda: machine.place() == [ZEBRA.wants(OLDER)])
 

@@ -102,8 +102,8 @@ class CloudMachine(GatedMachine):
 
     def let_the_agent_act(self, *, until: str = "all addresses are set") -> None:
         """Let the agent begin, and wait until it has printed this."""
-        self.until("[[ -p /run/waagent.ask ]]")
-        self.run("bash", "-c", "echo > /run/waagent.ask")
+        self.until("[[ -p /run/waagent.begin ]]")
+        self.run("bash", "-c", "echo > /run/waagent.begin")
         self.wait_for(until, unit=AGENT)
 
     def markers(self) -> dict[str, str]:
@@ -119,7 +119,7 @@ class CloudMachine(GatedMachine):
         """The findings of the boot check, each without the deciding route."""
         return [line.partition(" (")[0] for line in self.markers()[DETECTED].splitlines()]
 
-    def said(self) -> str:
+    def printed(self) -> str:
         """The messages of the boot check, without those of systemd."""
         return "\n".join(self.journal("--identifier=check-route-overlap"))
 
@@ -141,7 +141,7 @@ def test_an_announced_fabric_holds_at_boot(tmp_path: Path) -> None:
         assert machine.payloads() == []
         assert machine.findings() == found("announced")
         assert f"(172.16.0.0/16, announced by {POOL}, written 20" in machine.markers()[DETECTED]
-        assert "\nfor the routes that help: hostrouting check\n" in machine.said()
+        assert "\nfor the routes that help: hostrouting check\n" in machine.printed()
         machine.let_the_agent_act()
         assert machine.systemctl("start", CHECK) == 1
         assert machine.findings() == found("overlap")
@@ -159,7 +159,7 @@ def test_the_mending_routes_let_a_machine_start(tmp_path: Path) -> None:
     with CloudMachine(tmp_path, routed=True) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         assert machine.markers() == {OK: FINE}
-        assert machine.said() == FINE.strip()
+        assert machine.printed() == FINE.strip()
         pids = machine.pids()
         machine.let_the_agent_act()
         assert machine.systemctl("start", CHECK) == 0
@@ -176,7 +176,7 @@ def test_the_mending_routes_let_a_machine_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "said_by_the_agent"),
+    ("files", "agent_prints"),
     [
         (OFF, "RDMA is off"),
         (AWAITED, "the pool has no addresses"),
@@ -185,13 +185,13 @@ def test_the_mending_routes_let_a_machine_start(tmp_path: Path) -> None:
     ],
     ids=["off", "without the key", "without all files", "torn"],
 )
-def test_it_starts(tmp_path: Path, files: Files, said_by_the_agent: str) -> None:
+def test_it_starts(tmp_path: Path, files: Files, agent_prints: str) -> None:
     """The machine starts, and is right after the agent has decided to do nothing."""
     with CloudMachine(tmp_path, files=files) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         assert machine.markers() == {OK: FINE}
-        if said_by_the_agent:
-            machine.let_the_agent_act(until=said_by_the_agent)
+        if agent_prints:
+            machine.let_the_agent_act(until=agent_prints)
         assert machine.systemctl("start", CHECK) == 0
         assert machine.markers() == {OK: FINE}
         # Only a node with InfiniBand waits for the addresses.
@@ -212,20 +212,20 @@ def test_the_wait_ends(tmp_path: Path) -> None:
         assert machine.markers() == {OK: FINE}
         assert (
             f"warning: routeOverlap: no fabric is announced: {POOL} has no IPoIB_Data yet"
-            in machine.said()
+            in machine.printed()
         )
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
         # The seconds of the program count, too.
         assert int(machine.files.read(WAITED) or 0) >= 1
-        assert machine.said().count("waiting") == 1
+        assert machine.printed().count("waiting") == 1
 
 
-def test_files_of_others(tmp_path: Path) -> None:
+def test_files_of_another_user(tmp_path: Path) -> None:
     """It has no right to read what is closed to root's own user: no fabric is announced then."""
     close = f"chown nobody {POOL} && chmod 600 {POOL}\n"
     with CloudMachine(tmp_path, prepare=LINKS + SECOND + close) as machine:
         assert machine.markers() == {OK: FINE}
-        assert machine.said() == FINE.removesuffix("\n")
+        assert machine.printed() == FINE.removesuffix("\n")
 
 
 def test_the_order_on_an_absent_daemon(tmp_path: Path) -> None:

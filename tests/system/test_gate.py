@@ -374,14 +374,16 @@ def test_a_machine_that_starts_is_not_an_error_of_the_node(tmp_path: Path) -> No
     """A unit that checks for the first time is a note, a refused one an error, and one that has
     passed is no finding.
     """
-    slow = stand_in(STATIC, "[[ ! -p /run/ask ]] || { echo > /run/asks; read -r _ < /run/ask; }\n")
+    slow = stand_in(
+        STATIC, "[[ ! -p /run/status ]] || { echo > /run/begun; read -r _ < /run/status; }\n"
+    )
     with GatedMachine(tmp_path, units=(slow, STAND_INS[1])) as machine:
-        machine.run("mkfifo", "/run/ask", "/run/asks")
+        machine.run("mkfifo", "/run/status", "/run/begun")
         machine.run("systemctl", "restart", "--no-block", KUBE)
-        machine.run("cat", "/run/asks")
+        machine.run("cat", "/run/begun")
         assert findings(machine) == [("note", "held", KUBE)]
         machine.break_routing()
-        machine.run("sh", "-c", "mv /run/ask /run/resumed; echo > /run/resumed")
+        machine.run("sh", "-c", "mv /run/status /run/resumed; echo > /run/resumed")
         machine.wait_for_failure(KUBE)
         assert findings(machine) == [("error", "held", KUBE), ("error", "failed-unit", CHECK_UNIT)]
         cursor = machine.cursor()

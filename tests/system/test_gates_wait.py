@@ -43,7 +43,7 @@ done
 _RESTARTS = """
 while [[ ! -e /var/stop ]]; do
     /etc/aks-flex-node/hostrouting-ask.sh > /dev/null 2>&1
-    [[ $? != 10 ]] || echo ask >> /var/started
+    [[ $? != 10 ]] || echo right >> /var/started
 done &
 while [[ ! -e /var/stop ]]; do
     systemctl restart --no-block kubelet.service systemd-nspawn@kube1.service
@@ -111,7 +111,7 @@ def test_no_payload_starts_on_a_node_that_is_wrong(tmp_path: Path, trouble: str)
 
 
 LOCK = "/etc/aks-flex-node/hostrouting.lock"
-ASK = "/etc/aks-flex-node/hostrouting-ask.sh"
+GATE_SCRIPT = "/etc/aks-flex-node/hostrouting-ask.sh"
 APPLY = "an apply is under way, which may still be undone"
 RETRY = "hostrouting-retry.service"
 WARN = Intent(config=HostRoutingConfig.from_mapping({"gates": list(GATES)}))
@@ -130,11 +130,11 @@ def locked(machine: GatedMachine) -> Generator[None]:
             apply.communicate("\n")
 
 
-def ask_as_gate(machine: GatedMachine, *arguments: str) -> tuple[int, str]:
+def run_as_gate(machine: GatedMachine, *arguments: str) -> tuple[int, str]:
     """Return the exit status of the script that gates run, and what it prints."""
     # A gate that has lost its parent is stopped, and prints nothing.
     script = '"$@"; exit $?'
-    result = machine.run("bash", "-c", script, "bash", ASK, *arguments, check=False)
+    result = machine.run("bash", "-c", script, "bash", GATE_SCRIPT, *arguments, check=False)
     return result.returncode, result.stdout
 
 
@@ -150,13 +150,13 @@ def test_what_becomes_of_a_gate_beside_an_apply(tmp_path: Path) -> None:
         )
         machine.services.daemon_reload(machine.ctx)
         with locked(machine):
-            assert ask_as_gate(machine) == (75, f"{APPLY}\n")
-            assert ask_as_gate(machine, KUBELET, "WARN") == (
+            assert run_as_gate(machine) == (75, f"{APPLY}\n")
+            assert run_as_gate(machine, KUBELET, "WARN") == (
                 12,
                 f"<4>hostrouting: {KUBELET}: {APPLY}\n",
             )
             refusal = f"<3>hostrouting: {KUBELET} is refused: {APPLY}\n"
-            assert ask_as_gate(machine, KUBELET, "STRICT") == (11, refusal)
+            assert run_as_gate(machine, KUBELET, "STRICT") == (11, refusal)
             machine.services.stop(machine.ctx, KUBE)
             began = machine.payloads()
             machine.systemctl("start", "--no-block", KUBE)
@@ -171,9 +171,9 @@ def test_a_lock_that_is_lost_or_no_file(tmp_path: Path) -> None:
     """Without it no apply can be under way; one that cannot be opened is unknown."""
     with GatedMachine(tmp_path) as machine:
         machine.run("rm", LOCK)
-        assert ask_as_gate(machine) == (10, "")
+        assert run_as_gate(machine) == (10, "")
         machine.run("mkdir", LOCK)
-        status, text = ask_as_gate(machine)
+        status, text = run_as_gate(machine)
         assert status == 12
         assert text.startswith(f"{LOCK} cannot be opened; run: ")
 

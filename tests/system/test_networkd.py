@@ -100,7 +100,7 @@ class Machine(SystemdBox):
     def apply(self, sections: dict[str, Any]) -> None:
         """Apply the config; afterwards the route is there."""
         execute(Configure(config(sections), host=self.host), self.ctx)
-        assert self.ours() == OWN_ROUTES
+        assert self.own_routes() == OWN_ROUTES
 
     def restart(self) -> None:
         """Start networkd again, and wait until it has configured eth0 anew."""
@@ -115,17 +115,17 @@ class Machine(SystemdBox):
         self.wait_until_done(cursor)
 
     def wait_until_done(self, cursor: str) -> None:
-        self.until_heard("eth0: State changed: .* -> configured", after=cursor)
+        self.until_logged("eth0: State changed: .* -> configured", after=cursor)
         self.until_configured()
 
-    def until_heard(self, pattern: str, *, after: str) -> None:
+    def until_logged(self, pattern: str, *, after: str) -> None:
         """Wait until a line of the journal after a cursor matches a pattern of grep."""
         # Not `--unit`: with it, journalctl 252 skips the first line after the cursor.
         self.until(
             f"journalctl --quiet --output=cat --after-cursor='{after}' | grep --quiet '{pattern}'"
         )
 
-    def ours(self) -> list[str]:
+    def own_routes(self) -> list[str]:
         return [str(route) for route in self.host.routes.routes() if route.protocol == 142]
 
     def watch(self) -> None:
@@ -138,7 +138,7 @@ class Machine(SystemdBox):
         cursor = self.cursor()
         disturb()
         self.until("[[ $(ip route show proto 142) == 172.20* ]]")
-        self.until_heard("repaired: + 172.20", after=cursor)
+        self.until_logged("repaired: + 172.20", after=cursor)
 
 
 def test_it_removes_our_routes() -> None:
@@ -152,10 +152,10 @@ def test_it_removes_our_routes() -> None:
             ("eth0", "warning")
         ]
         machine.restart()
-        assert machine.ours() == []
+        assert machine.own_routes() == []
         machine.apply(ROUTE)
         machine.reconfigure()
-        assert machine.ours() == []
+        assert machine.own_routes() == []
 
 
 def test_a_restart_is_survived_with_the_drop_in() -> None:
@@ -169,7 +169,7 @@ def test_a_restart_is_survived_with_the_drop_in() -> None:
         assert [each for each in findings if each.kind == "networkd"] == []
         for _ in range(3):
             machine.restart()
-            assert machine.ours() == OWN_ROUTES
+            assert machine.own_routes() == OWN_ROUTES
             assert "lookup 88" in machine.run("ip", "rule").stdout
         # Removed, it counts until the next restart.
         assert machine.host.files.exists(DROP_IN_PATH)
@@ -178,7 +178,7 @@ def test_a_restart_is_survived_with_the_drop_in() -> None:
         findings = check_node(machine.ctx, config(ROUTE), machine.host).findings
         assert any("removes the policy rules of other programs" in each.reason for each in findings)
         machine.restart()
-        assert machine.ours() == []
+        assert machine.own_routes() == []
         assert "lookup 88" not in machine.run("ip", "rule").stdout
 
 
@@ -202,7 +202,7 @@ def test_the_reader_agrees_with_networkd(main: str, later: str, *, survives: boo
         findings = check_node(machine.ctx, config(ROUTE), machine.host).findings
         assert ("networkd" not in [each.kind for each in findings]) == survives
         machine.restart()
-        assert (machine.ours() == OWN_ROUTES) == survives
+        assert (machine.own_routes() == OWN_ROUTES) == survives
 
 
 def test_watch_repairs(tmp_path: Path) -> None:
@@ -217,4 +217,4 @@ def test_watch_repairs(tmp_path: Path) -> None:
         machine.watch()
         for disturb in machine.reconfigure, machine.restart:
             machine.until_repaired(disturb)
-        assert machine.ours() == OWN_ROUTES
+        assert machine.own_routes() == OWN_ROUTES

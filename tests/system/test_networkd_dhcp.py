@@ -56,7 +56,7 @@ class Leased(Machine):
         """Let it renew its lease, and wait until the server has agreed."""
         cursor = self.cursor()
         self.run("networkctl", "renew", "eth0")
-        self.until_heard(" ACK$", after=cursor)
+        self.until_logged(" ACK$", after=cursor)
 
     def move(self) -> None:
         """Let its lease end, which a server with other addresses does not renew, and wait until it
@@ -77,12 +77,12 @@ def test_a_lease_takes_our_routes_along() -> None:
     with Leased() as machine:
         machine.apply(ROUTE)
         machine.renew()
-        assert machine.ours() == OWN_ROUTES
+        assert machine.own_routes() == OWN_ROUTES
         machine.reconfigure()
-        assert machine.ours() == []
+        assert machine.own_routes() == []
         machine.apply(ROUTE)
         machine.move()
-        assert machine.ours() == []
+        assert machine.own_routes() == []
 
 
 @pytest.mark.parametrize("more", ["", "KeepConfiguration=yes\n"])
@@ -94,5 +94,5 @@ def test_a_restart_with_the_drop_in(more: str) -> None:
         machine.apply(KEPT)
         for _ in range(2):
             machine.restart()
-            assert machine.ours() == (OWN_ROUTES if more or machine.version >= 257 else [])
+            assert machine.own_routes() == (OWN_ROUTES if more or machine.version >= 257 else [])
             machine.apply(KEPT)

@@ -61,7 +61,6 @@ _LEFT_OUT_ON_BULLSEYE = (
     "test_a_start_that_passes_logs_nothing",
     "test_a_refusal_is_logged_once",
     "test_it_waits_and_works",
-    "test_a_refusal_that_stands_still_is_told_once",
     # It warns of RestrictAddressFamilies=none, and ignores it.
     "test_the_order_on_an_absent_daemon",
 )

@@ -69,7 +69,7 @@ def held(machine: GatedMachine) -> list[str]:
 #: Routes that a gate checks until the test has read a line, and has written an exit status.
 WAITING_CHECK = stand_in(
     STATIC,
-    "[[ ! -p /run/ask ]] || { echo > /run/asks; read -r status < /run/ask; exit $status; }\n",
+    "[[ ! -p /run/status ]] || { echo > /run/begun; read -r status < /run/status; exit $status; }\n",
 )
 
 
@@ -86,15 +86,17 @@ class TestTheGatesGo:
         """
         with GatedMachine(tmp_path, units=(WAITING_CHECK,)) as machine:
             machine.systemctl("stop", KUBE)
-            machine.run("mkfifo", "/run/ask", "/run/asks")
+            machine.run("mkfifo", "/run/status", "/run/begun")
             cursor = machine.cursor()
             machine.systemctl("start", "--no-block", KUBE)
-            machine.run("cat", "/run/asks")
+            machine.run("cat", "/run/begun")
             machine.boot.install(machine.ctx, departure_of(WAITING_CHECK))
             if again:
                 machine.boot.install(machine.ctx, WAITING_CHECK)
             # The answer, and its wait of 3 s; a unit that systemd restarts by itself waits longer.
-            machine.until("mv /run/ask /run/resumed && echo 11 > /run/resumed; pgrep -xf 'sleep 3'")
+            machine.until(
+                "mv /run/status /run/resumed && echo 11 > /run/resumed; pgrep -xf 'sleep 3'"
+            )
             machine.wait_until_up(KUBE, after=cursor)
             machine.wait_for_retry()
             assert machine.state(KUBE).is_running
@@ -158,11 +160,11 @@ def test_a_unit_that_is_stopped_while_recovery_checks(tmp_path: Path) -> None:
         machine.systemctl("stop", KUBELET)
         # It reads the states before it checks.
         machine.systemctl("restart", RETRY)
-        machine.run("mkfifo", "/run/ask", "/run/asks")
+        machine.run("mkfifo", "/run/status", "/run/begun")
         machine.mend_routing()
-        machine.run("cat", "/run/asks")
+        machine.run("cat", "/run/begun")
         machine.systemctl("stop", KUBE)
-        machine.run("sh", "-c", "mv /run/ask /run/resumed; echo 10 > /run/resumed")
+        machine.run("sh", "-c", "mv /run/status /run/resumed; echo 10 > /run/resumed")
         machine.wait_for_retry()
         machine.until("[[ ! $(systemctl list-jobs --no-legend) ]]")
         assert machine.payloads() == []
@@ -170,12 +172,12 @@ def test_a_unit_that_is_stopped_while_recovery_checks(tmp_path: Path) -> None:
 
 def test_an_answer_that_is_older_than_a_question(tmp_path: Path) -> None:
     """A gate waits while another one checks, and checks again if it began later."""
-    ask_script = "/etc/aks-flex-node/hostrouting-ask.sh"
-    script = f"""{ask_script} & cat /run/asks
-        {ask_script} & until pgrep -x flock; do sleep 0.1; done
-        echo 10 > /run/ask; cat /run/asks; echo 11 > /run/ask; wait $!"""
+    gate_script = "/etc/aks-flex-node/hostrouting-ask.sh"
+    script = f"""{gate_script} & cat /run/begun
+        {gate_script} & until pgrep -x flock; do sleep 0.1; done
+        echo 10 > /run/status; cat /run/begun; echo 11 > /run/status; wait $!"""
     with GatedMachine(tmp_path, units=(WAITING_CHECK,)) as machine:
-        machine.run("mkfifo", "/run/ask", "/run/asks")
+        machine.run("mkfifo", "/run/status", "/run/begun")
         assert machine.run("timeout", "30", "bash", "-c", script, check=False).returncode == 11
 
 

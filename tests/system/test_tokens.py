@@ -26,7 +26,7 @@ LOST = f"hostrouting-ask.sh is lost, or ended with {{}}; {APPLY}"
 BEGIN = """
 set -eu
 folder=/etc/aks-flex-node list=$(readlink -f /etc/aks-flex-node/hostrouting.units)
-ask=$folder/hostrouting-ask.sh check=$(readlink -f $folder/check-route-overlap.sh)
+gate=$folder/hostrouting-ask.sh check=$(readlink -f $folder/check-route-overlap.sh)
 cut() { head -n "$2" "$1" > /run/cut; cat /run/cut > "$1"; }
 give_away() { chown 65534 "$1"; chmod 600 "$1"; }
 """
@@ -38,11 +38,11 @@ ROWS = [
     ("printf ' ' > $list", UNLISTED),
     ("echo > $list", UNLISTED),
     *((f"cut $list {number}", UNLISTED) for number in range(2)),
-    ("rm $ask", LOST.format(127)),
-    ("truncate -s 0 $ask", LOST.format(127)),
-    ("chmod 000 $ask", LOST.format(126)),
-    ("give_away $ask", LOST.format(126)),
-    *((f"cut $ask {number}", "") for number in (1, 16, 20, 50, 70, 115, 130, 140, 150, 160, 168)),
+    ("rm $gate", LOST.format(127)),
+    ("truncate -s 0 $gate", LOST.format(127)),
+    ("chmod 000 $gate", LOST.format(126)),
+    ("give_away $gate", LOST.format(126)),
+    *((f"cut $gate {number}", "") for number in (1, 16, 20, 50, 70, 115, 130, 140, 150, 160, 168)),
     ("chmod 000 $check", ""),
     ("give_away $check", ""),
     *((f"cut $check {number}", "") for number in (1, 14, 40, 100, 200, 300, 400, 500)),

@@ -174,10 +174,10 @@ def test_each_runs_once(tmp_path: Path) -> None:
 def test_a_question_without_an_answer(tmp_path: Path, trouble: str) -> None:
     """The units that wait for a gate whose question is killed, or whose script is lost, start, too."""
     units = {"requires.service": requiring(KUBE), "needs.target": requiring(KUBE, service="")}
-    ask_script = "/etc/aks-flex-node/hostrouting-ask.sh"
+    gate_script = "/etc/aks-flex-node/hostrouting-ask.sh"
     more = {
         "impatient": f"printf '[Service]\\nTimeoutStartSec=1\\n' > {UNIT_DIRECTORY}/{NSPAWN}.d/70-now.conf\n",
-        "lost": f"mv {ask_script} /run/ask.sh\n",
+        "lost": f"mv {gate_script} /run/gate.sh\n",
     }
     with GatedMachine(
         tmp_path,
@@ -189,7 +189,7 @@ def test_a_question_without_an_answer(tmp_path: Path, trouble: str) -> None:
         machine.wait_for(f"{KUBE}: Failed with result '{result}'.", unit=KUBE)
         assert waiting(machine) == {*units}
         if trouble == "lost":
-            machine.run("cp", "/run/ask.sh", ask_script)
+            machine.run("cp", "/run/gate.sh", gate_script)
         machine.mend_routing()
         wait_until_all(machine, units, "active")
 

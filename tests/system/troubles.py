@@ -74,7 +74,7 @@ class Trouble:
     strict: Promise | None = None
     config: Mapping[str, Any] = attrs.field(factory=lambda: GOOD)
     #: The message of apply that shows that it met the trouble.
-    said: str
+    printed: str
     #: Bash that makes the trouble on a machine that runs, and, if it is to outlast that, before the
     #: next boot.
     commands: str = ""
@@ -122,14 +122,14 @@ cat /dev/zero > /run/filling 2> /dev/null || :
 """
 
 TROUBLES = (
-    Trouble(name="nothing is wrong", promise=OPTIONAL, said=f"{', '.join(_BOTH)} leave by eth0"),
+    Trouble(name="nothing is wrong", promise=OPTIONAL, printed=f"{', '.join(_BOTH)} leave by eth0"),
     Trouble(
         name="an overlap remains",
         config={
             **config("172.16.8.0/22", routes=({"destination": "192.168.77.0/24"},)),
             "routeOverlap": GOOD["routeOverlap"],
         },
-        said="overlap",
+        printed="overlap",
         promise=OPTIONAL,
         strict=Promise(*[Outcome(1, "the new", "the new", "shut", "held")] * 2),
         mend="ip route add 172.16.16.0/22 via 10.224.0.1 dev eth0",
@@ -137,18 +137,18 @@ TROUBLES = (
     Trouble(
         name="a route is refused",
         config=_with_route(gateway="10.224.255.255", dev="eth0"),
-        said="192.168.77.0/24 via 10.224.255.255 dev eth0",
+        printed="192.168.77.0/24 via 10.224.255.255 dev eth0",
         promise=REFUSED,
     ),
     Trouble(
         name="a typo in a gateway",
         config=_with_route(gateway="10.24.0.1", dev="eth0"),
-        said="192.168.77.0/24 via 10.24.0.1 dev eth0",
+        printed="192.168.77.0/24 via 10.24.0.1 dev eth0",
         promise=REFUSED,
     ),
     Trouble(
         name="no lease",
-        said="table main has no IPv4 default route",
+        printed="table main has no IPv4 default route",
         # With its address the device has lost the earlier routes, and the scripts of their config
         # wait for it, too.
         promise=Promise(REFUSED.first, Outcome(3, "the earlier", "nothing", "shut", "held")),
@@ -159,23 +159,23 @@ TROUBLES = (
     Trouble(
         name="a device is missing",
         config=_with_route(gateway="10.225.0.1", dev="eth1"),
-        said="no such device: eth1",
+        printed="no such device: eth1",
         promise=REFUSED,
         mend="ip link add eth1 type veth peer name wire1 && ip link set wire1 up && ip link set eth1 up\n"
         "ip address add 10.225.0.4/16 dev eth1",
     ),
-    Trouble(name="IMDS is silent", config=_CLOUD, said="gave no answer in", promise=OPTIONAL),
+    Trouble(name="IMDS is silent", config=_CLOUD, printed="gave no answer in", promise=OPTIONAL),
     Trouble(
         name="IMDS answers 404",
         config=_CLOUD,
-        said="the last: 404 File not found",
+        printed="the last: 404 File not found",
         commands=_CLOUD_404,
         promise=OPTIONAL,
     ),
     Trouble(
         name="nft is missing",
         config=PROBES,
-        said="nft is needed to list the table",
+        printed="nft is needed to list the table",
         promise=OPTIONAL,
         commands="rm -f /usr/sbin/nft",
         outlasts_a_boot=True,
@@ -183,7 +183,7 @@ TROUBLES = (
     Trouble(
         name="ebtables is missing",
         config=_SWEEP,
-        said="ebtables-nft is needed to see the rules of ebtables (nft), if there are any, but not installed",
+        printed="ebtables-nft is needed to see the rules of ebtables (nft), if there are any, but not installed",
         promise=OPTIONAL,
         commands="rm -f /usr/sbin/ebtables*",
         outlasts_a_boot=True,
@@ -191,7 +191,7 @@ TROUBLES = (
     Trouble(
         name="azure-vnet is configured",
         config=_SWEEP,
-        said="azure-vnet is still in use",
+        printed="azure-vnet is still in use",
         promise=OPTIONAL,
         commands=_AZURE_VNET,
     ),
@@ -199,14 +199,14 @@ TROUBLES = (
         name="/run is full",
         # "No space left on device"; or, if something in /run has meanwhile ended, systemd 252.39
         # refuses to reload: "not enough space available".
-        said=" space ",
+        printed=" space ",
         # systemd reads no unit files then, so nothing replaces a config.
         promise=Promise(Outcome(3, "the new", "the new", "open", "started"), REFUSED.again),
         commands=RUN_FULL,
     ),
     Trouble(
         name="/etc is read-only",
-        said="Read-only file system",
+        printed="Read-only file system",
         promise=Promise(
             Outcome(3, "nothing", "the new", "open", "started"),
             Outcome(3, "the earlier", "the earlier", "open", "started"),

@@ -14,7 +14,16 @@ from random import Random
 import attrs
 import pytest
 from support.kernel import kernel_host, needs_kernel
-from support.watched_nodes import CONFIG, OURS, SECONDS, Watched, arrange, ours, running, watching
+from support.watched_nodes import (
+    CONFIG,
+    OWN_ROUTES,
+    SECONDS,
+    Watched,
+    arrange,
+    own_routes,
+    running,
+    watching,
+)
 
 from hostrouting import BackendError, Configure, HostRoutingConfig, Reset, Watch
 from hostrouting.host import OUR_PROTOCOL, Host, Listener, RouteEvent
@@ -53,7 +62,7 @@ def node() -> Iterator[KernelNode]:
 def apply(config: HostRoutingConfig, host: Host, listener: Listener, watch: Watch) -> None:
     """Apply a config; the watch then looks at all routes, and changes none."""
     execute(Configure(config, host=host))
-    wanted = ours(host)
+    wanted = own_routes(host)
     listener.take()
     looks = Context(timeout=SECONDS)
     done: list[bool] = []
@@ -70,7 +79,7 @@ def apply(config: HostRoutingConfig, host: Host, listener: Listener, watch: Watc
         assert looks.wait(lambda: bool(done), until=looks.deadline)
     events = [event for event in listener.take() if isinstance(event, RouteEvent)]
     assert [event for event in events if event.route.protocol == OUR_PROTOCOL] == []
-    assert ours(host) == wanted
+    assert own_routes(host) == wanted
 
 
 @pytest.mark.parametrize("rounds", [3, pytest.param(500, marks=pytest.mark.soak)])
@@ -84,12 +93,12 @@ def test_watch_beside_runs(node: KernelNode, rounds: int) -> None:
             watch = Watch(CONFIG, host=host)
             execute(Configure(CONFIG, host=host))
             with running(watch) as running_watch:
-                for config, wanted in (CONFIG, OURS), (OTHER, OTHERS), (CONFIG, OURS):
+                for config, wanted in (CONFIG, OWN_ROUTES), (OTHER, OTHERS), (CONFIG, OWN_ROUTES):
                     apply(config, host, listener, watch)
-                    assert ours(host) == wanted
+                    assert own_routes(host) == wanted
                 execute(Reset(HostRoutingConfig(), host=host))
                 assert running_watch.ends()
-            assert ours(host) == []
+            assert own_routes(host) == []
 
 
 # --- among changers

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import attrs
 import pytest
-from support.watched_nodes import CONFIG, OURS, arrange, ours
+from support.watched_nodes import CONFIG, OWN_ROUTES, arrange, own_routes
 
 from hostrouting import RouteOverlapConfig, Watch
 from hostrouting.host import IPV4, ObservedRoute, Route, RouteChange
@@ -97,4 +97,4 @@ def test_a_repair_that_has_begun_ends() -> None:
     arrange(node)
     watched(node)
     assert node.is_whole
-    assert ours(FakeHost(node)) == OURS
+    assert own_routes(FakeHost(node)) == OWN_ROUTES

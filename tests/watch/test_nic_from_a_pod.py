@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 import pytest
-from support.kept_routes import OURS as ROUTE
+from support.kept_routes import OWN_ROUTE as ROUTE
 from support.kept_routes import ROUTE as WANTED
 from support.kept_routes import Kept, standing
 from support.kernel import kernel_host
 from support.needs import needs
-from support.watched_nodes import OURS, arrange, watching
+from support.watched_nodes import OWN_ROUTES, arrange, watching
 
 from hostrouting.testing import KernelNode, MemoryBackend
 from phases import Context
@@ -44,17 +44,17 @@ def test_watch_restores_its_routes(caplog: pytest.LogCaptureFixture) -> None:
         with watching(kernel_host(node), node) as watched:
             for _ in range(100):
                 node.lend(pod)
-                watched.until_repaired(OURS[:1])
+                watched.until_repaired(OWN_ROUTES[:1])
                 node.take_back(pod)
                 watched.until_repaired()
         start, *messages = caplog.messages
         assert start.startswith("keeps static routes")
         waits = [message for message in messages if " waits: " in message]
         assert len(waits) <= 60
-        assert messages.count(f"repaired: + {OURS[0]}") == 1, "when watch started"
+        assert messages.count(f"repaired: + {OWN_ROUTES[0]}") == 1, "when watch started"
         counted = {message for message in messages if " repairs, the first is: " in message}
         assert {*messages} - {*waits} - counted <= {
-            *(f"repaired: + {route}" for route in OURS),
+            *(f"repaired: + {route}" for route in OWN_ROUTES),
             "no route waits any more",
         }
 

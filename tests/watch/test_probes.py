@@ -4,7 +4,7 @@ import logging
 
 import pytest
 from hypothesis import given
-from support.probe_nodes import FOREIGN, OFF, OURS, THEIRS, config, made_host
+from support.probe_nodes import AGENTBAKERS, FOREIGN, OFF, OWN_TABLE, config, made_host
 
 from hostrouting import ConfigureProbeSNAT, HostRoutingConfig, Reset
 from hostrouting.azure.probe_snat.keeper import ProbeKeeper
@@ -45,7 +45,7 @@ def delete_table(host: FakeHost) -> None:
 
 
 def table(host: FakeHost) -> object:
-    return host.nftables.tables.get(OURS)
+    return host.nftables.tables.get(OWN_TABLE)
 
 
 @pytest.mark.parametrize(("change", "sign"), [(delete_script(), "+"), (FOREIGN, "~")])
@@ -73,7 +73,7 @@ def test_a_table_that_is_right_is_only_listed(host: FakeHost) -> None:
     keeper = keeper_of(host)
     keeper.act(Context())
     assert checked_units(host) == ["table"]
-    host.nftables.load(Context(), THEIRS.replace("flush table", "delete table"))
+    host.nftables.load(Context(), AGENTBAKERS.replace("flush table", "delete table"))
     host.nftables.operations.calls.clear()
     host.lock.holder = 4242
     keeper.act(Context())

@@ -9,12 +9,12 @@ import pytest
 from support.kept_routes import (
     CHANGES,
     FOREIGN,
-    OURS,
+    OWN_ROUTE,
     ROUTE,
     Change,
     CountedNode,
     Kept,
-    ours_first,
+    own_route_leads,
     standing,
 )
 
@@ -71,7 +71,7 @@ class TestContest:
     """Another program takes our place again and again."""
 
     TOLD = (
-        f"route '{OURS}' was replaced or deleted 4 times within an hour: it comes back after pauses of 1 s to 10 min "
+        f"route '{OWN_ROUTE}' was replaced or deleted 4 times within an hour: it comes back after pauses of 1 s to 10 min "
         "from now on; stop the program that takes its place, or remove the route from the config"
     )
 
@@ -85,7 +85,7 @@ class TestContest:
         began = clock.monotonic()
         while True:
             seconds = kept.act(clock)
-            if standing(node)[:1] == [str(OURS)]:
+            if standing(node)[:1] == [str(OWN_ROUTE)]:
                 return clock.monotonic() - began
             clock.advance(seconds)
 
@@ -93,7 +93,7 @@ class TestContest:
     def drop_foreign(node: MemoryBackend) -> None:
         """Delete the foreign routes, by full description."""
         for present in node.routes():
-            if present.network == OURS.network and present.protocol == FOREIGN.protocol:
+            if present.network == OWN_ROUTE.network and present.protocol == FOREIGN.protocol:
                 node.delete_route(present)
 
     @staticmethod
@@ -102,7 +102,7 @@ class TestContest:
         clock = ManualClock()
         kept.act(clock)
         for _ in range(4):
-            node.delete_route(OURS)
+            node.delete_route(OWN_ROUTE)
             kept.catch_up()
             kept.act(clock)
         return clock
@@ -110,7 +110,7 @@ class TestContest:
     @pytest.mark.parametrize(
         "change",
         [
-            lambda node: node.delete_route(OURS),
+            lambda node: node.delete_route(OWN_ROUTE),
             lambda node: node.insert_route(FOREIGN, verb="replace"),
             lambda node: node.insert_route(
                 attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL), verb="replace"
@@ -147,15 +147,16 @@ class TestContest:
         clock = ManualClock()
         kept.act(clock)
         pauses = [
-            self.taken(kept, node, clock, lambda node: node.delete_route(OURS)) for _ in range(20)
+            self.taken(kept, node, clock, lambda node: node.delete_route(OWN_ROUTE))
+            for _ in range(20)
         ]
         assert max(pauses) == 600
         assert kept.keeper.state == "routes in force: 1"
         clock.advance(3600)
         with caplog.at_level(logging.INFO):
             kept.act(clock)
-        assert caplog.messages[-1] == f"route '{OURS}' was not replaced or deleted for an hour"
-        assert self.taken(kept, node, clock, lambda node: node.delete_route(OURS)) == 0
+        assert caplog.messages[-1] == f"route '{OWN_ROUTE}' was not replaced or deleted for an hour"
+        assert self.taken(kept, node, clock, lambda node: node.delete_route(OWN_ROUTE)) == 0
 
     def test_the_state_meanwhile(self, kept: Kept, node: MemoryBackend) -> None:
         """A route that pauses is not in force; a repair of other routes leaves its place alone."""
@@ -172,7 +173,7 @@ class TestContest:
         [
             lambda node: node.insert_route(attrs.evolve(FOREIGN, metric=0), verb="prepend"),
             lambda node: (node.set_up("eth0", up=False), node.set_up("eth0", up=True)),
-            lambda node: (node.delete_route(OURS), node.insert_route(OURS)),
+            lambda node: (node.delete_route(OWN_ROUTE), node.insert_route(OWN_ROUTE)),
         ],
         ids=["prepended", "flushed", "deleted and added"],
     )
@@ -194,7 +195,7 @@ class TestContest:
         clock = self.pausing(kept, node)
         kept.wants(ROUTE)
         kept.act(clock)
-        assert standing(node) == [str(OURS)]
+        assert standing(node) == [str(OWN_ROUTE)]
 
 
 def storm(kept: Kept, node: MemoryBackend, clock: ManualClock) -> None:
@@ -220,7 +221,7 @@ def test_a_storm_leaves_room_for_other_lines_and_has_an_end(
     assert kept.act(clock) == 1
     clock.advance(1)
     assert kept.act(clock) == 60
-    first = f"~ {OURS} (hides '{FOREIGN}' until this route is removed)"
+    first = f"~ {OWN_ROUTE} (hides '{FOREIGN}' until this route is removed)"
     assert caplog.messages[-1] == f"40 repairs, the first is: {first}"
 
 
@@ -231,7 +232,7 @@ def test_an_error_is_logged_in_a_storm(
     clock = ManualClock()
     storm(kept, node, clock)
     for _ in range(4):
-        node.delete_route(OURS)
+        node.delete_route(OWN_ROUTE)
         kept.catch_up()
         kept.act(clock)
     assert caplog.messages[-1] == TestContest.TOLD
@@ -283,14 +284,14 @@ class TestReadings:
         make(node)
         assert kept.catch_up() == 0
         kept.act()
-        assert ours_first(node)
+        assert own_route_leads(node)
         if kept.catch_up() == 0:
             kept.act()
         assert kept.catch_up() == inf
 
     def test_a_deleted_route_takes_one_reading(self, kept: Kept, node: CountedNode) -> None:
         """The event of its return causes no further look."""
-        node.delete_route(OURS)
+        node.delete_route(OWN_ROUTE)
         kept.catch_up()
         kept.act()
         assert kept.catch_up() == inf
@@ -298,9 +299,9 @@ class TestReadings:
 
     def test_a_change_without_an_event(self, kept: Kept, node: CountedNode) -> None:
         """The look of the interval finds it by one reading."""
-        node.delete_route(OURS)
+        node.delete_route(OWN_ROUTE)
         assert kept.keeper.act(Context(clock=ManualClock())) == 60
-        assert ours_first(node)
+        assert own_route_leads(node)
         assert node.readings == 1
 
     def test_another_default_route(self, kept: Kept, node: CountedNode) -> None:
@@ -324,18 +325,18 @@ class TestReadings:
         """A change that does not fit the routes of its moment is refused, and planned anew by
         another reading.
         """
-        node.delete_route(OURS)
+        node.delete_route(OWN_ROUTE)
         # Between the reading and the change.
         node.steps.plan(1, lambda: node.insert_route(FOREIGN))
         kept.act()
-        assert standing(node) == [str(OURS), str(FOREIGN)]
+        assert standing(node) == [str(OWN_ROUTE), str(FOREIGN)]
 
     def test_the_siblings_are_called(self, kept: Kept, node: CountedNode) -> None:
         """After the events of the routes, and after a loss of events; not after those of others."""
         before = len(kept.calls)
         kept.keeper.receive(EVENTS)
         assert len(kept.calls) == before
-        node.delete_route(OURS)
+        node.delete_route(OWN_ROUTE)
         kept.catch_up()
         kept.keeper.lose()
         assert len(kept.calls) == before + 2

@@ -16,7 +16,7 @@ from support.probe_nodes import made_host
 from support.stale_cni_nodes import LIVE, REUSED, SHORT, SOON, World
 from support.stale_cni_sweeps import CONFLIST
 from support.stale_cni_worlds import POD_CIDRS, config_of
-from support.watched_nodes import SECONDS, ours, running
+from support.watched_nodes import SECONDS, own_routes, running
 
 from hostrouting import (
     Host,
@@ -94,13 +94,13 @@ def test_a_program_hangs_while_routes_are_deleted(
     )
     with running(Watch(CONFIG, host=exchanged(host, **port))) as watch:
         watch.until((tmp_path / "hanging").exists)
-        watch.until(lambda: ours(host) == [OWN_SECTIONS])
+        watch.until(lambda: own_routes(host) == [OWN_SECTIONS])
         # A fourth time within an hour it would pause.
         for _ in range(3):
             host.routes.delete_route(
                 next(route for route in host.routes.routes() if str(route) == OWN_SECTIONS)
             )
-            watch.until(lambda: ours(host) == [OWN_SECTIONS])
+            watch.until(lambda: own_routes(host) == [OWN_SECTIONS])
         # The first one still hangs: nothing of the above waited for it.
         assert len((tmp_path / "hanging").read_text().split()) == 1
         # A repair is seen before its lock is released.
@@ -142,7 +142,7 @@ def test_the_trouble_of_a_sibling_is_part_of_the_state(
     with running(Watch(CONFIG, host=broken)) as watch:
         reasons = [f"{trouble}: ZeroDivisionError()" for trouble in troubles]
         watch.until(lambda: state() == "; ".join(["routes in force: 1", *reasons]))
-        assert ours(host) == [OWN_SECTIONS]
+        assert own_routes(host) == [OWN_SECTIONS]
         layer.is_broken = False
         watch.until(lambda: state() == "routes in force: 1")
     assert {f"this is over: {trouble}" for trouble in troubles} <= set(caplog.messages)
@@ -206,17 +206,17 @@ def test_the_cni_is_exchanged(
     (tmp_path / CONFLIST[1:]).write_text(json.dumps({"plugins": [{"type": "azure-vnet"}]}))
     with World.made(tmp_path) as world, ExitStack() as streams:
         host = attrs.evolve(world.host(), events=NetlinkEvents(netns=world.node.name))
-        assert world.asks(LIVE)
+        assert world.reaches(LIVE)
         with running(
             Watch(attrs.evolve(config_of(sweep="clean"), watch=CONFIG.watch), host=host)
         ) as watch:
             watch.until(
                 lambda: any("azure-vnet is still in use" in message for message in caplog.messages)
             )
-            assert not world.asks(REUSED, patience=SOON)
+            assert not world.reaches(REUSED, patience=SOON)
             lost = streams.enter_context(world.stream(LIVE))
             (world.root / CONFLIST[1:]).unlink()
-            watch.until(lambda: world.asks(REUSED, patience=SOON))
+            watch.until(lambda: world.reaches(REUSED, patience=SOON))
             # The end of the sweep, in the middle of which the pod could be reached.
             watch.until(lambda: any(f"removed: {REUSED}" in message for message in caplog.messages))
             streams.close()

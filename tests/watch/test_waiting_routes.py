@@ -11,7 +11,7 @@ from support.kept_routes import ROUTE as WANTED
 from support.kept_routes import Kept, standing
 from support.kernel import kernel_host
 from support.needs import needs
-from support.watched_nodes import CONFIG, OURS, Watched, arrange, watching
+from support.watched_nodes import CONFIG, OWN_ROUTES, Watched, arrange, watching
 
 from hostrouting.host import (
     Device,
@@ -75,7 +75,7 @@ def test_it_returns_with_the_way_to_its_gateway(
     node = watched.node
     assert isinstance(node, KernelNode)
     node.ip(*hide.split())
-    if watched.ours() == OURS:
+    if watched.own_routes() == OWN_ROUTES:
         node.ip("route delete 172.16.1.0/24")
     if "address" in hide:
         # With it, the kernel removed the route in that table.

@@ -11,7 +11,16 @@ import attrs
 import pytest
 from support.kernel import kernel_host
 from support.needs import require
-from support.watched_nodes import CONFIG, OURS, Running, Watched, arrange, ours, running, watching
+from support.watched_nodes import (
+    CONFIG,
+    OWN_ROUTES,
+    Running,
+    Watched,
+    arrange,
+    own_routes,
+    running,
+    watching,
+)
 
 from hostrouting import (
     BackendError,
@@ -36,7 +45,7 @@ def assert_a_reset_ends_it(host: FakeHost) -> None:
         until_listening(watch, host)
         execute(Reset(HostRoutingConfig(), host=host))
         assert watch.ends()
-    assert ours(host) == []
+    assert own_routes(host) == []
 
 
 @pytest.fixture(params=["memory", "kernel"])
@@ -68,9 +77,9 @@ def until_listening(watch: Running, host: FakeHost) -> None:
 def test_a_deleted_route_is_restored(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """A route of the config that another program deletes comes back, which one line reports."""
     caplog.clear()
-    watched.delete(OURS[0])
+    watched.delete(OWN_ROUTES[0])
     watched.until_repaired()
-    watched.until(lambda: f"repaired: + {OURS[0]}" in caplog.messages)
+    watched.until(lambda: f"repaired: + {OWN_ROUTES[0]}" in caplog.messages)
 
 
 @pytest.mark.parametrize("watched", ["kernel"], indirect=True)
@@ -88,7 +97,7 @@ def test_a_next_hop_of_the_default_route_revives(watched: Watched) -> None:
     )
     config = attrs.evolve(CONFIG, static_routes=incomplete)
     watched.host.files.write(INTENT_PATH, Intent(config=config).file.content, mode=0o644)
-    watched.delete(OURS[0])
+    watched.delete(OWN_ROUTES[0])
     watched.node.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=4))
     watched.until_repaired([str(third)])
     watched.node.set_up("eth0", up=False)
@@ -105,7 +114,7 @@ def test_a_device_that_the_config_names_completes_a_route(watched: Watched) -> N
     section = RouteOverlapConfig(expected_cidrs=("172.16.3.0/24",), expected_devs=("eth0",))
     config = attrs.evolve(CONFIG, static_routes=incomplete, route_overlap=section)
     watched.host.files.write(INTENT_PATH, Intent(config=config).file.content, mode=0o644)
-    watched.delete(OURS[0])
+    watched.delete(OWN_ROUTES[0])
     for dev, gateway, metric in (("eth0", "10.224.0.1", 200), ("eth1", "10.225.0.1", 100)):
         watched.node.insert_route(
             Route(
@@ -141,7 +150,7 @@ class TestTrouble:
         arrange(node)
         host = FakeHost(node)
         with watching(host, node) as watched:
-            for text in OURS:
+            for text in OWN_ROUTES:
                 # For one place, and for all.
                 node.left = 2
                 watched.delete(text)
@@ -155,7 +164,7 @@ class TestTrouble:
         """If events were lost, the routes are compared."""
         with watching(host, host.routes) as watched:
             host.events.most = 0
-            watched.delete(OURS[0])
+            watched.delete(OWN_ROUTES[0])
             watched.until_repaired()
 
 
@@ -189,7 +198,7 @@ class TestIntent:
                     host.routes.delete_route(route)
                 held.close()
                 assert watch.ends()
-        assert ours(host) == []
+        assert own_routes(host) == []
 
     @pytest.mark.parametrize(
         ("content", "step"),
@@ -212,7 +221,7 @@ class TestIntent:
             else:
                 host.files.write(INTENT_PATH, content, mode=0o644)
             for _ in range(2):
-                watched.delete(OURS[0])
+                watched.delete(OWN_ROUTES[0])
                 watched.until_repaired()
         [damage] = [
             message

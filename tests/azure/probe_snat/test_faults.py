@@ -10,7 +10,7 @@ from support.probe_nodes import (
     FOREIGN,
     NEIGHBOUR,
     OFF,
-    OURS,
+    OWN_TABLE,
     apply,
     made_host,
     planned,
@@ -66,7 +66,8 @@ class TestFaults:
                 getattr(host, port).fail_at(number, error)
                 failed = fails(ConfigureProbeSNAT(CONFIG, host=host).do)
                 untouched = (
-                    OURS in host.nftables.tables and rules_in(host.nftables.tables[OURS]) is None
+                    OWN_TABLE in host.nftables.tables
+                    and rules_in(host.nftables.tables[OWN_TABLE]) is None
                 )
                 assert failed or state(host) == state(wanted)
                 if way == "again":

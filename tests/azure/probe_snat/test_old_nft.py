@@ -7,7 +7,7 @@ import attrs
 import pytest
 from support import nft_chain_by_chain
 from support.needs import needs
-from support.probe_nodes import says
+from support.probe_nodes import messages_at
 from support.probe_worlds import ProbeWorld
 
 from hostrouting import ConfigureProbeSNAT, Host, HostRoutingConfig, ProbeSNATConfig
@@ -32,9 +32,9 @@ def test_loaded_rules_are_in_place(host: Host, caplog: pytest.LogCaptureFixture)
     caplog.set_level(logging.DEBUG)
     task = ConfigureProbeSNAT(CONFIG, host=host)
     task.do(Context(timeout=60))
-    assert says(caplog, logging.WARNING) == []
+    assert messages_at(caplog, logging.WARNING) == []
     caplog.clear()
     task.do(Context(timeout=60))
-    assert "nft table ip6 azureSLBProbe is in place" in says(caplog, logging.DEBUG)
+    assert "nft table ip6 azureSLBProbe is in place" in messages_at(caplog, logging.DEBUG)
     assert task.plan(Context(timeout=60)) == []
     assert ConfigureProbeSNAT(CONFIG, host=host).findings(Context(timeout=60)) == []

@@ -6,18 +6,18 @@ import attrs
 import pytest
 from support.probe_listings import rules_in
 from support.probe_nodes import (
+    AGENTBAKERS,
     CONFIG,
     FOREIGN,
     OFF,
-    OURS,
+    OWN_TABLE,
     TABLE,
-    THEIRS,
     apply,
     check,
     config,
     lead,
+    messages_at,
     planned,
-    says,
     state,
 )
 from support.probe_worlds import RULES
@@ -124,7 +124,7 @@ class TestPlan:
             if error
             else "the cloud's description of the network interfaces cannot be read: "
         )
-        [logged] = says(caplog, logging.WARNING)
+        [logged] = messages_at(caplog, logging.WARNING)
         assert logged.partition(why)[:2] == (
             "it is unknown if this node has IPv6, so IPv6 is assumed: ",
             why,
@@ -164,23 +164,23 @@ class TestCheck:
         """
         caplog.set_level(logging.INFO)
         apply(host, ctx)
-        reloaded_table = THEIRS.replace("flush table", "delete table")
+        reloaded_table = AGENTBAKERS.replace("flush table", "delete table")
         host.nftables.load(ctx, reloaded_table)
-        replaced_table = host.nftables.tables[OURS]
+        replaced_table = host.nftables.tables[OWN_TABLE]
         assert check(host, ctx) == []
         assert planned(host, ctx) == []
         apply(host, ctx)
-        assert host.nftables.tables[OURS] == replaced_table
+        assert host.nftables.tables[OWN_TABLE] == replaced_table
         host.nftables.load(ctx, reloaded_table.replace('"eth0"', '"eth1"'))
         how = "it rewrites fe80::1234:5678:9abc to 2603:1062:0:1:fe80:1234:5678:9abc on eth1"
         assert check(host, ctx) == [
             f"error: probe-snat: {TABLE}: has drifted: {how}; apply the config"
         ]
         apply(host, ctx)
-        assert rules_in(host.nftables.tables[OURS]) == RULES
+        assert rules_in(host.nftables.tables[OWN_TABLE]) == RULES
         assert any(
             f"replaced, because it had drifted ({how})" in logged
-            for logged in says(caplog, logging.INFO)
+            for logged in messages_at(caplog, logging.INFO)
         )
 
     @pytest.mark.parametrize("name", ["cil_from_netdev", "cil_from_netdev-eth0"])
@@ -194,8 +194,8 @@ class TestCheck:
         words = f"Cilium's program {name} on eth0 takes packets before nftables sees them"
         ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
         apply(host, ctx)
-        assert rules_in(host.nftables.tables[OURS]) == RULES
-        logged = says(caplog, logging.WARNING)
+        assert rules_in(host.nftables.tables[OWN_TABLE]) == RULES
+        logged = messages_at(caplog, logging.WARNING)
         assert [line.startswith(words) for line in logged] == [True, True]
         [found] = check(host, ctx)
         assert found.startswith(f"warning: probe-snat: eth0: {words}")

@@ -13,7 +13,7 @@ from support.boot_units import assert_systemd_accepts
 from support.filled import asset, changes
 from support.needs import needs
 from support.probe_listings import expected_listing, rules_in
-from support.probe_nodes import THEIRS
+from support.probe_nodes import AGENTBAKERS
 from support.probe_worlds import RULES
 
 from hostrouting import BackendError, InvalidConfigError, ProbeSNATConfig
@@ -175,11 +175,11 @@ class TestKernel:
         differs to the letter.
         """
         for before in delete_script(), render(RULES):
-            nft.load(CTX, before + THEIRS)
+            nft.load(CTX, before + AGENTBAKERS)
             listing = nft.table(CTX, FAMILY, TABLE_NAME) or []
             assert effect_of(listing) == RULES
             assert rules_in(listing) is None
-        nft.load(CTX, THEIRS.replace("eth0", "eth1"))
+        nft.load(CTX, AGENTBAKERS.replace("eth0", "eth1"))
         other = effect_of(nft.table(CTX, FAMILY, TABLE_NAME) or [])
         assert other == attrs.evolve(RULES, dev="eth1")
 
@@ -187,10 +187,10 @@ class TestKernel:
     def test_another_effect(self, nft: NftCommand, difference: str) -> None:
         """Whatever differs that a packet could notice: no values are read into it."""
         before, after = _OTHERWISE[difference]
-        assert before in THEIRS
+        assert before in AGENTBAKERS
         # The block alone: nft 0.9.8 dies of SIGSEGV if a set follows a declaration or flush of its
         # table in one script.
-        block = THEIRS[THEIRS.index("table ip6 azureSLBProbe {") :]
+        block = AGENTBAKERS[AGENTBAKERS.index("table ip6 azureSLBProbe {") :]
         nft.load(CTX, delete_script())
         nft.load(CTX, block.replace(before, after, 1))
         assert effect_of(nft.table(CTX, FAMILY, TABLE_NAME) or []) is None
@@ -214,13 +214,13 @@ class TestKernel:
         nft.load(CTX, f"{drifted}\n")
         nft.load(
             CTX,
-            "table ip6 theirs {\nchain prerouting {\ntype filter hook prerouting priority -300\n}\n}\n",
+            "table ip6 foreign {\nchain prerouting {\ntype filter hook prerouting priority -300\n}\n}\n",
         )
-        foreign_table = nft.table(CTX, "ip6", "theirs")
+        foreign_table = nft.table(CTX, "ip6", "foreign")
         assert nft.table(CTX, FAMILY, TABLE_NAME) != expected_listing(RULES)
         nft.load(CTX, render(RULES))
         assert nft.table(CTX, FAMILY, TABLE_NAME) == expected_listing(RULES)
-        assert nft.table(CTX, "ip6", "theirs") == foreign_table
+        assert nft.table(CTX, "ip6", "foreign") == foreign_table
 
     def test_one_transaction(self, nft: NftCommand) -> None:
         """A file that is refused at its end has not touched the table either."""

@@ -20,7 +20,7 @@ from support.probe_nodes import (
     CONFIG,
     FOREIGN,
     OFF,
-    OURS,
+    OWN_TABLE,
     REASONS,
     TABLE,
     apply,
@@ -28,8 +28,8 @@ from support.probe_nodes import (
     config,
     lead,
     made_host,
+    messages_at,
     planned,
-    says,
     state,
     takes_no_part,
 )
@@ -80,21 +80,21 @@ class TestDo:
         again changes nothing.
         """
         caplog.set_level(logging.INFO)
-        foreign_table = host.nftables.tables["ip6", "theirs"]
+        foreign_table = host.nftables.tables["ip6", "foreign"]
         apply(host, ctx)
-        assert rules_in(host.nftables.tables[OURS]) == RULES
-        assert host.nftables.tables["ip6", "theirs"] == foreign_table
+        assert rules_in(host.nftables.tables[OWN_TABLE]) == RULES
+        assert host.nftables.tables["ip6", "foreign"] == foreign_table
         for file in boot_unit(RULES).files:
             assert host.files.read(file.path) == file.content
         assert host.files.exists(
             "/etc/systemd/system/hostrouting-ready.service.wants/probe-snat.service"
         )
-        assert says(caplog, logging.INFO) == [f"{TABLE} loaded: {RULES}"]
+        assert messages_at(caplog, logging.INFO) == [f"{TABLE} loaded: {RULES}"]
         before = state(host)
         host.nftables.operations.calls.clear()
         apply(host, ctx)
         assert state(host) == before
-        assert host.nftables.operations.calls == [("table", *OURS)]
+        assert host.nftables.operations.calls == [("table", *OWN_TABLE)]
 
     def test_a_table_with_flags(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
@@ -103,20 +103,20 @@ class TestDo:
         caplog.set_level(logging.INFO)
         task = ConfigureProbeSNAT(CONFIG, host=host)
         task.do(ctx)
-        host.nftables.texts[OURS] = "flags dormant"
+        host.nftables.texts[OWN_TABLE] = "flags dormant"
         detail = "it has flags, such as dormant or owner"
         assert check(host, ctx) == [
             f"error: probe-snat: {TABLE}: has drifted: {detail}; apply the config"
         ]
         assert [str(change) for change in task.plan(ctx)] == [f"~ {TABLE} ({detail})"]
         task.do(ctx)
-        assert host.nftables.tables[OURS] == expected_listing(RULES)
-        assert says(caplog, logging.INFO)[-1].startswith(
+        assert host.nftables.tables[OWN_TABLE] == expected_listing(RULES)
+        assert messages_at(caplog, logging.INFO)[-1].startswith(
             f"{TABLE} replaced, because it had drifted"
         )
-        host.nftables.texts[OURS] = "flags dormant"
+        host.nftables.texts[OWN_TABLE] = "flags dormant"
         task.undo(ctx)
-        assert OURS not in host.nftables.tables
+        assert OWN_TABLE not in host.nftables.tables
 
     def test_another_device(self, host: FakeHost, ctx: Context) -> None:
         """A config that changes takes the rules and the boot's ruleset with it."""
@@ -124,7 +124,7 @@ class TestDo:
         lead(host, "eth1")
         apply(host, ctx)
         rules = attrs.evolve(RULES, dev="eth1")
-        assert rules_in(host.nftables.tables[OURS]) == rules
+        assert rules_in(host.nftables.tables[OWN_TABLE]) == rules
         assert host.files.read(RULESET_PATH) == render(rules).encode()
 
     def test_a_race_with_a_flush(
@@ -134,7 +134,7 @@ class TestDo:
         host.nftables.operations.plan(4, partial(setattr, host.nftables, "texts", {}))
         apply(host, ctx)
         assert host.files.exists(UNIT_PATH)
-        assert says(caplog, logging.WARNING) == [
+        assert messages_at(caplog, logging.WARNING) == [
             (
                 f"{TABLE} was loaded and has changed since: another program changes the ruleset; "
                 "probe-snat.service loads it at each start of a gated unit"
@@ -148,7 +148,7 @@ class TestDo:
             host.files.remove(path)
         host.files.link(UNIT_PATH, "/dev/null")
         apply(host, ctx, HostRoutingConfig())
-        assert OURS not in host.nftables.tables
+        assert OWN_TABLE not in host.nftables.tables
 
     def test_an_undo_leaves_a_table_that_changed(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
@@ -159,12 +159,12 @@ class TestDo:
 
         @task("later")
         def later(_: Context) -> None:
-            host.nftables.texts[OURS] = "flags dormant"
+            host.nftables.texts[OWN_TABLE] = "flags dormant"
             raise OSError
 
         run(Serial(ConfigureProbeSNAT(CONFIG, host=host), later), ctx, undo_on_failure=True)
-        assert host.nftables.texts[OURS] == "flags dormant"
-        assert says(caplog, logging.WARNING) == [
+        assert host.nftables.texts[OWN_TABLE] == "flags dormant"
+        assert messages_at(caplog, logging.WARNING) == [
             f"{TABLE} changed since this run loaded it; it stays as it is"
         ]
 
@@ -175,21 +175,24 @@ class TestDo:
 
         @task("later")
         def later(_: Context) -> None:
-            del host.nftables.texts[OURS]
+            del host.nftables.texts[OWN_TABLE]
             raise OSError
 
         run(Serial(ConfigureProbeSNAT(CONFIG, host=host), later), ctx, undo_on_failure=True)
-        assert OURS not in host.nftables.texts
-        assert says(caplog, logging.WARNING) == []
+        assert OWN_TABLE not in host.nftables.texts
+        assert messages_at(caplog, logging.WARNING) == []
 
     def test_late_routers(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
         """A default route that comes during the wait is in time; the wait is logged once."""
         caplog.set_level(logging.INFO)
         lead(host)
         apply(host, Context(clock=LaterClock(lambda: lead(host, "eth0"))))
-        assert rules_in(host.nftables.tables[OURS]) == RULES
-        assert says(caplog, logging.INFO)[0] == "waiting up to 30 s: there is no IPv6 default route"
-        assert len(says(caplog, logging.INFO)) == 2
+        assert rules_in(host.nftables.tables[OWN_TABLE]) == RULES
+        assert (
+            messages_at(caplog, logging.INFO)[0]
+            == "waiting up to 30 s: there is no IPv6 default route"
+        )
+        assert len(messages_at(caplog, logging.INFO)) == 2
 
     @pytest.mark.parametrize(
         ("arrange", "settings", "error", "words", "seconds"),
@@ -316,7 +319,7 @@ class TestDo:
         host.files.write("/usr/local/sbin/nft", b"", mode=0o755)
         caplog.clear()
         task.do(ctx)
-        assert says(caplog, logging.WARNING) == []
+        assert messages_at(caplog, logging.WARNING) == []
         host.files.remove("/usr/local/sbin/nft")
         task.undo(ctx)
         assert host.files.tree.snapshot() == {}
@@ -402,7 +405,7 @@ class TestNoPart:
         arrange(host.routes, "default dev eth0")
         ctx = Context(clock=LaterClock(lambda: host.link_layer.add_address("eth0", ADDRESS)))
         apply(host, ctx, config(detect="address"))
-        assert rules_in(host.nftables.tables[OURS]) == RULES
+        assert rules_in(host.nftables.tables[OWN_TABLE]) == RULES
 
     @pytest.mark.parametrize(
         ("ages", "dev", "seconds"),
@@ -425,7 +428,7 @@ class TestNoPart:
         arrange(host.routes, "default dev eth0")
         apply(host, ctx, config(dev=dev, detect="address"))
         assert seconds <= ctx.clock.monotonic() <= seconds + 1
-        assert OURS not in host.nftables.tables
+        assert OWN_TABLE not in host.nftables.tables
 
     @pytest.mark.parametrize("age", [13.0, 0.0], ids=["older meanwhile", "renewed"])
     def test_the_first_look_limits_the_wait_for_routers(self, host: FakeHost, age: float) -> None:
@@ -457,7 +460,7 @@ class TestNoPart:
         ConfigureProbeSNAT(OFF, host=host).plan(ctx)
         apply(host, ctx, OFF)
         assert host.files.tree.snapshot() == {}
-        [logged] = says(caplog, logging.WARNING)
+        [logged] = messages_at(caplog, logging.WARNING)
         assert logged.startswith(
             f"{TABLE} cannot be deleted, and disappears with the next boot: nft is needed"
         )
@@ -496,7 +499,7 @@ class TestCloud:
         host.metadata.error = BackendError("no answer")
         with pytest.raises(CancelledError, match="stop"):
             ConfigureProbeSNAT(config(), host=host).do(ctx)
-        assert says(caplog, logging.WARNING) == []
+        assert messages_at(caplog, logging.WARNING) == []
 
     @pytest.mark.parametrize("detect", ["address", "always"])
     def test_is_not_queried_in_vain(self, host: FakeHost, ctx: Context, detect: str) -> None:
@@ -531,7 +534,7 @@ class TestCloud:
         planned = task.plan(ctx)
         task.do(ctx)
         assert ctx.clock.monotonic() == 0
-        rules = rules_in(host.nftables.tables[OURS])
+        rules = rules_in(host.nftables.tables[OWN_TABLE])
         assert rules is not None
         assert rules.dev == dev
         assert str(planned[0]) == f"+ {TABLE}"
@@ -539,7 +542,7 @@ class TestCloud:
         apply(host, ctx, OFF)
         with pytest.raises(BackendError, match="no answer"):
             apply(host, ctx, config(**section, required=True))
-        assert OURS not in host.nftables.tables
+        assert OWN_TABLE not in host.nftables.tables
 
 
 def host_of(host: FakeHost, imds: FakeIMDS) -> Host:

@@ -19,5 +19,5 @@ def world(
     (tmp_path / "var/lib").mkdir(parents=True)
     with World.made(tmp_path, request.param) as world:
         # The bridge learns the address of each pod that sends.
-        assert world.asks(LIVE)
+        assert world.reaches(LIVE)
         yield world

@@ -31,10 +31,10 @@ def test_leftovers_steal_packets_and_the_sweep_gives_them_back(world: World) -> 
     """Before, packets to the reused address are lost; after, they arrive; the live pod and the node
     never lose one.
     """
-    assert not world.asks(REUSED, patience=SOON)
+    assert not world.reaches(REUSED, patience=SOON)
     with world.stream(LIVE) as lost_by_pod, world.stream(NODE) as lost_by_node:
         world.sweep().do(Context(timeout=60))
-        assert world.asks(REUSED)
+        assert world.reaches(REUSED)
     assert lost_by_pod == []
     assert lost_by_node == []
 
@@ -57,7 +57,7 @@ def test_the_sweep_removes_exactly_the_plan_and_undo_restores_it(world: World) -
     assert world.shown() == before
     assert lost == []
     assert list((world.root / "var/lib").iterdir()) == []
-    assert not world.asks(REUSED, patience=SOON)
+    assert not world.reaches(REUSED, patience=SOON)
 
 
 def test_routes_of_transparent_mode_go_and_come_back(world: World) -> None:
@@ -147,13 +147,13 @@ def test_an_address_that_the_nodes_router_has_now_is_given_back(world: World) ->
     ip(f"address add {REUSED}/32 dev cilium_host")
     for device in "cilium_host", "cilium_net":
         ip(f"link set {device} up")
-    assert not world.asks(REUSED, patience=SOON)
+    assert not world.reaches(REUSED, patience=SOON)
     before = world.shown()
     task = world.sweep()
     assert world.planned(task) == STALE
     with world.stream(LIVE) as lost:
         task.do(Context(timeout=60))
-        assert world.asks(REUSED)
+        assert world.reaches(REUSED)
     assert lost == []
     task.undo(Context(timeout=60))
     assert world.shown() == before

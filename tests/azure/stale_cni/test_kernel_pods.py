@@ -24,8 +24,8 @@ def test_a_pod_that_was_silent_for_long_is_probed(world: World) -> None:
     assert world.planned(task) == STALE
     world.node.run("bridge", "fdb", "delete", LIVE_MAC, "dev", "azv1", "master")
     task.do(Context(timeout=60))
-    assert world.asks(LIVE)
-    assert world.asks(REUSED)
+    assert world.reaches(LIVE)
+    assert world.reaches(REUSED)
 
 
 def test_a_pod_on_a_second_bridge_keeps_its_rules(world: World) -> None:
@@ -51,7 +51,7 @@ def test_a_pod_on_a_second_bridge_keeps_its_rules(world: World) -> None:
     )
     world.sweep().do(Context(timeout=60))
     assert line in [shown.strip() for shown in world.shown()["ebtables"]]
-    assert world.asks(REUSED)
+    assert world.reaches(REUSED)
 
 
 # The usual kernel of the tests cannot filter VLANs; `.ci/kernel` has one that can.
@@ -62,7 +62,7 @@ if "legacy" in BACKENDS:
         same.
         """
         world.node.ip("link set azure0 type bridge vlan_filtering 1")
-        assert world.asks(LIVE)
+        assert world.reaches(LIVE)
         stations = world.host().link_layer.stations("azure0")
         assert 1 in {
             station.vlan
@@ -74,7 +74,7 @@ if "legacy" in BACKENDS:
         assert world.planned(task) == STALE
         with world.stream(LIVE) as lost:
             task.do(Context(timeout=60))
-            assert world.asks(REUSED)
+            assert world.reaches(REUSED)
             task.undo(Context(timeout=60))
         assert world.shown() == before
         assert lost == []

@@ -61,9 +61,9 @@ class FileStoreContract:
         raise NotImplementedError
 
     @pytest.fixture
-    def ours(self, files: FileStore) -> FileStore:
-        """The same files, with `/etc/ours/a`."""
-        files.write("/etc/ours/a", b"one\n", mode=0o644)
+    def own_files(self, files: FileStore) -> FileStore:
+        """The same files, with `/etc/own/a`."""
+        files.write("/etc/own/a", b"one\n", mode=0o644)
         return files
 
     @pytest.mark.parametrize("content", [b"\0one\n\xff", b""])
@@ -71,9 +71,9 @@ class FileStoreContract:
         """A written file, even an empty one, reads back byte for byte, has its mode, and counts as
         a change.
         """
-        assert files.write("/etc/ours/a", content, mode=0o600) is True
-        assert (files.read("/etc/ours/a"), files.mode("/etc/ours/a")) == (content, 0o600)
-        assert files.exists("/etc/ours/a")
+        assert files.write("/etc/own/a", content, mode=0o600) is True
+        assert (files.read("/etc/own/a"), files.mode("/etc/own/a")) == (content, 0o600)
+        assert files.exists("/etc/own/a")
 
     @pytest.mark.parametrize(
         ("content", "mode", "rewritten"),
@@ -85,176 +85,176 @@ class FileStoreContract:
         ],
     )
     def test_only_what_differs_is_changed(
-        self, ours: FileStore, content: bytes, mode: int, rewritten: bool
+        self, own_files: FileStore, content: bytes, mode: int, rewritten: bool
     ) -> None:
         """A file that is right stays untouched; a wrong mode alone is set, and the content is not
         written again.
         """
-        before = self.stamp(ours, "/etc/ours/a")
-        assert ours.write("/etc/ours/a", content, mode=mode) is (rewritten or mode != 0o644)
-        assert (ours.read("/etc/ours/a"), ours.mode("/etc/ours/a")) == (content, mode)
-        assert (self.stamp(ours, "/etc/ours/a") != before) is rewritten
+        before = self.stamp(own_files, "/etc/own/a")
+        assert own_files.write("/etc/own/a", content, mode=mode) is (rewritten or mode != 0o644)
+        assert (own_files.read("/etc/own/a"), own_files.mode("/etc/own/a")) == (content, mode)
+        assert (self.stamp(own_files, "/etc/own/a") != before) is rewritten
 
-    def test_nothing_reads_as_none(self, ours: FileStore) -> None:
+    def test_nothing_reads_as_none(self, own_files: FileStore) -> None:
         """A path that is absent, or lies below one that is absent or no folder, is an answer and no
         error.
         """
-        for path in ("/etc/ours/b", "/etc/theirs/b", "/etc/ours/a/b"):
-            assert ours.read(path) is None
-            assert not ours.exists(path)
-            assert ours.read_link(path) is None
-            assert ours.names(path) == []
-            assert ours.remove(path) is False
-            assert ours.remove_directory_if_empty(path) is False
-            assert not ours.is_locked(path)
+        for path in ("/etc/own/b", "/etc/foreign/b", "/etc/own/a/b"):
+            assert own_files.read(path) is None
+            assert not own_files.exists(path)
+            assert own_files.read_link(path) is None
+            assert own_files.names(path) == []
+            assert own_files.remove(path) is False
+            assert own_files.remove_directory_if_empty(path) is False
+            assert not own_files.is_locked(path)
 
     def test_names_are_sorted_and_those_of_one_folder(self, files: FileStore) -> None:
         """A folder lists its own entries, folders among them, and no deeper ones."""
         for name in ("c", "a", "b/deeper"):
-            files.write(f"/etc/ours/{name}", b"", mode=0o644)
-        assert files.names("/etc/ours") == ["a", "b", "c"]
+            files.write(f"/etc/own/{name}", b"", mode=0o644)
+        assert files.names("/etc/own") == ["a", "b", "c"]
 
-    def test_a_removed_file_is_gone(self, ours: FileStore) -> None:
+    def test_a_removed_file_is_gone(self, own_files: FileStore) -> None:
         """The first removal removes the file, the second finds none."""
-        assert ours.remove("/etc/ours/a") is True
-        assert not ours.exists("/etc/ours/a")
-        assert ours.remove("/etc/ours/a") is False
+        assert own_files.remove("/etc/own/a") is True
+        assert not own_files.exists("/etc/own/a")
+        assert own_files.remove("/etc/own/a") is False
 
-    def test_only_an_empty_folder_goes(self, ours: FileStore) -> None:
+    def test_only_an_empty_folder_goes(self, own_files: FileStore) -> None:
         """A folder that is not empty stays, an empty one goes."""
-        assert ours.remove_directory_if_empty("/etc/ours") is False
-        ours.remove("/etc/ours/a")
-        assert ours.exists("/etc/ours")
-        assert ours.remove_directory_if_empty("/etc/ours") is True
-        assert not ours.exists("/etc/ours")
+        assert own_files.remove_directory_if_empty("/etc/own") is False
+        own_files.remove("/etc/own/a")
+        assert own_files.exists("/etc/own")
+        assert own_files.remove_directory_if_empty("/etc/own") is True
+        assert not own_files.exists("/etc/own")
 
-    def test_a_folder_is_no_file(self, ours: FileStore) -> None:
+    def test_a_folder_is_no_file(self, own_files: FileStore) -> None:
         """Reading, replacing or removing a folder as if it were a file is refused with the reason;
         so is linking.
         """
-        with pytest.raises(HostFileError, match=r"cannot read .*/etc/ours: Is a directory"):
-            ours.read("/etc/ours")
-        with pytest.raises(HostFileError, match=r"cannot write .*/etc/ours: Is a directory"):
-            ours.write("/etc/ours", b"", mode=0o644)
-        with pytest.raises(HostFileError, match=r"cannot remove .*/etc/ours: Is a directory"):
-            ours.remove("/etc/ours")
-        with pytest.raises(HostFileError, match=r"cannot link .*/etc/ours: Is a directory"):
-            ours.link("/etc/ours", "/srv/ours")
-        assert ours.names("/etc/ours") == ["a"]
+        with pytest.raises(HostFileError, match=r"cannot read .*/etc/own: Is a directory"):
+            own_files.read("/etc/own")
+        with pytest.raises(HostFileError, match=r"cannot write .*/etc/own: Is a directory"):
+            own_files.write("/etc/own", b"", mode=0o644)
+        with pytest.raises(HostFileError, match=r"cannot remove .*/etc/own: Is a directory"):
+            own_files.remove("/etc/own")
+        with pytest.raises(HostFileError, match=r"cannot link .*/etc/own: Is a directory"):
+            own_files.link("/etc/own", "/srv/own")
+        assert own_files.names("/etc/own") == ["a"]
 
-    def test_a_file_is_no_folder(self, ours: FileStore) -> None:
+    def test_a_file_is_no_folder(self, own_files: FileStore) -> None:
         """Writing below a file is refused."""
-        with pytest.raises(HostFileError, match=r"cannot write .*/etc/ours/a/b: Not a directory"):
-            ours.write("/etc/ours/a/b", b"", mode=0o644)
-        assert ours.read("/etc/ours/a") == b"one\n"
+        with pytest.raises(HostFileError, match=r"cannot write .*/etc/own/a/b: Not a directory"):
+            own_files.write("/etc/own/a/b", b"", mode=0o644)
+        assert own_files.read("/etc/own/a") == b"one\n"
 
-    def test_a_link_to_nothing_exists(self, ours: FileStore) -> None:
+    def test_a_link_to_nothing_exists(self, own_files: FileStore) -> None:
         """A link to an absent file reads as absent, but its name is taken."""
-        ours.link("/etc/ours/broken", "/nowhere")
-        assert ours.read("/etc/ours/broken") is None
-        assert ours.exists("/etc/ours/broken")
-        assert ours.names("/etc/ours") == ["a", "broken"]
+        own_files.link("/etc/own/broken", "/nowhere")
+        assert own_files.read("/etc/own/broken") is None
+        assert own_files.exists("/etc/own/broken")
+        assert own_files.names("/etc/own") == ["a", "broken"]
 
-    def test_writing_replaces_a_link(self, ours: FileStore) -> None:
+    def test_writing_replaces_a_link(self, own_files: FileStore) -> None:
         """A file takes the link's place, even if its target has the same bytes; the target stays as
         it is.
         """
-        ours.link("/etc/ours/link", "a")
-        assert ours.write("/etc/ours/link", b"one\n", mode=0o644) is True
-        assert ours.read_link("/etc/ours/link") is None
-        assert ours.write("/etc/ours/link", b"two\n", mode=0o644) is True
-        assert ours.read("/etc/ours/a") == b"one\n"
+        own_files.link("/etc/own/link", "a")
+        assert own_files.write("/etc/own/link", b"one\n", mode=0o644) is True
+        assert own_files.read_link("/etc/own/link") is None
+        assert own_files.write("/etc/own/link", b"two\n", mode=0o644) is True
+        assert own_files.read("/etc/own/a") == b"one\n"
 
-    def test_removing_takes_the_link(self, ours: FileStore) -> None:
+    def test_removing_takes_the_link(self, own_files: FileStore) -> None:
         """Removing a link keeps its target."""
-        ours.link("/etc/ours/link", "a")
-        assert ours.remove("/etc/ours/link") is True
-        assert not ours.exists("/etc/ours/link")
-        assert ours.read("/etc/ours/a") == b"one\n"
+        own_files.link("/etc/own/link", "a")
+        assert own_files.remove("/etc/own/link") is True
+        assert not own_files.exists("/etc/own/link")
+        assert own_files.read("/etc/own/a") == b"one\n"
 
     @pytest.mark.parametrize(
-        "target", ["/srv/ours", "../srv/ours", "../../../../../srv/ours", "/../srv/./ours/"]
+        "target", ["/srv/own", "../srv/own", "../../../../../srv/own", "/../srv/./own/"]
     )
     def test_links_to_folders_lead_on_inside_the_root(self, files: FileStore, target: str) -> None:
         """An absolute link, and one that climbs too high, start at the root of these files."""
-        files.write("/srv/ours/a", b"one\n", mode=0o644)
+        files.write("/srv/own/a", b"one\n", mode=0o644)
         files.write("/etc/other", b"", mode=0o644)
-        files.link("/etc/ours", target)
-        assert files.read("/etc/ours/a") == b"one\n"
-        assert files.names("/etc/ours") == ["a"]
-        assert files.write("/etc/ours/b", b"two\n", mode=0o644) is True
-        assert files.read("/srv/ours/b") == b"two\n"
-        assert files.remove("/etc/ours/a") is True
-        assert files.names("/srv/ours") == ["b"]
+        files.link("/etc/own", target)
+        assert files.read("/etc/own/a") == b"one\n"
+        assert files.names("/etc/own") == ["a"]
+        assert files.write("/etc/own/b", b"two\n", mode=0o644) is True
+        assert files.read("/srv/own/b") == b"two\n"
+        assert files.remove("/etc/own/a") is True
+        assert files.names("/srv/own") == ["b"]
 
-    @pytest.mark.parametrize("target", ["a", "/etc/ours/a"])
-    def test_a_link_is_made(self, ours: FileStore, target: str) -> None:
+    @pytest.mark.parametrize("target", ["a", "/etc/own/a"])
+    def test_a_link_is_made(self, own_files: FileStore, target: str) -> None:
         """It has the given text, is no change the second time, and reads as its target."""
-        assert ours.link("/etc/ours/link", target) is True
-        assert ours.link("/etc/ours/link", target) is False
-        assert ours.read("/etc/ours/link") == b"one\n"
-        assert [ours.read_link(f"/etc/ours/{name}") for name in ("link", "a")] == [target, None]
+        assert own_files.link("/etc/own/link", target) is True
+        assert own_files.link("/etc/own/link", target) is False
+        assert own_files.read("/etc/own/link") == b"one\n"
+        assert [own_files.read_link(f"/etc/own/{name}") for name in ("link", "a")] == [target, None]
 
-    def test_a_link_replaces_a_link_and_a_file(self, ours: FileStore) -> None:
+    def test_a_link_replaces_a_link_and_a_file(self, own_files: FileStore) -> None:
         """The earlier targets stay as they are, and missing folders are made."""
-        assert ours.link("/etc/other/folder/link", "/nowhere") is True
-        assert ours.link("/etc/other/folder/link", "/etc/ours/a") is True
-        assert ours.read("/etc/other/folder/link") == b"one\n"
-        assert ours.link("/etc/ours/a", "/nowhere") is True
-        assert ours.read_link("/etc/ours/a") == "/nowhere"
+        assert own_files.link("/etc/other/folder/link", "/nowhere") is True
+        assert own_files.link("/etc/other/folder/link", "/etc/own/a") is True
+        assert own_files.read("/etc/other/folder/link") == b"one\n"
+        assert own_files.link("/etc/own/a", "/nowhere") is True
+        assert own_files.read_link("/etc/own/a") == "/nowhere"
 
     def test_modes_are_those_of_files(self, files: FileStore) -> None:
         """A link has the mode of its file; a folder, a broken link and an absent path have none."""
-        files.write("/etc/ours/a", b"", mode=0o750)
-        files.link("/etc/ours/link", "a")
-        files.link("/etc/ours/broken", "b")
-        assert [files.mode(f"/etc/ours/{name}") for name in ("a", "link", "broken", "c")] == [
+        files.write("/etc/own/a", b"", mode=0o750)
+        files.link("/etc/own/link", "a")
+        files.link("/etc/own/broken", "b")
+        assert [files.mode(f"/etc/own/{name}") for name in ("a", "link", "broken", "c")] == [
             0o750,
             0o750,
             None,
             None,
         ]
-        assert files.mode("/etc/ours") is None
+        assert files.mode("/etc/own") is None
 
-    def test_modes_of_folders(self, ours: FileStore) -> None:
+    def test_modes_of_folders(self, own_files: FileStore) -> None:
         """They have a method of their own, since a folder is no program; links are followed."""
-        ours.link("/etc/link", "/etc/ours")
-        paths = "/etc/ours", "/etc/ours/", "/etc/link", "/etc/ours/a", "/etc/absent"
-        assert [ours.folder_mode(path) for path in paths] == [0o755, 0o755, 0o755, None, None]
-        ours.set_folder_mode("/etc/link", 0o700)
-        assert ours.folder_mode("/etc/ours") == 0o700
-        ours.set_folder_mode("/etc/ours/", 0o755)
-        assert (ours.folder_mode("/etc/ours"), ours.mode("/etc/ours/a")) == (0o755, 0o644)
+        own_files.link("/etc/link", "/etc/own")
+        paths = "/etc/own", "/etc/own/", "/etc/link", "/etc/own/a", "/etc/absent"
+        assert [own_files.folder_mode(path) for path in paths] == [0o755, 0o755, 0o755, None, None]
+        own_files.set_folder_mode("/etc/link", 0o700)
+        assert own_files.folder_mode("/etc/own") == 0o700
+        own_files.set_folder_mode("/etc/own/", 0o755)
+        assert (own_files.folder_mode("/etc/own"), own_files.mode("/etc/own/a")) == (0o755, 0o644)
         for path, reason in (
             ("/etc/absent", "No such file or directory"),
-            ("/etc/ours/a", "Not a directory"),
+            ("/etc/own/a", "Not a directory"),
         ):
             with pytest.raises(
                 HostFileError, match=rf"cannot change the mode of .*{path}: {reason}"
             ):
-                ours.set_folder_mode(path, 0o755)
+                own_files.set_folder_mode(path, 0o755)
 
     def test_a_limit_ends_a_read(self, files: FileStore) -> None:
         """No more than the first bytes are returned; a limit of the whole file or beyond changes
         nothing.
         """
-        files.write("/etc/ours/a", b"\0one\n", mode=0o644)
-        read = [files.read("/etc/ours/a", limit=limit) for limit in (0, 3, 5, 6)]
+        files.write("/etc/own/a", b"\0one\n", mode=0o644)
+        read = [files.read("/etc/own/a", limit=limit) for limit in (0, 3, 5, 6)]
         assert read == [b"", b"\0on", b"\0one\n", b"\0one\n"]
-        assert files.read("/etc/ours/b", limit=3) is None
+        assert files.read("/etc/own/b", limit=3) is None
 
     def test_a_time_is_of_the_last_change(self, files: FileStore) -> None:
         """A link has the time of its file; a folder, a broken link and an absent path have none."""
-        files.write("/etc/ours/a", b"one\n", mode=0o644)
-        files.link("/etc/ours/link", "a")
-        files.link("/etc/ours/broken", "b")
-        self.touch(files, "/etc/ours/a", 1700000000.5)
-        paths = ("/etc/ours/a", "/etc/ours/link", "/etc/ours/broken", "/etc/ours/c", "/etc/ours")
+        files.write("/etc/own/a", b"one\n", mode=0o644)
+        files.link("/etc/own/link", "a")
+        files.link("/etc/own/broken", "b")
+        self.touch(files, "/etc/own/a", 1700000000.5)
+        paths = ("/etc/own/a", "/etc/own/link", "/etc/own/broken", "/etc/own/c", "/etc/own")
         assert list(map(files.modified, paths)) == [1700000000.5, 1700000000.5, None, None, None]
-        files.write("/etc/ours/a", b"one\n", mode=0o600)
-        assert files.modified("/etc/ours/a") == 1700000000.5
-        files.write("/etc/ours/a", b"two\n", mode=0o600)
-        assert files.modified("/etc/ours/a") != 1700000000.5
+        files.write("/etc/own/a", b"one\n", mode=0o600)
+        assert files.modified("/etc/own/a") == 1700000000.5
+        files.write("/etc/own/a", b"two\n", mode=0o600)
+        assert files.modified("/etc/own/a") != 1700000000.5
 
     @pytest.mark.parametrize("mode", [0o1777, 0o775, 0o757])
     def test_a_folder_that_others_may_write_to_exposes_all_below(
@@ -263,70 +263,70 @@ class FileStoreContract:
         """The content and all below it, with a sticky bit or not, and the remedy; the folder next
         to it is not.
         """
-        files.write("/srv/ours/deep/a", b"", mode=0o644)
-        files.write("/srv/theirs/a", b"", mode=0o644)
-        self.open_up(files, "/srv/ours", mode)
+        files.write("/srv/own/deep/a", b"", mode=0o644)
+        files.write("/srv/foreign/a", b"", mode=0o644)
+        self.open_up(files, "/srv/own", mode)
         remedy = "use another place" if mode > 0o777 else "run: chown "
-        for path in ("/srv/ours", "/srv/ours/b", "/srv/ours/deep/a"):
-            said = str(files.exposed(path))
-            assert "/srv/ours (owner " in said
-            assert f", mode {mode:04o}); {remedy}" in said
-        assert files.exposed("/srv/theirs/a") is None
+        for path in ("/srv/own", "/srv/own/b", "/srv/own/deep/a"):
+            reason = str(files.exposed(path))
+            assert "/srv/own (owner " in reason
+            assert f", mode {mode:04o}); {remedy}" in reason
+        assert files.exposed("/srv/foreign/a") is None
 
     def test_another_users_file_is_exposed_until_it_is_written_anew(self, files: FileStore) -> None:
         """A file that is replaced belongs to its writer."""
-        files.write("/srv/ours/a", b"one\n", mode=0o644)
-        self.give_away(files, "/srv/ours/a", 65534)
-        assert "/srv/ours/a (owner 65534, mode 0644); run: " in str(files.exposed("/srv/ours/a"))
-        files.write("/srv/ours/a", b"two\n", mode=0o644)
-        assert files.exposed("/srv/ours/a") is None
+        files.write("/srv/own/a", b"one\n", mode=0o644)
+        self.give_away(files, "/srv/own/a", 65534)
+        assert "/srv/own/a (owner 65534, mode 0644); run: " in str(files.exposed("/srv/own/a"))
+        files.write("/srv/own/a", b"two\n", mode=0o644)
+        assert files.exposed("/srv/own/a") is None
 
     def test_another_users_folder_exposes_all_below(self, files: FileStore) -> None:
         """Its owner may replace all that is there."""
-        files.write("/srv/ours/deep/a", b"", mode=0o644)
-        self.give_away(files, "/srv/ours", 65534)
-        assert "/srv/ours (owner 65534, mode 0755); run: " in str(files.exposed("/srv/ours/deep/a"))
+        files.write("/srv/own/deep/a", b"", mode=0o644)
+        self.give_away(files, "/srv/own", 65534)
+        assert "/srv/own (owner 65534, mode 0755); run: " in str(files.exposed("/srv/own/deep/a"))
 
     @pytest.mark.parametrize("target", ["/srv/open/deep", "../srv/open/deep", "/srv/between"])
     def test_links_are_followed_to_what_is_exposed(self, files: FileStore, target: str) -> None:
         """Every folder on the way counts, and links to links, too."""
         files.write("/srv/open/deep/a", b"", mode=0o644)
-        files.write("/etc/ours", b"", mode=0o644)
+        files.write("/etc/own", b"", mode=0o644)
         files.link("/srv/between", "open/deep")
         files.link("/etc/link", target)
         assert files.exposed("/etc/link/a") is None
         self.open_up(files, "/srv/open", 0o777)
-        said = str(files.exposed("/etc/link/a"))
-        assert "/srv/open (owner " in said
-        assert ", mode 0777); run: " in said
+        reason = str(files.exposed("/etc/link/a"))
+        assert "/srv/open (owner " in reason
+        assert ", mode 0777); run: " in reason
 
     def test_a_name_is_changed(self, files: FileStore) -> None:
         """Files, links and whole folders stay the same; an absent path is an answer."""
-        files.write("/etc/ours/a/b", b"one\n", mode=0o640)
-        files.link("/etc/ours/link", "/nowhere")
-        assert files.rename("/etc/ours/a", "c") is True
-        assert files.rename("/etc/ours/link", "other") is True
-        assert files.rename("/etc/ours/a", "d") is False
-        assert files.rename("/etc/theirs/a", "d") is False
-        assert files.names("/etc/ours") == ["c", "other"]
-        assert (files.read("/etc/ours/c/b"), files.mode("/etc/ours/c/b")) == (b"one\n", 0o640)
-        assert files.read_link("/etc/ours/other") == "/nowhere"
+        files.write("/etc/own/a/b", b"one\n", mode=0o640)
+        files.link("/etc/own/link", "/nowhere")
+        assert files.rename("/etc/own/a", "c") is True
+        assert files.rename("/etc/own/link", "other") is True
+        assert files.rename("/etc/own/a", "d") is False
+        assert files.rename("/etc/foreign/a", "d") is False
+        assert files.names("/etc/own") == ["c", "other"]
+        assert (files.read("/etc/own/c/b"), files.mode("/etc/own/c/b")) == (b"one\n", 0o640)
+        assert files.read_link("/etc/own/other") == "/nowhere"
 
-    def test_a_name_that_is_taken_is_refused(self, ours: FileStore) -> None:
+    def test_a_name_that_is_taken_is_refused(self, own_files: FileStore) -> None:
         """Neither of the two is changed; the error has the number of the system's."""
-        ours.write("/etc/ours/b", b"two\n", mode=0o644)
+        own_files.write("/etc/own/b", b"two\n", mode=0o644)
         with pytest.raises(
-            HostFileError, match=r"cannot give the name 'b' to .*/etc/ours/a: File exists"
+            HostFileError, match=r"cannot give the name 'b' to .*/etc/own/a: File exists"
         ) as raised:
-            ours.rename("/etc/ours/a", "b")
+            own_files.rename("/etc/own/a", "b")
         assert raised.value.errno == errno.EEXIST
-        assert (ours.read("/etc/ours/a"), ours.read("/etc/ours/b")) == (b"one\n", b"two\n")
+        assert (own_files.read("/etc/own/a"), own_files.read("/etc/own/b")) == (b"one\n", b"two\n")
 
-    def test_where_there_is_room_nothing_is_refused(self, ours: FileStore) -> None:
+    def test_where_there_is_room_nothing_is_refused(self, own_files: FileStore) -> None:
         """The call makes nothing, if the folder exists or not."""
-        for folder in ("/etc/ours", "/etc/theirs/deep", "/"):
-            ours.refuse_unwritable(folder, size=4096)
-        assert ours.names("/etc") == ["ours"]
+        for folder in ("/etc/own", "/etc/foreign/deep", "/"):
+            own_files.refuse_unwritable(folder, size=4096)
+        assert own_files.names("/etc") == ["own"]
 
     def test_links_in_a_circle_are_refused(self, files: FileStore) -> None:
         """An endless chain of links is an error, as in the kernel."""

@@ -127,12 +127,12 @@ class KernelRoutesContract(RouteBackendContract):
         """Prepend ours, remove the foreign route; append the foreign route, remove ours: the table is as before."""
         arrange(eth0, DHCP)
         before = backend.routes()
-        theirs = find(backend, DHCP)
+        foreign = find(backend, DHCP)
         backend.apply([RouteChange.prepend(route(OWN))])
-        backend.apply([RouteChange.remove(theirs)])
+        backend.apply([RouteChange.remove(foreign)])
         assert place(backend) == in_order(OWN)
         backend.apply(
-            [RouteChange.append(theirs.to_route()), RouteChange.remove(find(backend, OWN))]
+            [RouteChange.append(foreign.to_route()), RouteChange.remove(find(backend, OWN))]
         )
         assert backend.routes() == before
 

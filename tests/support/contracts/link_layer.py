@@ -16,7 +16,7 @@ from phases import CancelledError, Context
 POD_MAC = "12:34:56:78:9a:bc"
 NTF_ROUTER = 0x80
 #: Pods' devices and addresses.
-ASKED = [
+PRESENT = [
     ("azv1", "10.240.0.9"),
     ("azv2", "10.240.0.10"),
     ("azv1", "fd00:1::9"),
@@ -199,10 +199,10 @@ class LinkReadingContract:
 
         No neighbour of this node changes, even if an entry says that the address is elsewhere.
         """
-        for dev, address in (("azure0", "10.240.0.9"), ("azure0", "fd00:1::9"), *ASKED):
+        for dev, address in (("azure0", "10.240.0.9"), ("azure0", "fd00:1::9"), *PRESENT):
             pods.add_neighbour(address, dev, POD_MAC)
         before = layer.neighbours()
-        assert layer.answering(Context(), ASKED) == set(ASKED)
+        assert layer.answering(Context(), PRESENT) == set(PRESENT)
         assert layer.neighbours() == before
 
     def test_nobody_answers_for_what_is_not_there(self, pods: LinkNode, layer: LinkLayer) -> None:
@@ -218,7 +218,7 @@ class LinkReadingContract:
             *(("azv3", "10.240.0.11"), ("azv3", "fd00:1::11")),
             *(("azv4", "10.240.0.12"), ("azv9", "10.240.0.9"), ("azv9", "fd00:1::9")),
         ]
-        assert layer.answering(Context(), [*asked, *ASKED]) == set(ASKED)
+        assert layer.answering(Context(), [*asked, *PRESENT]) == set(PRESENT)
 
     def test_answers_come_in_the_words_of_the_question(
         self, pods: LinkNode, layer: LinkLayer
@@ -227,13 +227,13 @@ class LinkReadingContract:
         asked = [("azv1", "FD00:1::9"), ("azv1", "fd00:1:0::9"), ("azv1", "FD00:1::9")]
         assert layer.answering(Context(), asked) == set(asked)
 
-    def test_many_are_asked_for_at_once(self, pods: LinkNode, layer: LinkLayer) -> None:
+    def test_thousands_are_queried_at_once(self, pods: LinkNode, layer: LinkLayer) -> None:
         """Present addresses are found among thousands of absent ones."""
         missing = [
             ("azv1", f"10.240.{number // 250 + 1}.{number % 250 + 1}") for number in range(2000)
         ]
         missing += [("azv2", f"fd00:2::{number:x}") for number in range(2000)]
-        assert layer.answering(Context(), [ASKED[0], *missing, *ASKED[1:]]) == set(ASKED)
+        assert layer.answering(Context(), [PRESENT[0], *missing, *PRESENT[1:]]) == set(PRESENT)
 
     @pytest.mark.parametrize(
         "odd", ["", "10.240.0", "10.240.0.9/32", "fd00::g", "fe80::1%azv1", "azv1", "1\0"]
@@ -249,14 +249,16 @@ class LinkReadingContract:
 
     # --- silence
 
-    def test_the_kernel_is_made_to_ask(self, pods: LinkNode, layer: LinkLayer) -> None:
+    def test_the_kernel_probes_each_address(self, pods: LinkNode, layer: LinkLayer) -> None:
         """A pod that it does not know answers; for an address that nobody has there is silence."""
         pods.silence("azv2", "10.240.0.8")
         asked = [("azure0", "10.240.0.9"), ("azv2", "10.240.0.10")]
         assert layer.silent(Context(), asked) == set()
         assert layer.silent(Context(), [*asked, ("azv2", "10.240.0.8")]) == {("azv2", "10.240.0.8")}
 
-    def test_a_known_neighbour_is_not_asked(self, pods: LinkNode, layer: LinkLayer) -> None:
+    def test_a_neighbour_with_an_entry_is_not_probed(
+        self, pods: LinkNode, layer: LinkLayer
+    ) -> None:
         """Nor is there a question by a device that is down or gone."""
         pods.silence("azv2", "10.240.0.8")
         pods.add_neighbour("10.240.0.8", "azv2", POD_MAC)
@@ -267,13 +269,13 @@ class LinkReadingContract:
             == set()
         )
 
-    def test_asking_ends_with_its_context(self, pods: LinkNode, layer: LinkLayer) -> None:
+    def test_a_query_ends_with_its_context(self, pods: LinkNode, layer: LinkLayer) -> None:
         """A cancelled context asks nothing."""
         ctx = Context()
         ctx.cancel("enough")
         for query in layer.answering, layer.silent:
             with pytest.raises(CancelledError):
-                query(ctx, ASKED)
+                query(ctx, PRESENT)
 
 
 POD = Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)

@@ -82,7 +82,7 @@ class ListeningContract:
 
     # --- listening
 
-    def test_nothing_from_before_is_told(
+    def test_nothing_from_before_arrives(
         self, eth0: Node, events: NetworkEvents, ctx: Context
     ) -> None:
         """A listener has the changes since it listens, and each only once."""
@@ -92,7 +92,7 @@ class ListeningContract:
             assert shown(listener.take()) == [f"add {BY_FABRIC}"]
             assert shown(listener.take()) == []
 
-    def test_every_listener_is_told(
+    def test_every_listener_gets_each_event(
         self, eth0: Node, events: NetworkEvents, listener: Listener, ctx: Context
     ) -> None:
         """One that takes takes nothing from another."""
@@ -115,7 +115,9 @@ class ListeningContract:
             assert shown(second.take()) == [f"add {BY_FABRIC}"]
             assert len(shown(listener.take())) > 3
 
-    def test_another_node_is_not_heard(self, eth0: Node, other: Node, listener: Listener) -> None:
+    def test_events_of_another_node_do_not_arrive(
+        self, eth0: Node, other: Node, listener: Listener
+    ) -> None:
         """The events of other network namespaces are not told."""
         other.add_link("ib0")
         arrange(other, BY_FABRIC)
@@ -185,16 +187,16 @@ class NetworkEventsContract(ListeningContract):
         self, listener: Listener, ctx: Context, done: Callable[[Device], bool]
     ) -> list[DeviceEvent]:
         """Wait for an event that shows a device so, and return the events of all devices."""
-        told: list[DeviceEvent] = []
+        taken: list[DeviceEvent] = []
         until = ctx.clock.monotonic() + PATIENCE
-        while not any(done(event.device) for event in told):
-            assert ctx.wait(lambda: listener.has_news, until=until), told
-            told += [event for event in listener.take() if isinstance(event, DeviceEvent)]
-        return told
+        while not any(done(event.device) for event in taken):
+            assert ctx.wait(lambda: listener.has_news, until=until), taken
+            taken += [event for event in listener.take() if isinstance(event, DeviceEvent)]
+        return taken
 
     # --- routes
 
-    def test_a_new_route_is_told_with_its_place(
+    def test_a_new_route_is_announced_with_its_place(
         self, eth0: Node, listener: Listener, backend: RouteBackend
     ) -> None:
         """Alone in its place, before the others, after them, or instead of the first: as the kernel did it."""
@@ -222,7 +224,7 @@ class NetworkEventsContract(ListeningContract):
             eth0.insert_route(route(NINE), verb="replace")
         assert shown(listener.take()) == [f"add {NINE}"]
 
-    def test_a_deleted_route_is_told(
+    def test_a_deleted_route_is_announced(
         self, eth0: Node, listener: Listener, backend: RouteBackend
     ) -> None:
         """In every detail, though the deletion named less."""
@@ -231,7 +233,7 @@ class NetworkEventsContract(ListeningContract):
         eth0.delete_route(attrs.evolve(route("9.0.0.0/8 dev ib0 table 100"), protocol=0))
         assert listener.take() == [RouteEvent("remove", added[1])]  # type: ignore[arg-type]
 
-    def test_a_batch_is_told_in_its_order(
+    def test_a_batch_is_announced_in_its_order(
         self, eth0: Node, listener: Listener, backend: RouteBackend
     ) -> None:
         """Also that of this process; a change in place is two events, and the place is never empty."""
@@ -259,7 +261,9 @@ class NetworkEventsContract(ListeningContract):
 
     # --- rules
 
-    def test_rules_are_told(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
+    def test_rules_are_announced(
+        self, eth0: Node, listener: Listener, backend: RouteBackend
+    ) -> None:
         """New and gone, as a reading shows them."""
         eth0.add_rule(Rule(100, table=88, mark=1, mark_mask=0xFF, protocol=99))
         _, rule, *_ = backend.rules()
@@ -277,9 +281,9 @@ class KernelEventsContract(NetworkEventsContract):
         arrange(eth0, NINE)
         listener.take()
         eth0.set_up("eth0", up=False)
-        told = listener.take()
-        assert shown(told) == []
-        assert DeviceEvent in map(type, told)
+        taken = listener.take()
+        assert shown(taken) == []
+        assert DeviceEvent in map(type, taken)
         eth0.set_up("eth0")
         assert sorted(shown(listener.take())) == [
             "add 10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4",
@@ -332,21 +336,21 @@ class KernelEventsContract(NetworkEventsContract):
             "remove 10.224.0.4/16 dev eth0",
         ]
 
-    def test_a_removed_device_is_told_last(self, eth0: Node, listener: Listener) -> None:
+    def test_a_removed_device_is_announced_last(self, eth0: Node, listener: Listener) -> None:
         """After its addresses and their local routes; all other routes go in silence, also a secondary address's."""
         eth0.add_address("eth0", "10.224.0.5/16")
         arrange(eth0, NINE)
         listener.take()
         eth0.remove_link("eth0")
-        told = listener.take()
-        assert shown(told) == [
+        taken = listener.take()
+        assert shown(taken) == [
             "remove 10.224.0.4/16 dev eth0",
             "remove local 10.224.0.4 dev eth0 table local proto kernel scope host src 10.224.0.4",
             "remove 10.224.0.5/16 dev eth0",
         ]
-        assert isinstance(told[-1], DeviceEvent)
-        device = told[-1].device
-        assert (told[-1].verb, device.name, device.up) == ("remove", "eth0", False)
+        assert isinstance(taken[-1], DeviceEvent)
+        device = taken[-1].device
+        assert (taken[-1].verb, device.name, device.up) == ("remove", "eth0", False)
 
     def test_a_renamed_device_keeps_its_index(
         self, eth0: Node, listener: Listener, backend: RouteBackend
@@ -365,10 +369,10 @@ class KernelEventsContract(NetworkEventsContract):
         eth0.set_up("fab0")
         arrange(eth0, "9.0.0.0/8 dev fab0")
         eth0.remove_address("fab0", "10.224.0.4/16")
-        told = listener.take()
-        assert "add 9.0.0.0/8 dev fab0 scope link" in shown(told)
-        assert "remove 10.224.0.4/16 dev fab0" in shown(told)
-        assert "eth0" not in repr(told)
+        taken = listener.take()
+        assert "add 9.0.0.0/8 dev fab0 scope link" in shown(taken)
+        assert "remove 10.224.0.4/16 dev fab0" in shown(taken)
+        assert "eth0" not in repr(taken)
 
     def test_a_lost_rename_does_no_harm(self, eth0: Node, listener: Listener, most: int) -> None:
         """Later events have the new name all the same."""
@@ -382,7 +386,7 @@ class KernelEventsContract(NetworkEventsContract):
         arrange(eth0, "7.0.0.0/8 dev fab0")
         assert shown(listener.take()) == ["add 7.0.0.0/8 dev fab0 scope link"]
 
-    def test_a_device_is_told_as_it_is(
+    def test_a_device_is_announced_as_it_is(
         self, eth0: Node, listener: Listener, backend: RouteBackend, ctx: Context
     ) -> None:
         """New, up, in another group, down: the last event shows the same as a reading.
@@ -394,11 +398,11 @@ class KernelEventsContract(NetworkEventsContract):
         eth0.set_up("ib1", up=False)
         group(eth0, "ib1", "8")
         eth0.set_up("ib1")
-        told = self.devices_until(listener, ctx, lambda device: device.group == 8)
+        taken = self.devices_until(listener, ctx, lambda device: device.group == 8)
         [ib1] = [link for link in backend.links() if link.name == "ib1"]
-        assert told[-1] == DeviceEvent("set", ib1)
-        assert {event.device.name for event in told} == {"ib1"}
-        assert [event.device.group for event in told if not event.device.up][-1] == 7
+        assert taken[-1] == DeviceEvent("set", ib1)
+        assert {event.device.name for event in taken} == {"ib1"}
+        assert [event.device.group for event in taken if not event.device.up][-1] == 7
 
 
 def rename(node: Node, name: str, new: str) -> None:

@@ -9,12 +9,12 @@ from hostrouting.host import Nftables
 from phases import CancelledError, Context
 
 #: Both directions of a rewriting, replaced as a whole.
-_OURS = """\
+_OWN = """\
 # Why it is there.
 table ip6 ours
 delete table ip6 ours
 
-table ip6 ours {
+table ip6 own {
   comment "of a test"
   chain prerouting {
     comment "inbound"
@@ -29,8 +29,8 @@ table ip6 ours {
 }
 """
 
-_THEIRS = """\
-table inet theirs {
+_FOREIGN = """\
+table inet foreign {
   chain input {
     type filter hook input priority 0; policy drop;
     iifname "lo" accept
@@ -44,7 +44,7 @@ table inet theirs {
 
 
 _COUNTER = {"counter": None}
-_UNREADABLE = [{"table": {"family": "ip6", "name": "ours", "unreadable": True}}]
+_UNREADABLE = [{"table": {"family": "ip6", "name": "own", "unreadable": True}}]
 
 
 def payload(protocol: str, field: str) -> dict[str, Any]:
@@ -79,9 +79,9 @@ def listing(
     ]
 
 
-_OURS_LISTED = listing(
+_OWN_LISTED = listing(
     "ip6",
-    "ours",
+    "own",
     {chain: hook(chain, -300, "accept") for chain in ("prerouting", "postrouting")},
     [
         {
@@ -105,9 +105,9 @@ _OURS_LISTED = listing(
         },
     ],
 )
-_THEIRS_LISTED = listing(
+_FOREIGN_LISTED = listing(
     "inet",
-    "theirs",
+    "foreign",
     {"input": hook("input", 0, "drop"), "plain": {}},
     [
         {"chain": "input", "expr": [device("iifname", "lo"), {"accept": None}]},
@@ -117,12 +117,12 @@ _THEIRS_LISTED = listing(
 )
 
 
-def ours(nftables: Nftables) -> list[dict[str, Any]] | None:
-    return nftables.table(Context(), "ip6", "ours")
+def own_table(nftables: Nftables) -> list[dict[str, Any]] | None:
+    return nftables.table(Context(), "ip6", "own")
 
 
-def theirs(nftables: Nftables) -> list[dict[str, Any]] | None:
-    return nftables.table(Context(), "inet", "theirs")
+def foreign_table(nftables: Nftables) -> list[dict[str, Any]] | None:
+    return nftables.table(Context(), "inet", "foreign")
 
 
 class NftablesContract:
@@ -131,7 +131,7 @@ class NftablesContract:
     @pytest.fixture
     def loaded(self, nftables: Nftables) -> Nftables:
         """The same ruleset with two tables: one as ours, and one as another program may have it."""
-        nftables.load(Context(), _THEIRS + _OURS)
+        nftables.load(Context(), _FOREIGN + _OWN)
         return nftables
 
     def test_what_was_loaded_is_listed(self, loaded: Nftables) -> None:
@@ -140,14 +140,14 @@ class NftablesContract:
 
         A table of another family may have another policy, and a chain without a hook.
         """
-        assert ours(loaded) == _OURS_LISTED
-        assert theirs(loaded) == _THEIRS_LISTED
+        assert own_table(loaded) == _OWN_LISTED
+        assert foreign_table(loaded) == _FOREIGN_LISTED
 
     def test_an_absent_table_is_none(self, nftables: Nftables) -> None:
         """Neither a table nor the same name in another family is an error."""
-        assert ours(nftables) is None
-        nftables.load(Context(), _OURS)
-        assert nftables.table(Context(), "ip", "ours") is None
+        assert own_table(nftables) is None
+        nftables.load(Context(), _OWN)
+        assert nftables.table(Context(), "ip", "own") is None
         assert nftables.table(Context(), "ip6", "our") is None
 
     @pytest.mark.parametrize("name", ["a b", "a; flush ruleset", "", "-h", "a\nflush ruleset", "4"])
@@ -155,41 +155,41 @@ class NftablesContract:
         """A name that nft would read as more than a name is refused, and changes nothing."""
         with pytest.raises(BackendError, match="is not a table of nft"):
             loaded.table(Context(), "ip6", name)
-        assert ours(loaded) == _OURS_LISTED
+        assert own_table(loaded) == _OWN_LISTED
 
     def test_defining_again_after_deleting_does_not(self, loaded: Nftables) -> None:
         """A script that declares, deletes and defines leaves no duplicates, and changes no other
         table.
         """
-        loaded.load(Context(), _OURS)
-        assert ours(loaded) == _OURS_LISTED
-        assert theirs(loaded) == _THEIRS_LISTED
+        loaded.load(Context(), _OWN)
+        assert own_table(loaded) == _OWN_LISTED
+        assert foreign_table(loaded) == _FOREIGN_LISTED
 
     def test_a_deleted_table_is_gone(self, loaded: Nftables) -> None:
         """No other table changes; a declaration before the deletion makes it right for an absent
         table, too.
         """
         for _ in range(2):
-            loaded.load(Context(), "table ip6 ours\ndelete table ip6 ours")
-            assert ours(loaded) is None
-        assert theirs(loaded) == _THEIRS_LISTED
+            loaded.load(Context(), "table ip6 own\ndelete table ip6 own")
+            assert own_table(loaded) is None
+        assert foreign_table(loaded) == _FOREIGN_LISTED
 
     @pytest.mark.parametrize(
         ("script", "expected"),
-        [(_OURS, _OURS_LISTED), ("delete table ip6 ours", None), ("flush ruleset", None)],
+        [(_OWN, _OWN_LISTED), ("delete table ip6 own", None), ("flush ruleset", None)],
     )
     def test_a_table_with_flags_is_there_and_no_more(
         self, loaded: Nftables, script: str, expected: object
     ) -> None:
         """The listing says only that the table is there; it is replaced and deleted as any other."""
-        loaded.load(Context(), "table ip6 ours {\nflags dormant\n}")
-        assert ours(loaded) == _UNREADABLE
+        loaded.load(Context(), "table ip6 own {\nflags dormant\n}")
+        assert own_table(loaded) == _UNREADABLE
         loaded.load(Context(), script)
-        assert ours(loaded) == expected
+        assert own_table(loaded) == expected
 
     @pytest.mark.parametrize(
         "mistake",
-        ["bogus", "delete table ip6 absent", "table ip6 ours {\n chain a {\n accept\n }\n"],
+        ["bogus", "delete table ip6 absent", "table ip6 own {\n chain a {\n accept\n }\n"],
     )
     def test_a_refused_script_changes_nothing(self, loaded: Nftables, mistake: str) -> None:
         """A mistake in the last line: `check` and `load` refuse it, and the lines before it change
@@ -197,16 +197,16 @@ class NftablesContract:
         """
         for refused_by in (loaded.check, loaded.load):
             with pytest.raises(BackendError):
-                refused_by(Context(), f"table ip6 before\ndelete table inet theirs\n{mistake}\n")
+                refused_by(Context(), f"table ip6 before\ndelete table inet foreign\n{mistake}\n")
             assert loaded.table(Context(), "ip6", "before") is None
-            assert theirs(loaded) == _THEIRS_LISTED
+            assert foreign_table(loaded) == _FOREIGN_LISTED
 
     def test_checking_changes_nothing(self, loaded: Nftables) -> None:
         """A right script is accepted, and does not take effect."""
-        for script in ("table ip6 before", "delete table ip6 ours"):
+        for script in ("table ip6 before", "delete table ip6 own"):
             loaded.check(Context(), script)
         assert loaded.table(Context(), "ip6", "before") is None
-        assert ours(loaded) == _OURS_LISTED
+        assert own_table(loaded) == _OWN_LISTED
 
     def test_an_empty_script_is_a_script(self, nftables: Nftables) -> None:
         """An empty script changes nothing."""
@@ -219,7 +219,7 @@ class NftablesContract:
         over.cancel("maintenance")
         for change in (nftables.load, nftables.check):
             with pytest.raises(CancelledError, match="maintenance"):
-                change(over, _OURS)
+                change(over, _OWN)
         with pytest.raises(CancelledError, match="maintenance"):
-            nftables.table(over, "ip6", "ours")
-        assert ours(nftables) is None
+            nftables.table(over, "ip6", "own")
+        assert own_table(nftables) is None

@@ -84,7 +84,7 @@ class ServiceManagerContract:
         assert units.state("ct-masked.service").load_state == "masked"
         assert units.state("ct-masked.service").exists
 
-    def test_what_exists_is_known(self, units: Units) -> None:
+    def test_existing_units_are_found(self, units: Units) -> None:
         """A unit file makes a unit, a template makes instances; a mere name makes nothing."""
         units.install("ct-there.service")
         units.install("ct-many@.service")
@@ -137,11 +137,11 @@ class ServiceManagerContract:
         units.install("ct-first@.service", unit="Before=ct-second.service")
         units.install("ct-second.service", unit="Before=ct-third.service")
         units.install("ct-third.service")
-        ours = {"ct-second.service", "ct-third.service"}
-        assert units.ordered_before("ct-first@.service") >= ours
-        assert units.ordered_before("ct-first@x.service") >= ours
-        assert ours & units.ordered_before("ct-second.service") == {"ct-third.service"}
-        assert not ours & units.ordered_before("ct-third.service")
+        own = {"ct-second.service", "ct-third.service"}
+        assert units.ordered_before("ct-first@.service") >= own
+        assert units.ordered_before("ct-first@x.service") >= own
+        assert own & units.ordered_before("ct-second.service") == {"ct-third.service"}
+        assert not own & units.ordered_before("ct-third.service")
 
     def test_order_may_come_from_a_drop_in(self, units: Units) -> None:
         """A drop-in adds to the unit file, a template's for every instance, and can remove nothing."""
@@ -175,7 +175,7 @@ class ServiceManagerContract:
         candidates = {"ct-template.service", "ct-instance.service"}
         assert candidates & units.ordered_before("ct-own@one.service") == {"ct-instance.service"}
 
-    def test_settings_end_up_as_the_drop_ins_say(self, units: Units) -> None:
+    def test_drop_ins_decide_the_settings(self, units: Units) -> None:
         """The last assignment counts; commands are one a line, and an empty assignment starts
         afresh.
         """

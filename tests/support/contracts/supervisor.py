@@ -9,21 +9,21 @@ from hostrouting.host import Supervisor
 
 
 class SupervisorContract:
-    """The promises of `Supervisor`. A subclass has the fixtures `supervisor`, and `heard`.
+    """The promises of `Supervisor`. A subclass has the fixtures `supervisor`, and `received`.
 
     It returns each message since its last call, as the manager reads it: assignments of
     sd_notify(3).
     """
 
     def test_each_sign_is_one_message(
-        self, supervisor: Supervisor, heard: Callable[[], list[dict[str, str]]]
+        self, supervisor: Supervisor, received: Callable[[], list[dict[str, str]]]
     ) -> None:
         """The manager gets all signs, in their order."""
         supervisor.ready("2 routes")
         supervisor.status("3 routes")
         supervisor.alive()
         supervisor.stopping()
-        assert heard() == [
+        assert received() == [
             {"READY": "1", "STATUS": "2 routes"},
             {"STATUS": "3 routes"},
             {"WATCHDOG": "1"},
@@ -31,14 +31,14 @@ class SupervisorContract:
         ]
 
     def test_a_reload_has_its_time(
-        self, supervisor: Supervisor, heard: Callable[[], list[dict[str, str]]]
+        self, supervisor: Supervisor, received: Callable[[], list[dict[str, str]]]
     ) -> None:
         """The manager learns when the reload began, on the monotonic clock: an earlier message is
         none about it.
         """
         before = time.monotonic_ns() // 1000
         supervisor.reloading()
-        [message] = heard()
+        [message] = received()
         assert message.pop("RELOADING") == "1"
         assert before <= int(message.pop("MONOTONIC_USEC")) <= time.monotonic_ns() // 1000
         assert message == {}
@@ -50,7 +50,7 @@ class SupervisorContract:
     def test_any_status_is_one_line(
         self,
         supervisor: Supervisor,
-        heard: Callable[[], list[dict[str, str]]],
+        received: Callable[[], list[dict[str, str]]],
         status: str,
         line: str,
     ) -> None:
@@ -58,4 +58,4 @@ class SupervisorContract:
         out.
         """
         supervisor.status(status)
-        assert heard() == [{"STATUS": line}]
+        assert received() == [{"STATUS": line}]

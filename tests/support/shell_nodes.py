@@ -11,7 +11,7 @@ from hostrouting.boot import Boot, Part
 from hostrouting.testing import KernelNode
 from phases import Context
 
-ASK = "/etc/aks-flex-node/hostrouting-ask.sh"
+GATE_SCRIPT = "/etc/aks-flex-node/hostrouting-ask.sh"
 ANSWER = "/run/aks-flex-node/hostrouting.answer"
 #: The capabilities with which a gate runs the ask, which then obeys the modes of files.
 AS_A_GATE = "setpriv --bounding-set=-all,+net_admin"
