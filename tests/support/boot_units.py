@@ -1,5 +1,5 @@
-"""Units for tests of the boot side: stand-ins for ours, and those that upstream leaves on a
-machine.
+"""Units for tests of the boot side: stand-ins for those of hostrouting, and those
+that upstream leaves on a machine.
 """
 
 import subprocess
@@ -57,8 +57,8 @@ def departure_of(unit: BootUnit | str) -> Departure:
 
 
 def install_upstream(files: FileStore, *, program: str = "") -> None:
-    """Write upstream's units, scripts and links, as `systemctl enable` makes them; a script says
-    that it ran.
+    """Write upstream's units, scripts and links, as `systemctl enable` makes them; each
+    script records that it ran.
     """
     for name, after, wanted_by in (
         (STATIC, "", ""),

@@ -1,4 +1,4 @@
-"""Shortcuts of the tests of `Boot`, and the files of a fake machine under their well-known names."""
+"""Shortcuts of the tests of `Boot`, and the files of a fake machine by short names."""
 
 from support.boot_units import NSPAWN, stand_in
 

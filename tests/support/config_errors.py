@@ -33,8 +33,8 @@ def problems(document: Any) -> list[str]:
 
 GOOD = {"destination": "10.0.0.0/8", "gateway": "10.224.0.1"}
 ROUTE = "hostRouting.staticRoutes.routes[1]"
-#: The refusals that no JSON Schema of ours expresses: conditions between fields, and arithmetic
-#: with addresses.
+#: The refusals that the JSON Schema cannot express: conditions between fields, and arithmetic with
+#: addresses.
 _BEYOND_A_SCHEMA = re.compile(
     "host bits|lies in|is the broadcast address|repeats|contradicts|is IPv4, and|is not an IPv6 address"
     "|is not true, but|required when enabled"

@@ -64,7 +64,7 @@ def _with_addresses(
 
 
 class KernelOracle:
-    """Asks the kernel of a namespace; its flows are told apart by their ports from now on."""
+    """Query the kernel of a namespace; from now on it distinguishes flows by their ports."""
 
     def __init__(self, node: KernelNode) -> None:
         self._node = node

@@ -80,7 +80,7 @@ def refusal(
 ) -> re.Pattern[str]:
     """Match the message of the gate for a unit that it refuses, by default because of an overlap.
 
-    Of the gates that share an answer all but the first say since when.
+    Gates share an answer: the messages of all but the first have its time.
     """
     task, _, fact = cause.partition(" ")
     begin = re.escape(f"hostrouting: {unit} is refused: {task} ")
@@ -199,11 +199,11 @@ class GatedMachine(SystemdBox):
         self.wait_for("up", unit=unit, after=after)
 
     def wait_for_refusal(self, unit: str = KUBE, *, after: str | None = None) -> None:
-        """Wait until the gate says that it has refused a unit."""
+        """Wait until the gate has logged that it refuses a unit."""
         self.wait_for(refusal(unit), unit=unit, after=after)
 
     def wait_for_failure(self, unit: str) -> None:
-        """Wait until systemd says that a unit has failed, be it after the longest wait of our
+        """Wait until systemd has logged that a unit failed, be it after the longest wait of the boot
         scripts.
         """
         self.wait_for(f"{unit}: Failed with result 'exit-code'.", unit=unit)
@@ -211,7 +211,7 @@ class GatedMachine(SystemdBox):
     def wait_for_retry(self) -> None:
         """Wait until nothing is held any more, so that hostrouting-retry.service has ended."""
         pid = self.state("hostrouting-retry.service").main_pid
-        # Of process 0 tail says that it is none.
+        # tail refuses process 0.
         self.run("timeout", "60", "tail", f"--pid={pid or 999999999}", "--follow", "/dev/null")
 
     def systemctl(self, *arguments: str) -> int:

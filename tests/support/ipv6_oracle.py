@@ -1,8 +1,8 @@
 """The way of a node's IPv6 packets, address by address, as its kernel shows it: it judges the
 proof.
 
-Shares no code with what it judges: it asks `ip -6 route get fibmatch` in one process, and reads the
-places at which an answer may change from what `ip` shows.
+Shares no code with what it judges: it runs `ip -6 route get fibmatch` in one process, and reads the
+places at which an answer may change from the routes and rules that `ip` shows.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Question(NamedTuple):
 
 
 class IPv6Oracle:
-    """Asks the kernel of a namespace."""
+    """Query the kernel of a namespace."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
@@ -84,8 +84,8 @@ class IPv6Oracle:
             at for at, answer in enumerate(decided) if answer.get("type", "unicast") == "unicast"
         ]
         devs = self._devices()
-        # The kernel shows one of several equal routes; each shows itself where its device is asked
-        # for.
+        # The kernel shows one of several equal routes; a lookup by the device of each shows
+        # that one.
         equal = iter(
             self._query([questions[at]._replace(oif=dev) for at in ways_out for dev in devs])
         )

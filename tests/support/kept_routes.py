@@ -30,14 +30,14 @@ class CountedNode(MemoryBackend):
 
 
 def standing(node: MemoryBackend) -> list[str]:
-    """Return the routes to the destination of ours."""
+    """Return the routes to the destination of our route."""
     return [
         str(route) for route in MemoryBackend.routes(node) if route.network == OWN_ROUTE.network
     ]
 
 
 def own_route_leads(node: MemoryBackend) -> bool:
-    """Return True if ours is the first route to its destination, and the only one of ours."""
+    """Return True if our route is the first to its destination, and the only one of hostrouting."""
     routes = [route for route in MemoryBackend.routes(node) if route.network == OWN_ROUTE.network]
     return [route.fulfils(OWN_ROUTE) for route in routes if route.protocol == OUR_PROTOCOL] == [
         routes[0].fulfils(OWN_ROUTE)
@@ -56,7 +56,7 @@ def _put(route: Route, verb: str, **fields: Any) -> Change:
     return lambda node: node.insert_route(attrs.evolve(route, **fields), verb=verb)
 
 
-#: What another program does to our route.
+#: The changes of another program to our route.
 CHANGES: list[tuple[str, Change]] = [
     ("deleted", lambda node: node.delete_route(OWN_ROUTE)),
     ("gateway", _put(FOREIGN, "replace", protocol=OUR_PROTOCOL)),
@@ -65,7 +65,7 @@ CHANGES: list[tuple[str, Change]] = [
     ("metric", _moved),
     ("foreign instead", _put(FOREIGN, "replace")),
     ("foreign before", _put(FOREIGN, "prepend")),
-    ("second of ours", _put(FOREIGN, "append", protocol=OUR_PROTOCOL)),
+    ("second of hostrouting", _put(FOREIGN, "append", protocol=OUR_PROTOCOL)),
     ("same but foreign", _put(OWN_ROUTE, "replace", protocol=16)),
 ]
 

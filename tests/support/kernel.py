@@ -1,4 +1,4 @@
-"""Helpers of tests that ask the real kernel."""
+"""Helpers of tests of the real kernel."""
 
 import itertools
 import subprocess

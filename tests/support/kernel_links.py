@@ -58,7 +58,7 @@ class KernelLinks:
         up: bool = True,
         carrier: bool = True,
     ) -> None:
-        """`ip link add`, with the other end in the same namespace; without carrier that end is
+        """`ip link add`, with both ends in the same namespace; without carrier the far end is
         down.
         """
         words = ["address", mac] if mac else []
@@ -192,7 +192,7 @@ def load(name: str = "loaded_as") -> int:
 def _bpf(command: int, request: bytes) -> int:
     number = _BPF_NUMBERS.get(platform.machine())
     if number is None:
-        raise OSError(f"the number of bpf(2) on {platform.machine()} is not known")
+        raise OSError(f"the number of bpf(2) on {platform.machine()} is not listed")
     libc = ctypes.CDLL(None, use_errno=True)
     answer: int = libc.syscall(number, command, ctypes.create_string_buffer(request), len(request))
     if answer < 0:

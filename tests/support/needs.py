@@ -2,8 +2,8 @@
 to skip.
 
 `@needs("kernel", "nft")` marks a test, `require("systemd")` is for fixtures and helpers. The name
-of a need says where it is looked for: in `_THINGS`, as a file, or as a program on PATH. Most tests
-need the kernel and no other tool: `@needs_kernel` of support.kernel, or the fixture of the same
+of a need decides its place: in `_THINGS`, as a file, or as a program on PATH. Most tests need only
+the kernel: `@needs_kernel` of support.kernel, or the fixture of the same
 name.
 """
 

@@ -32,8 +32,8 @@ from hostrouting.net.routes import (
 )
 from hostrouting.testing import KernelNode, MemoryBackend
 
-#: Small enough to ask about every address, in the places where the small world's routes, rules and
-#: addresses meet.
+#: Small enough for a lookup of every address, in the places where the small world's routes, rules
+#: and addresses meet.
 CIDRS = (
     "10.1.0.0/24",
     "10.1.0.0/30",
@@ -152,7 +152,7 @@ def _inner_routes(draw: st.DrawFn) -> Route:
 
 @st.composite
 def _rare_routes(draw: st.DrawFn) -> Route:
-    """A route with an IPv6 gateway, which keeps no state of its link, or one of which a lookup says
+    """A route with an IPv6 gateway, which keeps no state of its link, or one that a lookup ends with
     EINVAL.
     """
     route = draw(_inner_routes().filter(lambda one: one.kind == "unicast"))
@@ -200,7 +200,7 @@ def _defaults(draw: st.DrawFn) -> list[Route]:
 
 def _is_in_the_proof(route: Route) -> bool:
     # The kernel sends from no address of a local route outside table local (a connect to one ends
-    # with EINVAL), and the proof does not look at that: it asks with a source only where a rule
+    # with EINVAL), and the proof leaves that out: its lookups have a source only where a rule
     # selects by one.
     is_elsewhere = route.kind == "local" and route.table != LOCAL_TABLE
     return bool(route.prefix_length or route.table != MAIN_TABLE) and not is_elsewhere

@@ -33,7 +33,7 @@ class OrdinaryNode(NamedTuple):
     pool: str | None = None
 
     def arrange(self, node: KernelNode, beside: KernelNode) -> None:
-        """Make it so; `beside` is the other namespace of its commands."""
+        """Make it so; `beside` is a second namespace for its commands."""
         for command in self.commands:
             program, _, words = command.replace(BESIDE, beside.name).partition(" ")
             if program == "sysctl":

@@ -1,4 +1,4 @@
-"""The answers on a node, in words that tests compare: the boot script, run there, with its markers,
+"""The answers on a node, as tests compare them: the boot script, run there, with its markers,
 and the verdict of a report on each address.
 """
 
@@ -55,7 +55,7 @@ class ScriptRun(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """True if the script itself has answered. Without the program it answers nothing else."""
+        """True if the script itself has answered. Without the program there is no further answer."""
         assert self.status in {10, 12}, self.output
         assert (self.status == 12) == ("cannot be proven here: " in self.output), self.output
         return self.status == 10

@@ -17,7 +17,7 @@ from hostrouting.host.netlink.frames import attribute, header, message, word
 LINKS, ADDRESSES, ROUTES, NEIGHBOURS, RULES, FILTERS = 18, 22, 26, 30, 34, 46
 NEW_ROUTE, NEW_NEIGHBOUR = 24, 28
 
-#: Interface indexes of the devices that are there unless a test says otherwise.
+#: Interface indexes of the devices that are there by default.
 DEVICES = {"lo": 1, "e0": 2, "e1": 3, "br0": 4, "v1": 5, "v0": 6}
 
 
@@ -31,7 +31,7 @@ class PlayedKernel:
     """Stands for a raw rtnetlink socket: `answers` are datagrams by the type of the request that
     they answer.
 
-    `announced` are datagrams that nobody asked for. Of a dump the end follows by itself; a barrier
+    `announced` are datagrams without a request. Of a dump the end follows by itself; a barrier
     is acknowledged. Where a reader would wait for ever, BlockingIOError.
     """
 
@@ -55,7 +55,7 @@ class PlayedKernel:
         return len(data)
 
     def announce(self, datagram: bytes) -> None:
-        """Queue a datagram that nobody asked for."""
+        """Queue a datagram without a request."""
         self._queue.append(datagram)
 
     def recv_into(self, buffer: memoryview, size: int, flags: int) -> int:
@@ -84,7 +84,7 @@ class PlayedKernel:
 
 
 def listener_of(kernel: PlayedKernel) -> NetlinkListener:
-    """Return a listener whose socket is such a kernel; inside `played`, since it asks for the names
+    """Return a listener whose socket is such a kernel; inside `played`, since it reads the names
     of the devices.
     """
     return NetlinkListener(kernel)  # type: ignore[arg-type]  # the methods of a socket that it calls are there

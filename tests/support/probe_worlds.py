@@ -149,7 +149,7 @@ class ProbeWorld:
 
 @contextmanager
 def owned_table(node: KernelNode, name: str) -> Iterator[None]:
-    """An empty table of the family ip6 that belongs to a socket, as some daemons have theirs, and
+    """An empty table of the family ip6 that belongs to a socket, as that of some daemons, and
     goes with it.
     """
 
@@ -246,7 +246,7 @@ def _checksum(source: str, destination: str, protocol: int, payload: bytes) -> i
 def _link(node: KernelNode, dev: str, other: KernelNode, other_dev: str) -> None:
     node.ip(f"link add {dev} type veth peer name {other_dev} netns {other.name}")
     for one, name in ((node, dev), (other, other_dev)):
-        # No addresses but ours.
+        # Only the addresses of the test.
         one.ip(f"link set {name} addrgenmode none")
         one.ip(f"link set {name} up")
 

@@ -60,7 +60,7 @@ class ProvenNode:
         self.listener = self._listening.__enter__()
 
     def run(self, seconds: float = 0) -> None:
-        """Let the keeper hear and act for some seconds."""
+        """Let the keeper take events and act for some seconds."""
         end = self.clock.monotonic() + seconds
         while True:
             now = self.clock.monotonic()

@@ -13,7 +13,7 @@ from phases import Context
 
 GATE_SCRIPT = "/etc/aks-flex-node/hostrouting-ask.sh"
 ANSWER = "/run/aks-flex-node/hostrouting.answer"
-#: The capabilities with which a gate runs the ask, which then obeys the modes of files.
+#: The capabilities with which a gate runs its script, which then obeys the modes of files.
 AS_A_GATE = "setpriv --bounding-set=-all,+net_admin"
 
 

@@ -1,8 +1,8 @@
-"""A small world for Hypothesis, in which routes meet: one prefix inside the other, gateways on and
+"""A small world for Hypothesis, in which routes meet: one prefix inside another, gateways on and
 off the links.
 
 devices, addresses      the devices and what they hold
-routes                  desired routes of every kind that the model knows
+routes                  desired routes of every kind that the model has
 announced_cidrs         networks that an agent may connect
 changes_of              a batch against what a backend holds
 rules, selecting_rules  policy rules
@@ -157,7 +157,7 @@ def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,), family: int = 
         kind=kind,
         source=draw(st.none() | _own_addresses(family)) if shape != "nowhere" else None,
         nexthops=draw(_next_hops(family)) if shape == "multipath" else (),
-        # The model knows no other on-link gateways of IPv6.
+        # The model has on-link gateways of IPv6 in this shape only.
         onlink=shape == "gateway"
         and (not is_ipv6 or gateway.is_link_local)
         and draw(st.booleans()),
@@ -179,7 +179,7 @@ def changes_of(
     """A batch against a backend that holds these routes; much of it is refused, a part of all
     batches succeeds.
     """
-    # Of IPv6 the others are for routes without a gateway.
+    # Of IPv6 these are for routes without a gateway.
     rare = [] if family == IPV6 else [RouteChange.prepend, RouteChange.append]
     additions = st.sampled_from([RouteChange.add, RouteChange.add, *rare])
     changes = [
@@ -245,8 +245,8 @@ def _ranges(*pairs: tuple[int, int]) -> st.SearchStrategy[Range | None]:
 
 @st.composite
 def selecting_rules(draw: st.DrawFn, family: int = IPV4) -> Rule:
-    """A policy rule with up to two selectors that the model knows beside the addresses, or with
-    another action.
+    """A policy rule with up to two selectors of the model beside the addresses, or with another
+    action.
     """
     rule = draw(rules(family))
     choices: dict[str, st.SearchStrategy[Any]] = {
@@ -303,7 +303,7 @@ def packets(draw: st.DrawFn, sources: Sequence[int], family: int = IPV4) -> Pack
         # The kernel's answer for one of IPv6 that comes in is for no user, while the packet itself
         # is root's.
         fields["uid"] = -1 if family == IPV6 else 0
-    # Of IPv6 multicast that comes in the kernel does not tell the route.
+    # Of IPv6 multicast that comes in the kernel does not show the route.
     destinations = [
         address for address in places(family) if "iif" not in fields or address >> 120 != 0xFF
     ]

@@ -132,7 +132,7 @@ class World:
 
     @contextmanager
     def stream(self, address: str) -> Iterator[list[int]]:
-        """Datagrams to the address, one after the other, while the block runs, and ten at least.
+        """Datagrams to the address, in turn, while the block runs, and ten at least.
 
         The list has those that were lost.
         """
@@ -189,7 +189,7 @@ class World:
         self.other.ip(f"neigh add {CLIENT} lladdr fe:00:00:00:00:09 nud permanent dev eth0")
         self.live.ip(f"address add {LIVE}/16 dev eth0")
         self.fabric.ip(f"address add {CLIENT}/16 dev wire")
-        # The fabric knows one hardware address for all that is on the node.
+        # The fabric has one hardware address for all that is on the node.
         for address in (NODE, LIVE, REUSED):
             self.fabric.ip(f"neigh add {address} lladdr {NODE_MAC} nud permanent dev wire")
 
@@ -228,7 +228,7 @@ def add_link(
 
 
 def _wake(server: socket.socket) -> None:
-    """A program that waits on it gets nothing and ends; the kernel says that no one is connected."""
+    """A program that waits on it gets nothing and ends; the kernel raises ENOTCONN."""
     with suppress(OSError):
         server.shutdown(socket.SHUT_RDWR)
 

@@ -101,7 +101,7 @@ def cns_state_of(endpoints: Mapping[str, Sequence[str]]) -> bytes:
 
 
 def config_of(**section: Any) -> HostRoutingConfig:
-    """A config that asks for a sweep of the pod networks of these worlds."""
+    """A config with a sweep of the pod networks of these worlds."""
     values = {"enabled": True, "pod_cidrs": POD_CIDRS, **section}
     return HostRoutingConfig(stale_cni=StaleCNIConfig(**values))
 

@@ -121,7 +121,7 @@ class SystemdBox:
     def wait_for(
         self, message: str | re.Pattern[str], *, unit: str, after: str | None = None
     ) -> None:
-        """Wait until a unit has said this very message, since the boot or `after` a cursor."""
+        """Wait until a unit has logged this very message, since the boot or `after` a cursor."""
         pattern = re.escape(message) if isinstance(message, str) else message.pattern
         since = () if after is None else (_since(after),)
         journal = shlex.join(
@@ -214,7 +214,7 @@ class SystemdBox:
 
 
 def _since(cursor: str) -> str:
-    """Return the option of journalctl for what was said after a cursor.
+    """Return the option of journalctl for the messages after a cursor.
 
     `--after-cursor` beside `--unit` skips a line, if that of the cursor is another unit's (252).
     """

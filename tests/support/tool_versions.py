@@ -1,4 +1,4 @@
-"""The installed release of a tool: a few tests know how older ones differ."""
+"""The installed release of a tool: a few tests allow for older ones."""
 
 import re
 import subprocess

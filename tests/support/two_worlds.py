@@ -58,7 +58,7 @@ def let_packets_in(node: KernelNode) -> None:
     node.run("sysctl", "-qw", *settings, "net.ipv6.conf.all.forwarding=1")
 
 
-#: What the kernel says of the state of a link, and of IPv6 what says nothing.
+#: Words of the kernel about the state of a link, and those of IPv6 without a meaning.
 _STATES = re.compile(r" (dead|linkdown|pref medium|metric 0|iif \S+)(?= |$)")
 
 
@@ -172,9 +172,7 @@ class TwoWorlds(RuleBasedStateMachine):
             self.stack.close()
 
     def both(self, act: Callable[[MemoryBackend | KernelNode], None]) -> None:
-        """Do it in both worlds; when one refuses, so must the other. What the model does not know
-        is left out.
-        """
+        """Do it in both worlds: both refuse, or neither. What the model cannot decide is left out."""
         refusals = []
         for world in self.memory, self.node:
             try:
@@ -236,7 +234,7 @@ class TwoWorlds(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def rule_goes(self, data: st.DataObject) -> None:
-        # Until an IPv6 rule is added, the kernel asks local and main, whatever the rules say.
+        # Until an IPv6 rule is added, the kernel reads local and main, whatever the rules are.
         kept = {0, 32766} if self.family == IPV6 else set()
         held = [rule for rule in self.memory.rules(self.family) if rule.priority not in kept]
         if held:
@@ -275,7 +273,7 @@ class TwoWorlds(RuleBasedStateMachine):
         try:
             in_memory = self.outcome(self.memory, changes, verify)
         except UnknownDecisionError:
-            # The model does not know a gateway: as if nothing had been drawn.
+            # The model cannot resolve a gateway: as if nothing had been drawn.
             self.memory.fib = before
             self.listeners[0].take()
             return

@@ -1,4 +1,4 @@
-"""A node in memory or in the kernel, asked for its way out; in the kernel a yes of the
+"""A node in memory or in the kernel, and the proof of its way out; in the kernel a yes of the
 boot script must be one of the proof.
 """
 

@@ -1,5 +1,5 @@
 """Beside Debian's bird, dhcpcd, keepalived and NetworkManager, which keep a route to the
-destination of ours.
+destination of our route.
 """
 
 import re
@@ -80,9 +80,9 @@ class Program:
     route: str
     #: Commands after which it has put its route in place again.
     disturbances: dict[str, str]
-    #: Whether it uses the place of ours, and so the remainders may concern it.
+    #: Its route has the place of our route, so the remainders may concern it.
     is_in_place: bool = False
-    #: Whether its additions are refused while ours is there.
+    #: The kernel refuses its additions while our route is there.
     adds_exclusively: bool = False
 
     def wants(self, gateway: str) -> str:
@@ -213,9 +213,9 @@ enable /lib/systemd/system/NetworkManager.service
     )
 
 
-#: The remainders concern it, unlike the others: it deletes by destination, and adds exclusively.
+#: The remainders concern this program alone: it deletes by destination, and adds exclusively.
 DHCPCD_IN_OUR_PLACE = _dhcpcd(0)
-#: It gives way to ours.
+#: It gives way to our route.
 ZEBRA = Program(
     name="zebra",
     prepare=f"""{_ADDRESS}
@@ -225,7 +225,7 @@ enable /lib/systemd/system/frr.service
     route=f"{PLACE} via 10.224.0.@ dev eth0 proto static metric 20",
     disturbances={},
 )
-#: At their default metrics, and where they can, at that of ours.
+#: At their default metrics, and where they can, at that of our route.
 PROGRAMS = {
     program.name: program
     for program in (
@@ -260,7 +260,7 @@ class Beside(SystemdBox):
         return self
 
     def place(self) -> list[str]:
-        """Return the routes to the destination of ours."""
+        """Return the routes to the destination of our route."""
         shown = self.run(
             "ip", "-4", "-oneline", "route", "show", "exact", PLACE
         ).stdout.splitlines()
@@ -273,7 +273,7 @@ class Beside(SystemdBox):
         self.run("systemctl", "start", "hostrouting-watch.service")
 
     def reset(self) -> None:
-        """Take everything of ours away."""
+        """Remove everything of hostrouting."""
         execute(Reset(CONFIG, host=self.host), Context(timeout=300))
 
     def disturb(self, name: str) -> None:
@@ -287,14 +287,14 @@ class Beside(SystemdBox):
 
     def wait_until(self, done: Callable[[], bool]) -> None:
         """Wait until something holds."""
-        wait_until(done, "the route of the program, or ours")
+        wait_until(done, "the route of the program, or of hostrouting")
 
     def until_in_force(self) -> None:
-        """Wait until ours is the first of its place."""
+        """Wait until our route is the first of its place."""
         self.wait_until(lambda: self.place()[:1] == [OWN_ROUTE])
 
     def transitions(self) -> list[str]:
-        """Return the states of VRRP that the journal tells of."""
+        """Return the states of VRRP in the journal."""
         return [
             line for line in self.journal("--unit=keepalived.service") if line.endswith(" STATE")
         ]

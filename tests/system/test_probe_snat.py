@@ -28,7 +28,7 @@ UNIT = "probe-snat.service"
 #: The unit logs when it has loaded the rules.
 ECHO_LOADED = f"""
 mkdir -p /etc/systemd/system/{UNIT}.d
-printf '[Service]\\nExecStartPost=/bin/echo loaded\\n' > /etc/systemd/system/{UNIT}.d/tell.conf
+printf '[Service]\\nExecStartPost=/bin/echo loaded\\n' > /etc/systemd/system/{UNIT}.d/loaded.conf
 """
 LINKS = """
 ip link add eth0 type veth peer name wire && ip link set wire up
@@ -331,8 +331,8 @@ END
 
 
 def test_another_unit_fills_the_table_while_the_rules_are_loaded(tmp_path: Path) -> None:
-    """A start of a running unit does not run it again, so our rules are loaded last also if theirs
-    come meanwhile.
+    """A start of a running unit does not run it again, so the rules of hostrouting are loaded last,
+    also if those of the unit come meanwhile.
     """
     with GatedMachine(
         tmp_path, units=(), arrange=install_optional, prepare=EARLY + LINKS + LINGER + THEIR_UNIT

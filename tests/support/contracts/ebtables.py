@@ -76,7 +76,7 @@ class EbtablesContract:
     def test_only_the_rules_named_go_and_they_come_back(
         self, ebtables: Ebtables, ctx: Context
     ) -> None:
-        """The others stay in their order; deletion and insertion are inverse, in whatever order the
+        """All further rules stay in their order; insertion reverses deletion, in whatever order the
         rules are named.
         """
         self.load(ebtables, ONE, TWO, THREE, FOUR, DNAT, SNAT, LOG, INVERTED)
@@ -112,7 +112,7 @@ class EbtablesContract:
         assert self.lines(ebtables) == before
 
     def test_a_rule_that_is_not_there_is_refused(self, ebtables: Ebtables, ctx: Context) -> None:
-        """The error names it, and the other rules stay."""
+        """The error names it, and all rules stay."""
         self.load(ebtables, ONE, TWO)
         with pytest.raises(
             BackendError, match=r"nothing was deleted: .*--arp-ip-dst 10\.0\.0\.3 .*is not there"

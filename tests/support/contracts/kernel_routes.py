@@ -110,7 +110,7 @@ class KernelRoutesContract(RouteBackendContract):
     def test_throw_ends_the_search_in_its_table_only(
         self, table88: Node, backend: RouteBackend
     ) -> None:
-        """After a throw the next rule's table is asked."""
+        """After a throw the kernel reads the table of the next rule."""
         table88.add_rule(Rule(100, table=88))
         arrange(table88, "throw 9.0.0.0/8 table 88")
         decided = [deciding(backend, address) for address in ("9.1.1.1", "8.1.1.1")]
@@ -124,7 +124,7 @@ class KernelRoutesContract(RouteBackendContract):
         assert [answer.route for answer in answers] == in_order(DEFAULT, BY_RULE)
 
     def test_there_and_back_without_a_hole(self, eth0: Node, backend: RouteBackend) -> None:
-        """Prepend ours, remove the foreign route; append the foreign route, remove ours: the table is as before."""
+        """Prepend our route, remove the foreign one; append that, remove our route: the table is as before."""
         arrange(eth0, DHCP)
         before = backend.routes()
         foreign = find(backend, DHCP)

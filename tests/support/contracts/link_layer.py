@@ -197,7 +197,7 @@ class LinkReadingContract:
     def test_pods_answer_for_their_addresses(self, pods: LinkNode, layer: LinkLayer) -> None:
         """For both families, through the port of a bridge or through a veth.
 
-        No neighbour of this node changes, even if an entry says that the address is elsewhere.
+        No neighbour of this node changes, even if an entry names another hardware address.
         """
         for dev, address in (("azure0", "10.240.0.9"), ("azure0", "fd00:1::9"), *PRESENT):
             pods.add_neighbour(address, dev, POD_MAC)
@@ -211,21 +211,21 @@ class LinkReadingContract:
         """
         pods.add_pod("azv4", "10.240.0.12")
         pods.remove_device("azv4")
-        asked = [
+        absent = [
             *(("azv1", "10.240.0.8"), ("azv1", "fd00:1::8")),
             *(("azv1", "10.240.0.10"), ("azv2", "fd00:1::9")),
             *(("azure0", "10.240.0.4"), ("lo", "127.0.0.1")),
             *(("azv3", "10.240.0.11"), ("azv3", "fd00:1::11")),
             *(("azv4", "10.240.0.12"), ("azv9", "10.240.0.9"), ("azv9", "fd00:1::9")),
         ]
-        assert layer.answering(Context(), [*asked, *PRESENT]) == set(PRESENT)
+        assert layer.answering(Context(), [*absent, *PRESENT]) == set(PRESENT)
 
     def test_answers_come_in_the_words_of_the_question(
         self, pods: LinkNode, layer: LinkLayer
     ) -> None:
-        """An address may be written in any form, and asked for more than once."""
-        asked = [("azv1", "FD00:1::9"), ("azv1", "fd00:1:0::9"), ("azv1", "FD00:1::9")]
-        assert layer.answering(Context(), asked) == set(asked)
+        """The query may have an address in any form, and more than once."""
+        spellings = [("azv1", "FD00:1::9"), ("azv1", "fd00:1:0::9"), ("azv1", "FD00:1::9")]
+        assert layer.answering(Context(), spellings) == set(spellings)
 
     def test_thousands_are_queried_at_once(self, pods: LinkNode, layer: LinkLayer) -> None:
         """Present addresses are found among thousands of absent ones."""
@@ -250,11 +250,13 @@ class LinkReadingContract:
     # --- silence
 
     def test_the_kernel_probes_each_address(self, pods: LinkNode, layer: LinkLayer) -> None:
-        """A pod that it does not know answers; for an address that nobody has there is silence."""
+        """The kernel has no entry for either address: a pod answers, and an address without a pod is silent."""
         pods.silence("azv2", "10.240.0.8")
-        asked = [("azure0", "10.240.0.9"), ("azv2", "10.240.0.10")]
-        assert layer.silent(Context(), asked) == set()
-        assert layer.silent(Context(), [*asked, ("azv2", "10.240.0.8")]) == {("azv2", "10.240.0.8")}
+        pods_there = [("azure0", "10.240.0.9"), ("azv2", "10.240.0.10")]
+        assert layer.silent(Context(), pods_there) == set()
+        assert layer.silent(Context(), [*pods_there, ("azv2", "10.240.0.8")]) == {
+            ("azv2", "10.240.0.8")
+        }
 
     def test_a_neighbour_with_an_entry_is_not_probed(
         self, pods: LinkNode, layer: LinkLayer
@@ -270,7 +272,7 @@ class LinkReadingContract:
         )
 
     def test_a_query_ends_with_its_context(self, pods: LinkNode, layer: LinkLayer) -> None:
-        """A cancelled context asks nothing."""
+        """A cancelled context sends no question."""
         ctx = Context()
         ctx.cancel("enough")
         for query in layer.answering, layer.silent:
@@ -287,7 +289,7 @@ class LinkLayerContract(LinkReadingContract):
 
     @pytest.fixture
     def populated(self, azure0: LinkNode) -> LinkNode:
-        """The same node with neighbours, each of which is told from the others by a detail."""
+        """The same node with neighbours, each of which differs by a detail."""
         azure0.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         azure0.add_neighbour("10.240.0.9", "azv2", POD_MAC)
         azure0.add_neighbour("fd00:1::9", "azure0", POD_MAC, flags=NTF_ROUTER, protocol=77)
@@ -318,7 +320,7 @@ class LinkLayerContract(LinkReadingContract):
     def test_removing_what_is_not_there_is_refused(
         self, populated: LinkNode, layer: LinkLayer
     ) -> None:
-        """ENOENT; every refusal is named, and the other neighbours stay."""
+        """ENOENT; the error names every refusal, and all neighbours stay."""
         absent = [POD._replace(address=f"10.240.0.{last}") for last in (10, 11)]
         error = self.refused(layer, layer.remove_neighbours, POD, *absent)
         assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [

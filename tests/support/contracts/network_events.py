@@ -103,8 +103,8 @@ class ListeningContract:
     def test_one_family(
         self, eth0: Node, events: NetworkEvents, listener: Listener, ctx: Context
     ) -> None:
-        """A listener of IPv4 hears nothing of IPv6, and is not woken by it; by default both are
-        told.
+        """A listener of IPv4 gets no event of IPv6, and stays asleep; by default it gets those of
+        both.
         """
         with events.listen(ctx, families=(IPV4,)) as second:
             arrange(eth0, "fd00:9::/64 dev ib0 metric 1")
@@ -118,7 +118,7 @@ class ListeningContract:
     def test_events_of_another_node_do_not_arrive(
         self, eth0: Node, other: Node, listener: Listener
     ) -> None:
-        """The events of other network namespaces are not told."""
+        """A listener gets no event of another network namespace."""
         other.add_link("ib0")
         arrange(other, BY_FABRIC)
         other.add_rule(Rule(100, table=88))
@@ -166,7 +166,7 @@ class ListeningContract:
     def test_what_is_not_taken_in_time_is_lost(
         self, eth0: Node, listener: Listener, most: int
     ) -> None:
-        """It is told once, and the events after it are told again."""
+        """The loss is reported once, and later events arrive again."""
         self.lose(eth0, listener, most)
         arrange(eth0, "8.0.0.0/8 dev ib0")
         with pytest.raises(EventsLostError, match="read everything anew"):
@@ -199,7 +199,7 @@ class NetworkEventsContract(ListeningContract):
     def test_a_new_route_is_announced_with_its_place(
         self, eth0: Node, listener: Listener, backend: RouteBackend
     ) -> None:
-        """Alone in its place, before the others, after them, or instead of the first: as the kernel did it."""
+        """An event names the position: alone in its place, last, first, or instead of the first."""
         texts = NINE, *OTHERS
         for text, verb in zip(texts, ("add", "append", "prepend", "replace"), strict=True):
             eth0.insert_route(route(text), verb=verb)
@@ -211,7 +211,7 @@ class NetworkEventsContract(ListeningContract):
     def test_a_route_alone_in_its_place_is_added(
         self, eth0: Node, listener: Listener, verb: str
     ) -> None:
-        """However another program asked for it; another metric is another place."""
+        """The verb of the program does not matter; another metric is another place."""
         for metric in 50, 40:
             eth0.insert_route(route(f"{NINE} metric {metric}"), verb=verb)
         assert [event[0] for event in listener.take()] == ["add", "add"]
@@ -253,7 +253,7 @@ class NetworkEventsContract(ListeningContract):
     def test_a_device_that_comes_back_has_another_index(
         self, eth0: Node, listener: Listener
     ) -> None:
-        """So it is told from one that was there all the time."""
+        """The index distinguishes it from a device that was there all the time."""
         eth0.remove_link("ib0")
         eth0.add_link("ib0")
         events = [event for event in listener.take() if isinstance(event, DeviceEvent)]
@@ -272,12 +272,12 @@ class NetworkEventsContract(ListeningContract):
 
 
 class KernelEventsContract(NetworkEventsContract):
-    """Beside the promises of the port, what only the kernel tells of the routes of its own, and of renamed devices."""
+    """The promises of the port, and those of the kernel about routes that it makes, and renamed devices."""
 
     def test_a_device_that_goes_down_takes_its_routes_in_silence(
         self, eth0: Node, listener: Listener
     ) -> None:
-        """No removal is told of any route; up again it tells the routes that the kernel adds anew."""
+        """The kernel announces the removal of no route; up again, it announces the routes that it adds."""
         arrange(eth0, NINE)
         listener.take()
         eth0.set_up("eth0", up=False)
@@ -293,7 +293,7 @@ class KernelEventsContract(NetworkEventsContract):
     def test_a_new_address_comes_before_its_routes(
         self, eth0: Node, listener: Listener, backend: RouteBackend
     ) -> None:
-        """The routes that the kernel makes for it are told, and stand last in their places."""
+        """The kernel announces the routes that it makes for the address; they stand last in their places."""
         arrange(eth0, "172.16.0.0/16 via 10.224.0.1 dev eth0")
         eth0.add_address("ib0", "172.16.1.4/16")
         _, address, *routes = listener.take()
@@ -308,7 +308,7 @@ class KernelEventsContract(NetworkEventsContract):
     def test_a_removed_address_takes_other_routes_in_silence(
         self, eth0: Node, listener: Listener
     ) -> None:
-        """The routes that the kernel had made for it are told, those by a gateway on its network are not."""
+        """The kernel announces the removal of the routes that it had made, not of those by a gateway."""
         arrange(eth0, NINE)
         listener.take()
         eth0.remove_address("eth0", "10.224.0.4/16")
@@ -323,7 +323,7 @@ class KernelEventsContract(NetworkEventsContract):
     def test_secondary_addresses_go_before_their_primary_one(
         self, eth0: Node, listener: Listener
     ) -> None:
-        """Each is told, and its routes after it."""
+        """The kernel announces each, and its routes after it."""
         for last in 5, 6:
             eth0.add_address("eth0", f"10.224.0.{last}/16")
         listener.take()
@@ -355,7 +355,7 @@ class KernelEventsContract(NetworkEventsContract):
     def test_a_renamed_device_keeps_its_index(
         self, eth0: Node, listener: Listener, backend: RouteBackend
     ) -> None:
-        """All that is told of it from then on has the new name."""
+        """Later events have the new name."""
         [index] = [link.ifindex for link in backend.links() if link.name == "eth0"]
         arrange(eth0, NINE)
         eth0.delete_route(route(NINE))
@@ -391,7 +391,7 @@ class KernelEventsContract(NetworkEventsContract):
     ) -> None:
         """New, up, in another group, down: the last event shows the same as a reading.
 
-        The kernel does not tell the group of a device that is down.
+        The kernel does not announce the group of a device that is down.
         """
         eth0.add_link("ib1")
         group(eth0, "ib1", "7")

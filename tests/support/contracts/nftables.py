@@ -11,8 +11,8 @@ from phases import CancelledError, Context
 #: Both directions of a rewriting, replaced as a whole.
 _OWN = """\
 # Why it is there.
-table ip6 ours
-delete table ip6 ours
+table ip6 own
+delete table ip6 own
 
 table ip6 own {
   comment "of a test"
@@ -20,7 +20,7 @@ table ip6 own {
     comment "inbound"
     type filter hook prerouting priority -300; policy accept;
     iifname "eth0" icmpv6 type { nd-router-solicit, nd-redirect } counter return comment "not those"
-    iifname "eth0" ip6 saddr fe80::1 counter ip6 saddr set 2001:db8::1 comment "inbound: # 1"   # said twice
+    iifname "eth0" ip6 saddr fe80::1 counter ip6 saddr set 2001:db8::1 comment "inbound: # 1"   # a comment after a comment
   }
   chain postrouting {
     type filter hook postrouting priority -300; policy accept
@@ -130,7 +130,7 @@ class NftablesContract:
 
     @pytest.fixture
     def loaded(self, nftables: Nftables) -> Nftables:
-        """The same ruleset with two tables: one as ours, and one as another program may have it."""
+        """The same ruleset with two tables: one as of hostrouting, and one as of another program."""
         nftables.load(Context(), _FOREIGN + _OWN)
         return nftables
 
@@ -181,7 +181,7 @@ class NftablesContract:
     def test_a_table_with_flags_is_there_and_no_more(
         self, loaded: Nftables, script: str, expected: object
     ) -> None:
-        """The listing says only that the table is there; it is replaced and deleted as any other."""
+        """The listing has only the name of the table; it is replaced and deleted as any table."""
         loaded.load(Context(), "table ip6 own {\nflags dormant\n}")
         assert own_table(loaded) == _UNREADABLE
         loaded.load(Context(), script)

@@ -13,7 +13,7 @@ _UNITS = "/etc/systemd/system"
 
 
 class Units:
-    """The units of a machine or an image, to arrange and to ask."""
+    """The units of a machine or an image, to arrange and to read."""
 
     def __init__(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
         self.files = files
@@ -74,11 +74,11 @@ class ServiceManagerContract:
 
     @pytest.fixture
     def units(self, services: ServiceManager, files: FileStore, ctx: Context) -> Units:
-        """The same units, as the tests arrange them and ask."""
+        """The same units, as the tests arrange and read them."""
         return Units(services, files, ctx)
 
     def test_a_link_to_dev_null_is_a_mask(self, units: Units) -> None:
-        """A masked unit exists, and says so."""
+        """A masked unit exists, and its state is masked."""
         units.files.link(f"{_UNITS}/ct-masked.service", "/dev/null")
         units.reload()
         assert units.state("ct-masked.service").load_state == "masked"
@@ -227,7 +227,7 @@ class LiveServiceManagerContract(ServiceManagerContract):
     def test_a_oneshot_runs_to_its_end(
         self, units: Units, setting: str, expected: tuple[str, str]
     ) -> None:
-        """After its start a oneshot has ended with success, and is active only if it says so."""
+        """After its start a oneshot has ended with success, and is active only by RemainAfterExit=."""
         units.install("ct-oneshot.service", program=f"/bin/true\n{setting}")
         units.start("ct-oneshot.service")
         state = units.state("ct-oneshot.service")
@@ -263,7 +263,7 @@ class LiveServiceManagerContract(ServiceManagerContract):
                 units.start_soon(name)
         units.install_daemon("ct-soon-up.service")
         units.start_soon("ct-soon-up.service")
-        # Both ask for the same job.
+        # Both starts have the same job.
         units.start("ct-soon-up.service")
         assert units.state("ct-soon-up.service").is_running
 
