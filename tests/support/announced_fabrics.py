@@ -30,7 +30,7 @@ _ODD = "*o'd\"d#0"
 
 
 class Announced(NamedTuple):
-    """What will be connected: addresses by device, each in a /16, or networks of the config."""
+    """The networks to connect: addresses by device, each in a /16, or networks of the config."""
 
     addresses: Sequence[tuple[str, str]] = ()
     networks: Sequence[str] = ()
@@ -111,7 +111,7 @@ _addresses = st.lists(
 _some_networks = st.lists(small_world.announced_cidrs(), min_size=1, max_size=2, unique=True)
 
 
-# Hypothesis draws what a call leaves out by its type.
+# Hypothesis draws missing arguments by their types.
 announcements = st.builds(Announced, _addresses, st.just(()), st.booleans()) | st.builds(
     Announced, st.just(()), _some_networks, st.booleans()
 )

@@ -37,7 +37,7 @@ def alone() -> list[str]:
 
 
 def enter(node: KernelNode) -> list[str]:
-    """Return the prefix of a command on a node where nothing is installed; what it writes is gone
+    """Return the prefix of a command on a node where nothing is installed; its files are gone
     afterwards.
     """
     return [

@@ -1,4 +1,4 @@
-"""Stand-ins for ip; one runs it, and counts what a script sends to it and reads from it."""
+"""Stand-ins for ip; one runs it, and counts the lines that a script sends to it and reads from it."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Table:
         return [line for line in lines if not line.startswith("#")]
 
     def rules(self) -> tuple[EbtablesRule, ...]:
-        """Return what the adapter reads."""
+        """Return the rules that the adapter reads."""
         return self._adapter.read(Context()).rules
 
     def delete(self, rules: Sequence[EbtablesRule], ctx: Context | None = None) -> None:

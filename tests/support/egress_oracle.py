@@ -126,7 +126,7 @@ class KernelOracle:
 def answers_of_kernel(
     namespace: str, family: str, questions: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return what `ip -j` prints for each command of a batch; a refusal has the kernel's words
+    """Return the output of `ip -j` for each command of a batch; a refusal has the kernel's words
     under `error`.
     """
     answers, errors = batch(namespace, family, "-j", commands=questions)

@@ -133,7 +133,7 @@ def damaged_pool(source: random.Random) -> bytes:
                 *pairs,
             ]
         )
-        # What a shorter value leaves of an older one, or a value that fills its place.
+        # The rest of an older, longer value, or a value that fills its place.
         rest = source.choice(
             (b"", b"", b"", b"", b"|", b"\0IPoIB_Data", b"\0|AB:1.2.3.4", b"|" + b"7" * 2048)
         )

@@ -270,7 +270,7 @@ CONFIG: Mapping[str, Any] = {
 
 
 def shell_with(machine: SystemdBox, command: Path, script: str) -> str:
-    """Return what a script prints, with the command on its path."""
+    """Return the output of a script, with the command on its path."""
     path = f"PATH={command.parent}:$PATH\n"
     return machine.run("bash", "-c", path + script, check=False).stdout
 
@@ -322,7 +322,7 @@ class RoutedMachine(GatedMachine):
         subprocess.run([*enter, "ip", "link", "set", dev, "netns", router.name], check=True)
 
     def shell(self, script: str) -> str:
-        """Return what a script prints, with the command on its path."""
+        """Return the output of a script, with the command on its path."""
         return shell_with(self, self._command, script)
 
     def status(self) -> Mapping[str, Any]:
@@ -340,7 +340,7 @@ class RoutedMachine(GatedMachine):
         return " ".join(words[1:5])
 
     def answer(self) -> str:
-        """Return what a packet to the CIDR gets: "Connection refused" is the answer of the router."""
+        """Return the answer to a packet to the CIDR: that of the router is "Connection refused"."""
         script = f"timeout 2 bash -c ': > /dev/tcp/{PEER}/9' 2>&1"
         return self.run("bash", "-c", script, check=False).stdout.strip().rpartition(": ")[2]
 

@@ -12,7 +12,7 @@ IPV6_ROUTE_EVENTS = 0x400
 
 
 def datagrams(listener: socket.socket) -> Iterator[bytes]:
-    """Return what is queued."""
+    """Return the queued events."""
     while True:
         try:
             yield listener.recv(1 << 16, socket.MSG_DONTWAIT)

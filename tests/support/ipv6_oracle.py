@@ -28,7 +28,7 @@ _HIGHEST = (1 << 128) - 1
 
 
 class Way(NamedTuple):
-    """What decides: `unicast`, `local`, `anycast`, a refusal, or `no-route`; and the devices by
+    """The kind of the decision: `unicast`, `local`, `anycast`, a refusal, or `no-route`; and the devices by
     which it may leave.
 
     These are the devices of every next hop of every route that is equal to the deciding one.

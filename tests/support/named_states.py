@@ -1,4 +1,4 @@
-"""What a run logs of the state in which it leaves a node, and whether that is so."""
+"""The state of the node that a run logs at its end, and a check of it."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ KEPT = "what was installed is in force, live and for the next boot"
 RESET = "the boot files are removed all the same; see which units are held: hostrouting status"
 RESET_COMMITTED = "the boot files are removed all the same"
 RESET_INTERRUPTED = "the boot files are removed; the rest was interrupted"
-#: The routes and the files after a run, by what it logs: as before it, or as without a fault.
+#: The routes and the files after a run, by its message: as before it, or as without a fault.
 STATES = {
     INSTALLED: (None, "after"),
     CHANGED: ("after", "after"),

@@ -41,7 +41,7 @@ PACKAGES = {
     "tc": "iproute2",
     "valgrind": "valgrind",
 }
-#: What `nox -s fleet_tools` gets, and no package installs.
+#: Installed by `nox -s fleet_tools`, and by no package.
 _FLEET_TOOLS = frozenset(
     {
         "ansible-playbook",

@@ -23,7 +23,7 @@ BESIDE: Final = "BESIDE"
 
 
 class OrdinaryNode(NamedTuple):
-    """A node, what is expected on it, and what the kernel may lack for it."""
+    """A node, the expected CIDRs, and the verdict on it."""
 
     commands: Sequence[str]
     cidrs: Sequence[str]
@@ -42,7 +42,7 @@ class OrdinaryNode(NamedTuple):
                 node.ip(program, words)
 
     def fabric(self, node: KernelNode) -> Fabric:
-        """Return what its pool announces for ib0, or for a device that comes later."""
+        """Return the fabric that its pool announces for ib0, or for a device that comes later."""
         if not self.pool:
             return Fabric()
         links = json.loads(node.ip("-j link show"))

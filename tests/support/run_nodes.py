@@ -1,4 +1,4 @@
-"""A node in memory for tests of runs: what it is before them, and its troubles."""
+"""A node in memory for tests of runs: its state before them, and its troubles."""
 
 from support.kernel import uplink
 
@@ -19,7 +19,7 @@ def gpu_node() -> FakeHost:
 
 
 def crowd(host: FakeHost) -> None:
-    """Add what the siblings look at: IPv6, and the bridge of an azure-vnet that was removed."""
+    """Add the objects of the siblings: IPv6, and the bridge of an azure-vnet that was removed."""
     host.files.tree.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
     host.link_layer.add_address("eth0", "2001:db8::4/64")
     host.routes.add_route("::/0", dev="eth0")

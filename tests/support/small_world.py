@@ -1,10 +1,10 @@
 """A small world for Hypothesis, in which routes meet: one prefix inside another, gateways on and
 off the links.
 
-devices, addresses      the devices and what they hold
+devices, addresses      the devices and their addresses
 routes                  desired routes of every kind that the model has
 announced_cidrs         networks that an agent may connect
-changes_of              a batch against what a backend holds
+changes_of              a batch for a backend with these routes
 rules, selecting_rules  policy rules
 places, packets         the questions: addresses of lookups, and packets
 

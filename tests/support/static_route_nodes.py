@@ -1,4 +1,4 @@
-"""A GPU node in memory for ConfigureStaticRoutes, and an account of what a run changes."""
+"""A GPU node in memory for ConfigureStaticRoutes, and an account of the changes of a run."""
 
 from collections.abc import Callable
 

@@ -63,11 +63,11 @@ class Node(GatedMachine):
         super().__init__(folder, units=(), arrange=arrange, prepare=prepare, tree=tree)
 
     def check(self) -> str:
-        """Return what the command prints."""
+        """Return the output of the command."""
         return self.run(str(self._command), "check", check=False).stdout
 
     def printed(self) -> str:
-        """Return what watch has logged since then."""
+        """Return the messages of watch since then."""
         # Not `--unit`: with it, journalctl 252 skips the first line after the cursor.
         return "\n".join(self.journal(f"--after-cursor={self.since}"))
 
@@ -149,7 +149,7 @@ def test_from_the_boot_to_the_start(
 
 @each_owner
 def test_watch(tmp_path: Path, owner: str, tree: Path) -> None:
-    """A loss is one alarm, however it comes, and what comes back is logged; a renewal is nothing.
+    """A loss is one alarm, however it comes, and its end is logged; a renewal is nothing.
 
     Forwarding takes the kernel's routes, and none of a daemon. A default route by the fabric is an
     alarm if it decides.

@@ -182,7 +182,7 @@ class TestAUnitThatDoesNotConnect:
 def test_a_unit_that_has_not_connected_holds(
     tmp_path: Path, program: str, settings: str, command: str, word: str
 ) -> None:
-    """Only an end with success counts, and a mask does not end what runs."""
+    """Only an end with success counts, and a mask does not end a running unit."""
     with hurried(), machine_of(tmp_path, program, "STRICT", settings=settings) as machine:
         machine.wait_for_failure(KUBE)
         machine.run("sh", "-ec", command)

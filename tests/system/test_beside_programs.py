@@ -69,7 +69,7 @@ enable /etc/systemd/system/dhcp-server.service
 
 @attrs.frozen(kw_only=True)
 class Program:
-    """A program, and what happens to it; `@` stands for the last number of the gateway that it then
+    """A program and its events; `@` stands for the last number of the gateway that it then
     wants.
     """
 

@@ -126,7 +126,7 @@ systemctl daemon-reload; systemctl enable --now k3s-agent.service
 
 
 class Debris(NamedTuple):
-    """What is left of an installation, the error of `status`, and a command that it names.
+    """The rest of an installation, the error of `status`, and a command that it names.
 
     The command may be another one than an apply of the operator's own config.
     """

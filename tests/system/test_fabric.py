@@ -221,7 +221,7 @@ def test_the_wait_ends(tmp_path: Path) -> None:
 
 
 def test_files_of_another_user(tmp_path: Path) -> None:
-    """It has no right to read what is closed to root's own user: no fabric is announced then."""
+    """The unit has no right to read files that are closed to root's user: no fabric is announced then."""
     close = f"chown nobody {POOL} && chmod 600 {POOL}\n"
     with CloudMachine(tmp_path, prepare=LINKS + SECOND + close) as machine:
         assert machine.markers() == {OK: FINE}

@@ -162,7 +162,7 @@ def test_a_missing_file_holds_the_gate(machine: GatedMachine, lose: str) -> None
 
 
 def test_a_lost_link_opens_no_gate(machine: GatedMachine) -> None:
-    """What is checked follows from the list of the installed scripts; a link is only for the boot."""
+    """The list of the installed scripts decides the checks; a link is only for the boot."""
     machine.files.remove(f"{UNIT_DIRECTORY}/hostrouting-ready.service.requires/{CHECK_UNIT}")
     machine.services.daemon_reload(machine.ctx)
     assert machine.systemctl("start", "systemd-nspawn@right.service") == 0
@@ -211,8 +211,8 @@ def test_systemd_that_does_not_answer_opens_no_gate(tmp_path: Path) -> None:
 
 
 def test_a_stop_that_leaves_the_script_running(tmp_path: Path) -> None:
-    """With KillMode=process a stop ends the start only, and what runs on does not make the unit a
-    held one again.
+    """With KillMode=process a stop ends the start only, and the script that runs on does not hold
+    the unit again.
     """
     unit = instance_of(NSPAWN, "kept")
     with GatedMachine(

@@ -39,10 +39,11 @@ for unit in systemd-nspawn@kube1.service kubelet.service; do
         > /etc/systemd/system/$unit.d/90-note.conf
 done
 """
+GATE_SCRIPT = "/etc/aks-flex-node/hostrouting-ask.sh"
 #: Both gates restart, and the script checks as the retry does, all the time.
-_RESTARTS = """
+_RESTARTS = f"""
 while [[ ! -e /var/stop ]]; do
-    /etc/aks-flex-node/hostrouting-ask.sh > /dev/null 2>&1
+    {GATE_SCRIPT} > /dev/null 2>&1
     [[ $? != 10 ]] || echo right >> /var/started
 done &
 while [[ ! -e /var/stop ]]; do
@@ -111,7 +112,6 @@ def test_no_payload_starts_on_a_node_that_is_wrong(tmp_path: Path, trouble: str)
 
 
 LOCK = "/etc/aks-flex-node/hostrouting.lock"
-GATE_SCRIPT = "/etc/aks-flex-node/hostrouting-ask.sh"
 APPLY = "an apply is under way, which may still be undone"
 RETRY = "hostrouting-retry.service"
 WARN = Intent(config=HostRoutingConfig.from_mapping({"gates": list(GATES)}))
@@ -131,7 +131,7 @@ def locked(machine: GatedMachine) -> Generator[None]:
 
 
 def run_as_gate(machine: GatedMachine, *arguments: str) -> tuple[int, str]:
-    """Return the exit status of the script that gates run, and what it prints."""
+    """Return the exit status of the script that gates run, and its output."""
     # A gate that has lost its parent is stopped, and prints nothing.
     script = '"$@"; exit $?'
     result = machine.run("bash", "-c", script, "bash", GATE_SCRIPT, *arguments, check=False)

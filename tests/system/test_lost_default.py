@@ -37,7 +37,7 @@ class Leased(Machine):
         super().__init__(prepared, image=folder / "image")
 
     def shell(self, script: str) -> str:
-        """Return what a script prints, with the command on its path."""
+        """Return the output of a script, with the command on its path."""
         return shell_with(self, self._command, script)
 
     def status(self) -> Mapping[str, Any]:

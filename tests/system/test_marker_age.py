@@ -1,4 +1,4 @@
-"""The age of the marker on real systemd: what watch renews, and what stays without it."""
+"""The age of the marker on real systemd: watch renews it, and without watch it stays."""
 
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,5 @@
-"""Real systemd-networkd: when it removes static routes, what the drop-in keeps, and what watch
-repairs.
+"""Real systemd-networkd: when it removes static routes, which ones the drop-in keeps, and
+which ones watch repairs.
 """
 
 from collections.abc import Callable

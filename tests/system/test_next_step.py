@@ -1,4 +1,4 @@
-"""What `status` offers on a node with a trouble outside routing is run word for word, and helps."""
+"""The command that `status` offers on a node with a trouble outside routing helps, word for word."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -132,8 +132,8 @@ chmod +x /usr/local/sbin/nft
 
 
 def test_refused_rules_hold_and_heal(tmp_path: Path) -> None:
-    """What nft refuses is no accident: under WARN, too, no machine starts, the journal quotes nft, and
-    the gate names the unit; after the repair all start.
+    """A refusal of nft holds under WARN, too: no machine starts, the journal quotes nft, and the
+    gate names the unit; after the repair all start.
     """
     late = "systemd-nspawn@late.service"
     with GatedMachine(tmp_path, units=(), arrange=install, prepare=LINKS + REFUSING) as machine:
@@ -151,7 +151,7 @@ def test_refused_rules_hold_and_heal(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["STRICT", "WARN"])
 def test_rules_that_were_cut(tmp_path: Path, mode: str) -> None:
-    """Nft would load what is left of them: STRICT refuses, WARN starts the machine with a warning,
+    """Nft would load the rest of them: STRICT refuses, WARN starts the machine with a warning,
     and an apply starts it.
     """
 

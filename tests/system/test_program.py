@@ -50,13 +50,13 @@ def test_the_sandbox_of_a_unit_lets_it_answer(tmp_path: Path) -> None:
         journal = machine.journal(f"--unit={UNIT}")
         wrong = "for the routes that help: hostrouting check"
         assert journal.count(wrong) == 1
-        # The retry may have found it first: what is unchanged is not logged again.
+        # The retry may have found it first: a verdict is logged again only when it changes.
         assert journal.count(fine) <= 1
 
 
 #: This boot has waited enough.
 _WAITED = "mkdir -p /run/aks-flex-node; echo 30 > /run/aks-flex-node/waited\n"
-#: What becomes of the interpreter, and what the scripts print then.
+#: A fault of the interpreter, and the output of the scripts.
 _INTERPRETERS = {
     "absent": (
         "rm -f /usr/bin/python3*",

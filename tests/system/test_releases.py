@@ -13,7 +13,7 @@ from hostrouting.host import FileStore
 
 RETRY = "hostrouting-retry.service"
 WARN = Intent(config=HostRoutingConfig.from_mapping({"gates": list(GATES)}))
-#: What an earlier release installs, as short as its language allows: 0 lets a unit start, 1 refuses.
+#: The scripts of an earlier release, as short as their language allows: 0 lets a unit start, 1 refuses.
 EARLIER = {
     "hostrouting-ask.sh": """#!/bin/bash -p
 [[ ! -e /etc/overlap ]] || { echo 'an overlap'; exit 1; }

@@ -22,7 +22,7 @@ ip route add default via 10.224.0.1 dev eth0
 APPLY = f"run: hostrouting apply {INTENT_PATH}"
 UNLISTED = f"/etc/aks-flex-node/hostrouting.units is lost or damaged; {APPLY}"
 LOST = f"hostrouting-ask.sh is lost, or ended with {{}}; {APPLY}"
-#: The begin of each row: the files of an installed config, and what an accident does to one.
+#: The begin of each row: the files of an installed config, and accidents of a file.
 BEGIN = """
 set -eu
 folder=/etc/aks-flex-node list=$(readlink -f /etc/aks-flex-node/hostrouting.units)
@@ -30,7 +30,7 @@ gate=$folder/hostrouting-ask.sh check=$(readlink -f $folder/check-route-overlap.
 cut() { head -n "$2" "$1" > /run/cut; cat /run/cut > "$1"; }
 give_away() { chown 65534 "$1"; chmod 600 "$1"; }
 """
-#: What is done, and the reason in the journal.
+#: The accident, and the reason in the journal.
 ROWS = [
     ("rm $list", UNLISTED),
     ("chmod 000 $list", UNLISTED),

@@ -78,7 +78,7 @@ def began(machine: GatedMachine, unit: str) -> float:
     return int(machine.services.settings(machine.ctx, unit, name)[name]) / 1e6
 
 
-#: What leaves the units of a node down that was right.
+#: Commands that leave units down, on a node whose routing is right.
 VERBS = {
     "start": f"systemctl stop {KUBE} {KUBELET}; systemctl start --no-block {quoted(UNITS | STOPPED)}",
     "restart": f"systemctl restart --no-block {KUBE} {KUBELET}",
@@ -118,7 +118,7 @@ def test_whoever_waited_is_started(tmp_path: Path, verb: str) -> None:
 
 def test_what_an_operator_takes_down_stays_down(tmp_path: Path) -> None:
     """A unit that is masked or disabled while it waits, or whose gate is, or is stopped, is not
-    started, nor what requires it; nor a unit that a target wants which starts.
+    started, nor a unit that requires it; nor a unit that a target wants which starts.
     """
     units = {
         "masked.service": requiring(KUBE),
@@ -213,7 +213,7 @@ def test_the_scripts_of_a_gate_are_out_of_reach(tmp_path: Path, accident: str) -
 
 
 def test_a_reset_while_a_gate_without_scripts_pauses(tmp_path: Path) -> None:
-    """What waited starts with the job of the gate, which is no gate any more, and passes."""
+    """A unit that waited starts with the job of the gate, which is no gate any more, and passes."""
     with GatedMachine(tmp_path, prepare=written(UNITS)) as machine:
         wait_until_all(machine, UNITS, "active")
         machine.run("rm", "-r", "/etc/aks-flex-node")
@@ -243,8 +243,8 @@ def test_an_isolate_while_a_gate_pauses(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("leaves", ["gate", "all"])
 def test_the_gate_goes(tmp_path: Path, leaves: str) -> None:
-    """What waited for a gate that leaves the config, or for one of a node that is reset, starts,
-    whatever the routes are; what waits for another gate, and what was stopped, stays down.
+    """A unit that waited for a gate that leaves the config, or for one of a reset node, starts with
+    any routes; a unit that waits for another gate, or was stopped, stays down.
     """
     with GatedMachine(tmp_path, prepare=written(UNITS | STOPPED), overlap=True) as machine:
         # The retry has seen both gates.

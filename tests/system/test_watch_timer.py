@@ -25,7 +25,7 @@ CHECK = "check-route-overlap"
 
 
 def news(machine: GatedMachine) -> list[str]:
-    """Return what the check has logged, but for the line of a run that found the same."""
+    """Return the messages of the check, but for that of a run with the same findings."""
     return [
         line
         for line in machine.journal(f"--identifier={CHECK}")

@@ -70,7 +70,7 @@ def test_a_run_keeps_no_list_of_the_repairs(kept: Kept) -> None:
 class TestContest:
     """Another program takes our place again and again."""
 
-    TOLD = (
+    WARNING = (
         f"route '{OWN_ROUTE}' was replaced or deleted 4 times within an hour: it comes back after pauses of 1 s to 10 min "
         "from now on; stop the program that takes its place, or remove the route from the config"
     )
@@ -136,7 +136,7 @@ class TestContest:
         errors = [
             record.getMessage() for record in caplog.records if record.levelno == logging.ERROR
         ]
-        assert errors == [self.TOLD]
+        assert errors == [self.WARNING]
 
     def test_the_longest_pause_and_the_end(
         self, kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture
@@ -235,7 +235,7 @@ def test_an_error_is_logged_in_a_storm(
         node.delete_route(OWN_ROUTE)
         kept.catch_up()
         kept.act(clock)
-    assert caplog.messages[-1] == TestContest.TOLD
+    assert caplog.messages[-1] == TestContest.WARNING
 
 
 def test_many_routes_that_wait_have_a_hundred_lines(
