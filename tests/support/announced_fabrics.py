@@ -59,7 +59,7 @@ class Announced(NamedTuple):
                 node.add_address(dev, f"{address}/16")
         for index, cidr in enumerate(self.networks):
             node.add_link(f"list{index}")
-            # As for an address that is announced later.
+            # The route of the kernel, without its address.
             own = ("dev", f"list{index}", "scope", "link", "proto", "kernel")
             with suppress(BackendError):
                 node.ip(f"route append {cidr}", *own)

@@ -211,7 +211,7 @@ class GatedMachine(SystemdBox):
     def wait_for_retry(self) -> None:
         """Wait until nothing is held any more, so that hostrouting-retry.service has ended."""
         pid = self.state("hostrouting-retry.service").main_pid
-        # tail refuses process 0.
+        # tail takes process 0 for none.
         self.run("timeout", "60", "tail", f"--pid={pid or 999999999}", "--follow", "/dev/null")
 
     def systemctl(self, *arguments: str) -> int:

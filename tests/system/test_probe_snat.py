@@ -332,7 +332,7 @@ END
 
 def test_another_unit_fills_the_table_while_the_rules_are_loaded(tmp_path: Path) -> None:
     """A start of a running unit does not run it again, so the rules of hostrouting are loaded last,
-    also if those of the unit come meanwhile.
+    also if foreign ones come meanwhile.
     """
     with GatedMachine(
         tmp_path, units=(), arrange=install_optional, prepare=EARLY + LINKS + LINGER + THEIR_UNIT
