@@ -107,7 +107,7 @@ def _environment(session: nox.Session, name: str, python: str) -> Path:
 
 
 def _build_wheel(session: nox.Session) -> None:
-    """Build dist/hostrouting-*.whl, and install it into .venv-wheel, which has the newest Python."""
+    """Build dist/hostrouting-*.whl; install it into .venv-wheel, which has the newest Python."""
     for old in DIST.glob("*.whl"):
         old.unlink()
     quiet = ("-qq", "--disable-pip-version-check", "--no-deps", "--no-build-isolation")
@@ -212,8 +212,8 @@ def oldest(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def wheel(session: nox.Session) -> None:
-    """Build the wheel, and run `unprivileged` against it on the newest Python: it imports all and
-    reads each file.
+    """Build the wheel, and run `unprivileged` on the newest Python: it imports all of the wheel and
+    reads each of its files.
     """
     _build_wheel(session)
     words = (WHEEL_BIN / "pytest", *PARALLEL, "-q")
