@@ -212,9 +212,7 @@ def oldest(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def wheel(session: nox.Session) -> None:
-    """Build the wheel, and run `unprivileged` on the newest Python: it imports all of the wheel and
-    reads each of its files.
-    """
+    """Build the wheel; run `unprivileged` with it, on the newest Python: all modules and files."""
     _build_wheel(session)
     words = (WHEEL_BIN / "pytest", *PARALLEL, "-q")
     _run(session, *words, HYPOTHESIS_PROFILE="quick", HOSTROUTING_NO_SKIP="")

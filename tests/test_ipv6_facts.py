@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.ipv6_decisions import DECISIONS, Decision, two_links
 from support.ipv6_events import (
     IPV6_ADDRESS_EVENTS,
     IPV6_ROUTE_EVENTS,
@@ -94,6 +95,32 @@ def flags(node: WiredNode) -> dict[str, list[int]]:
     return found
 
 
+# --- decisions
+
+
+@pytest.fixture(scope="module")
+def links() -> Iterator[WiredNode]:
+    with two_links() as made:
+        yield made
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=[decision.fact for decision in DECISIONS])
+def test_the_kernel_decides(links: WiredNode, decision: Decision) -> None:
+    """Each fact of the table holds; the model, the proof and the oracle run the same table."""
+    with decision.arranged(links):
+        shown_by = {question: decided_by(links, question) for question in decision.answers}
+    assert shown_by == decision.answers
+
+
+def decided_by(node: WiredNode, question: str) -> str:
+    """Return `local`, or the device of the deciding route; empty if there is none."""
+    devs = decided(node, *question.split())
+    if not devs:
+        return ""
+    [answer] = shown(node, "route", "get", "fibmatch", *question.split())
+    return "local" if answer.get("type") == "local" else "".join(devs)
+
+
 # --- places
 
 
@@ -148,16 +175,6 @@ def test_beside_a_route_without_gateway_there_are_two(
     assert decided(node) == [first]
 
 
-def test_the_preference_decides_among_equal_metrics(node: WiredNode) -> None:
-    """`pref` counts for any route, not only for those of routers; the order of the kernel does not
-    follow it.
-    """
-    do(node, f"route append {PLACE} dev e0", f"route append {PLACE} dev e1 pref high")
-    assert [dev for dev, _ in held(node)] == ["e0", "e1"]
-    assert decided(node) == ["e1"]
-    assert decided(node, ADDRESS, "oif", "e0") == ["e0"]
-
-
 def test_of_several_next_hops_each_has_a_gateway(node: WiredNode) -> None:
     """The kernel refuses a multipath route with a next hop that is a device alone; and it lists all
     of all of them.
@@ -166,20 +183,6 @@ def test_of_several_next_hops_each_has_a_gateway(node: WiredNode) -> None:
     assert "Device only routes can not be added" in refusal_text
     do(node, f"route add {PLACE} nexthop via {ROUTER} dev e0 nexthop via {ROUTER} dev e1")
     assert decided(node) == decided(node, ADDRESS, "oif", "e1") == ["e0", "e1"]
-
-
-def test_the_lowest_metric_decides(node: WiredNode) -> None:
-    """Metric 1 decides over the default of `ip`, over that of advertisements, and over the kernel's
-    connected 256.
-    """
-    do(node, f"route add {PLACE} dev e0", f"route add {PLACE} via {ROUTER} dev e1 metric 1")
-    assert held(node) == [("e1", 1), ("e0", 1024)]
-    assert decided(node) == ["e1"]
-    assert held(node, "2001:db8:1::/64") == [("e0", 256)]
-    do(node, f"route add 2001:db8:1::/64 via {ROUTER} dev e1 metric 1")
-    assert decided(node, "2001:db8:1::99") == ["e1"]
-    # Its address stays the node's own.
-    assert shown(node, "route", "get", "fibmatch", "2001:db8:1::1")[0]["type"] == "local"
 
 
 def test_a_replacement_takes_the_route_of_its_metric(node: WiredNode) -> None:
@@ -195,69 +198,6 @@ def test_a_replacement_takes_the_route_of_its_metric(node: WiredNode) -> None:
     assert held(node) == [("e1", 1), ("e0", 1024)]
     do(node, f"route replace {PLACE} via {ROUTER} dev e0 metric 1 proto ra")
     assert held(node) == [("e0", 1), ("e0", 1024)]
-
-
-@pytest.mark.parametrize("metrics", [("1", "1024"), ("1024", "1")])
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_route_by_source_hides_the_others(
-    node: WiredNode, metrics: tuple[str, str], order: int
-) -> None:
-    """`from` hides each route of the destination without one: other sources fall to a shorter
-    prefix.
-    """
-    do(node, f"route add fd00::/8 via {ROUTER} dev e0")
-    routes = [
-        f"route add {PLACE} from fd00:1::/64 dev e1 metric {metrics[0]}",
-        f"route add {PLACE} dev lo metric {metrics[1]}",
-    ]
-    do(node, *routes[::order])
-    assert decided(node) == decided(node, ADDRESS, "from", "2001:db8:1::1") == ["e0"]
-    assert decided(node, ADDRESS, "from", "fd00:1::1") == ["e1"]
-    # A route to all sources by that name is one without.
-    do(node, f"route delete {PLACE} from fd00:1::/64")
-    assert decided(node) == ["lo"]
-
-
-def test_the_longest_source_decides_before_the_metric(node: WiredNode) -> None:
-    """Destination first, then the source prefix, then the metric; a source that fits none falls to
-    a shorter prefix.
-    """
-    node.hold("e1", "fd00:1:2::1/64")
-    do(
-        node,
-        "route add fd00::/8 from fd00:1::/32 dev lo",
-        f"route add fd00::/8 via {ROUTER} dev e0 metric 1",
-        f"route add {PLACE} from fd00:1:2::/64 dev e0 metric 2000",
-        f"route add {PLACE} from fd00:1::/32 dev e1 metric 1",
-    )
-    assert decided(node, ADDRESS, "from", "fd00:1:2::1") == ["e0"]
-    assert decided(node, ADDRESS, "from", "fd00:1::1") == ["e1"]
-    # At the shorter prefix, too, the route by source hides that one: there is none for this
-    # source, and for no source.
-    assert decided(node, ADDRESS, "from", "2001:db8:1::1") == decided(node) == []
-
-
-def test_a_source_that_fits_any_hides_nothing(node: WiredNode) -> None:
-    """A route `from ::/0` is one without a source."""
-    do(node, f"route add {PLACE} from ::/0 dev e0", f"route append {PLACE} dev e1")
-    assert held(node) == [("e0", 1024), ("e1", 1024)]
-    assert decided(node) == ["e0"]
-
-
-def test_a_default_route_is_never_hidden(node: WiredNode) -> None:
-    """At ::/0 a route by source decides for its sources, at any metric; for all others there is the
-    default route.
-
-    So it is where other sources end that fell from a longer prefix.
-    """
-    do(
-        node,
-        "route add default dev e0 metric 1",
-        "route add default from fd00:1::/64 dev e1 metric 2000",
-    )
-    do(node, f"route add {PLACE} from 2001:db8:7::/64 dev lo", f"route add {PLACE} dev lo")
-    assert decided(node) == decided(node, ADDRESS, "from", "2001:db8:1::1") == ["e0"]
-    assert decided(node, ADDRESS, "from", "fd00:1::1") == ["e1"]
 
 
 def test_a_source_is_chosen_after_the_route(node: WiredNode) -> None:
@@ -362,14 +302,6 @@ def test_there_are_two_rules(node: WiredNode) -> None:
         (0, "local"),
         (32766, "main"),
     ]
-
-
-def test_local_comes_before_main(node: WiredNode) -> None:
-    """The two are never one: a shorter prefix in local decides over a longer one in main without a
-    change of rules.
-    """
-    do(node, f"route add local {PLACE} dev lo", f"route add {ADDRESS} dev e0 table main")
-    assert shown(node, "route", "get", "fibmatch", ADDRESS)[0]["type"] == "local"
 
 
 def test_a_rule_keeps_the_bits_behind_its_prefix(node: WiredNode) -> None:

@@ -26,7 +26,7 @@ LINES = {
         "hostrouting ": "--version",
     },
     2: {
-        "for its words: hostrouting --help": "help frob, frobnicate, C",
+        "for its words: hostrouting --help": "help frob, rest, frobnicate, C",
         "run: hostrouting --version": "version, -V",
         "did you mean 'check'?": "chek",
         "did you mean 'apply'?": "aply C",

@@ -8,7 +8,6 @@ from support.kernel import connect
 
 from hostrouting.fib import Fib
 from hostrouting.host import IPV4, IPV6, Address, RouteChange, Rule
-from hostrouting.net.addresses import Prefix
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route
@@ -62,18 +61,6 @@ def test_an_appended_route_is_the_last_of_its_place(
     arrange(node, "9.0.0.0/8 dev e0")
     added = getattr(RouteChange, verb)(route("9.0.0.0/8 dev e1 proto 142"))
     assert device(model(node).changed([added]), "9.1.1.1") == dev
-
-
-def test_an_ipv6_default_route_for_one_source_leaves_the_others_alone(node: MemoryBackend) -> None:
-    """A longer prefix for one source would hide the rest; the default route does not."""
-    for dev, address in ("e0", "fd00:1::1/64"), ("e1", "fd00:2::1/64"):
-        node.add_address(dev, address)
-    arrange(node, "::/0 via fd00:1::9 dev e0 metric 1024")
-    by_source = "::/0 via fd00:2::9 dev e1 metric 1024"
-    node.insert_route(route(by_source, from_prefix=Prefix.parse("fd00:2::/64")))
-    fib = model(node)
-    assert device(fib, "2001:db8::1", "fd00:1::1") == "e0"
-    assert device(fib, "2001:db8::1", "fd00:2::1") == "e1"
 
 
 def test_a_model_has_its_families_as_the_port_has_them() -> None:

@@ -2,10 +2,13 @@
 with the kernel.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.ipv6_decisions import DECISIONS, Decision, two_links
 from support.kernel import kernel_of, needs_kernel
+from support.routers import WiredNode
 
 from hostrouting.fib import Fib, Packet, UnknownDecisionError
 from hostrouting.host import (
@@ -18,11 +21,8 @@ from hostrouting.host import (
     RouteBackend,
     Rule,
 )
-from hostrouting.net.addresses import Prefix
 from hostrouting.net.rules import FIRST_RULES
-from hostrouting.testing import KernelNode, MemoryBackend
-from hostrouting.testing.contracts.routes import arrange
-from hostrouting.testing.route_texts import route
+from hostrouting.testing import KernelNode
 
 ETH0 = Device("eth0", 2, up=True)
 IB0 = Device("ib0", 3, up=True, group=5)
@@ -51,27 +51,41 @@ def test_families_do_not_meet() -> None:
     assert [fib.lookup([1])[0].errno, fib.lookup([1], family=IPV6)[0].route] == [13, routes[1]]
 
 
-def test_the_router_preference_decides_among_equal_metrics() -> None:
-    """Then the order does; a lower metric comes before any preference."""
-    low = ((20, b"\3"),)
-    high = ((20, b"\1"),)
-    assert decided(default("eth0"), default("ib0", extra=high)) == "ib0"
-    assert decided(default("eth0", extra=low), default("ib0")) == "ib0"
-    assert decided(default("eth0"), default("ib0")) == "eth0"
-    assert decided(default("eth0", metric=1), default("ib0", extra=high)) == "eth0"
+@pytest.fixture(scope="module")
+def links() -> Iterator[WiredNode]:
+    with two_links() as made:
+        yield made
+
+
+@needs_kernel
+@pytest.mark.parametrize("decision", DECISIONS, ids=[decision.fact for decision in DECISIONS])
+def test_the_model_decides_as_the_kernel(links: WiredNode, decision: Decision) -> None:
+    """A model of what the kernel shows has its answers; tests/test_ipv6_facts.py has the kernel's."""
+    with decision.arranged(links):
+        kernel = kernel_of(links)
+        model = Fib.of(kernel.links(), kernel.routes(IPV6), kernel.rules(IPV6))
+    decided = {question: _by(model, question) for question in decision.answers}
+    assert decided == decision.answers
+
+
+def _by(model: Fib, question: str) -> str:
+    """Return `local`, or the device of the deciding route; empty if there is none."""
+    destination, *words = question.split()
+    packet = Packet(Address.parse(destination).number, family=IPV6)
+    match words:
+        case ["from", source]:
+            packet = packet._replace(source=Address.parse(source).number)
+        case ["oif", dev]:
+            packet = packet._replace(oif=dev)
+    route = model.decide(packet).route
+    if route is None:
+        return ""
+    return "local" if route.kind == "local" else "".join(route.devs)
 
 
 def test_a_route_that_has_ended_is_passed_over() -> None:
     """Its time is below zero until the kernel removes it."""
     assert decided(default("eth0", expires=-3), default("ib0", metric=2000)) == "ib0"
-
-
-def test_a_socket_of_a_device_goes_by_it() -> None:
-    """It passes over routes by other devices, and over those that block, which are on the loopback
-    device.
-    """
-    blackhole = ObservedRoute.parse("2001:db8::/32", metric=1)._replace(kind="blackhole")
-    assert decided(blackhole, default("eth0"), default("ib0", metric=2000), oif="ib0") == "ib0"
 
 
 @needs_kernel
@@ -115,34 +129,6 @@ def test_a_rule_against_the_group_of_one_next_hop() -> None:
     fib = Fib.of([ETH0, IB0], routes, [Rule(1, table=254, suppress_group=5, family=IPV6)])
     unknown = fib.decide(Packet(SOMEWHERE, family=IPV6)).unknown
     assert unknown == "the model lacks the group of eth0 or ib0"
-
-
-@needs_kernel
-def test_a_default_route_by_source_hides_no_other() -> None:
-    """A longer prefix would; then the search goes on with a shorter one, in the model as in the
-    kernel.
-    """
-    memory = MemoryBackend()
-    destinations = [SOMEWHERE, SOMEWHERE]
-    source = [None, Address.parse("fd00:7::1").number]
-    with KernelNode.made() as node:
-        for world in memory, node:
-            world.add_link("e0")
-            for text in "::/0 dev e0 metric", "2001:db8::/32 dev e0 metric":
-                by_source = route(f"{text} 9", from_prefix=Prefix.parse("fd00:7::/64"))
-                world.insert_route(by_source)
-                arrange(world, f"{text} 1024")
-            arrange(world, "2001::/16 dev e0 metric 1024")
-        answers = [
-            world.lookup(destinations, sources=source, family=IPV6)
-            for world in (memory, kernel_of(node))
-        ]
-    shown = [[str(answer.route) for answer in answered] for answered in answers]
-    assert shown[0] == shown[1]
-    assert shown[0] == [
-        "2001::/16 dev e0 metric 1024",
-        "2001:db8::/32 from fd00:7::/64 dev e0 metric 9",
-    ]
 
 
 @needs_kernel

@@ -3,20 +3,22 @@ address.
 """
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import chain
 
+import pytest
 from hypothesis import given, settings
 from support.examples import FEW
+from support.ipv6_decisions import DECISIONS, Decision, two_links
 from support.ipv6_oracle import IPv6Oracle, Way
 from support.ipv6_worlds import DEVICES, IPv6World, arranged, ipv6_worlds, mixed_worlds
 from support.kernel import kernel_of, needs_kernel
 from support.overlap_proofs import told_alike
 from support.routers import WiredNode
 
-from hostrouting import OverlapReport, prove_egress
+from hostrouting import OverlapReport, explain_routing, prove_egress
 from hostrouting.fib import Fib, UnknownDecisionError
 
 pytestmark = needs_kernel
@@ -51,6 +53,33 @@ def disagreements(
             if claimed != bool(wrong) and not (claimed and is_own):
                 found.append((str(ipaddress.IPv6Address(place)), ways, claimed))
     return found
+
+
+@pytest.fixture(scope="module")
+def links() -> Iterator[WiredNode]:
+    with two_links() as made:
+        yield made
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=[decision.fact for decision in DECISIONS])
+def test_proof_and_oracle_decide_as_the_kernel(links: WiredNode, decision: Decision) -> None:
+    """Both find the device that the kernel takes, or those of all routes that are equal to it."""
+    with decision.arranged(links):
+        for question, answer in decision.answers.items():
+            address, *words = question.split()
+            devs = decision.equal or (() if answer in {"", "local"} else (answer,))
+            if "oif" in words:
+                continue
+            [way] = IPv6Oracle(links.name).ways(
+                [int(ipaddress.IPv6Address(address))], [words[1] if words else None]
+            )
+            assert (way.devs if way.kind == "unicast" else ()) == devs
+            if words or answer == "local":
+                continue
+            [[part]] = [each.parts for each in explain_routing(kernel_of(links), [address])]
+            assert part.devs == devs
+            report = proven(links, [f"{address}/128"], exits=devs or ["e0"])
+            assert report.ok == bool(devs)
 
 
 @settings(max_examples=FEW)
