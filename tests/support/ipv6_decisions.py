@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from support.egress_oracle import batch
+from support.kernel import batch
 from support.routers import ROUTER, WiredNode
 
 _PLACE, _ADDRESS = "fd09::/16", "fd09::9"
