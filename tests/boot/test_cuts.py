@@ -72,9 +72,11 @@ def ends(
     done
     """
     whole, *cuts = run_on(node, image, program)
-    return whole, {
-        int(number): output for number, _, output in (cut.partition(" ") for cut in cuts)
-    }
+    outputs = {}
+    for cut in cuts:
+        number, _, output = cut.partition(" ")
+        outputs[int(number)] = output
+    return whole, outputs
 
 
 @steps

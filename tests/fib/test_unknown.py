@@ -145,11 +145,9 @@ def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
         ):
             known.lookup([10 << 24 | 1 << 16])
         others = [10 << 24 | 2 << 16, NINE, 192 << 24 | 168 << 16 | 7 << 8 | 9]
-        shown = [
-            [one.route and one.route.destination for one in destinations.lookup(others)]
-            for destinations in (known, backend)
-        ]
-        assert shown[0] == shown[1]
+        of_model = [one.route and one.route.destination for one in known.lookup(others)]
+        of_kernel = [one.route and one.route.destination for one in backend.lookup(others)]
+        assert of_model == of_kernel
 
 
 @needs_kernel
@@ -163,11 +161,9 @@ def test_addresses_for_which_no_table_is_searched(source: str | None) -> None:
         backend = kernel_of(node)
         destinations = [0, 224 << 24, 0xEFFFFFFF, 0xF0000000, 0xFFFFFFFF]
         sources = [parse_ipv4(source) if source else None] * len(destinations)
-        of_model, of_kernel = (
-            [answer.errno for answer in each.lookup(destinations, sources=sources)]
-            for each in (model(backend), backend)
-        )
-        assert of_model == of_kernel
+        of_model = model(backend).lookup(destinations, sources=sources)
+        of_kernel = backend.lookup(destinations, sources=sources)
+        assert [one.errno for one in of_model] == [one.errno for one in of_kernel]
 
 
 @needs_kernel
