@@ -292,6 +292,12 @@ def test_groups_have_a_limit() -> None:
     assert rest == "and 951 more reasons"
     assert last == "of 1,200 nodes 1,200 are bad"
     assert next(summary.lines(planned=False)) == "200 x other reasons: n1000, n1001, n1002 ..."
+    # A reason that has a group is counted in it as before.
+    known = NodeReport(
+        overlap=nothing, mode=OverlapMode.WARN, findings=(NodeFinding("kind 7", "", ""),)
+    )
+    summary.add(NodeVerdict(hostname="n1200", report=known))
+    assert summary.groups["kind 7"] == (2, ["n7", "n1200"])
 
 
 def test_the_summary_has_a_zero_for_what_no_line_is() -> None:

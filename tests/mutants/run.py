@@ -50,7 +50,7 @@ ROOMS = {
     "route_overlap": "tests/route_overlap",
     "stale_cni": "tests/azure/stale_cni tests/test_doorways.py",
     "static_routes": "tests/static_routes",
-    "testing": "tests/testing",
+    "testing": "tests/testing tests/host/test_fakes.py",
     "watch": "tests/watch",
 }
 #: Seconds; a mutant may loop for ever.

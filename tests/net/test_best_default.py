@@ -5,7 +5,13 @@ import pytest
 from hostrouting.net.addresses import IPV6, Address
 from hostrouting.net.exits import working
 from hostrouting.net.links import Device
-from hostrouting.net.routes import NextHop, ObservedRoute, best_default_devs, default_route
+from hostrouting.net.routes import (
+    NextHop,
+    ObservedRoute,
+    best_default_devs,
+    default_route,
+    expected_exit,
+)
 
 ETH0 = ObservedRoute.parse("::/0", "eth0", "fe80::1", metric=1024, protocol=9)
 IB0 = ObservedRoute.parse("::/0", "ib0", "fe80::2", metric=1024, protocol=9)
@@ -40,6 +46,17 @@ HIGH = ((20, b"\1"),)
 def test_the_best_default_devices(routes: list[ObservedRoute], devs: tuple[str, ...]) -> None:
     """The lowest metric decides, then the router preference; equal routes count all."""
     assert best_default_devs(routes) == devs
+
+
+def test_ipv6_should_leave_by_one_device() -> None:
+    """By that of IPv4; where IPv4 has several or none, by the one that all routes of IPv6 share."""
+    eth0 = ObservedRoute.parse("0.0.0.0/0", "eth0", "10.224.0.1")
+    ib0 = ObservedRoute.parse("0.0.0.0/0", "ib0", "172.16.0.1")
+    assert expected_exit([eth0], [IB0]) == ("eth0",)
+    assert expected_exit([eth0, ib0], [IB0]) == ("ib0",)
+    assert expected_exit([eth0, ib0], [ETH0, IB0]) == ()
+    assert expected_exit([], [IB0]) == ("ib0",)
+    assert expected_exit([], []) == ()
 
 
 def test_the_default_route_that_decides() -> None:

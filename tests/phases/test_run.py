@@ -100,7 +100,9 @@ def test_degraded() -> None:
     assert not failed.ok
     assert not failed.degraded
     assert not run(Serial(RecordingTask("a", []), name="all"), skip=["a"]).degraded
-    assert run(task("a", proves=True)(print), skip=["a"]).degraded
+    proof = task("a", proves=True)(print)
+    assert run(proof, skip=["a"]).degraded
+    assert run(Serial(Serial(proof, name="inner"), name="all"), skip=["inner"]).degraded
 
     def leave_two(ctx: Context) -> None:
         ctx.degrade("ib0 has no carrier")
@@ -175,6 +177,9 @@ def test_a_result_is_found_by_the_path_of_its_step() -> None:
         KeyError, match="several steps are named 'prove': all/prove, all/inner/prove"
     ):
         twice.find("prove")
+    # A whole path goes before the same words at the end of another one.
+    nested = run(Serial(prove, Serial(Serial(prove, name="all"), name="inner"), name="all"))
+    assert nested.find("all/prove") is nested.children[0]
     Context().result(3)
 
 

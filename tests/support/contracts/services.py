@@ -3,6 +3,7 @@
 from functools import partial
 
 import pytest
+from support.patience import wait_until
 
 from hostrouting import UnitError
 from hostrouting.host import FileStore, ServiceManager, UnitState
@@ -250,6 +251,15 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert "see: journalctl -b -u ct-fails.service" in str(caught.value).splitlines()
         state = units.state("ct-fails.service")
         assert (state.active_state, state.result) == ("failed", "exit-code")
+
+    def test_a_service_that_fails_is_no_error_of_its_start(self, units: Units) -> None:
+        """Once the process has begun, systemd reports nothing more to the caller."""
+        units.write("ct-fails-later.service", "[Service]\nExecStart=/bin/false\n")
+        units.start("ct-fails-later.service")
+        wait_until(
+            lambda: units.state("ct-fails-later.service").active_state == "failed", "the failure"
+        )
+        assert units.state("ct-fails-later.service").result == "exit-code"
 
     def test_a_start_that_is_not_waited_for(self, units: Units) -> None:
         """The failure of the unit is no error of the call; that there is no such unit is one."""
