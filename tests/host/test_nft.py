@@ -74,7 +74,7 @@ class TestNftCommand(NftablesContract):
                 with pytest.raises(
                     BackendError, match="another process owns the table, and only this process"
                 ) as caught:
-                    refused_by(Context(), "table ip6 own\ndelete table ip6 ours\n")
+                    refused_by(Context(), "table ip6 own\ndelete table ip6 own\n")
                 assert not isinstance(caught.value, PermissionDeniedError)
                 assert "are you root" not in str(caught.value)
         # The table is removed with its owner.
@@ -204,7 +204,7 @@ class TestNftCommandAlone:
         """Every method names the package."""
         nftables = NftCommand(("/nonexistent/nft",))
         with pytest.raises(
-            ToolNotFoundError, match="nft is needed to list the table ip6 ours, but not installed"
+            ToolNotFoundError, match="nft is needed to list the table ip6 own, but not installed"
         ) as caught:
             own_table(nftables)
         assert caught.value.tool == "nft"
@@ -245,7 +245,7 @@ class TestNftCommandAlone:
         """Output other than a listing, with status 0, is an error that shows its start."""
         (tmp_path / "answer").write_text(answer)
         with pytest.raises(
-            BackendError, match="cannot list the table ip6 ours: nft printed no listing"
+            BackendError, match="cannot list the table ip6 own: nft printed no listing"
         ):
             self.query(f"cat {tmp_path}/answer")
 
@@ -264,7 +264,7 @@ class TestNftCommandAlone:
         """Nft's message with a suggestion still means an absent table; a missing namespace does
         not.
         """
-        message = "Error: No such file or directory; did you mean table 'hours' in family ip6?"
+        message = "Error: No such file or directory; did you mean table 'owner' in family ip6?"
         assert self.query(f'echo "{message}" >&2; exit 1') is None
         with pytest.raises(BackendError, match="Cannot open network namespace"):
             self.query(
@@ -274,6 +274,6 @@ class TestNftCommandAlone:
     def test_the_signal_that_killed_nft_is_named(self) -> None:
         """The error of a crash without output names the signal."""
         with pytest.raises(
-            BackendError, match=r"cannot list the table ip6 ours: .*was killed by SIGABRT"
+            BackendError, match=r"cannot list the table ip6 own: .*was killed by SIGABRT"
         ):
             self.query("kill -ABRT $$")
