@@ -230,6 +230,7 @@ CONFIGS: dict[str | bytes, str] = {
     '"routeOverlap": {"expectedDevs": ["eth0", ""]}': "routeOverlap.expectedDevs[1]: '' is not a device name: it is empty; see: ip link",
     '"routeOverlap": {"expectedDevs": ["10.224.0.0"]}': "routeOverlap.expectedDevs[0]: '10.224.0.0' lacks a prefix length; write '10.224.0.0/32' for one address",
     '"routeOverlap": {"expectedDevs": ["0.0.0.0/0"]}': "routeOverlap.expectedDevs[0]: '0.0.0.0/0' covers every address; name a smaller range",
+    '"routeOverlap": {"expectedDevs": ["224.0.0.0/4"]}': "routeOverlap.expectedDevs[0]: '224.0.0.0/4' lies in 224.0.0.0/4, which is multicast; no route leads there; remove it",
     '"routeOverlap": {"fabric": "on"}': "routeOverlap.fabric: expected 'auto', 'off' or a list of IPv4 CIDRs, found the string 'on'",
     '"routeOverlap": {"fabric": ["fd00::/8"]}': "routeOverlap.fabric[0]: 'fd00::/8' is not an IPv4 CIDR such as '172.16.0.0/16'",
     '"routeOverlap": {"allowedDevs": [""]}': "routeOverlap.allowedDevs[0]: '' is not a pattern of device names: it is empty",
