@@ -36,6 +36,7 @@ PARALLEL = ("-n", "4", "--dist", "worksteal")
 KERNEL_TESTS = [
     "tests/test_kernel_facts.py",
     "tests/test_ipv6_facts.py",
+    "tests/fib/test_short_histories.py",
     "tests/testing/test_kernel_equivalence.py",
     "tests/host/test_route_backends.py",
     "tests/host/test_network_events.py",

@@ -1,8 +1,5 @@
 """The model in memory against the kernel in short histories; testing/test_kernel_equivalence.py has
-the long ones.
-
-No other tests take as long as these two. They are far from each other, so the workers of a run take
-one each.
+the long ones, and those of IPv6, for the soak.
 """
 
 from hypothesis import settings

@@ -1,6 +1,6 @@
 """The model in memory against the kernel: the same random life, compared after every step.
 
-Short lives are in tests/fib/test_short_histories.py.
+Long lives are for the soak; `make test` has short ones in tests/fib/test_short_histories.py.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from hostrouting.testing.contracts.routes import arrange, as_read, deciding
 
 pytestmark = needs_kernel
 
-TestTwoWorlds = TwoWorlds.TestCase
+TestTwoWorlds = pytest.mark.soak(TwoWorlds.TestCase)
 TestTwoWorlds.settings = settings(settings.default, max_examples=FEW, stateful_step_count=30)
 
 
@@ -27,7 +27,7 @@ class TwoIpv6Worlds(TwoWorlds):
     family = IPV6
 
 
-TestTwoIpv6Worlds = TwoIpv6Worlds.TestCase
+TestTwoIpv6Worlds = pytest.mark.soak(TwoIpv6Worlds.TestCase)
 TestTwoIpv6Worlds.settings = TestTwoWorlds.settings
 
 
