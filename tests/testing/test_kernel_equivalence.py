@@ -3,17 +3,22 @@
 Long lives are for the soak; `make test` has short ones in tests/fib/test_short_histories.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
+import attrs
 import pytest
 from hypothesis import settings
 from support.examples import FEW
 from support.kernel import needs_kernel
 from support.two_worlds import TwoWorlds, decided, decisions
 
-from hostrouting.fib import Packet
-from hostrouting.host import IPV6, NextHop, Route, Rule
+from hostrouting import BackendError
+from hostrouting.fib import Packet, UnknownDecisionError
+from hostrouting.host import IPV6, Address, NextHop, Route, Rule
+from hostrouting.testing import Node
 from hostrouting.testing.contracts.routes import arrange, as_read, deciding
+from hostrouting.testing.route_texts import route
 
 pytestmark = needs_kernel
 
@@ -60,3 +65,97 @@ def test_a_packet_has_all_next_hops_of_its_route(worlds: TwoWorlds) -> None:
     of_kernel = decisions(worlds.node, [packet])
     of_memory = [decided(worlds.memory, packet)]
     assert of_kernel == of_memory == ["default nexthop dev e0 weight 2 nexthop dev e0 weight 3"]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda world: world.add_address("e0", "10.1.0.1/24"),
+        lambda world: world.add_address("e0", "fd00:1::1/64"),
+        lambda world: world.add_rule(Rule(100, action="goto", goto=200)),
+        lambda world: arrange(world, "fd00:9::/48 via fd00:1::7 dev e0 metric 1"),
+    ],
+    ids=["address", "address of IPv6", "rule", "route of IPv6"],
+)
+def test_the_second_of_two_that_are_the_same_is_refused(
+    worlds: TwoWorlds, act: Callable[[Node], None]
+) -> None:
+    """In both worlds; only the first is there then."""
+    worlds.both(lambda world: world.add_address("e0", "fd00:1::2/64"))
+    worlds.both(act)
+    with pytest.raises(BackendError):
+        act(worlds.memory)
+    with pytest.raises(BackendError):
+        act(worlds.node)
+    worlds.same_routes()
+
+
+def test_a_gateway_of_ipv6_is_looked_up_by_the_rules(worlds: TwoWorlds) -> None:
+    """A route is refused if its gateway is not on a link: by a rule that prohibits it, or since no
+    table has it.
+    """
+    worlds.both(lambda world: world.add_address("e0", "fd00:1::1/64"))
+    by_gateway = route("fd00:9::/48 via fd00:7::7 dev e0 metric 1")
+    for rules in [], [Rule(10, action="prohibit", family=IPV6)]:
+        for rule in rules:
+            worlds.both(partial(_add_rule, rule))
+        for world in worlds.memory, worlds.node:
+            with pytest.raises(BackendError):
+                world.insert_route(by_gateway)
+
+
+def test_a_replacement_of_ipv6_takes_the_first_of_its_place(worlds: TwoWorlds) -> None:
+    """The kernel and the model have the same routes then."""
+    for dev in "e0", "e1":
+        worlds.both(partial(_insert, f"fd00:9::/48 dev {dev} metric 1", "append"))
+    worlds.both(partial(_insert, "fd00:9::/48 dev e0 proto static metric 1", "replace"))
+    worlds.family = IPV6
+    worlds.same_routes()
+
+
+def test_what_the_model_does_not_know_of_next_hops(worlds: TwoWorlds) -> None:
+    """Which of several goes by a deletion of one, and how the rest goes on without a device."""
+    hops = tuple(NextHop(Address.parse("fe80::7"), dev) for dev in ("e0", "e1"))
+    several = attrs.evolve(route("fd00:9::/48 dev e0 metric 1"), dev=None, nexthops=hops)
+    worlds.memory.insert_route(several)
+    with pytest.raises(UnknownDecisionError, match="which next hop"):
+        worlds.memory.delete_route(route("fd00:9::/48 via fe80::7 dev e0 metric 1"))
+    with pytest.raises(UnknownDecisionError, match="continues without e0"):
+        worlds.memory.set_up("e0", up=False)
+
+
+def test_routes_of_ipv6_go_with_their_address_and_their_device(worlds: TwoWorlds) -> None:
+    """Both worlds have the same routes after each step."""
+    worlds.family = IPV6
+    worlds.both(lambda world: world.add_address("e0", "fd00:1::1/64"))
+    worlds.both(partial(_insert, "fd00:9::/48 dev e0 metric 1", "add"))
+    worlds.both(lambda world: world.remove_address("e0", "fd00:1::1/64"))
+    worlds.same_routes()
+    worlds.both(lambda world: world.set_up("e0", up=False))
+    worlds.same_routes()
+
+
+def test_a_rule_leads_no_way_back(worlds: TwoWorlds) -> None:
+    """Its `goto` is refused."""
+    for world in worlds.memory, worlds.node:
+        with pytest.raises(BackendError):
+            world.add_rule(Rule(100, action="goto", goto=50))
+
+
+def test_a_rule_selects_packets_by_their_mark(worlds: TwoWorlds) -> None:
+    """One that forbids a mark leaves packets with another one alone."""
+    worlds.both(lambda world: arrange(world, "10.1.0.0/24 dev e0"))
+    worlds.both(lambda world: world.add_rule(Rule(100, action="prohibit", mark=5, mark_mask=7)))
+    plain = Packet(10 << 24 | 1 << 16 | 1, ip_protocol=6, source_port=1000, destination_port=53)
+    packets = [plain._replace(mark=mark) for mark in (4, 5, 13)]
+    of_memory = [decided(worlds.memory, packet) for packet in packets]
+    assert decisions(worlds.node, packets) == of_memory
+    assert of_memory == ["10.1.0.0/24 dev e0 scope link", *["Permission denied"] * 2]
+
+
+def _add_rule(rule: Rule, world: Node) -> None:
+    world.add_rule(rule)
+
+
+def _insert(text: str, verb: str, world: Node) -> None:
+    world.insert_route(route(text), verb=verb)
