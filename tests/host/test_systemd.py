@@ -36,6 +36,15 @@ class TestSystemctl(LiveServiceManagerContract):
         """The units of the contract."""
         return Systemctl((*box.enter, "systemctl"))
 
+    def test_a_stop_that_systemd_refuses_is_an_error(self, units: Units) -> None:
+        """The unit runs on, and the error has the words of systemd."""
+        unit = "[Unit]\nRefuseManualStop=yes\n[Service]\nExecStart=/bin/sleep infinity\n"
+        units.write("ct-refuses.service", unit)
+        units.start("ct-refuses.service")
+        with pytest.raises(UnitError, match="Operation refused, unit ct-refuses.service may be"):
+            units.stop("ct-refuses.service")
+        assert units.state("ct-refuses.service").is_running
+
     def test_a_start_that_takes_too_long_is_left_to_itself(
         self, box: SystemdBox, services: ServiceManager, units: Units
     ) -> None:

@@ -5,6 +5,7 @@ readings.
 import logging
 import re
 from typing import Any
+from unittest.mock import patch
 
 import attrs
 import pytest
@@ -248,6 +249,18 @@ class TestAssess:
         no_route = "this node lacks IPv6: there is no IPv6 default route"
         assert assess(section, node()) == NotWanted(reason=no_route, may_change=True)
         assert isinstance(assess(section, node("eth0", "eth1")), Obstacle)
+
+    def test_an_address_that_failed_its_test_for_duplicates(self) -> None:
+        """The kernel sends from no such address, so the device has no IPv6."""
+        section = ProbeSNATConfig(enabled=True, detect="address")
+        host = node("eth0")
+        host.link_layer.add_address("eth0", "2001:db8::4/64")
+        [eth0] = [device for device in host.routes.links() if device.name == "eth0"]
+        failed = [own._replace(usable=False) for own in eth0.addresses]
+        with patch.object(host.routes, "links", lambda: [eth0._replace(addresses=tuple(failed))]):
+            found = assess(section, host)
+        lacks = "this node lacks IPv6: eth0 lacks a global address"
+        assert found == NotWanted(reason=lacks, may_change=True)
 
     @pytest.mark.parametrize("programmes", [("ipv6_hp_ingress",), ("ipv6_hp_egress", "other")])
     def test_the_programme_that_does_the_same(self, programmes: tuple[str, ...]) -> None:
