@@ -41,7 +41,7 @@ class TestSystemctl(LiveServiceManagerContract):
         unit = "[Unit]\nRefuseManualStop=yes\n[Service]\nExecStart=/bin/sleep infinity\n"
         units.write("ct-refuses.service", unit)
         units.start("ct-refuses.service")
-        with pytest.raises(UnitError, match="Operation refused, unit ct-refuses.service may be"):
+        with pytest.raises(UnitError, match=r"Operation refused, unit ct-refuses\.service may be"):
             units.stop("ct-refuses.service")
         assert units.state("ct-refuses.service").is_running
 
