@@ -88,6 +88,19 @@ def test_a_route_in_a_held_place_makes_nothing_needless() -> None:
         assert [*suggested.needless_with(configured)] == needless
 
 
+def test_a_default_for_one_source_hides_no_other() -> None:
+    """A route with `from` hides those of its destination without one, but no default route."""
+    origin = Prefix.parse("fd00:7::/64")
+    assert devs(proven(WAY, LEARNED._replace(from_prefix=origin))) == []
+    [(_, finding)] = proven(
+        *(
+            one._replace(network=0xFD << 120, prefix_length=8)
+            for one in (WAY, LEARNED._replace(from_prefix=origin))
+        )
+    ).findings
+    assert finding.kind == "no-route"
+
+
 @pytest.mark.parametrize(
     "route",
     [
