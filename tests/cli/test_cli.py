@@ -83,6 +83,15 @@ def test_rendering_into_a_folder_makes_it_and_lists_its_files(config: Path, tmp_
     assert run_here("render", config, "--out", "").returncode == 2
 
 
+def test_a_folder_has_the_one_file_that_was_named(config: Path, tmp_path: Path) -> None:
+    """The links of the units are left out, too."""
+    folder = tmp_path / "folder"
+    result = run_here("render", config, "static-routes.service", "--out", folder)
+    unit = folder / "etc/systemd/system/static-routes.service"
+    assert result.stdout == f"{unit}\n"
+    assert [path for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()] == [unit]
+
+
 @pytest.mark.parametrize(
     "document", [{"kubelet": {}}, {"routeOverlap": {"mode": "STRICT"}}, {"gates": []}]
 )

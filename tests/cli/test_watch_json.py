@@ -113,9 +113,14 @@ def test_a_reader_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
         assert 10 < len(lines) < 100
         logging.getLogger("hostrouting").warning("on")
         following = json.loads(read.read(size))
+        logging.getLogger("hostrouting").warning("and on")
+        last = json.loads(read.read(size))
     assert [line["text"] for line in lines] == [f"number {number}" for number in range(len(lines))]
     assert following["text"] == "on"
     assert following["lost"] == 200 - len(lines)
+    # They are counted once.
+    assert last["text"] == "and on"
+    assert "lost" not in last
     assert following["kind"] == "trouble"
 
 

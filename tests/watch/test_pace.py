@@ -93,6 +93,8 @@ def test_a_pause_begins_with_the_fourth_change_within_an_hour(waits: list[float]
         assert contest.is_lost == (count >= 4)
         pause = contest.free - now
         assert 1 <= pause <= 600 if count >= 4 else pause <= 0
+        # None counts for ever, nor for longer than an hour.
+        assert contest.count(now + 86400) == 0
         assert contest.count(now + 3600) == 0
 
 

@@ -219,6 +219,20 @@ def test_events_that_start_a_proof(
     assert watched.node.readings == before + is_proven
 
 
+def test_a_default_route_of_ipv4_starts_a_proof_of_ipv6() -> None:
+    """It decides by which device IPv6 should leave."""
+    section = {"expectedCidrs": ["fd09::/64"]}
+    watched = ProvenNode(HostRoutingConfig.from_mapping({"routeOverlap": section}))
+    watched.run(3)
+    before = watched.node.readings
+    watched.host.events.announce(RouteEvent("add", ObservedRoute.parse("10.9.0.0/16", "ib0")))
+    watched.run(0.2)
+    assert watched.node.readings == before
+    watched.host.events.announce(RouteEvent("replace", ObservedRoute.parse("0.0.0.0/0", "eth0")))
+    watched.run(0.2)
+    assert watched.node.readings > before
+
+
 def test_events_that_come_together_have_one_proof(watched: ProvenNode) -> None:
     """A thousand changed routes are proven once, soon after the first one."""
     before = watched.node.readings

@@ -35,6 +35,7 @@ from hostrouting.boot import INTENT_PATH, Intent
 from hostrouting.host import OUR_PROTOCOL, Address, NextHop, Route, RouteChange
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.route_texts import route
+from hostrouting.watch.installed import InstalledConfig
 from phases import Context, execute
 
 FOREIGN = route("172.16.1.0/24 via 10.224.0.9 dev eth0 proto dhcp")
@@ -234,3 +235,13 @@ class TestIntent:
         """If the file was damaged before the task began, a reset ends the task all the same."""
         host.files.write(INTENT_PATH, b"{", mode=0o644)
         assert_a_reset_ends_it(host)
+
+    def test_a_reset_after_a_config_that_was_never_read(self, host: FakeHost) -> None:
+        """A config may come damaged while the watch runs; that it goes is a reset, too."""
+        installed = InstalledConfig(HostRoutingConfig(), host.files, logging.getLogger("watch"))
+        host.files.write(INTENT_PATH, b"{", mode=0o644)
+        installed.read()
+        assert not installed.is_reset
+        host.files.remove(INTENT_PATH)
+        installed.read()
+        assert installed.is_reset

@@ -3,6 +3,7 @@ aside.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -307,27 +308,40 @@ def test_a_folder_with_the_name_of_a_record_hides_no_record() -> None:
     assert "it is not a file" in sweeps.read().damaged[0].damage
 
 
-def test_a_record_of_another_user_is_not_trusted() -> None:
-    """Nor is a link, or a record that others may write to: root would restore any object that it
-    lists.
-    """
+def _give_to_another_user(files: MemoryFiles, record: Record, _good: Record) -> None:
+    files.tree.change(record.path, owner=ANOTHER_USER)
+
+
+def _open_to_others(files: MemoryFiles, record: Record, _good: Record) -> None:
+    files.write(record.path, to_json(record), mode=0o666)
+
+
+def _link_to_a_good_one(files: MemoryFiles, record: Record, good: Record) -> None:
+    files.link(record.path, good.path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (_give_to_another_user, "(owner 65534,"),
+        (_open_to_others, "(owner 0, mode 0666)"),
+        (_link_to_a_good_one, "it is a symbolic link"),
+    ],
+)
+def test_a_record_that_others_can_change_is_not_trusted(
+    spoil: Callable[[MemoryFiles, Record, Record], None], reason: str
+) -> None:
+    """Root would restore any object that it lists."""
     files = MemoryFiles()
     sweeps = Sweeps(files, FOLDER)
-    good, foreign, opened, linked = (added(sweeps) for _ in range(4))
-    files.tree.change(foreign.path, owner=ANOTHER_USER)
-    files.write(opened.path, to_json(opened), mode=0o666)
-    files.link(linked.path, good.path)
+    good = added(sweeps)
+    spoiled = added(sweeps)
+    spoil(files, spoiled, good)
     recorded = sweeps.read()
-    assert recorded.current == [good]
-    assert [record.path for record in recorded.damaged] == [linked.path, opened.path, foreign.path]
-    reason = (
-        "it is a symbolic link",
-        f"may change {opened.path} (owner 0, mode 0666)",
-        "(owner 65534,",
-    )
-    assert all(
-        words in record.damage for words, record in zip(reason, recorded.damaged, strict=True)
-    )
+    assert [record.path for record in recorded.current] == [good.path]
+    [damaged] = recorded.damaged
+    assert damaged.path == spoiled.path
+    assert reason in damaged.damage
 
 
 @pytest.mark.parametrize("exposed", ["/var/lib/hostrouting/stale-cni", "/var/lib", "/"])
