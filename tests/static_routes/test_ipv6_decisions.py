@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from hostrouting.host import Device, DeviceAddress, ObservedRoute, Route
-from hostrouting.net.addresses import IPV6, Prefix
+from hostrouting.net.addresses import IPV6, Address, Prefix
 from hostrouting.net.routes import OUR_PROTOCOL, NextHop, best_default_devs, default_route
 from hostrouting.static_routes.account import RouteAccount
 from hostrouting.static_routes.plan import hindrances
 from hostrouting.static_routes.reconcile import reconcile
+from hostrouting.static_routes.refusals import own_gateways
 
 PLACE = "fd00:9::/48"
 ROUTER = "fe80::1"
@@ -95,6 +96,18 @@ def test_a_refusal_is_foreseen_where_it_is_certain(
     ]
     assert len(reasons) == bool(refusal)
     assert all(str(refusal) in reason for reason in reasons)
+
+
+def test_a_link_local_address_of_the_node_may_be_a_gateway() -> None:
+    """It repeats on other links, where it is that of the router."""
+    addresses = (
+        DeviceAddress.parse("fe80::1/64")._replace(scope=253),
+        DeviceAddress.parse("2001:db8::4/64"),
+    )
+    refused = own_gateways([Device("eth1", 3, up=True, addresses=addresses)])
+    assert refused == {
+        Address.parse("2001:db8::4"): "is an address of this node, on eth1; give that of the router"
+    }
 
 
 def test_an_undo_puts_a_route_without_gateway_where_it_was() -> None:

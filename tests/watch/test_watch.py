@@ -236,12 +236,13 @@ class TestIntent:
         host.files.write(INTENT_PATH, b"{", mode=0o644)
         assert_a_reset_ends_it(host)
 
-    def test_a_reset_after_a_config_that_was_never_read(self, host: FakeHost) -> None:
+    def test_a_reset_after_a_config_that_was_never_read(self) -> None:
         """A config may come damaged while the watch runs; that it goes is a reset, too."""
-        installed = InstalledConfig(HostRoutingConfig(), host.files, logging.getLogger("watch"))
-        host.files.write(INTENT_PATH, b"{", mode=0o644)
+        files = FakeHost().files
+        installed = InstalledConfig(HostRoutingConfig(), files, logging.getLogger("watch"))
+        files.write(INTENT_PATH, b"{", mode=0o644)
         installed.read()
         assert not installed.is_reset
-        host.files.remove(INTENT_PATH)
+        files.remove(INTENT_PATH)
         installed.read()
         assert installed.is_reset
