@@ -133,5 +133,6 @@ def make(node: KernelNode, *options: str, commands: Sequence[str]) -> None:
     A red property prints them.
     """
     if currently_in_test_context():
-        note("\n".join(["ip -force -batch - <<END", *commands, "END"]))
+        head = " ".join(["ip", *options, "-force -batch - <<END"])
+        note("\n".join([head, *commands, "END"]))
     batch(node.name, *options, commands=commands)
