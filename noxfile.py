@@ -59,8 +59,8 @@ WITHOUT_IPV6_TESTS = [
     "tests/route_overlap/test_script.py",
     "tests/route_overlap/test_vrf.py",
 ]
-#: The tests of the command that touch each part of it: a run of them on a Python compiles and loads
-#: all modules of the single file.
+#: Tests of the command that load four fifths of the modules of the single file. A Python compiles
+#: its own copies of them.
 PYZ_TESTS = ["tests/cli/test_cli.py", "tests/cli/test_commands.py"]
 #: The tests that call bash and ip, and those that call nft and ebtables, too.
 SCRIPT_TESTS = [

@@ -124,13 +124,11 @@ def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
     """
     system = Path(__file__).parent / "system"
     waiting = [item for item in items if item.path.parent == system]
-    working = [item for item in items if item.path.parent != system]
-    places = {
-        item: number / len(group)
-        for group in (waiting, working)
-        for number, item in enumerate(group)
-    }
-    return sorted(items, key=places.__getitem__)
+    spread = [item for item in items if item.path.parent != system]
+    step = len(items) // max(1, len(waiting))
+    for number, item in enumerate(waiting):
+        spread.insert(number * step, item)
+    return spread
 
 
 def _is_skipped(item: pytest.Item) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.ipv6_decisions import DECISIONS, Decision, two_links
+from support.ipv6_decisions import Decision, each_decision, two_links
 from support.ipv6_events import (
     IPV6_ADDRESS_EVENTS,
     IPV6_ROUTE_EVENTS,
@@ -104,7 +104,7 @@ def links() -> Iterator[WiredNode]:
         yield made
 
 
-@pytest.mark.parametrize("decision", DECISIONS, ids=[decision.fact for decision in DECISIONS])
+@each_decision
 def test_the_kernel_decides(links: WiredNode, decision: Decision) -> None:
     """Each fact of the table holds; the model, the proof and the oracle run the same table."""
     with decision.arranged(links):

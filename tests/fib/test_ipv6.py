@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.ipv6_decisions import DECISIONS, Decision, two_links
+from support.ipv6_decisions import Decision, each_decision, two_links
 from support.kernel import kernel_of, needs_kernel
 from support.routers import WiredNode
 
@@ -58,7 +58,7 @@ def links() -> Iterator[WiredNode]:
 
 
 @needs_kernel
-@pytest.mark.parametrize("decision", DECISIONS, ids=[decision.fact for decision in DECISIONS])
+@each_decision
 def test_the_model_decides_as_the_kernel(links: WiredNode, decision: Decision) -> None:
     """A model of what the kernel shows has its answers; tests/test_ipv6_facts.py has the kernel's."""
     with decision.arranged(links):

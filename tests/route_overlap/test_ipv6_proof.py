@@ -11,7 +11,7 @@ from itertools import chain
 import pytest
 from hypothesis import given, settings
 from support.examples import FEW
-from support.ipv6_decisions import DECISIONS, Decision, two_links
+from support.ipv6_decisions import Decision, each_decision, two_links
 from support.ipv6_oracle import IPv6Oracle, Way
 from support.ipv6_worlds import DEVICES, IPv6World, arranged, ipv6_worlds, mixed_worlds
 from support.kernel import kernel_of, needs_kernel
@@ -61,7 +61,7 @@ def links() -> Iterator[WiredNode]:
         yield made
 
 
-@pytest.mark.parametrize("decision", DECISIONS, ids=[decision.fact for decision in DECISIONS])
+@each_decision
 def test_proof_and_oracle_decide_as_the_kernel(links: WiredNode, decision: Decision) -> None:
     """Both find the device that the kernel takes, or those of all routes that are equal to it."""
     with decision.arranged(links):

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from support.kernel import batch
+import pytest
+from support.kernel import do
 from support.routers import ROUTER, WiredNode
 
 _PLACE, _ADDRESS = "fd09::/16", "fd09::9"
@@ -28,17 +29,12 @@ class Decision(NamedTuple):
     @contextmanager
     def arranged(self, node: WiredNode) -> Iterator[None]:
         """Add the routes to the node of `two_links`, and delete them in the end."""
-        verbs = [command.partition(" ") for command in self.commands]
-        _do(node, self.commands)
+        do(node, "-6", commands=[f"route {command}" for command in self.commands])
         try:
             yield
         finally:
-            _do(node, [f"delete {words}" for _, _, words in verbs])
-
-
-def _do(node: WiredNode, commands: Sequence[str]) -> None:
-    _, refusals = batch(node.name, "-6", commands=[f"route {command}" for command in commands])
-    assert not refusals
+            routes = [command.partition(" ")[2] for command in self.commands]
+            do(node, "-6", commands=[f"route delete {route}" for route in routes])
 
 
 @contextmanager
@@ -110,7 +106,11 @@ DECISIONS = (
             f"add {_PLACE} dev e1 metric 1",
             f"add {_PLACE} from fd00:1::/64 dev e1 metric 1024",
         ],
-        {_ADDRESS: "e0", f"{_ADDRESS} from 2001:db8:1::1": "e0"},
+        {
+            _ADDRESS: "e0",
+            f"{_ADDRESS} from 2001:db8:1::1": "e0",
+            f"{_ADDRESS} from fd00:1::1": "e1",
+        },
     ),
     Decision(
         "the longest source decides before the metric, and hides at a shorter prefix, too",
@@ -152,4 +152,7 @@ DECISIONS = (
         [f"add local {_PLACE} dev lo", f"add {_ADDRESS} dev e0 table main"],
         {_ADDRESS: "local"},
     ),
+)
+each_decision = pytest.mark.parametrize(
+    "decision", DECISIONS, ids=[decision.fact for decision in DECISIONS]
 )

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 from support import node_worlds
-from support.kernel import make
+from support.kernel import do, make
 from support.routers import (
     PREFERENCES,
     ROUTER,
@@ -77,13 +77,14 @@ _SILENT_MAC = "02:00:00:00:00:01"
 _TABLES = ("main",) * 5 + ("local", "100", "1000")
 _METRICS = ("", "", "", "metric 1", "metric 256", "metric 512", "metric 4294967295")
 _REFUSING = ("blackhole", "unreachable", "prohibit")
-#: By gateways, by a link, and a group of two.
+#: By gateways, and by a link.
 _OBJECTS = (
     f"nexthop add id 11 via {ROUTER} dev e0",
     f"nexthop add id 12 via {ROUTER} dev e1",
     "nexthop add id 13 dev e2",
-    "nexthop add id 14 group 11/12",
 )
+#: A group of two, which belongs to no family.
+_GROUP = "nexthop add id 14 group 11/12"
 
 
 class IPv6World(NamedTuple):
@@ -119,7 +120,9 @@ class IPv6World(NamedTuple):
                 router = stack.enter_context(node.router(dev, address))
                 router.advertise(preference=preference, options=options)
         held = [command for command in self.commands if command.startswith("address ")]
-        make(node, "-6", commands=[*_OBJECTS, *held])
+        do(node, "-6", commands=_OBJECTS)
+        do(node, commands=[_GROUP])
+        make(node, "-6", commands=held)
         node.wait_for_addresses()
         if self.ignores_unplugged:
             node.switch(all__ignore_routes_with_linkdown=1)

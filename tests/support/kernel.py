@@ -127,12 +127,21 @@ def batch(
     return iter(done.stdout.splitlines()), errors
 
 
-def make(node: KernelNode, *options: str, commands: Sequence[str]) -> None:
-    """Run the commands of `ip` that make a world; the kernel may refuse any of them.
+def do(node: KernelNode, *options: str, commands: Sequence[str]) -> None:
+    """Run commands of `ip` in one process; each must succeed."""
+    _print_if_red(*options, commands=commands)
+    _, refusals = batch(node.name, *options, commands=commands)
+    assert refusals == {}
 
-    A red property prints them.
-    """
+
+def make(node: KernelNode, *options: str, commands: Sequence[str]) -> None:
+    """Run the commands of `ip` that make a world; the kernel may refuse any of them."""
+    _print_if_red(*options, commands=commands)
+    batch(node.name, *options, commands=commands)
+
+
+def _print_if_red(*options: str, commands: Sequence[str]) -> None:
+    """Let a property that fails print the commands."""
     if currently_in_test_context():
         head = " ".join(["ip", *options, "-force -batch - <<END"])
         note("\n".join([head, *commands, "END"]))
-    batch(node.name, *options, commands=commands)

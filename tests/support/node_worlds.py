@@ -10,7 +10,7 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from support import small_world
-from support.kernel import make
+from support.kernel import do, make
 from support.patience import until_unplugged
 from support.small_world import pick
 
@@ -84,7 +84,8 @@ class World(NamedTuple):
     def _build(self, node: KernelNode) -> None:
         if self.ignores_unplugged:
             node.run("sysctl", "-qw", "net.ipv4.conf.default.ignore_routes_with_linkdown=1")
-        make(node, "-4", commands=[*self._device_commands(), *self.commands()])
+        do(node, commands=self._device_commands())
+        make(node, "-4", commands=self.commands())
         lost, is_lost_later = self.unplugged or ("", False)
         if is_lost_later:
             node.set_up(f"{lost}-far", up=False)

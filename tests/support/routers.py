@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import attrs
+from support.kernel import do
 from support.patience import until_unplugged, wait_until
 
 from hostrouting.host.netlink.conversation import in_namespace
 from hostrouting.testing import KernelNode
-from phases import Context, run_command
 
 #: RFC 4191, 2.1.
 PREFERENCES = {"high": 0b01, "medium": 0b00, "low": 0b11}
@@ -117,11 +117,6 @@ def _devices_with_ipv6(node: KernelNode) -> set[str]:
     return {route["dev"] for route in routes if route["dst"] == "ff00::/8"}
 
 
-def _batch(node: KernelNode, commands: Sequence[str]) -> None:
-    """Run commands of `ip` in one process; each must succeed."""
-    run_command(Context(), ["ip", "-n", node.name, "-batch", "-"], input="\n".join(commands))
-
-
 class WiredNode(KernelNode):
     """A node whose devices are veth pairs; `far` is the namespace of their other ends, which have
     the same names.
@@ -157,14 +152,14 @@ class WiredNode(KernelNode):
             f"address add fe80::{number}/64 dev {name} nodad"
             for number, name in enumerate(names, 1)
         ]
-        _batch(self, commands)
+        do(self, commands=commands)
         self._wait_for_ipv6(*names)
         self.wait_for_addresses()
 
     def _make_pairs(self, *names: str, carrier: bool = True) -> None:
         """Make pairs that are down here; the far ends are up if this device is to have carrier."""
         pairs = [f"{name} type veth peer name {name} netns {self.far.name}" for name in names]
-        _batch(self, [f"link add {pair}" for pair in pairs])
+        do(self, commands=[f"link add {pair}" for pair in pairs])
         far = [
             f"address add {address}/64 dev {name} nodad"
             for name in names
@@ -172,7 +167,7 @@ class WiredNode(KernelNode):
         ]
         if carrier:
             far += [f"link set {name} up" for name in names]
-        _batch(self.far, far)
+        do(self.far, commands=far)
 
     def _wait_for_ipv6(self, *names: str) -> None:
         # A device has IPv6 a moment after its carrier.
