@@ -22,6 +22,7 @@ test: $(VENV)/ready
 
 # The tests that kill the mutants of a room, but for the slow ones: ROOMS in tests/mutants/run.py.
 room: $(VENV)/ready
+	@test -n "$(ROOM)" || { echo "name a room: make room ROOM=fib; $(BIN)/python tests/mutants/run.py --list has all" >&2; exit 2; }
 	tests=$$($(BIN)/python tests/mutants/run.py --tests $(ROOM)) && HYPOTHESIS_PROFILE=room $(PYTEST) -q $$tests
 
 # The loop while working, in 15 seconds: the tests of the library's rooms that need neither root nor namespaces, with few

@@ -181,8 +181,7 @@ class NextHop(NamedTuple):
         return hash(self[:-1])
 
     def __str__(self) -> str:
-        via = "" if self.gateway is None else f" via {self.gateway}"
-        return f"nexthop{via} dev {self.dev} weight {self.weight}{' onlink' if self.onlink else ''}"
+        return _hop_words(self, IPV4 if self.gateway is None else self.gateway.family)
 
 
 @attrs.frozen(kw_only=True)
@@ -513,9 +512,7 @@ def _after_destination(fields: tuple[Any, ...], flags: int) -> str:
         words.append(f" from {route.from_prefix}")
     if route.tos:
         words.append(f" tos {route.tos:#04x}")
-    if route.gateway is not None:
-        kind = "inet6 " if route.gateway.family != route.family else ""
-        words.append(f" via {kind}{route.gateway}")
+    words.append(_via(route.gateway, route.family))
     if route.dev is not None:
         words.append(f" dev {route.dev}")
     if route.table != MAIN_TABLE:
@@ -531,8 +528,22 @@ def _after_destination(fields: tuple[Any, ...], flags: int) -> str:
     # Of several next hops no state is shown.
     if not route.nexthops:
         words += [f" {word}" for flag, word in FLAG_NAMES if flags & flag]
-    words += [f" {hop}" for hop in route.nexthops]
+    words += [f" {_hop_words(hop, route.family)}" for hop in route.nexthops]
     return "".join(words)
+
+
+def _hop_words(hop: NextHop, family: int) -> str:
+    """Return a next hop of a route of this family as `ip` takes it."""
+    onlink = " onlink" if hop.onlink else ""
+    return f"nexthop{_via(hop.gateway, family)} dev {hop.dev} weight {hop.weight}{onlink}"
+
+
+def _via(gateway: Address | None, family: int) -> str:
+    """Return the words for a gateway. `ip` takes one of the other family only with its name."""
+    if gateway is None:
+        return ""
+    kind = "inet6 " if gateway.family != family else ""
+    return f" via {kind}{gateway}"
 
 
 # --- the default routes of a node; both boot scripts know the plain ones

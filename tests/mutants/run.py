@@ -130,7 +130,10 @@ def _diff_since(base: str) -> str:
     """Return how the packages differ from a commit's common ancestor with this tree."""
     words = ["git", "diff", "--unified=0", "--no-ext-diff", "--merge-base", base, "--"]
     words += ["hostrouting", "phases"]
-    return subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(words, cwd=ROOT, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"--since {base}: {done.stderr.strip()}; name a commit that git has here")
+    return done.stdout
 
 
 def changed_lines(diff: str) -> dict[Path, set[int]]:

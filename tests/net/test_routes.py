@@ -7,9 +7,11 @@ import attrs
 import pytest
 from hypothesis import given
 from support import small_world
+from support.kernel import kernel_of, needs_kernel
 
 from hostrouting.host import IPV6, Address, NextHop, ObservedRoute, Route, RouteChange
 from hostrouting.net.routes import is_deleted_by
+from hostrouting.testing import KernelNode
 
 NINE: dict[str, Any] = {"network": 9 << 24, "prefix_length": 8, "dev": "eth0"}
 
@@ -106,3 +108,34 @@ def test_a_deletion_that_fits_both_comes_first() -> None:
         True,
         False,
     ]
+
+
+@needs_kernel
+def test_a_route_by_gateways_of_both_families_has_the_words_of_ip() -> None:
+    """`ip` names the family of a gateway that is not that of the route, and takes it only so."""
+    routes = [
+        Route.parse("9.0.0.0/8", gateway="fe80::1", dev="e0", protocol=4),
+        Route.parse(
+            "8.0.0.0/8",
+            nexthops=(
+                NextHop(Address.parse("fe80::1"), "e0"),
+                NextHop(Address.parse("10.224.0.1"), "e1"),
+            ),
+            protocol=4,
+        ),
+    ]
+    with KernelNode.made() as node:
+        for dev in "e0", "e1":
+            node.add_link(dev)
+        node.add_address("e1", "10.224.0.4/16")
+        for route in routes:
+            node.insert_route(route)
+        lines = node.ip("-4 -o route show proto static").splitlines()
+        of_kernel = [each for each in kernel_of(node).routes() if each.protocol == 4]
+    # With -o a backslash stands for the end of a line; the protocol is the filter, and left out.
+    shown = [" ".join(line.replace("\\", " ").split()) for line in lines]
+    assert shown == [
+        "8.0.0.0/8 nexthop via inet6 fe80::1 dev e0 weight 1 nexthop via 10.224.0.1 dev e1 weight 1",
+        "9.0.0.0/8 via inet6 fe80::1 dev e0",
+    ]
+    assert [str(each).replace(" proto static", "") for each in of_kernel] == shown

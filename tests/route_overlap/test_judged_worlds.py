@@ -132,7 +132,8 @@ class _Maker:
                 words += " tos 0x08"
             if shape == "metric":
                 metric = f" metric {100 + 50 * number}"
-            commands.append(f"route append default {words} table {table}{metric}")
+            # `ip` takes nothing behind several next hops.
+            commands.append(f"route append default table {table}{metric} {words}")
         return commands
 
     def _inner(self) -> str:
@@ -250,7 +251,8 @@ def _set(node: KernelNode, world: AskedWorld, states: dict[tuple[str, str], str]
             commands.append(f"neigh replace {gateway} nud failed dev {dev}")
         elif world.family == 4:
             # It leaves an entry that has failed, for a while.
-            commands.append(f"neigh del {gateway} dev {dev}")
+            commands.append(f"neigh flush to {gateway} dev {dev}")
+    # Some worlds have given a device another name.
     make(node, f"-{world.family}", commands=commands)
 
 

@@ -210,6 +210,7 @@ def _routes(draw: st.DrawFn, held: Sequence[str]) -> str:
     verb = pick(draw, "append", "append", "append", "prepend", "add", "replace")
     table = pick(draw, *_TABLES)
     words = [draw(_destinations())]
+    path = ""
     if kind == "from":
         words += [
             "from",
@@ -219,10 +220,8 @@ def _routes(draw: st.DrawFn, held: Sequence[str]) -> str:
         words += ["dev", pick(draw, *DEVICES, "lo")]
         table = pick(draw, "local", "local", "main", "100")
     elif kind in {"unicast", "from"}:
-        words += [
-            draw(_paths()),
-            draw(st.just("") | st.just("") | st.sampled_from(held).map("src {}".format)),
-        ]
+        path = draw(_paths())
+        words += [draw(st.just("") | st.just("") | st.sampled_from(held).map("src {}".format))]
     words += [
         "table",
         table,
@@ -231,7 +230,8 @@ def _routes(draw: st.DrawFn, held: Sequence[str]) -> str:
         pick(draw, "static", "ra", "boot"),
     ]
     words += [pick(draw, "", "", "", *(f"pref {name}" for name in PREFERENCES))]
-    return _words("route", verb, "" if kind in {"unicast", "from"} else kind, *words)
+    # `ip` takes nothing behind several next hops.
+    return _words("route", verb, "" if kind in {"unicast", "from"} else kind, *words, path)
 
 
 @st.composite
@@ -360,7 +360,8 @@ def _neighbours(draw: st.DrawFn, *, silent: bool) -> list[str]:
     every = list(itertools.product(GATEWAYS, DEVICES))
     failed = draw(st.lists(st.sampled_from(every), max_size=4)) if silent else []
     return [
-        f"neigh add {address} dev {dev} "
+        # An advertisement has made some of them.
+        f"neigh replace {address} dev {dev} "
         + ("nud failed" if (address, dev) in failed else f"lladdr {_SILENT_MAC} nud permanent")
         for address, dev in every
     ]

@@ -119,6 +119,10 @@ def batch(
     argv = ["ip", "-n", namespace, *options, "-force", "-batch", "-"]
     text = "".join(f"{command}\n" for command in commands)
     done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
+    # At words that `ip` cannot parse, and at a refused neighbour, it ends, and leaves out all
+    # commands behind that one.
+    last = done.stderr.splitlines()[-1:]
+    assert all(line.startswith("Command failed -:") for line in last), f"{done.stderr}{text}"
     errors = {
         int(line.rpartition(":")[2]): before.partition(": ")[2]
         for before, line in itertools.pairwise(done.stderr.splitlines())
@@ -131,7 +135,7 @@ def do(node: KernelNode, *options: str, commands: Sequence[str]) -> None:
     """Run commands of `ip` in one process; each must succeed."""
     _print_if_red(*options, commands=commands)
     _, refusals = batch(node.name, *options, commands=commands)
-    assert refusals == {}
+    assert not refusals, refusals
 
 
 def make(node: KernelNode, *options: str, commands: Sequence[str]) -> None:
