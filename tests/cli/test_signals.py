@@ -275,6 +275,29 @@ def test_what_was_undone_is_apart_from_what_stays(host: FakeHost) -> None:
     )
 
 
+def test_what_stays_of_a_first_try_is_kept_at_no_boot(host: FakeHost) -> None:
+    """`apply --live` fails its proof by a route that came meanwhile, and the undo is refused: the
+    verdict names the way to remove what stays.
+    """
+    connect(host.routes, ib0="172.16.1.4/16")
+    expected = {"expectedCidrs": ["172.16.8.0/24"], "mode": "STRICT"}
+
+    def overlap() -> None:
+        host.routes.add_route("172.16.8.0/24", dev="ib0")
+        host.routes.steps.fail(1, BackendError("busy"))
+
+    host.routes.steps.plan(1, overlap)
+    tried = apply(FIRST, words=("--live",), routeOverlap=expected)
+    assert tried.returncode == 1
+    assert tried.stdout == (
+        "these changes stay:\n"
+        "  + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142\n"
+        "wrong: 1 of 1 expected CIDRs do not leave by eth0 as a whole; nothing is kept at the next "
+        "boot; to remove the routes, run: hostrouting reset\n"
+        "next: hostrouting check CONFIG\n"
+    )
+
+
 def test_how_a_run_ended_is_not_cut(host: FakeHost) -> None:
     """Of many errors on stderr nine are printed, and before them how the run ended."""
     routes = [{"destination": f"172.16.{number}.0/24"} for number in range(20)]

@@ -12,6 +12,7 @@ from support.proof_keepers import LINE, OVERLAP, ProvenNode, config_of
 
 from hostrouting import BackendError, Configure, HostRoutingConfig, Reset
 from hostrouting.host import (
+    IPV4,
     AddressEvent,
     Device,
     DeviceAddress,
@@ -231,6 +232,39 @@ def test_a_default_route_of_ipv4_starts_a_proof_of_ipv6() -> None:
     watched.host.events.announce(RouteEvent("replace", ObservedRoute.parse("0.0.0.0/0", "eth0")))
     watched.run(0.2)
     assert watched.node.readings > before
+
+
+@pytest.mark.parametrize(("carrier", "seconds"), [(True, 60), (False, 1)])
+def test_a_loss_that_an_advertisement_may_mend(
+    monkeypatch: pytest.MonkeyPatch, *, carrier: bool, seconds: float
+) -> None:
+    """A default route by a router of IPv6 is gone: no alarm for an interval, unless its device has
+    no carrier, by which no advertisement comes.
+    """
+    section = {"expectedCidrs": ["fd09::/64"]}
+    watched = ProvenNode(HostRoutingConfig.from_mapping({"routeOverlap": section}))
+    node = watched.node
+    node.add_address("eth0", "fd00:9::4/64")
+    learned = ObservedRoute.parse("::/0", "eth0", gateway="fe80::1", protocol=9)
+    node.insert_route(learned)
+    read = node.routes
+
+    def with_lifetimes(family: int = IPV4) -> list[ObservedRoute]:
+        return [
+            route._replace(expires=1800) if route.protocol == 9 else route for route in read(family)
+        ]
+
+    monkeypatch.setattr(node, "routes", with_lifetimes)
+    watched.run(3)
+    assert watched.marker() == "ok"
+    if carrier:
+        node.delete_route(learned)
+    else:
+        node.set_up("eth0", up=False)
+    watched.run(seconds - 0.1)
+    assert watched.marker() == "ok"
+    watched.run(2)
+    assert watched.marker().startswith("fd09::/64: no-route ")
 
 
 def test_events_that_come_together_have_one_proof(watched: ProvenNode) -> None:
