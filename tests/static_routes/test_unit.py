@@ -83,7 +83,7 @@ def test_it_waits_and_works() -> None:
         ]
 
 
-def test_a_refusal_is_heard_once() -> None:
+def test_the_journal_names_a_refusal_once() -> None:
     """The unit fails, and its journal alone names the route and the reason: as an error, in full;
     then in one short line; in full again only when it has changed; and so is the end of it.
     """
