@@ -89,11 +89,14 @@ def test_no_route_is_suggested_that_no_config_may_have(node: MemoryBackend) -> N
     assert [other.suggested_routes for other in others] == [(), ()]
 
 
-def test_no_route_is_suggested_whose_own_source_leads_astray(node: MemoryBackend) -> None:
+@pytest.mark.parametrize("astray", ["172.16.8.0/22", "172.16.9.0/24"])
+def test_no_route_is_suggested_whose_own_source_leads_astray(
+    node: MemoryBackend, astray: str
+) -> None:
     """It would make the kernel send from eth0's address, and a rule leads packets of that one into
-    the fabric.
+    the fabric: those to all addresses of the CIDR, or to some.
     """
-    arrange(node, "172.16.8.0/22 dev ib0 table 88")
+    arrange(node, f"{astray} dev ib0 table 88")
     assert prove(node, "172.16.8.0/22").suggested_routes
     node.add_rule(Rule(100, table=88, source=parse_cidr("10.224.0.4/32")))
     report = prove(node, "172.16.8.0/22")
