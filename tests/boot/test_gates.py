@@ -10,6 +10,7 @@ from hostrouting.boot.gates import (
     broken_glass,
     gate_faults,
     gates_down,
+    held_since,
     is_refused_now,
     is_unsuitable,
 )
@@ -83,6 +84,7 @@ def test_a_fault_names_the_instance_that_has_it(host: FakeHost, ctx: Context) ->
         ("Service", "RootDirectory=/srv", "gate-root"),
         ("Service", "RootImage=/srv.img", "gate-root"),
         ("Service", "SuccessExitStatus=1", "gate-success"),
+        ("Service", "SuccessExitStatus=143 SIGKILL", "gate-success"),
         ("Unit", "StartLimitAction=reboot", "gate-action"),
         ("Unit", "FailureAction=reboot-force", "gate-action"),
         ("Service", "TimeoutStartSec=49", "gate-timeout"),
@@ -283,6 +285,25 @@ def test_a_unit_that_waits_for_its_next_restart_is_refused(host: FakeHost, ctx: 
     services = Starting(host.files.tree)
     services.sub_state = "auto-restart"
     assert is_refused_now(ctx, services, NSPAWN) is True
+
+
+@pytest.mark.parametrize(
+    ("times", "seconds"),
+    [
+        ("NRestarts=0\nActiveExitTimestampMonotonic=20000000", 90.0),
+        ("NRestarts=2\nActiveExitTimestampMonotonic=20000000", 20.0),
+        ("NRestarts=2\nActiveExitTimestampMonotonic=0", 0.0),
+    ],
+)
+def test_since_when_a_unit_is_held(
+    host: FakeHost, ctx: Context, times: str, seconds: float
+) -> None:
+    """Since its mark was started; one that systemd restarts since it ran last, or since the boot."""
+    # The fake returns what the file of a unit has.
+    mark = "[Service]\nActiveEnterTimestampMonotonic=90000000\n"
+    host.files.write(f"{UNITS}/{KUBELET}", f"[Service]\n{times}\n".encode(), mode=0o644)
+    host.files.write(f"{UNITS}/hostrouting-held@{KUBELET}.service", mark.encode(), mode=0o644)
+    assert held_since(ctx, host.services, KUBELET) == seconds
 
 
 def test_why_every_gate_is_open(host: FakeHost) -> None:

@@ -335,7 +335,7 @@ def test_shutdown_waits_for_nothing(tmp_path: Path) -> None:
 
 
 def test_a_unit_that_does_not_reach_its_gate(tmp_path: Path) -> None:
-    """A refused unit that now fails before our question is tried three times, and then dropped."""
+    """A refused unit that now fails before its gate asks is tried three times, and then dropped."""
     unit = unit_of("with__dash")
     with GatedMachine(tmp_path, prepare=more_machines(with__dash=""), overlap=True) as machine:
         broken = b"[Service]\nExecStartPre=\nExecStartPre=/bin/false\n"
@@ -348,6 +348,8 @@ def test_a_unit_that_does_not_reach_its_gate(tmp_path: Path) -> None:
             f"hostrouting: {unit} is no longer held: it was started and never asked for routing; "
         )
         assert f"{output}see: systemctl status {unit}" in machine.journal(f"--unit={RETRY}")
+        lines = machine.journal(f"--unit={unit}")
+        assert sum(line.startswith("Starting ") for line in lines) == 1 + 3
 
 
 def test_a_unit_whose_gate_is_removed(tmp_path: Path) -> None:
