@@ -17,7 +17,7 @@ from hostrouting.static_routes.forecast import Forecaster
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
+    from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host, RouteChange
     from hostrouting.net.addresses import Address
     from hostrouting.net.exits import Exits
@@ -48,10 +48,10 @@ def fixed(
         now = check_now(ctx, config, host, seconds=seconds)
     if pinned := _pinned(now, config, host):
         # It was right by the device that the last right apply has pinned, and that still works.
+        # Named, it completes the routes as before.
         devs = dict.fromkeys(pinned.values())
         section = attrs.evolve(config.route_overlap, expected_devs=(*devs,))
-        routes = _by_pinned(pinned, config)
-        config = attrs.evolve(config, route_overlap=section, static_routes=routes)
+        config = attrs.evolve(config, route_overlap=section)
     if not now.is_proven:
         accepted = ConfigureStaticRoutes(config, host=host).plan_routes().accepted
         config = attrs.evolve(config, static_routes=accepted)
@@ -82,20 +82,6 @@ def _pinned(now: OverlapReport, config: HostRoutingConfig, host: Host) -> Exits:
     exits = exits_under(config, host.files)
     shared = {family: dev for family, dev in exits.items() if dev in now.exits_in_turns}
     return working(shared, host.routes.links(), host.routes.routes())
-
-
-def _by_pinned(exits: Exits, config: HostRoutingConfig) -> StaticRoutesConfig:
-    """Return the routes with the device that completes them now, for a config that pins none."""
-    section = config.static_routes
-    routes = tuple(_completed(route, exits) for route in section.routes)
-    return attrs.evolve(section, routes=routes)
-
-
-def _completed(route: StaticRoute, exits: Exits) -> StaticRoute:
-    """Return a route with the pinned device if it names neither device nor gateway."""
-    if route.dev is not None or route.gateway is not None:
-        return route
-    return attrs.evolve(route, dev=exits.get(route.family))
 
 
 def replaced(before: HostRoutingConfig, after: HostRoutingConfig) -> Iterator[str]:

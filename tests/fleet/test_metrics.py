@@ -66,7 +66,7 @@ def of_routes(in_force: int, lost: int, left: int = 0) -> dict[str, str]:
 
 def test_a_node_from_the_first_check_to_an_overlap(host: FakeHost) -> None:
     """Nothing applied, right, another config, routes lost: the counts of `check`, and the gate is
-    open or shut.
+    open or shut; with the break glass it is open.
     """
     overlap = 'findings{cidr="172.16.8.0/22",kind="overlap",severity="error"}'
     shut = f'gate{{unit="{NSPAWN}",state="shut"}}'
@@ -83,6 +83,8 @@ def test_a_node_from_the_first_check_to_an_overlap(host: FakeHost) -> None:
     host.routes.apply([RouteChange.remove(route) for route in host.routes.routes_of(OUR_PROTOCOL)])
     lost = 'findings{cidr="",kind="lost-route",severity="error"}'
     assert samples(host) == {lost: "2", overlap: "1", **of_routes(0, 2), shut: "1"}
+    host.files.write("/run/hostrouting.disabled", b"", mode=0o644)
+    assert samples(host)[is_open] == "1"
 
 
 def test_a_cidr_of_a_preset_is_labelled_by_its_address(host: FakeHost) -> None:
