@@ -209,10 +209,13 @@ def _warning(
         )
     for link in links:
         for own in link.addresses:
-            if any(network.covers(Address(own.family, end)) for end in (own.local, own.peer)):
+            # An own address in a CIDR is a finding, against which nothing is suggested: here it is
+            # that of the peer, or one that IPv6 still tries.
+            end = Address(own.family, own.peer)
+            if network.covers(end):
                 return (
-                    f"{link.name}'s own address {own.address} lies in it, so it would take peers "
-                    f"of {link.name}, too. {advice}"
+                    f"{end} of {link.name} lies in it, so it would take peers of {link.name}, too. "
+                    f"{advice}"
                 )
     for link in links:
         for peer in (Address(IPV4, number) for number in link.neighbours):

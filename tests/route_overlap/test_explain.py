@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.kernel import connect
 
-from hostrouting.host import IPV4, IPV6, Address
+from hostrouting.host import IPV4, IPV6, Address, Rule
+from hostrouting.net.addresses import parse_cidr
 from hostrouting.route_overlap.explain import ExplainedPart, Explanation, explain_routing
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
@@ -41,6 +42,15 @@ def test_a_refusing_route_is_named(node: MemoryBackend) -> None:
     assert fine.split() == way.split()
     [part, _] = explanation.to_mapping()["parts"]
     assert str(part["reason"]).startswith("a route or rule refuses it (")
+
+
+def test_a_refusing_rule_is_named_once(node: MemoryBackend) -> None:
+    """It is what decides, not the way to a table with a route."""
+    node.add_rule(Rule(50, action="blackhole", destination=parse_cidr("172.16.8.0/24")))
+    [explanation] = explain_routing(node, ["172.16.8.0/24"])
+    _, line = explanation.lines()
+    refused = "nowhere 172.16.8.0 - 172.16.8.255 50: from all to 172.16.8.0/24 blackhole"
+    assert line.split() == refused.split()
 
 
 @pytest.mark.parametrize(("expected", "mark"), [(True, "  "), (False, "! "), (None, "  ")])

@@ -101,6 +101,16 @@ def test_a_default_for_one_source_hides_no_other() -> None:
     assert finding.kind == "no-route"
 
 
+def test_a_route_for_one_source_would_hide_a_suggestion() -> None:
+    """In its place it hides the new route from that source, so the halves are suggested."""
+    offender = ObservedRoute.parse(CIDR, "ib0", "fe80::2", metric=1024, protocol=4)
+    by_source = offender._replace(from_prefix=Prefix.parse("fd00:1::/64"))
+    alone = proven(WAY, offender).suggested_routes
+    assert [route.destination for route in alone] == [CIDR]
+    beside = proven(WAY, offender, by_source).suggested_routes
+    assert [route.destination for route in beside] == ["fd00:5::/49", "fd00:5:0:8000::/49"]
+
+
 @pytest.mark.parametrize(
     "route",
     [

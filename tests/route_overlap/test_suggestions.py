@@ -79,6 +79,17 @@ def test_the_kernels_own_route_is_not_hidden(node: MemoryBackend) -> None:
     assert len(prove(node, "172.18.0.0/16").suggested_routes) == 2
 
 
+def test_a_route_that_takes_the_peer_of_an_own_address_has_a_warning(node: MemoryBackend) -> None:
+    """More peers of the fabric are near that one."""
+    node.add_address("ib0", "10.99.0.9/24", peer="10.96.0.10")
+    [route] = prove(node, "10.96.0.0/25").suggested_routes
+    assert route.destination == "10.96.0.0/25"
+    assert route.warning == (
+        "10.96.0.10 of ib0 lies in it, so it would take peers of ib0, too. Only narrower expectedCidrs are safe, "
+        "of addresses that the cluster alone uses"
+    )
+
+
 def test_no_route_is_suggested_that_no_config_may_have(node: MemoryBackend) -> None:
     """There is no route to multicast, and none to the whole address space."""
     remove_default(node)

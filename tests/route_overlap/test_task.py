@@ -176,6 +176,24 @@ def test_a_unit_that_has_changed_since_its_end(
     assert found == reasons
 
 
+def test_a_unit_that_its_own_condition_skips(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program of its ExecCondition= has refused its start: it is down on purpose."""
+
+    def answer(_: Context, unit: str, *names: str) -> UnitState | dict[str, str]:
+        if not names:
+            return UnitState(unit, "loaded", "inactive", "dead", result="exec-condition")
+        return {**dict.fromkeys(names, "5"), "ConditionResult": "yes"}
+
+    for query in "state", "settings":
+        monkeypatch.setattr(host.services, query, answer)
+    late = attrs.evolve(config("10.0.0.0/8"), after=("fabric.service",))
+    [finding] = unready_units(Context(), late, host)
+    assert finding.kind == "spared-unit"
+    assert finding.reason == "is skipped, so routing is proven without it"
+
+
 def test_exactly_one_marker_exists_after_each_check(host: FakeHost) -> None:
     """The marker of the check before goes."""
     CheckRouteOverlap(config("172.16.8.0/22"), host=host).do(Context())
