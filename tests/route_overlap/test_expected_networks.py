@@ -64,6 +64,16 @@ def test_the_device(prover: WayOutNode, case: str) -> None:
     assert report.advice.startswith(steps.get(case, ""))
 
 
+def test_a_dead_next_hop(prover: WayOutNode) -> None:
+    """The kernel passes over it, so a network stands for no device of such a hop alone."""
+    prover.links("eth0", "eth1")
+    prover.default("eth0", "eth1")
+    prover.node.set_up("eth1", up=False)
+    report = prover.prove(SERVICES, expectedDevs=["10.225.0.0/16"])
+    step = "The node has no device with a default route and an address in 10.225.0.0/16 "
+    assert report.advice.startswith(step)
+
+
 def test_a_renamed_device(prover: WayOutNode) -> None:
     """A node that is held starts as soon as the address is back, whatever name the device has."""
     prover.link("enP1", "10.224.0.4/16")

@@ -2,6 +2,7 @@
 
 import json
 
+import attrs
 from support.kernel import connect
 from support.static_route_scripts import static_route
 
@@ -52,6 +53,13 @@ To fix it, make this section that of hostRouting in the agent's config, and appl
   "staticRoutes": {{"enabled": true, "routes": [{route}]}}
   172.16.8.0/22 takes addresses from ib0"""
     assert str(report) == message
+
+
+def test_the_device_of_a_fabric_is_not_offered_to_be_allowed() -> None:
+    """What the fabric takes is lost, however its device is called in the config."""
+    report = prove_egress(Node(), ["172.16.8.0/22"])
+    assert '"allowedDevs": ["ib0"]' in report.allowance
+    assert attrs.evolve(report, fabric_devs=("ib0",)).allowance == ""
 
 
 def test_the_message_without_default_route() -> None:
