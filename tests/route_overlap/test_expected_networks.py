@@ -64,12 +64,15 @@ def test_the_device(prover: WayOutNode, case: str) -> None:
     assert report.advice.startswith(steps.get(case, ""))
 
 
-def test_a_dead_next_hop(prover: WayOutNode) -> None:
+@needs_kernel
+def test_a_dead_next_hop(tmp_path: Path) -> None:
     """The kernel passes over it, so a network stands for no device of such a hop alone."""
-    prover.links("eth0", "eth1")
-    prover.default("eth0", "eth1")
-    prover.node.set_up("eth1", up=False)
-    report = prover.prove(SERVICES, expectedDevs=["10.225.0.0/16"])
+    with WiredNode.made() as node:
+        prover = WayOutNode(node, tmp_path)
+        prover.links("eth0", "eth1")
+        prover.default("eth0", "eth1")
+        node.set_up("eth1", up=False)
+        report = prover.prove(SERVICES, expectedDevs=["10.225.0.0/16"])
     step = "The node has no device with a default route and an address in 10.225.0.0/16 "
     assert report.advice.startswith(step)
 
