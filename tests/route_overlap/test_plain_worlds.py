@@ -1,24 +1,23 @@
 """Random nodes: where the boot script accepts, the proof does, in the same words.
 
 A right node that is not plain is left to the program; `--hypothesis-show-statistics` counts these.
-More worlds are in test_judged_worlds.py and test_connected_fabrics.py, where the kernel judges.
+More worlds are in test_judged_worlds.py, and under a fabric in test_announced.py, where the kernel
+judges.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support import small_world
-from support.announced_fabrics import Announced, announcements, both_answers
 from support.examples import FEW
 from support.ipv6_worlds import IPv6World, arranged, mixed_worlds
 from support.kernel import kernel_of, needs_kernel
-from support.node_worlds import World, announced_worlds, worlds
+from support.node_worlds import World, worlds
 from support.overlap_answers import AMONG_DEBRIS, ScriptRun, run_script
 
 from hostrouting import OverlapReport, prove_egress
@@ -83,19 +82,3 @@ def test_both_families(world: IPv6World, expected: list[str]) -> None:
     """With advertisements, silent gateways, and nexthop objects."""
     with arranged(world) as node:
         _judge(node, world, expected)
-
-
-@settings(max_examples=2 * FEW)
-@given(world=announced_worlds(rare=True), announced=announcements)
-def test_announced(world: World, announced: Announced) -> None:
-    """With a fabric of the agent."""
-    with KernelNode.made() as node, tempfile.TemporaryDirectory() as folder:
-        announced.prepare(node)
-        world.arrange(node)
-        fabric = announced._replace(networks=()).as_fabric(kernel_of(node))
-        # The model cannot follow each source.
-        with suppress(UnknownDecisionError):
-            report, ran = both_answers(
-                node, fabric, Path(folder), world.cidrs, allowed=world.allowed, expected=["e0"]
-            )
-            _count(report, ran)

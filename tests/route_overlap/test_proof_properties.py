@@ -4,7 +4,6 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from support import small_world
 from support.egress_oracle import KernelOracle, wrong_of
 from support.examples import FEW
@@ -12,11 +11,9 @@ from support.kernel import kernel_of, needs_kernel
 from support.node_worlds import World, worlds
 from support.overlap_answers import claimed
 from support.routers import add_pod
-from support.small_world import selecting_rules
 
 from hostrouting import OverlapReport, prove_egress
-from hostrouting.fib import Fib
-from hostrouting.host import Route, Rule
+from hostrouting.host import Route
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.testing import KernelNode, MemoryBackend
@@ -95,21 +92,3 @@ def test_in_the_kernel_the_proof_equals_a_lookup_of_every_address(world: World) 
         world.arrange(node)
         add_pod(node, pods)
         check_against_every_address(kernel_of(node), KernelOracle(node), world)
-
-
-@needs_kernel
-@settings(max_examples=FEW, suppress_health_check=[HealthCheck.too_slow])
-@given(world=worlds(), rules=st.lists(selecting_rules(), max_size=2))
-def test_the_model_of_a_node_proves_as_the_kernel_does(world: World, rules: list[Rule]) -> None:
-    """From one reading of a node the model gives the report that the kernel gives, suggestions
-    included.
-    """
-    with KernelNode.made() as node:
-        world._replace(rules=[*world.rules, *rules]).arrange(node)
-        kernel = kernel_of(node)
-        model = Fib.of(kernel.links(), kernel.routes(), kernel.rules())
-        reports = [
-            prove_egress(routing, world.cidrs, allowed_devs=world.allowed)
-            for routing in (model, kernel)
-        ]
-    assert reports[0] == reports[1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from support.kernel import batch
@@ -47,7 +48,10 @@ def wrong_of(
     wrong: dict[int, set[tuple[str, tuple[str, ...]]]] = {}
     for address, answer in [*zip(addresses, plain, strict=True), *_with_addresses(oracle, packets)]:
         if not answer.devs:
-            wrong.setdefault(address, set()).add((answer.kind, ()))
+            faults = wrong.setdefault(address, set())
+            faults.add((answer.kind, ()))
+            if answer.kind == "no-route" and oracle.has_unreachable_rule:
+                faults.add(("blocked", ()))
         elif not allowed.issuperset(answer.devs):
             wrong.setdefault(address, set()).add(
                 ("local" if answer.kind == "local" else "overlap", answer.devs)
@@ -69,6 +73,14 @@ class KernelOracle:
     def __init__(self, node: KernelNode) -> None:
         self._node = node
         node.run("sysctl", "-qw", "net.ipv4.fib_multipath_hash_policy=1")
+
+    @cached_property
+    def has_unreachable_rule(self) -> bool:
+        """True if a rule refuses packets by the errno of a packet without any route."""
+        return any(
+            rule.get("action") == "unreachable"
+            for rule in json.loads(self._node.ip("-4 -j rule show"))
+        )
 
     def expected(self) -> tuple[str, ...]:
         """Return the devices of the default route."""
