@@ -114,6 +114,28 @@ def test_what_an_author_may_not_have_meant() -> None:
     ]
 
 
+def test_a_route_that_the_config_has_is_not_suggested() -> None:
+    """It is named, since an apply brings it into force."""
+    routes = {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
+    section = {"expectedCidrs": ["172.16.8.0/22"]}
+    config = HostRoutingConfig.from_mapping({"routeOverlap": section, "staticRoutes": routes})
+    [cidr] = prove_now(config, Fabric(), FakeHost(routes=Node())).cidrs
+    assert cidr.findings
+    assert cidr.suggested_routes == ()
+    assert cidr.configured_routes == ("172.16.8.0/22",)
+
+
+def test_a_report_has_the_routes_of_both_families() -> None:
+    """It lists those of IPv6 that decide, whatever the order of the CIDRs."""
+    node = Node()
+    node.add_address("eth0", "fd00:9::4/64")
+    node.add_route("::/0", gateway="fd00:9::1", dev="eth0")
+    for cidrs in ["10.96.0.0/16", "fd00:96::/64"], ["fd00:96::/64", "10.96.0.0/16"]:
+        report = prove_egress(node, cidrs)
+        assert report.ok
+        assert [route.destination for route in report.deciding] == ["::/0"]
+
+
 def test_suggestions_complete_the_section_that_an_apply_accepts() -> None:
     """A route that the kernel would refuse is left out of it; without a suggestion it is not
     computed.
