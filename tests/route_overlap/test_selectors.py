@@ -162,7 +162,8 @@ class _Judgement:
             if note.reason.startswith("the model cannot apply")
             or note.reason.endswith("more ranges")
         ]
-        pattern = re.compile(r"([\d.]+)(?: to ([\d.]+))?: .*?leaves by ([^(]*)")
+        # A range that a rule blocks has no devices.
+        pattern = re.compile(r"([\d.]+)(?: to ([\d.]+))?: (?:blocked|[^;]*?leaves by ([^(]*))")
         reasons = [
             (note.subject, *match.groups())
             for note in notes
@@ -172,7 +173,8 @@ class _Judgement:
             self.undecided
         )
         self._reported = [
-            (packets, parse_ipv4(a), parse_ipv4(b or a), devs) for packets, a, b, devs in reasons
+            (packets, parse_ipv4(a), parse_ipv4(b or a), devs or "")
+            for packets, a, b, devs in reasons
         ]
 
     def wrong(self, answer: str) -> set[str]:
