@@ -231,7 +231,7 @@ class Context:
         ...         ctx.expiring().sleep(3600)
         ...     except (CancelledError, DeadlineExceededError):
         ...         pass
-        >>> run(serve, timeout=0.01).ok
+        >>> run(serve, timeout=0.5).ok
         True
         """
         return self._derive(_notes=())

@@ -82,9 +82,11 @@ def test_an_answer_of_another_owner_does_not_count(
     # Its holder lives on: in a namespace of PIDs, /proc/locks leaves out locks whose process has ended.
     flock --no-fork {ANSWER} sleep infinity &
     holder=$!
-    until grep -q "FLOCK .*:$(stat --format=%i {ANSWER}) " /proc/locks; do pause; done
+    # The kernel lists the locks of the whole machine: an inode alone may be that of another disk.
+    lock=$(printf '%02x:%02x:%s' $(stat --format='%Hd %Ld %i' {ANSWER}))
+    until grep -q "FLOCK .* $lock " /proc/locks; do pause; done
     {{ {PRINT_STATUS} }} &
-    until grep -q -- "-> FLOCK .*:$(stat --format=%i {ANSWER}) " /proc/locks; do pause; done
+    until grep -q -- "-> FLOCK .* $lock " /proc/locks; do pause; done
     read -r began _ < /proc/uptime
     until read -r now _ < /proc/uptime; [[ $now != "$began" ]]; do pause; done
     printf '%s 10 \\n07:00\\na fact\\n' "$now" > {ANSWER}
