@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import engine, providers
+from hypothesis.internal.constants_ast import Constants
 from support.needs import require
 from support.patience import in_time
 
@@ -74,7 +75,7 @@ settings.load_profile(PROFILE)
 if settings().derandomize:
     # Hypothesis draws numbers and texts of the modules that are loaded, too. With these a property
     # would have other examples after other tests, and after each change of a constant.
-    providers._get_local_constants = providers.Constants
+    providers._get_local_constants = Constants
 #: The marks of the tests that a run leaves out. The slow tests of a file that is named run, but in
 #: `make room` and `make quick`; a folder selects none.
 _LEFT_OUT = {
