@@ -47,8 +47,11 @@ def test_ten_boots_are_ten_times_the_same(tmp_path: Path) -> None:
         with GatedMachine(tmp_path / str(number), overlap=number % 2 == 0) as machine:
             return sorted(machine.payloads())
 
+    # It builds the program: Python 3.11.2 has failed to parse modules in several threads at once.
+    first = boot(0)
     with ThreadPoolExecutor(5) as pool:
-        assert list(pool.map(boot, range(20))) == [[], ["kube1", "kubelet"]] * 10
+        boots = [first, *pool.map(boot, range(1, 20))]
+    assert boots == [[], ["kube1", "kubelet"]] * 10
 
 
 def test_no_verb_disturbs_running_units(machine: GatedMachine) -> None:
