@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from mutants.run import ROOT, Mutant, changed_lines, judge
+from mutants.run import ROOT, Mutant, _diff_since, changed_lines, judge
 
 CODE = "def twice(number):\n    return number * 2\n"
 RIGHT = "def test_twice():\n    assert twice(3) == 6\n"
@@ -73,3 +73,9 @@ index 1f0c1a7..0cc0c5c 100644
 def test_the_lines_that_a_change_touches() -> None:
     """Lines that are new or others count, and where lines are gone, the one before them."""
     assert changed_lines(DIFF) == {ROOT / "phases/code.py": {2, 4, 8, 9}}
+
+
+def test_a_commit_that_git_lacks_is_named() -> None:
+    """A run of the mutants since an unknown commit ends with the reason of git and a next step."""
+    with pytest.raises(SystemExit, match=r"--since absent: .*; name a commit that git has here"):
+        _diff_since("absent")

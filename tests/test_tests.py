@@ -1,9 +1,17 @@
 """Rules of the tests themselves that a program can look after."""
 
+import importlib
 import re
+from pathlib import Path
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.documents import ROOT
+from support.kernel import batch, needs_kernel
 from system.conftest import STORIES
+
+from hostrouting.testing import KernelNode
 
 #: A loop of bash without a pause: the body of its `until` is `:`.
 _SPINS = re.compile(r"\bdo\s+(?::|true|continue)?\s*;?\s*done\b")
@@ -48,3 +56,41 @@ def test_support_imports_are_shallow() -> None:
         return 1 + max(map(depth, imported.get(name, ())), default=0)
 
     assert [name for name in imported if depth(name) > 3] == []
+
+
+def test_other_modules_change_no_examples_of_a_fixed_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A property has the same examples after a module with constants was loaded; in a soak it has
+    others.
+    """
+
+    def examples() -> list[int]:
+        drawn: list[int] = []
+
+        @settings(derandomize=True, database=None, max_examples=300)
+        @given(st.integers())
+        def collect(number: int) -> None:
+            drawn.append(number)
+
+        collect()
+        return drawn
+
+    before = examples()
+    numbers = [*range(400_000, 400_200)]
+    (tmp_path / "module_with_constants.py").write_text(f"NUMBERS = {numbers}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("module_with_constants")
+    assert (examples() == before) is settings().derandomize
+
+
+@needs_kernel
+def test_a_batch_that_ends_early_is_red() -> None:
+    """`ip` ends at words that it cannot parse, with `-force`, too: the world would lack the rest."""
+    refused = "route add 10.0.0.0/8 via 10.1.0.1"
+    unknown = "route add 10.0.0.0/8 dev lo table"
+    with KernelNode.made() as node:
+        _, refusals = batch(node.name, commands=[refused, "link show"])
+        assert [*refusals] == [1]
+        with pytest.raises(AssertionError, match="table"):
+            batch(node.name, commands=[unknown, "link show"])

@@ -17,9 +17,18 @@ from hostrouting.testing import KernelNode
 
 @needs_kernel
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(world=announced_worlds(rare=True), announced=announcements, has_debris=st.booleans())
+@given(
+    world=announced_worlds(rare=True),
+    announced=announcements,
+    expected=st.sampled_from([None, ["e0"]]),
+    has_debris=st.booleans(),
+)
 def test_nothing_is_missed(
-    world: World, announced: Announced, has_debris: bool, tmp_path: Path
+    world: World,
+    announced: Announced,
+    expected: list[str] | None,
+    has_debris: bool,
+    tmp_path: Path,
 ) -> None:
     """Each address that the kernel loses with the fabric was found before, whatever rules and
     tables there are; and where the boot script accepts a node, none is.
@@ -30,5 +39,11 @@ def test_nothing_is_missed(
         add_pod(node, pods)
         through = AMONG_DEBRIS if has_debris else ()
         check_announced(
-            node, announced, world.cidrs, tmp_path, allowed=world.allowed, through=through
+            node,
+            announced,
+            world.cidrs,
+            tmp_path,
+            allowed=world.allowed,
+            expected=expected,
+            through=through,
         )
