@@ -343,7 +343,10 @@ class RoutingSnapshot:
 
     def decider(self, answer: Lookup, source: int) -> ObservedRoute | Rule | None:
         """Return the route or rule that decides a packet from `source`; None without a match."""
-        return answer.route or self._decision(answer.destination, source).blocker
+        if answer.route:
+            return answer.route
+        blocker = self._decision(answer.destination, source).blocker
+        return self._as_on_node(blocker) if isinstance(blocker, Rule) else blocker
 
     def special_rule(
         self, decider: ObservedRoute | Rule | None, destination: int, source: int
@@ -352,14 +355,17 @@ class RoutingSnapshot:
 
         None if the decider is in a table that every node searches.
         """
-        rule: Rule | None = None
         if isinstance(decider, Rule):
-            rule = decider
-        elif decider is not None and decider.table not in TABLE_NAMES:
-            selected = self.model.rules_for(destination, source, family=self.family)
-            rule = next((each for each in selected if each.table == decider.table), None)
-        # A view for one protocol has rules of its own, in the same order.
-        return None if rule is None else self.selecting[self.rules.index(rule)]
+            return decider
+        if decider is None or decider.table in TABLE_NAMES:
+            return None
+        selected = self.model.rules_for(destination, source, family=self.family)
+        rule = next((each for each in selected if each.table == decider.table), None)
+        return rule and self._as_on_node(rule)
+
+    def _as_on_node(self, rule: Rule) -> Rule:
+        """Return a rule with all its selectors: a view for one protocol has it without these."""
+        return self.selecting[self.rules.index(rule)]
 
     def candidates(self, answer: Lookup, source: int) -> list[Lookup]:
         """Return the answer, and the answers that would follow from gateways that fail or return.

@@ -53,6 +53,20 @@ def test_one_protocol_that_leaves_wrong_is_enough(protocol: str, bad: str, good:
     assert report.lines() == [f"{_CIDR}: overlap 172.16.8.0-172.16.11.255 by ib0 ({decider})"]
 
 
+def test_a_rule_that_blocks_a_protocol_is_named_once() -> None:
+    """It decides, with its selector: the rule that a lookup for the protocol meets."""
+    with KernelNode.made() as node:
+        _connected(node, good="main", bad="100")
+        node.ip("rule add ipproto icmp blackhole pref 50")
+        report = _reports(node)[0]
+        [explanation] = explain_routing(kernel_of(node), [_CIDR])
+    rule = "50: from all ipproto icmp blackhole"
+    assert report.lines() == [f"{_CIDR}: blocked 172.16.8.0-172.16.11.255 ({rule})"]
+    [part] = explanation.parts
+    assert part.route == f"default via 10.224.0.1 dev eth0; {rule}"
+    assert part.rule is None
+
+
 def test_the_note_names_the_packets() -> None:
     """A finding that no lookup shows has a note with the packets that it concerns."""
     with KernelNode.made() as node:
