@@ -3,6 +3,7 @@
 import pytest
 from system.test_networkd import KEPT, OWN_ROUTES, ROUTE, Machine, prepare
 
+#: A renewal, after half the time of a lease, gives a lost default route back.
 WIRE = """
 ip netns add beyond
 ip link add eth0 type veth peer name wire netns beyond
@@ -18,7 +19,7 @@ DHCPServer=yes
 [DHCPServer]
 PoolOffset=10
 PoolSize=10
-DefaultLeaseTimeSec=6
+DefaultLeaseTimeSec=3600
 PersistLeases=no
 END
 cat > /etc/systemd/system/dhcp-server.service <<'END'
@@ -44,10 +45,11 @@ LinkLocalAddressing=no
 
 
 class Leased(Machine):
-    """A machine whose eth0 has a lease."""
+    """A machine whose eth0 has a lease; a short one, for `move`."""
 
     def __init__(self, *, more: str = "") -> None:
-        super().__init__(prepare(network=NETWORK + more, wire=WIRE))
+        wire = WIRE.replace("DefaultLeaseTimeSec=3600", "DefaultLeaseTimeSec=6")
+        super().__init__(prepare(network=NETWORK + more, wire=wire))
 
     def address(self) -> str:
         return self.run("ip", "-4", "-o", "address", "show", "eth0").stdout
