@@ -109,13 +109,15 @@ def test_a_machine(tmp_path: Path) -> None:
         variables = {"ansible_ssh_executable": str(ssh), "hostrouting_config": CONFIG}
         control = Control(tmp_path, **variables, hostrouting_command=COMMAND)
         arguments = {"config": CONFIG, "command": COMMAND}
-        assert control.module("--check", **arguments)["changed"]
+        foreseen = control.module("--check", **arguments)
+        assert foreseen["changed"], foreseen
         assert not machine.files.exists("/etc/aks-flex-node")
         played = control.run("ansible-playbook", EXAMPLE / "playbook.yml")
         assert " changed=1 " in played.stdout, played
         assert "right: 1 of 1 routes are in force, 172.16.8.0/22 leaves by eth0" in played.stdout
         machine.run("systemctl", "start", KUBELET)
-        assert not control.module(**arguments)["changed"]
+        again = control.module(**arguments)
+        assert not again["changed"], again
         # A route is deleted: it is a change, and the units go on.
         pids = machine.pids()
         machine.run("ip", "route", "delete", "172.16.8.0/22")

@@ -56,7 +56,7 @@ To fix it, make this section that of hostRouting in the agent's config, and appl
 
 
 def test_the_device_of_a_fabric_is_not_offered_to_be_allowed() -> None:
-    """What the fabric takes is lost, however its device is called in the config."""
+    """To allow it would hide what the fabric takes."""
     report = prove_egress(Node(), ["172.16.8.0/22"])
     assert '"allowedDevs": ["ib0"]' in report.allowance
     assert attrs.evolve(report, fabric_devs=("ib0",)).allowance == ""
