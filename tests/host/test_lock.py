@@ -329,7 +329,7 @@ class TestFileLock(RunLockContract):
         script = f"""
             mount --bind {tmp_path}/etc {tmp_path}/etc || exit
             mount -o remount,bind,ro {tmp_path}/etc || exit
-            exec "$0" -I -c "$1" {tmp_path}
+            exec "$0" -c "$1" {tmp_path}
         """
         argv = ["unshare", "--mount", "bash", "-c", script, sys.executable, code]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
