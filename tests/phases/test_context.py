@@ -26,6 +26,7 @@ def test_cancel_gives_its_reason() -> None:
     with pytest.raises(CancelledError, match=r"^cancelled: SIGTERM$") as caught:
         ctx.check()
     assert caught.value.reason == "SIGTERM"
+    assert ctx.reason == "SIGTERM"
 
 
 def test_deadline(clock: ManualClock) -> None:

@@ -99,6 +99,21 @@ def test_another_metric_has_no_turn() -> None:
     assert prove_egress(node, _CIDRS).ok
 
 
+@needs_kernel
+def test_a_route_without_a_gateway_has_no_turn() -> None:
+    """The kernel passes over it where it chooses between default routes of one metric."""
+    with KernelNode.made() as node:
+        for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
+            node.add_link(dev)
+            node.add_address(dev, address)
+        node.ip("-4 route append default via 10.224.0.1 dev eth0")
+        node.ip("-4 route append default dev ib0 scope global")
+        report = prove_egress(kernel_of(node), _CIDRS)
+        named = {node.ip("route get fibmatch 10.96.0.1") for _ in range(4)}
+    assert report.ok, report
+    assert named == {"default via 10.224.0.1 dev eth0 \n"}
+
+
 def test_those_of_another_table_are_not_the_exits() -> None:
     """A node without a default route in table main has none, whatever another table has in turns."""
     node = MemoryBackend()
