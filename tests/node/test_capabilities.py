@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, find, settings
 from support.config_json import FULL
+from support.patience import in_time
 from support.run_nodes import gpu_node
 
 import hostrouting
@@ -15,9 +16,11 @@ from hostrouting.boot.layout import SCRIPT_DIRECTORY, Departure, unit_path, unit
 from hostrouting.config import SECTIONS, HostRoutingConfig
 from hostrouting.node.boot_files import render_files
 from hostrouting.node.capabilities import CAPABILITIES, PAIR, SIBLINGS
+from hostrouting.node.check import check_node
 from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing.strategies import configs
 from hostrouting.watch.capability import WATCH
+from phases import run
 
 PACKAGE = Path(hostrouting.__file__).parent
 #: The files outside of its room that name a sibling, each with the reason.
@@ -132,6 +135,22 @@ def test_an_apply_proves_after_the_sweep_and_before_other_siblings() -> None:
         "configure-probe-snat",
         "configure-watch",
     ]
+
+
+def test_an_apply_proves_the_node_that_the_sweep_has_left() -> None:
+    """The route of a pod that is gone hides a network of the fabric, and the sweep removes it."""
+    host = gpu_node()
+    host.routes.add_link("azv1")
+    host.routes.add_route("172.16.8.9/32", dev="azv1")
+    config = HostRoutingConfig.from_mapping(
+        {
+            "staleCni": {"enabled": True, "podCidrs": ["172.16.8.0/24"]},
+            "routeOverlap": {"mode": "STRICT", "expectedCidrs": ["172.16.8.9/32"]},
+        }
+    )
+    assert check_node(in_time(), config, host).overlap.ok
+    report = run(Configure(config, host=host), in_time())
+    assert "172.16.8.9: overlap, leaves by ib0 (172.16.0.0/16 dev ib0 " in str(report.error)
 
 
 def test_a_reset_takes_the_watch_first_then_the_pair() -> None:

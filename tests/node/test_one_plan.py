@@ -354,13 +354,17 @@ def test_what_the_last_reading_shows_is_in_the_verdict(
 def test_a_network_that_is_connected_during_the_proof_is_not_blamed_on_the_changes(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel has decided by a route that came after the reading of the proof."""
+    """The kernel has decided by a route that came after the reading of the proof.
+
+    Without either route the addresses would leave right.
+    """
     lookup = host.routes.lookup
     after = ProvenRun.after
 
     def connect_first(destinations: Sequence[int], **options: Any) -> object:
         if not any(link.name == "eth1" for link in host.routes.links()):
-            network_is_connected(host, "172.16.8.1/24")
+            network_is_connected(host, "10.96.0.1/25")
+            host.routes.add_address("eth1", "10.96.0.129/25")
         return lookup(destinations, **options)
 
     def prove(proofs: ProvenRun, *given: Any) -> None:
@@ -368,7 +372,7 @@ def test_a_network_that_is_connected_during_the_proof_is_not_blamed_on_the_chang
         after(proofs, *given)
 
     monkeypatch.setattr(ProvenRun, "after", prove)
-    report = run(Configure(SMALL, host=host), in_time())
+    report = run(Configure(config_of("10.96.0.0/24"), host=host), in_time())
     [failure] = failures_of(report)
     assert not isinstance(failure, WorseRoutingError)
     assert "1 of 1 expected CIDRs do not leave by eth0 as a whole" in str(failure)

@@ -262,6 +262,16 @@ def test_an_image_has_no_pin(host: FakeHost) -> None:
     assert pins(image) is None
 
 
+def test_an_image_has_the_device_that_its_config_names(host: FakeHost) -> None:
+    """Its script completes the routes by this device, whatever the node of the boot has."""
+    image = FakeHost(is_live=False)
+    for path in host.files.tree.snapshot():
+        copy(host, image, path)
+    assert applied(image, config_of(ROUTES, CHECKED, expectedDevs=["eth0"])).ok
+    script = image.files.read("/etc/aks-flex-node/static-routes.sh") or b""
+    assert b"\nexits[4]='eth0'\n" in script
+
+
 def copy(host: FakeHost, image: FakeHost, path: str) -> None:
     """Copy a file or a link of a node into an image."""
     target = host.files.read_link(path)
