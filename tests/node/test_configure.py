@@ -519,6 +519,36 @@ def test_a_config_that_drops_the_sweep_restores_nothing(crowded: FakeHost) -> No
     assert crowded.ebtables.lines() == []
 
 
+def test_the_order_of_a_reset(host: FakeHost) -> None:
+    """The intent goes first, then the gates, and each unit before what it needs; the routes last."""
+    config = HostRoutingConfig.from_mapping({"gates": ["kubelet.service"], **ROUTES, **OVERLAP})
+    execute(Configure(config, host=host), in_time())
+    changes = plan(Reset(HostRoutingConfig(), host=host), in_time()).changes
+    assert [*map(str, changes)] == [
+        "- /etc/aks-flex-node/hostrouting.json",
+        "- /etc/systemd/system/kubelet.service.d/10-hostrouting.conf",
+        "- /etc/systemd/system/multi-user.target.wants/hostrouting-ready.service",
+        "- /etc/systemd/system/hostrouting-ready.service.requires/check-route-overlap.service",
+        "- /etc/systemd/system/hostrouting-ready.service.requires/static-routes.service",
+        "- /etc/systemd/system/check-route-overlap.service",
+        "- /etc/systemd/system/static-routes.service",
+        "- /etc/systemd/system/hostrouting-ready.service",
+        "- /etc/systemd/system/hostrouting-waits@.service",
+        "- /etc/systemd/system/hostrouting-held@.service",
+        "- /etc/systemd/system/hostrouting-retry.service",
+        "- /etc/aks-flex-node/hostrouting-retry.sh",
+        "- /etc/aks-flex-node/hostrouting-ask.sh",
+        "- /etc/systemd/system/hostrouting-waiters.sh",
+        "- /etc/aks-flex-node/hostrouting.lock",
+        "- /etc/aks-flex-node/hostrouting.units",
+        "- /etc/aks-flex-node/check-route-overlap.sh",
+        "- /etc/aks-flex-node/static-routes.sh",
+        "- /etc/aks-flex-node/hostrouting.zip",
+        "- 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142",
+        "- /run/aks-flex-node/route-overlap.ok",
+    ]
+
+
 def test_a_node_without_the_tools_can_do_without(host: FakeHost) -> None:
     """Without probes and sweep in the config, apply and reset need neither nft nor ebtables."""
     host.nftables.is_installed = False
