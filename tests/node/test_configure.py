@@ -520,7 +520,7 @@ def test_a_config_that_drops_the_sweep_restores_nothing(crowded: FakeHost) -> No
 
 
 def test_the_order_of_a_reset(host: FakeHost) -> None:
-    """The intent goes first, then the gates, and each unit before what it needs; the routes last."""
+    """Intent, gates, and each unit before what it needs; routes and markers come last."""
     config = HostRoutingConfig.from_mapping({"gates": ["kubelet.service"], **ROUTES, **OVERLAP})
     execute(Configure(config, host=host), in_time())
     changes = plan(Reset(HostRoutingConfig(), host=host), in_time()).changes
