@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from functools import cache, lru_cache
-from itertools import pairwise
+from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from phases.arguments import Form, is_list, of
@@ -356,7 +356,7 @@ def _is_in(network: Prefix, networks: Sequence[Prefix]) -> bool:
 
 
 #: ip reads a whole table for each root, and each row outside of the networks costs a script time.
-_MOST = {IPV4: 8, IPV6: 8}
+_MOST_ROOTS = 8
 
 
 def roots_of(networks: Iterable[Prefix], family: int) -> list[str]:
@@ -373,17 +373,20 @@ def roots_of(networks: Iterable[Prefix], family: int) -> list[str]:
             ranges[-1] = ranges[-1][0], max(prefix.last, ranges[-1][1])
         else:
             ranges.append((prefix.network, prefix.last))
-    roots = [_root(first, last) for first, last in ranges]
-    while len(roots) > _MOST[family] or any(left[1] >= right[0] for left, right in pairwise(roots)):
-        joined = [_root(left[0], max(left[1], right[1])) for left, right in pairwise(roots)]
-        # Join overlapping ones first, then the pair with the smallest result.
-        best = min(
-            range(len(joined)),
-            key=lambda i: (roots[i][1] < roots[i + 1][0], joined[i][1] - joined[i][0]),
-        )
-        roots[best : best + 2] = [joined[best]]
+    # Two roots share no address, or one contains the second.
+    roots: list[tuple[int, int]] = []
+    for first, last in sorted(starmap(_root, ranges), key=lambda root: (root[0], -root[1])):
+        if not roots or first > roots[-1][1]:
+            roots.append((first, last))
+    # A root around two neighbours has the same size whatever else was joined, so the smallest are
+    # joined by cutting where they would be largest.
+    joints = sorted(
+        range(1, len(roots)), key=lambda place: (roots[place - 1][0] ^ roots[place][0]).bit_length()
+    )
+    cuts = [0, *sorted(joints[1 - _MOST_ROOTS :]), len(roots)] if roots else []
+    few = [_root(roots[begin][0], roots[end - 1][1]) for begin, end in pairwise(cuts)]
     bits = address_bits(family)
-    return [str(Prefix(family, first, bits - (last - first).bit_length())) for first, last in roots]
+    return [str(Prefix(family, first, bits - (last - first).bit_length())) for first, last in few]
 
 
 def _root(first: int, last: int) -> tuple[int, int]:

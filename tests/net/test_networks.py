@@ -1,6 +1,8 @@
 """Addresses of both families as text, and networks."""
 
 import ipaddress
+from itertools import pairwise
+from operator import attrgetter
 
 import pytest
 from hypothesis import given
@@ -76,6 +78,44 @@ def test_a_network_that_is_none_is_refused() -> None:
 def test_roots(networks: list[str], roots: list[str]) -> None:
     """Nested and adjacent networks have one root; few that are apart keep their own."""
     assert roots_of(map(Prefix.parse, networks), IPV4) == roots
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 14), st.integers(20, 32)), min_size=9, max_size=40))
+def test_roots_are_joined_the_smallest_first(drawn: list[tuple[int, int]]) -> None:
+    """Of networks that are no neighbours, the two with the smallest network around them are joined
+    until eight are left, the first of equal ones.
+    """
+    given_networks = [ipaddress.IPv4Network(pair, strict=False) for pair in drawn]
+    expected = sorted({_around(*run) for run in _runs_of(given_networks)})
+    expected = [one for one in expected if not any(one != o and one.subnet_of(o) for o in expected)]
+    while len(expected) > 8:
+        joined = [_around(left[0], right[-1]) for left, right in pairwise(expected)]
+        best = max(joined, key=attrgetter("prefixlen"))
+        expected = sorted({best, *(one for one in expected if not one.subnet_of(best))})
+    networks = [Prefix.parse(str(network)) for network in given_networks]
+    assert roots_of(networks, IPV4) == [*map(str, expected)]
+
+
+def _runs_of(networks: list[ipaddress.IPv4Network]) -> list[tuple[ipaddress.IPv4Address, ...]]:
+    """Return the first and the last address of each run of addresses without a gap."""
+    collapsed = [*ipaddress.collapse_addresses(networks)]
+    starts = [
+        place
+        for place, network in enumerate(collapsed)
+        if not place or collapsed[place - 1][-1] + 1 != network[0]
+    ]
+    return [
+        (collapsed[begin][0], collapsed[end - 1][-1])
+        for begin, end in pairwise([*starts, len(collapsed)])
+    ]
+
+
+def _around(first: ipaddress.IPv4Address, last: ipaddress.IPv4Address) -> ipaddress.IPv4Network:
+    """Return the smallest network with both addresses."""
+    network = ipaddress.IPv4Network(first)
+    while last not in network:
+        network = network.supernet()
+    return network
 
 
 @given(st.lists(st.tuples(st.ip_addresses(v=4), st.integers(1, 32)), max_size=20))
