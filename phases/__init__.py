@@ -7,7 +7,6 @@
     transaction.py  Transaction: changes that are kept until a commit, or rolled back
     report.py       Report and Event: the result of a run, and its steps for an observer
     command.py      run_command: a subprocess that ends with its context
-    arguments.py    the forms of arguments, and a decorator that refuses others
     mistakes.py     TypeErrors for common mistakes, with the correct form
     exceptions.py   the error tree
     testing.py      for your tests: a clock that the test moves

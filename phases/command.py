@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
 from contextlib import suppress
 from shlex import quote
 from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from phases.arguments import SECONDS, checked, is_list, of
-from phases.context import Context, end_of_work
+from phases.context import end_of_work, not_negative
 from phases.exceptions import CommandFailedError
-from phases.mistakes import CONTEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from phases.context import Context
 
 
 class CommandResult(NamedTuple):
@@ -28,12 +27,6 @@ class CommandResult(NamedTuple):
     stderr: str
 
 
-@checked(
-    ctx=CONTEXT,
-    input=of((str, bytes), "a text or bytes", "'...'").or_none,
-    env=of(Mapping, "a mapping of texts", "{'NAME': 'value'}").or_none,
-    grace=SECONDS,
-)
 def run_command(
     ctx: Context,
     argv: Sequence[str],
@@ -61,9 +54,10 @@ def run_command(
     >>> run_command(Context(), ["echo", "hello"]).stdout
     'hello\n'
     """
-    if not is_list(argv) or not argv:
+    if isinstance(argv, str | bytes) or not argv:
         raise TypeError(f"argv must be a list of a program and its arguments (got {argv!r})")
     _require_texts(argv, env or {})
+    not_negative(grace, "grace")
     ctx.check()
     data = input.encode() if isinstance(input, str) else input
     # Imported here: it takes 8 ms, which only a program that starts processes should pay.

@@ -7,10 +7,9 @@ from contextvars import copy_context
 from random import random
 from typing import TYPE_CHECKING, Any
 
-from phases.arguments import checked
 from phases.context import Change, Context, Wait, Work, end_of_work, not_negative
 from phases.exceptions import CONTEXT_OVER, TaskFailedError, describe
-from phases.mistakes import require_name, require_plain, require_runnable, value_of
+from phases.mistakes import require_name, require_plain, require_runnable
 from phases.report import Report, Step, names_in_path
 from phases.run_context import account_of, logger_of
 from phases.runner import (
@@ -23,6 +22,7 @@ from phases.runner import (
     raise_failure,
     step_of,
     undo,
+    value_of,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 class _Group:
     """The common part of Serial and Parallel: tasks in order."""
 
-    @checked()
     def __init__(self, *tasks: Task, name: str | None = None) -> None:
         if name is not None:
             require_name(name, f"a {type(self).__name__}")
@@ -116,7 +115,6 @@ class Parallel(_Group):
     'parallel(a, b)'
     """
 
-    @checked()
     def __init__(self, *tasks: Task, name: str | None = None, grace: float = 5.0) -> None:
         super().__init__(*tasks, name=name)
         self._grace = not_negative(grace, "grace")
@@ -231,7 +229,6 @@ def _around(task: Task, **others: object) -> Task:
     return _Made(**{name: getattr(task, name, None) for name in names} | others)
 
 
-@checked()
 def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None = None) -> Task:
     """Return the task with failures as warnings, which are logged and reported, but not raised.
 
@@ -256,7 +253,6 @@ def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None
     return tolerant
 
 
-@checked()
 def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
     """Return the task with at most `seconds` for its `do`.
 
@@ -281,7 +277,6 @@ def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
     return _around(task, do=do)
 
 
-@checked()
 def with_retry(
     task: Task,
     *,
@@ -372,7 +367,6 @@ def _rest(ctx: Context, seconds: float, failures: Sequence[TaskFailedError]) -> 
         raise
 
 
-@checked()
 def task(
     name: str,
     *,

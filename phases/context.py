@@ -17,8 +17,8 @@ from math import inf
 from threading import TIMEOUT_MAX, Lock, current_thread, main_thread
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
-from phases.arguments import FUNCTION, SECONDS, TEXT, Form, checked
 from phases.exceptions import CancelledError, DeadlineExceededError
+from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 #: The form of `do`, `undo` and an inverse.
 Work: TypeAlias = Callable[["Context"], object]
 _ENDLESS = (inf, inf)
-_CLOCK = Form(
-    lambda clock: hasattr(clock, "monotonic") and not isinstance(clock, type),
-    "a Clock",
-    "ManualClock()",
-)
 _T = TypeVar("_T")
 
 
@@ -65,9 +60,8 @@ class Change(_Change):
         """Refuse an unknown action."""
         if action not in ("+", "-", "~"):
             raise ValueError(f"the action of a change must be '+', '-' or '~' (got {action!r})")
-        # Not by `require`: an apply makes thousands.
         if not isinstance(subject, str):
-            raise TEXT.refusal("subject", subject)
+            raise wrong_argument("subject", subject, "a text", "'...'")
         return tuple.__new__(cls, (action, subject, detail, kind))
 
     def __str__(self) -> str:
@@ -178,8 +172,9 @@ class Context:
     phases.exceptions.CancelledError: cancelled: maintenance
     """
 
-    @checked(clock=_CLOCK.or_none)
     def __init__(self, *, timeout: float | None = None, clock: Clock | None = None) -> None:
+        if clock is not None and (isinstance(clock, type) or not hasattr(clock, "monotonic")):
+            raise wrong_argument("clock", clock, "a Clock", "ManualClock()")
         #: The clock that measures all waiting.
         self.clock: Clock = clock or SystemClock()
         #: See `phases.run_context`.
@@ -280,7 +275,6 @@ class Context:
         if self._account is not None:
             self._account.record(change, undo)
 
-    @checked()
     def result(self, value: object) -> None:
         """Leave a value of the current task in its report, whether it then fails or not.
 
@@ -308,7 +302,6 @@ class Context:
         if self._account is not None:
             self._account.degrade(reason)
 
-    @checked(reason=TEXT, seconds=SECONDS.or_none)
     def report_wait(self, reason: str, *, seconds: float | None) -> None:
         """Report to the observers of the run that the task waits from now on.
 
@@ -432,7 +425,6 @@ class Context:
         self.wait(lambda: self.cancelled, until=min(until, self._limit[0]))
         self.check()
 
-    @checked(done=FUNCTION, until=SECONDS.or_none)
     def wait(self, done: Callable[[], bool], *, until: float | None = None) -> bool:
         """Wait until `done()` returns True; return False if `until` comes first.
 
@@ -486,7 +478,8 @@ def ring(doorbell: Lock) -> None:
 
 def not_negative(seconds: float, name: str = "seconds") -> float:
     """Return the duration; raise TypeError or ValueError for anything but 0 or more seconds."""
-    SECONDS.require(name, seconds)
+    if not isinstance(seconds, int | float):
+        raise wrong_argument(name, seconds, "a number of seconds", "30")
     # Written so that nan is refused too.
     if not seconds >= 0:
         raise ValueError(f"{name} must be at least 0 seconds (got {seconds})")

@@ -6,7 +6,6 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from phases.arguments import TEXT, checked, of
 from phases.exceptions import TaskFailedError, describe, leaves
 from phases.mistakes import NoTruth
 from phases.task import Group, Task
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from phases.context import Change, Context, Wait, Work
 
 _T = TypeVar("_T")
-_TYPE = of(type, "a type", "OverlapReport")
 #: The status of a task in a report; while it runs, `due` and `running`.
 Status: TypeAlias = Literal[
     "ok", "failed", "cancelled", "undone", "skipped", "not-reached", "due", "running"
@@ -148,7 +146,6 @@ class Report(NoTruth):
             return cause.cause if cause.names == (self.name,) else None
         return cause
 
-    @checked(path=TEXT)
     def find(self, path: str) -> Report:
         """Return the report of the one step with this name, or with this path or end of a path.
 
@@ -247,7 +244,6 @@ class Report(NoTruth):
         if reason not in self.reasons:
             self.reasons.append(reason)
 
-    @checked(kind=_TYPE)
     def result_of(self, kind: type[_T]) -> _T | None:
         """Return the last result of this type, of the task or of one inside; None without one.
 

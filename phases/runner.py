@@ -9,27 +9,29 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from threading import Lock, current_thread, main_thread
 from typing import TYPE_CHECKING, NamedTuple
 
-from phases.arguments import LIST, checked
+from phases.context import Change, Context
 from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, UnknownTaskError, describe
-from phases.mistakes import CONTEXT, call, context_for, require_changes, require_plain
+from phases.mistakes import PLAIN, require_logger, require_plain, require_task, wrong_argument
 from phases.report import Event, Record, Report, Step, names_in_path, whole_path
 from phases.run_context import account_of, has_raised, logger_of, noting, within
 from phases.task import Group, Plannable, Task, Tolerant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from logging import Logger
     from types import FrameType
 
-    from phases.context import Change, Context, Work
+    from phases.context import Work
     from phases.report import Status
 
+_CHANGES = "a plan is a list of Change, [] if there is nothing to change"
 
-@checked()
+
 def execute(task: Task, ctx: Context | None = None, *, logger: Logger | None = None) -> None:
     """Do a task: log and time it, and wrap its errors in one TaskFailedError that names it.
 
@@ -55,6 +57,19 @@ def execute(task: Task, ctx: Context | None = None, *, logger: Logger | None = N
     do_step(step_of(task, ctx), ctx)
 
 
+def context_for(task: object, ctx: object, logger: Logger | None = None) -> Context:
+    """Return the context for a task, a new one for None, with the logger if there is one.
+
+    Raise TypeError for anything else, and for anything that is not a task.
+    """
+    require_task(task)
+    ctx = Context() if ctx is None else ctx
+    if not isinstance(ctx, Context):
+        raise TypeError(f"the second argument must be a Context, or left out (got {ctx!r})")
+    require_logger(logger)
+    return within(ctx, account_of(ctx), logger)
+
+
 def step_of(task: Task, ctx: Context) -> Step:
     """Return the step of a task that is done now, in the run of its context if there is one."""
     account = account_of(ctx)
@@ -73,7 +88,6 @@ def do_step(step: Step, ctx: Context) -> None:
         _perform(step, ctx, step.report.task.do)
 
 
-@checked()
 def undo(task: Task, ctx: Context | None = None, *, logger: Logger | None = None) -> None:
     """Undo a task; the last subtask of a group comes first.
 
@@ -151,6 +165,61 @@ def complete(method: Work, ctx: Context, name: str = "do") -> object:
             error.args = (f"{error}; the task caught this and returned: it must raise it again",)
             raise TaskFailedError((), error) from error
     return result
+
+
+def call(method: Work, ctx: Context, name: str) -> object:
+    """Call a `do`, `undo` or `plan`; raise TypeError if it returns a coroutine or an error.
+
+    A Future that it returns must be done: its value, or its error, is that of the method.
+
+    >>> call(lambda ctx: OSError("busy"), Context(), "do")
+    Traceback (most recent call last):
+    TypeError: do(ctx) returned an OSError, and a task that fails raises it
+    """
+    result = value_of(method(ctx), name)
+    if isinstance(result, Awaitable | Generator | AsyncGenerator):
+        # Without this a dropped coroutine writes a RuntimeWarning in addition to our error.
+        if isinstance(result, Coroutine | Generator):
+            result.close()
+        raise TypeError(f"{name}(ctx) returned a {type(result).__name__}, and {PLAIN}")
+    if isinstance(result, BaseException):
+        raise TypeError(
+            f"{name}(ctx) returned an {type(result).__name__}, and a task that fails raises it"
+        ) from result
+    return result
+
+
+def value_of(result: object, name: str) -> object:
+    """Return the value of a Future that a method returned, or raise its error; or the result.
+
+    Raise TypeError if the Future is not done.
+    """
+    # Only a program that has loaded the module, which takes a while, has such an object.
+    futures = sys.modules.get("concurrent.futures")
+    if futures is None or not isinstance(result, futures.Future):
+        return result
+    if not result.done():
+        raise TypeError(
+            f"{name}(ctx) returned a Future that is not done: return its result(), which waits"
+        )
+    return result.result()
+
+
+def require_changes(planned: object) -> tuple[Change, ...]:
+    """Return the changes that a `plan` returned; raise TypeError for anything else.
+
+    >>> require_changes(["+ /etc/hosts"])
+    Traceback (most recent call last):
+    TypeError: plan(ctx) returned a list with '+ /etc/hosts' in it: a plan is a list of Change, \
+[] if there is nothing to change
+    """
+    kind = type(planned).__name__
+    if not isinstance(planned, Sequence):
+        raise TypeError(f"plan(ctx) returned a {kind}: {_CHANGES}")
+    for item in planned:
+        if not isinstance(item, Change):
+            raise TypeError(f"plan(ctx) returned a {kind} with {item!r} in it: {_CHANGES}")
+    return tuple(planned)
 
 
 def raise_failure(result: object, name: str) -> None:
@@ -247,7 +316,6 @@ class Plan(NamedTuple):
         return "\n".join([*map(str, self.changes), *unknown])
 
 
-@checked()
 def plan(task: Task, ctx: Context | None = None) -> Plan:
     """Return the forecast of a task and its subtasks; raise TaskFailedError if a plan fails."""
     ctx = context_for(task, ctx)
@@ -271,7 +339,6 @@ def plan(task: Task, ctx: Context | None = None) -> Plan:
     return Plan(tuple(by_task), tuple(unplannable))
 
 
-@checked(skip=LIST, only=LIST)
 def run(
     task: Task,
     ctx: Context | None = None,
@@ -325,8 +392,8 @@ def run(
     if observer is not None:
         require_plain(observer, "the observer")
     report = Report(task, () if outer is None else outer.report.names_inside)
-    left_out = [*_named(report, skip)]
-    left_out += _others(report, list(_named(report, only)))
+    left_out = [*_named(report, "skip", skip)]
+    left_out += _others(report, list(_named(report, "only", only)))
     observers = () if observer is None else (observer,)
     step = Step(report, Lock(), left_out, observers, [] if undo_on_failure else None)
     if outer is not None:
@@ -346,8 +413,10 @@ def run(
     return report
 
 
-def _named(whole: Report, words: Iterable[str]) -> Iterator[str]:
+def _named(whole: Report, option: str, words: Iterable[str]) -> Iterator[str]:
     """Yield names as they are, and whole paths for their ends; refuse those that no task has."""
+    if isinstance(words, str):
+        raise wrong_argument(option, words, "a list", f"[{words!r}]")
     reports = [report for report in whole.walk() if names_in_path(report.task)]
     unknown = []
     for word in words:
@@ -464,7 +533,6 @@ def log_not_undone(
 
 
 @contextmanager
-@checked(ctx=CONTEXT, signals=LIST)
 def cancel_on_signals(
     ctx: Context,
     *,
@@ -477,6 +545,8 @@ def cancel_on_signals(
     `signal.default_int_handler`. A signal ends a block of `Context.interruptible` at once. This
     does nothing outside the main thread.
     """
+    if not isinstance(ctx, Context):
+        raise wrong_argument("ctx", ctx, "a Context", "Context()")
     is_over = False
 
     def restore() -> None:

@@ -6,8 +6,8 @@ from operator import itemgetter
 from threading import Condition, Lock
 from typing import TYPE_CHECKING
 
-from phases.arguments import FUNCTION, SECONDS, checked
-from phases.context import ring
+from phases.context import not_negative, ring
+from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,6 @@ class ManualClock:
     #: The start of 2026, so that reports of tests are the same every day.
     EPOCH = 1767225600.0
 
-    @checked()
     def __init__(self, *, auto: bool = False) -> None:
         self.auto: bool = auto
         self._now = 0.0
@@ -44,7 +43,6 @@ class ManualClock:
     def __repr__(self) -> str:
         return f"<ManualClock at {self._now:g} s>"
 
-    @checked(seconds=SECONDS, event=FUNCTION)
     def at(self, seconds: float, event: Callable[[], object]) -> None:
         """Call a function as soon as the time is there: in the thread that moves the time.
 
@@ -54,7 +52,9 @@ class ManualClock:
         >>> Context(clock=clock).sleep(5)
         the lease is there, at 3
         """
-        self._events.append((seconds, event))
+        if not callable(event):
+            raise wrong_argument("event", event, "a function", "print")
+        self._events.append((not_negative(seconds), event))
         self._events.sort(key=itemgetter(0))
 
     def monotonic(self) -> float:
@@ -65,7 +65,6 @@ class ManualClock:
         """The same, since the start of 2026."""
         return self.EPOCH + self._now
 
-    @checked(seconds=SECONDS)
     def advance(self, seconds: float) -> None:
         """Move the time, and wake all waiting threads."""
         until = self._now + seconds

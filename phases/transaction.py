@@ -5,9 +5,7 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from phases.arguments import checked
 from phases.compose import Serial
-from phases.mistakes import CONTEXT
 from phases.report import Record, Report, Step
 from phases.run_context import account_of, within
 
@@ -32,7 +30,6 @@ class Transaction:
     + /etc/hosts None
     """
 
-    @checked(ctx=CONTEXT)
     def __init__(self, ctx: Context) -> None:
         account = account_of(ctx)
         run = account if isinstance(account, Step) else Step(Report(Serial()), Lock())

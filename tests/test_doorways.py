@@ -150,14 +150,6 @@ def test_the_front_door_is_pinned() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["HostRoutingConfig", "StaticRoute", "Configure", "CleanStaleCNI"])
-def test_a_class_has_the_signature_of_its_init(name: str) -> None:
-    """On each Python, though `__new__` refuses what is misspelled or given by position."""
-    shown = inspect.signature(getattr(hostrouting, name)).parameters.values()
-    own = inspect.signature(getattr(hostrouting, name).__init__).parameters.values()
-    assert [*shown] == [*own][1:]
-
-
 def test_the_version_is_the_installed_one() -> None:
     """`hostrouting.__version__` is the version of the distribution."""
     assert hostrouting.__version__ == version("hostrouting")

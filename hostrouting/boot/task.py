@@ -11,18 +11,17 @@ import attrs
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.deployment import WAITING, Waiting
 from hostrouting.boot.intent import ATTRIBUTES, Intent, Part, intent_names
-from hostrouting.config import CONFIG, HostRoutingConfig
+from hostrouting.config import require_config
 from hostrouting.exceptions import BackendError
-from hostrouting.host import HOST, Host
+from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6
-from phases.arguments import checked
-from phases.mistakes import LOGGER
+from phases.mistakes import require_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from hostrouting.boot.layout import BootUnit, Departure
-    from hostrouting.config import Sibling
+    from hostrouting.config import HostRoutingConfig, Sibling
     from phases import Change, Context
 
 
@@ -41,7 +40,6 @@ class NodeTask(NamedTask, ABC):
     #: The runner reverses the recorded changes of a run; `undo` would also reverse earlier runs.
     records = True
 
-    @checked(config=CONFIG, host=HOST.or_none, logger=LOGGER.or_none)
     def __init__(
         self,
         config: HostRoutingConfig,
@@ -49,8 +47,9 @@ class NodeTask(NamedTask, ABC):
         host: Host | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        self._config = config
+        self._config = require_config(config)
         self._host = Host.given_or_live(host)
+        require_logger(logger)
         self._logger = logger or logging.getLogger(type(self).__module__)
         is_lacking = self._host.is_live and IPV6 not in self._host.routes.families
         if is_lacking and IPV6 in config.families:

@@ -9,7 +9,6 @@ wire        JSON to values and back: types, unknown keys, all errors at once
 from __future__ import annotations
 
 from hostrouting.config.sections import (
-    CONFIG,
     DEFAULT_ALLOWED_DEVS,
     DEFAULT_GATES,
     GATE_UNITS,
@@ -33,7 +32,6 @@ from hostrouting.config.siblings import (
 )
 
 __all__ = [
-    "CONFIG",
     "DEFAULT_ALLOWED_DEVS",
     "DEFAULT_GATES",
     "GATE_UNITS",

@@ -21,7 +21,7 @@ import select
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from time import monotonic
-from typing import Any, ClassVar, Final, NoReturn, cast
+from typing import Any, ClassVar, Final, NoReturn
 
 import attrs
 
@@ -61,7 +61,7 @@ from hostrouting.net.routes import (
     given_numbers,
     place,
 )
-from phases.arguments import of, shown
+from phases.mistakes import shown, wrong_argument
 
 #: Devices of well-known CNIs and of the sibling agent's overlay, whose routes lie inside expected
 #: CIDRs once the first machine has run. Overlaps by `docker0` and `br-*` are real.
@@ -152,8 +152,6 @@ class StaticRoute(WireValue):
       destination: '172.16.1.5/24' has host bits; the network is '172.16.1.0/24'
       gateway: '10.224.0.1/8' has a prefix length; give the address alone: 10.224.0.1
     """
-
-    _by_position = ("destination",)
 
     destination: str = setting(
         "The network that the route leads to, without host bits; never the default route.",
@@ -292,7 +290,6 @@ class OverlapMode(str, enum.Enum):
         raise ValueError(f"mode must be {words} (got {value!r}); write OverlapMode.STRICT")
 
 
-_PATH = of((str, int, os.PathLike), "the path of a file", "'/etc/config.json', or path=0 for stdin")
 _mode_word = rules.one_of(*map(str, OverlapMode))
 _fabric_word = rules.one_of("auto", "off")
 _cidrs = rules.list_of(rules.ipv4_cidr)
@@ -503,7 +500,9 @@ class HostRoutingConfig(LightValue, WireValue):
         `timeout` limits the wait for a pipe's writer, in seconds; None is 10 s. Raises
         `UnreadableConfigError`, and the errors of `from_json`.
         """
-        _PATH.require("path", path)
+        if not isinstance(path, str | int | os.PathLike):
+            right = "'/etc/config.json', or path=0 for stdin"  # type: ignore[unreachable]  # not all callers are checked
+            raise wrong_argument("path", path, "the path of a file", right)
         name = "the config on stdin" if isinstance(path, int) else f"the config {os.fspath(path)!r}"
         try:
             document = read_source(path, timeout=_LONGEST_WAIT if timeout is None else timeout)
@@ -637,11 +636,6 @@ def _agent_list(whole: Mapping[str, Any], gates: Iterable[str]) -> tuple[str, ..
     return units
 
 
-CONFIG: Final = of(
-    HostRoutingConfig, "a HostRoutingConfig", "HostRoutingConfig.from_mapping({...})"
-)
-
-
 def require_config(config: object) -> HostRoutingConfig:
     """Return the config; raise TypeError for any other value.
 
@@ -650,8 +644,10 @@ def require_config(config: object) -> HostRoutingConfig:
     TypeError: config must be a HostRoutingConfig (got {'staticRoutes': {}}); \
 write config=HostRoutingConfig.from_mapping({...})
     """
-    CONFIG.require("config", config)
-    return cast("HostRoutingConfig", config)
+    if not isinstance(config, HostRoutingConfig):
+        right = "HostRoutingConfig.from_mapping({...})"
+        raise wrong_argument("config", config, "a HostRoutingConfig", right)
+    return config
 
 
 _MOST = 1 << 20

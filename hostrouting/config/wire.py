@@ -19,9 +19,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 import attrs
 
-from hostrouting.base.signatures import SignatureOfInit
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
-from phases.arguments import no_option, no_place
 from phases.exceptions import most_similar
 
 Rule = Callable[[object], Any]
@@ -135,21 +133,6 @@ class WireValue:
 
     #: The path of the outermost value in the document; the value that has another one adds its own.
     _path: ClassVar[str] = ""
-    #: The fields that may be given by position.
-    _by_position: ClassVar[tuple[str, ...]] = ()
-    __signature__: ClassVar[SignatureOfInit] = SignatureOfInit()
-
-    def __new__(cls: type[V], *values: object, **given: object) -> V:
-        """Refuse an unknown field, with the name that was probably meant, and one by position."""
-        known = _defaults(cls)
-        if not given.keys() <= known.keys():
-            unknown = min(given.keys() - known.keys())
-            raise no_option(cls.__name__, unknown, given[unknown], known)
-        if len(values) > len(cls._by_position):
-            by_name = (f"{name}=..." for name in known if name not in cls._by_position)
-            extra = values[len(cls._by_position)]
-            raise no_place(cls.__name__, extra, [*cls._by_position, *by_name])
-        return object.__new__(cls)
 
     def __attrs_post_init__(self) -> None:
         errors: list[ConfigMistake] = []
@@ -199,9 +182,11 @@ def boolean(value: object) -> bool:
 def setting(text: str, rule: Rule = boolean, *, default: object = False, **forms: Any) -> Any:
     """Return a field with a default; without further arguments a boolean that is false.
 
-    `text` is its sentence in the manual; for `rule` and `forms` see `wire`.
+    `text` is its sentence in the manual; for `rule` and `forms` see `wire`. A field with a default
+    is given by name.
     """
-    return attrs.field(default=default, metadata=wire(text, rule, **forms))
+    is_optional = default is not attrs.NOTHING
+    return attrs.field(default=default, kw_only=is_optional, metadata=wire(text, rule, **forms))
 
 
 def section(cls: type[V]) -> Callable[[object], V]:

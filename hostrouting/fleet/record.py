@@ -16,7 +16,7 @@ from hostrouting.boot import exits_evidence, installed_checksum, read_intent
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.fib import Fib
-from hostrouting.host import HOST, Host
+from hostrouting.host import Host
 from hostrouting.host.offline import absent
 from hostrouting.net.addresses import IPV6, Prefix
 from hostrouting.net.mappings import Form, typed
@@ -24,8 +24,6 @@ from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, ObservedRoute, defau
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.route_overlap.lasting import evidence
 from hostrouting.route_overlap.look import announced_fabric
-from phases.arguments import BYTES, checked
-from phases.mistakes import CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -44,7 +42,6 @@ _VERSION = 1
 _OF_A_LINK = (Prefix(IPV6, 0xFE80 << 112, 10), Prefix(IPV6, 0xFF << 120, 8))
 
 
-@checked()
 @attrs.frozen(kw_only=True)
 class NodeRecord:
     """The routing of a node at one time, and the config in force.
@@ -76,7 +73,6 @@ class NodeRecord:
     lines: tuple[Line, ...] = ()
 
     @classmethod
-    @checked(line=BYTES)
     def parse(cls, line: bytes) -> NodeRecord:
         """Read a line; raise ValueError with the field for a line that `to_line` does not write."""
         if len(line) > LONGEST:
@@ -138,7 +134,6 @@ class _Files:
         return []
 
 
-@checked(ctx=CONTEXT, host=HOST)
 def take_record(ctx: Context, host: Host) -> NodeRecord:
     """Return the record of a live node; it needs no privilege."""
     routing = host.routes

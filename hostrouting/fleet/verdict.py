@@ -9,9 +9,8 @@ import attrs
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot import NOT_INSTALLED
-from hostrouting.config import CONFIG, HostRoutingConfig, OverlapMode
+from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.fib import UnknownDecisionError
-from hostrouting.fleet.record import NodeRecord
 from hostrouting.net.addresses import IPV6
 from hostrouting.node.report import NodeReport
 from hostrouting.route_overlap import OverlapReport
@@ -19,10 +18,11 @@ from hostrouting.route_overlap.look import announced_fabric, prove_now
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.forecast import Forecaster
 from phases import Context
-from phases.arguments import checked, of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from hostrouting.fleet.record import NodeRecord
 
 #: Answers that only the node itself has.
 _NOT_ASKED = ("units, gates and boot files", "probes and leftovers", "silent routers")
@@ -58,7 +58,6 @@ class NodeVerdict:
         return f"{self.hostname}: {'; '.join(reasons) or 'right'}"
 
 
-@checked(record=of(NodeRecord, "a NodeRecord", "NodeRecord.parse(line)"), config=CONFIG.or_none)
 def prove_record(
     record: NodeRecord, config: HostRoutingConfig | None = None, *, planned: bool = False
 ) -> NodeVerdict:
@@ -66,7 +65,7 @@ def prove_record(
 
     Without `config` the node is proven under the config in its record.
     """
-    used = config or record.config
+    used = record.config if config is None else require_config(config)
     verdict = partial(NodeVerdict, hostname=record.hostname)
     if used is None:
         reason = "the installed config is damaged" if record.checksum else NOT_INSTALLED

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -39,7 +39,7 @@ from hostrouting.net.routes import (
     RouteChange,
 )
 from hostrouting.net.rules import Range, Rule
-from phases.arguments import checked, of
+from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
     from hostrouting.host.files.rooted import Exposure
@@ -126,10 +126,6 @@ def __getattr__(name: str) -> object:
     return getattr(import_module(f"hostrouting.{room}"), name)
 
 
-_FOLDER = of((str, os.PathLike), "the path of a folder", "'/mnt/image'")
-
-
-@checked()
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class Host:
     """One machine, or one image from which machines are made.
@@ -184,11 +180,14 @@ class Host:
     @classmethod
     def given_or_live(cls, host: object) -> Host:
         """Return the host of a task, this machine for None; raise TypeError for another type."""
-        HOST.or_none.require("host", host)
-        return cls.live() if host is None else cast("Host", host)
+        if host is None:
+            return cls.live()
+        if not isinstance(host, Host):
+            right = "Host.live(), or FakeHost(routes) in a test"
+            raise wrong_argument("host", host, "a Host", right)
+        return host
 
     @classmethod
-    @checked(root=_FOLDER.or_none)
     def offline(cls, root: str | os.PathLike[str]) -> Host:
         """Return the image at `root`, which may be `/`; the kernel and systemd are left alone.
 
@@ -217,6 +216,3 @@ class Host:
             lock=adapters.FileLock(root=root),
             is_live=False,
         )
-
-
-HOST: Final = of(Host, "a Host", "Host.live(), or FakeHost(routes) in a test")

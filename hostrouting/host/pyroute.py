@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink.backend import NetlinkBackend
 from hostrouting.host.netlink.conversation import errors_of
-from phases.arguments import Form, checked
+from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 
 __all__ = ["Pyroute2Backend"]
-
-_IPROUTE = Form(lambda ipr: hasattr(ipr, "nlm_request_batch"), "an IPRoute", "IPRoute()")
 
 
 class Pyroute2Backend(NetlinkBackend):
@@ -36,7 +34,6 @@ class Pyroute2Backend(NetlinkBackend):
     'lo'
     """
 
-    @checked()
     def __init__(self, ipr: Any) -> None:
         super().__init__()
         if find_spec("pyroute2") is None:
@@ -44,7 +41,8 @@ class Pyroute2Backend(NetlinkBackend):
                 "Pyroute2Backend needs pyroute2, which is not installed for this Python; "
                 "install pyroute2, or use NetlinkBackend, which needs no package"
             )
-        _IPROUTE.require("ipr", ipr)
+        if not hasattr(ipr, "nlm_request_batch"):
+            raise wrong_argument("ipr", ipr, "an IPRoute", "IPRoute()")
         self._ipr = ipr
         # The socket belongs to the caller: one request at a time.
         self._lock = threading.RLock()

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from phases.arguments import Form, is_list, of
+from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -20,16 +20,6 @@ if TYPE_CHECKING:
 #: The address families, as Linux numbers them.
 IPV4: Final = 2
 IPV6: Final = 10
-#: The forms of two arguments of backends.
-FAMILY: Final = Form(lambda family: family in {IPV4, IPV6}, "IPV4 or IPV6", "IPV6")
-DESTINATIONS: Final = Form(
-    lambda given: is_list(given) and set(map(type, given)) <= {int},
-    "a list of addresses as numbers",
-    "[Address.parse('10.0.0.1').number]",
-)
-SOURCES: Final = DESTINATIONS._replace(
-    fits=lambda given: given is None or set(map(type, given)) <= {int, type(None)}
-)
 FAMILY_NAMES: Final = {IPV4: "IPv4", IPV6: "IPv6"}
 #: By family, the place that explains a missing default route.
 GIVERS: Final = {IPV4: "the log of its DHCP client", IPV6: "the advertisements of its router"}
@@ -41,8 +31,6 @@ _LONGEST_DEVICE_NAME = 15
 _RESERVED_DEVICE_NAMES = frozenset({".", "..", "all", "default"})
 #: Characters that bash, `ip` or a systemd unit could take for something other than part of a name.
 SHELL_ACTIVE: Final = frozenset("\"'`$|&;<>()[]{}*?!#~\\%=^,")
-_ADDRESS = of(str, "the text of an address", "'10.224.0.1'")
-_CIDR = of(str, "the text of a CIDR", "'172.16.0.0/16'")
 _CIDRS = {IPV4: "IPv4 CIDR such as '172.16.0.0/16'", IPV6: "IPv6 CIDR such as 'fd00::/64'"}
 #: int() would also read '+8', ' 8', '08', '1_6' and the digits of other scripts.
 _NUMBERS = {str(number): number for number in range(256)}
@@ -69,8 +57,6 @@ class Address(NamedTuple):
         Traceback (most recent call last):
         ValueError: '10.0.0.0/8' is not an IPv4 address such as '10.224.0.1'
         """
-        if not isinstance(text, str):
-            raise _ADDRESS.refusal("text", text)
         return cls(IPV6, _parse_ipv6(text)) if ":" in text else cls(IPV4, parse_ipv4(text))
 
     @classmethod
@@ -110,8 +96,6 @@ class Prefix(NamedTuple):
     @lru_cache  # a config checks a network, and then keeps what was read
     def parse(text: str) -> Prefix:
         """Read `address/length`; host bits are kept."""
-        if not isinstance(text, str):
-            raise _CIDR.refusal("text", text)
         family, bits = (IPV6, 128) if ":" in text else (IPV4, 32)
         address, slash, length = text.partition("/")
         try:
@@ -177,6 +161,12 @@ def format_address(family: int, number: int) -> str:
 def address_bits(family: int) -> int:
     """Return the number of bits of an address."""
     return 32 if family == IPV4 else 128
+
+
+def require_family(family: object) -> None:
+    """Raise TypeError for anything but a family: a dump of `6`, say, would lack every route."""
+    if family not in {IPV4, IPV6}:
+        raise wrong_argument("family", family, "IPV4 or IPV6", "IPV6")
 
 
 def require_lookups(

@@ -20,19 +20,17 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.boot.program import interpreter_finding
-from hostrouting.config import CONFIG, HostRoutingConfig
-from hostrouting.host import HOST, Host
+from hostrouting.host import Host
 from hostrouting.node.capabilities import CAPABILITIES
 from hostrouting.route_overlap import script as overlap
 from hostrouting.static_routes import script as routes
-from phases.arguments import checked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hostrouting.boot import BootFile, BootUnit, Departure
     from hostrouting.boot.capability import Program
-    from hostrouting.config import Section
+    from hostrouting.config import HostRoutingConfig, Section
     from phases import Context
 
 _SHUT = "a boot would find the gates shut, and they stay shut"
@@ -103,7 +101,6 @@ class RenderedFiles(NamedTuple):
         return [*(file.path for file in self.files), *self.links]
 
 
-@checked(config=CONFIG, host=HOST.or_none)
 def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> RenderedFiles:
     """Return what `hostrouting render --out` writes; nothing for an empty config.
 

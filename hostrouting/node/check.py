@@ -26,12 +26,11 @@ from hostrouting.boot import (
 from hostrouting.boot.capability import Inquiry
 from hostrouting.boot.intent import mode_of
 from hostrouting.config import (
-    CONFIG,
     HostRoutingConfig,
     RouteOverlapConfig,
 )
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError
-from hostrouting.host import HOST, Host
+from hostrouting.host import Host
 from hostrouting.net.addresses import is_network
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.node.boot_files import boot_parts, installs_units, missing_programs
@@ -42,8 +41,6 @@ from hostrouting.node.report import NO_PROGRAM, NodeReport
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from hostrouting.static_routes import ConfigureStaticRoutes
 from phases import Context, DeadlineExceededError
-from phases.arguments import SECONDS, checked
-from phases.mistakes import CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -60,7 +57,6 @@ _LONGEST_LOOK = 30.0
 _prefix = attrgetter("family", "network", "prefix_length")
 
 
-@checked(ctx=CONTEXT, config=CONFIG, host=HOST.or_none, seconds=SECONDS.or_none)
 def check_node(
     ctx: Context,
     config: HostRoutingConfig,

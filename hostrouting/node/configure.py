@@ -24,13 +24,13 @@ from hostrouting.boot import (
     installed_over,
     refuse_local_over,
 )
-from hostrouting.config import CONFIG, HostRoutingConfig, OverlapMode
+from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.exceptions import (
     ConfigMistake,
     HostRoutingError,
     InvalidConfigError,
 )
-from hostrouting.host import HOST, Host
+from hostrouting.host import Host
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.capabilities import CAPABILITIES, SIBLINGS, sibling_units
 from hostrouting.route_overlap import CheckRouteOverlap
@@ -50,8 +50,6 @@ from phases import (
     tolerate,
     with_timeout,
 )
-from phases.arguments import checked
-from phases.mistakes import LOGGER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -123,7 +121,7 @@ class _Pipeline(NamedTask, ABC):
         self, config: HostRoutingConfig, host: Host | None, logger: logging.Logger | None
     ) -> None:
         """Make the tasks of the pair, whose boot files are installed together."""
-        self._config = config
+        self._config = require_config(config)
         self._host = Host.given_or_live(host)
         self._logger = logger
         self._log = logger or logging.getLogger("hostrouting")
@@ -334,7 +332,6 @@ class Configure(_Pipeline):
     #: aim is reached.
     applied: NodeReport | None = None
 
-    @checked(config=CONFIG, host=HOST.or_none, logger=LOGGER.or_none)
     def __init__(
         self,
         config: HostRoutingConfig,
@@ -581,7 +578,6 @@ class Reset(_Pipeline):
     name = "reset"
     _committed = "the boot files are removed"
 
-    @checked(config=CONFIG, host=HOST.or_none, logger=LOGGER.or_none)
     def __init__(
         self,
         config: HostRoutingConfig,
@@ -589,6 +585,7 @@ class Reset(_Pipeline):
         host: Host | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
+        require_config(config)
         super().__init__(HostRoutingConfig(gates=()), host, logger)
         pair = {task.name: task for task in (self._live_routes(), self._live_check())}
         removals: list[Task] = []

@@ -21,9 +21,8 @@ from hostrouting.boot import (
     read_intent,
 )
 from hostrouting.boot.layout import FREE_UNITS, drop_in_of, unit_path
-from hostrouting.config import CONFIG, HostRoutingConfig, OverlapMode, Sibling
+from hostrouting.config import HostRoutingConfig, OverlapMode, Sibling
 from hostrouting.exceptions import HostRoutingError
-from hostrouting.host import HOST, Host
 from hostrouting.net.routes import is_merged
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.check import check_node, look_after_apply, own_routes
@@ -31,13 +30,13 @@ from hostrouting.node.report import NodeReport, causes_of, held_of, remarks_of
 from hostrouting.node.summary import Verdict, cut, in_full, shortest
 from hostrouting.route_overlap import OverlapReport
 from hostrouting.static_routes.refusals import why_merged
-from phases.arguments import checked
 from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
-from phases.mistakes import CONTEXT, NoTruth
+from phases.mistakes import NoTruth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from hostrouting.host import Host
     from hostrouting.net.routes import ObservedRoute
     from phases import Context
 
@@ -238,7 +237,6 @@ def _of_gate(gate: Mapping[str, str]) -> str:
     return gate["reason"] or f"{gate['state']} ({gate['active_state']})"
 
 
-@checked(ctx=CONTEXT, host=HOST, config=CONFIG.or_none)
 def node_status(
     ctx: Context,
     host: Host,

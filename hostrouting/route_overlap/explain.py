@@ -25,7 +25,6 @@ from hostrouting.route_overlap.snapshot import (
     SourcedLookup,
     is_same,
 )
-from phases.arguments import TEXTS, checked, of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -124,10 +123,6 @@ class Explanation:
             yield from lines
 
 
-@checked(
-    ranges=TEXTS,
-    overlap=of(RouteOverlapConfig, "a RouteOverlapConfig", "config.route_overlap").or_none,
-)
 def explain_routing(
     node: Host | Routing, ranges: Sequence[str], *, overlap: RouteOverlapConfig | None = None
 ) -> list[Explanation]:

@@ -13,7 +13,6 @@ rules select by more than addresses there is a note where they leave by a device
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,13 +36,12 @@ from hostrouting.net.routes import (
     expected_exit,
 )
 from hostrouting.net.rules import addition, lost_rules
-from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.families import FamilyProof, Proofs
 from hostrouting.route_overlap.lasting import deciding_and_warnings
 from hostrouting.route_overlap.parts import DecidedPart, LookedUp, adjacent, looked_up
 from hostrouting.route_overlap.report import Finding, OverlapReport, SuggestedRoute
 from hostrouting.route_overlap.snapshot import AllowedDevices, RoutingSnapshot
-from phases.arguments import LIST, TEXTS, checked, of
+from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -53,6 +51,7 @@ if TYPE_CHECKING:
     from hostrouting.host.ports import Routing
     from hostrouting.net.exits import Exits
     from hostrouting.route_overlap.announced import Announcement
+    from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.parts import Kind
     from phases import Context
 
@@ -61,13 +60,6 @@ if TYPE_CHECKING:
 _MOST_NAMED = 3
 
 
-@checked(
-    cidrs=LIST,
-    allowed_devs=TEXTS,
-    expected_devs=TEXTS.or_none,
-    fabric=of(Fabric, "a Fabric", "Fabric()").or_none,
-    pinned=of(Mapping, "a mapping of families to devices", "{IPV4: 'eth0'}").or_none,
-)
 def prove_egress(
     node: Host | Routing,
     cidrs: Sequence[str | IPv4Network | IPv6Network],
@@ -89,6 +81,10 @@ def prove_egress(
     `fabric` is a finding, too. It changes nothing and needs no privilege. It raises `BackendError`
     if the kernel refuses to answer.
     """
+    for name, devs in (("allowed_devs", allowed_devs), ("expected_devs", expected_devs)):
+        # Each letter of a text would be a device.
+        if isinstance(devs, str):
+            raise wrong_argument(name, devs, "a list of texts", f"[{devs!r}]")
     proofs = prove_families(
         node,
         cidrs,

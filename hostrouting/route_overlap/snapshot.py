@@ -35,7 +35,7 @@ from hostrouting.net.rules import (
     protocols_apart,
 )
 from hostrouting.route_overlap.fabric import is_present
-from phases.arguments import of
+from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -134,16 +134,14 @@ def _matches(dev: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-_NODE = of(Host, "a Host or a RouteBackend", "Host.live(), or MemoryBackend() in a test")
-
-
 class RoutingSnapshot:
     """The routes and rules of a node, of one family, and the backend for its lookups."""
 
     def __init__(self, node: Host | Routing, family: int = IPV4) -> None:
         backend = node.routes if isinstance(node, Host) else node
         if not hasattr(backend, "lookup") or isinstance(backend, type):
-            raise _NODE.refusal("node", node)
+            right = "Host.live(), or MemoryBackend() in a test"
+            raise wrong_argument("node", node, "a Host or a RouteBackend", right)
         self.backend = backend
         #: Those of a host, which show the owners of its routes.
         self.files: FileStore | None = node.files if isinstance(node, Host) else None

@@ -34,7 +34,6 @@ from hostrouting.static_routes.refusals import (
 )
 from hostrouting.static_routes.script import RUN_FILES, boot_part
 from phases import Change, Context
-from phases.arguments import checked
 
 if TYPE_CHECKING:
     import logging
@@ -67,7 +66,6 @@ class ConfigureStaticRoutes(PairTask):
     _boot_part = staticmethod(boot_part)
     _undo_options: ClassVar[Mapping[str, Any]] = {"force": True}
 
-    @checked()
     def __init__(
         self,
         config: HostRoutingConfig,

@@ -11,7 +11,7 @@ import attrs
 from hostrouting.exceptions import BackendError
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.host.netlink.refusals import Failure
-from phases.arguments import NUMBER, checked, of
+from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from phases import Context
 
 T = TypeVar("T")
-
-_ERROR = of(BaseException, "an error", "OSError('...')")
 
 
 class Refused(Exception):  # noqa: N818 - the kernel's answer, which the fakes translate
@@ -131,7 +129,6 @@ class Faulty:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self.operations.calls)} calls>"
 
-    @checked(number=NUMBER, error=_ERROR.or_none)
     def fail_at(
         self, number: int, error: BaseException | None = None, *, of: str | None = None
     ) -> None:
@@ -140,6 +137,8 @@ class Faulty:
         An operation is a call of a method of the port, to read or to change. With `of`, the name of
         a method, the calls of this one count.
         """
+        if not (error is None or isinstance(error, BaseException)):
+            raise wrong_argument("error", error, "an error", "OSError('...')")
         self.operations.fail(number, error or self._fault, of=of)
 
     def _begin(self, ctx: Context, *call: str) -> None:
@@ -156,7 +155,6 @@ class FaultyBatches(Faulty):
         #: The changes of batches, one by one, including rollbacks.
         self.steps: Operations = Operations()
 
-    @checked(step=NUMBER, number=NUMBER)
     def refuse_at(self, step: int, *, number: int = errno.ENOBUFS) -> None:
         """Refuse the `step`-th change from now (1: the next), by this errno."""
         self.steps.fail(step, Refused(number, "injected fault"))

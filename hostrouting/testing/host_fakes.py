@@ -26,7 +26,6 @@ from hostrouting.testing.memory_files import MemoryFiles
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
 from hostrouting.testing.memory_packets import MemoryEbtables, MemoryNftables
 from hostrouting.testing.memory_services import MemoryServices
-from phases.arguments import checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -179,7 +178,6 @@ class FakeHost(Host):
     metadata: MemoryMetadata
     supervisor: MemorySupervisor
 
-    @checked()
     def __init__(self, routes: RouteBackend | None = None, *, is_live: bool = True) -> None:
         if routes is not None and not hasattr(routes, "apply"):
             raise TypeError(f"routes must be a RouteBackend (got {routes!r}); give MemoryBackend()")

@@ -16,19 +16,16 @@ from hostrouting.fib.rules import Policy
 from hostrouting.fib.tables import key_of
 from hostrouting.host.netlink.commit import AnyRoute, Steps, Transport, commit_routes
 from hostrouting.host.ports import RouteBackend
-from hostrouting.net.addresses import DESTINATIONS, FAMILY, IPV4, IPV6, SOURCES, Address, parse_ipv4
+from hostrouting.net.addresses import IPV4, IPV6, Address, parse_ipv4, require_family
 from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import (
-    CHANGES,
     SCOPE_HOST,
     Lookup,
     ObservedRoute,
-    Route,
     RouteChange,
     place,
 )
-from hostrouting.net.rules import Rule
 from hostrouting.testing.faults import FaultyBatches, Refused, unknown
 from hostrouting.testing.kernel import (
     own_routes,
@@ -42,15 +39,13 @@ from hostrouting.testing.kernel import (
 from hostrouting.testing.memory_events import MemoryEvents
 from hostrouting.testing.node import Node
 from hostrouting.testing.route_texts import route
-from phases.arguments import LIST, NUMBER, TEXT, checked, of
+from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.host.netlink.refusals import Failures
-
-_ROUTE = of((Route, ObservedRoute), "a Route", "Route.parse('10.0.0.0/8', dev='eth0')")
-_RULE = of(Rule, "a Rule", "Rule(100, table=254)")
+    from hostrouting.net.rules import Rule
 
 
 class MemoryBackend(FaultyBatches, Node):
@@ -83,7 +78,6 @@ class MemoryBackend(FaultyBatches, Node):
 
     families: tuple[int, ...] = (IPV4, IPV6)
 
-    @checked(routes=LIST)
     def __init__(
         self, *, links: Mapping[str, Iterable[str]] | None = None, routes: Iterable[str] = ()
     ) -> None:
@@ -119,25 +113,25 @@ class MemoryBackend(FaultyBatches, Node):
         self.operations.record("links")
         return self.fib.links()
 
-    @checked(family=FAMILY)
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes`."""
+        require_family(family)
         self.operations.record("routes")
         return self.fib.routes(family)
 
-    @checked(protocol=NUMBER, family=FAMILY)
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes_of`."""
+        require_family(family)
+        if not isinstance(protocol, int):
+            raise wrong_argument("protocol", protocol, "a whole number", "1")
         self.operations.record("routes_of")
         return self.fib.routes_of(protocol, family)
 
-    @checked(family=FAMILY)
     def rules(self, family: int = IPV4) -> list[Rule]:
         """See `RouteBackend.rules`."""
         self.operations.record("rules")
         return self.fib.rules(family)
 
-    @checked(destinations=DESTINATIONS, sources=SOURCES, family=FAMILY)
     def lookup(
         self,
         destinations: Sequence[int],
@@ -150,7 +144,6 @@ class MemoryBackend(FaultyBatches, Node):
         self.operations.record("lookup")
         return self.fib.lookup(destinations, sources=sources, resolve=resolve, family=family)
 
-    @checked(changes=CHANGES)
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
         self.operations.record("apply")
@@ -159,7 +152,6 @@ class MemoryBackend(FaultyBatches, Node):
         except OSError as error:  # nothing was changed
             raise BackendError(str(error.strerror), errno=error.errno) from error
 
-    @checked(name=TEXT, mac=TEXT)
     def add_link(
         self,
         name: str,
@@ -171,6 +163,8 @@ class MemoryBackend(FaultyBatches, Node):
         master: str | None = None,
     ) -> None:
         """See `Node.add_link`."""
+        if not isinstance(name, str):
+            raise wrong_argument("name", name, "a text", "'...'")
         if name in self.fib.devices:
             raise Refused(errno.EEXIST).of(f"link {name}")
         if master is not None:
@@ -182,14 +176,12 @@ class MemoryBackend(FaultyBatches, Node):
         if up:
             self.set_up(name)
 
-    @checked(name=TEXT)
     def remove_link(self, name: str) -> None:
         """See `Node.remove_link`."""
         self.set_up(name, up=False)
         self._change(name, None)
         self._unplugged.discard(name)
 
-    @checked(name=TEXT)
     def set_up(self, name: str, *, up: bool = True) -> None:
         """See `Node.set_up`."""
         device = self._device(name)
@@ -202,7 +194,6 @@ class MemoryBackend(FaultyBatches, Node):
             )
             self._change(name, bare)
 
-    @checked(dev=TEXT, address=TEXT)
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.add_address`; the address gets no broadcast address."""
         device = self._device(dev)
@@ -222,7 +213,6 @@ class MemoryBackend(FaultyBatches, Node):
         addresses = tuple(sorted(addresses, key=attrgetter("family", "secondary")))
         self._change(dev, device._replace(addresses=addresses))
 
-    @checked(dev=TEXT, address=TEXT)
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.remove_address`."""
         device = self._device(dev)
@@ -238,7 +228,6 @@ class MemoryBackend(FaultyBatches, Node):
             raise unknown(f"if secondary addresses go with {address}")
         self._change(dev, device._replace(addresses=kept))
 
-    @checked(dev=TEXT, address=TEXT)
     def add_neighbour(self, dev: str, address: str) -> None:
         """See `Node.add_neighbour`."""
         device = self._device(dev)
@@ -246,7 +235,6 @@ class MemoryBackend(FaultyBatches, Node):
         failed = tuple(silent for silent in device.failed if silent != Address.parse(address))
         self._change(dev, device._replace(neighbours=neighbours, failed=failed))
 
-    @checked(dev=TEXT, address=TEXT)
     def fail_neighbour(self, dev: str, address: str) -> None:
         """See `Node.fail_neighbour`."""
         device = self._device(dev)
@@ -259,7 +247,6 @@ class MemoryBackend(FaultyBatches, Node):
         """Return the routes that the kernel makes for a device in its present state."""
         return own_routes(device)
 
-    @checked(route=_ROUTE)
     def insert_route(self, route: AnyRoute, *, verb: str = "add") -> None:
         """See `Node.insert_route`."""
         try:
@@ -267,7 +254,6 @@ class MemoryBackend(FaultyBatches, Node):
         except Refused as refused:
             raise refused.of(f"route {route}") from None
 
-    @checked(route=_ROUTE)
     def delete_route(self, route: AnyRoute) -> None:
         """See `Node.delete_route`."""
         self.insert_route(route, verb="remove")
@@ -289,12 +275,10 @@ class MemoryBackend(FaultyBatches, Node):
             announced = "add"
         self.events.announce(*(RouteEvent(announced, each) for each in changed))
 
-    @checked(rule=_RULE)
     def add_rule(self, rule: Rule) -> None:
         """See `Node.add_rule`; the first change separates the local table from main."""
         self._change_rules("add", rule)
 
-    @checked(rule=_RULE)
     def remove_rule(self, rule: Rule) -> None:
         """See `Node.remove_rule`."""
         self._change_rules("remove", rule)

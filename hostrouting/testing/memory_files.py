@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hostrouting.base.refused_files import why_refused
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.files.rooted import MODE, MOST_LINKS, Exposure, exposure, path_parts
+from hostrouting.host.files.rooted import (
+    MOST_LINKS,
+    Exposure,
+    exposure,
+    path_parts,
+    require_writable,
+)
 from hostrouting.host.ports import FileStore
 from hostrouting.testing.faults import Faulty
-from phases.arguments import BYTES, TEXT, checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,16 +79,15 @@ class MemoryTree:
             if content is not None
         }
 
-    @checked(path=TEXT)
     def read(self, path: str, *, limit: int | None = None) -> bytes | None:
         """See `FileStore.read`."""
         self._record("read", path)
         content = self._no_folder("read", path, self._place("read", path, follow=True)).content
         return content[:limit] if isinstance(content, bytes) else None
 
-    @checked(path=TEXT, content=BYTES, mode=MODE)
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
+        require_writable(content, mode)
         self._record("write", path)
         place = self._place("write", path)
         before = self._no_folder("write", path, place)

@@ -11,7 +11,6 @@ from hostrouting.exceptions import BackendError
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, ObservedRoute, Route, resting
 from phases import CommandFailedError, Context, run_command
-from phases.arguments import TEXT, checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +63,6 @@ class Node(Protocol):
     def remove_rule(self, rule: Rule) -> None:
         """Delete the first rule that fits; an absent selector fits any."""
 
-    @checked(destination=TEXT)
     def add_route(
         self,
         destination: str,

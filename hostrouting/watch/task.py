@@ -26,7 +26,6 @@ from hostrouting.watch.proof import ProofKeeper
 from hostrouting.watch.routes import RouteKeeper
 from hostrouting.watch.signs import WatchRounds
 from phases import CancelledError, Context, DeadlineExceededError
-from phases.arguments import checked
 
 if TYPE_CHECKING:
     import logging
@@ -155,7 +154,6 @@ class KeepNode(NodeTask):
         """The keepers of optional capabilities."""
         return ()
 
-    @checked()
     def __init__(
         self,
         config: HostRoutingConfig,

@@ -1,6 +1,5 @@
 """The meaning of a config: defaults, normalisation, upstream's cases, the way to JSON and back."""
 
-import re
 from collections.abc import Callable
 from ipaddress import ip_address, ip_interface, ip_network
 from typing import Any
@@ -343,23 +342,6 @@ def test_a_mistake_in_enabled_hides_the_rule_on_pod_cidrs() -> None:
     with pytest.raises(InvalidConfigError) as caught:
         HostRoutingConfig.from_mapping({"staleCni": {"enabled": "yes"}})
     assert [mistake.path for mistake in caught.value.errors] == ["hostRouting.staleCni.enabled"]
-
-
-@pytest.mark.parametrize(
-    ("cls", "given", "message"),
-    [
-        (StaticRoute, {"device": "eth0"}, "device='eth0'; did you mean dev=...?"),
-        (StaticRoute, {"via": "10.0.0.1"}, "it has destination=, gateway=, dev=, metric="),
-        (RouteOverlapConfig, {"expectedCidrs": ()}, "did you mean expected_cidrs=...?"),
-        (HostRoutingConfig, {"given": ()}, "given=()"),
-    ],
-)
-def test_an_unknown_keyword_is_refused_with_the_known_ones(
-    cls: type[object], given: dict[str, object], message: str
-) -> None:
-    """As a key of the JSON is, and by each class, also in `attrs.evolve`."""
-    with pytest.raises(TypeError, match=f"^{cls.__name__} has no .*{re.escape(message)}"):
-        cls(**given)
 
 
 def test_values_of_ipaddress_stand_for_their_texts() -> None:

@@ -260,7 +260,6 @@ WRAPPERS: list[Callable[[Any], object]] = [
             "<greet> is not a task: a task has a name (a text, not empty) and do(ctx)",
         ),
         (RecordingTask, "RecordingTask is a class, not a task: call it to make an instance"),
-        (Context(), "a Context is not a task: the task comes first, as in execute(task, ctx)"),
         (None, "and do(ctx); does the function that makes it lack its `return`?"),
         ([RecordingTask("a", [])], "a list is not a task: pass its tasks, as in Serial(*tasks)"),
         (_function, ' is a function, not a task: write @task("name"), or task("name")(it)'),
@@ -423,20 +422,8 @@ def test_an_error_without_a_printable_text() -> None:
             "env must have texts (got 'A': 1); write 'A': '1'",
         ),
         (
-            lambda: run(NAP, time_out=30),  # type: ignore[call-arg]
-            "run has no time_out=30; did you mean timeout=...?",
-        ),
-        (
-            lambda: Context(30),  # type: ignore[call-arg]
-            "Context has no place for 30; write Context(timeout=..., clock=...)",
-        ),
-        (
             lambda: Context(clock=3),  # type: ignore[arg-type]
             "clock must be a Clock (got 3); write clock=ManualClock()",
-        ),
-        (
-            lambda: Context().wait("done"),  # type: ignore[arg-type]
-            "done must be a function (got 'done'); write done=print",
         ),
         (
             lambda: run(NAP, only="nap"),

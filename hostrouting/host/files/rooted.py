@@ -18,17 +18,24 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hostrouting.base.commands import quoted
 from hostrouting.base.refused_files import why_refused
 from hostrouting.exceptions import HostFileError
-from phases.arguments import of
+from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-MODE: Final = of(int, "a whole number", "0o644")
 #: The kernel gives up with ELOOP there, too.
 MOST_LINKS: Final = 40
 _FOLDER_MODE = 0o755
 #: O_PATH needs only the right to pass through. A symbolic link is refused with ENOTDIR.
 _PASS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def require_writable(content: object, mode: object) -> None:
+    """Raise TypeError for anything but bytes, and for a mode that is no number."""
+    if not isinstance(content, bytes):
+        raise wrong_argument("content", content, "bytes", "b'...'")
+    if not isinstance(mode, int):
+        raise wrong_argument("mode", mode, "a whole number", "0o644")
 
 
 @contextmanager

@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from hostrouting.host.files.rooted import (
-    MODE,
     Exposure,
     exposure,
     file_errors,
     link_text,
     open_file,
     open_parent,
+    require_writable,
     shown_path,
     sync_folder,
 )
-from phases.arguments import BYTES, TEXT, checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,9 +54,9 @@ class RootedFiles:
         """See `FileStore.read`."""
         return self._find("read", path, partial(_read, limit=limit), follow=True)
 
-    @checked(path=TEXT, content=BYTES, mode=MODE)
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
+        require_writable(content, mode)
         with (
             file_errors("write", self.root, path),
             open_parent(self.root, path, create=True) as (folder, name),

@@ -19,15 +19,12 @@ from hostrouting.host.netlink.conversation import BATCH, Adapter, Conversation
 from hostrouting.host.netlink.refusals import AnswersLostError
 from hostrouting.host.netlink.route_codec import LINKS
 from hostrouting.net.addresses import (
-    DESTINATIONS,
-    FAMILY,
     IPV4,
     IPV6,
-    SOURCES,
+    require_family,
     require_lookups,
 )
-from hostrouting.net.routes import CHANGES, Lookup, ObservedRoute, RouteChange
-from phases.arguments import NUMBER, checked
+from hostrouting.net.routes import Lookup, ObservedRoute, RouteChange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +58,6 @@ class NetlinkBackend(Adapter):
                 )
             )
 
-    @checked(family=FAMILY)
     def rules(self, family: int = IPV4) -> list[Rule]:
         """Return the policy rules in the kernel's order."""
         with self._open() as kernel:
@@ -74,15 +70,15 @@ class NetlinkBackend(Adapter):
                     raise
                 return []
 
-    @checked(family=FAMILY)
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """Return the routes of every table."""
+        require_family(family)
         with self._open() as kernel:
             return read_routes(kernel, family)
 
-    @checked(protocol=NUMBER, family=FAMILY)
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """Return the routes of one protocol; the kernel filters them."""
+        require_family(family)
         with self._open() as kernel:
             # Kernels before 4.20 do not filter.
             return [
@@ -91,7 +87,6 @@ class NetlinkBackend(Adapter):
                 if route.protocol == protocol
             ]
 
-    @checked(destinations=DESTINATIONS, sources=SOURCES, family=FAMILY)
     def lookup(
         self,
         destinations: Sequence[int],
@@ -137,7 +132,6 @@ class NetlinkBackend(Adapter):
                 # A lookup changes nothing: repeat it with smaller batches.
                 size //= 2
 
-    @checked(changes=CHANGES)
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
         # Imported late: most starts change no route.

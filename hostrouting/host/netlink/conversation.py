@@ -15,7 +15,6 @@ from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.host.netlink import frames
 from hostrouting.host.netlink.refusals import AnswersLostError, Failure, Failures
 from hostrouting.host.netlink.route_codec import LINKS, UnknownDeviceError, parse_names
-from phases.arguments import TEXT, checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -129,7 +128,6 @@ def collector_paused() -> Iterator[None]:
 class Adapter:
     """The kernel of this process's network namespace, or of `netns` (a name, or a path)."""
 
-    @checked(netns=TEXT.or_none)
     def __init__(self, *, netns: str | None = None) -> None:
         self._netns = netns
 
