@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from hostrouting.net.addresses import FAMILY_NAMES
 from hostrouting.net.routes import default_routes
 
 if TYPE_CHECKING:
@@ -39,6 +40,36 @@ def working(exits: Exits, links: Iterable[Device], observed: Iterable[ObservedRo
         for family, dev in exits.items()
         if dev in devices and _carries(family, devices[dev], hops.get((family, dev)))
     }
+
+
+def unnamed(defaults: Iterable[ObservedRoute], links: Iterable[Device]) -> list[ObservedRoute]:
+    """Return the default routes that may be an exit without a name in the config.
+
+    A router in the fabric may bring one at any time, with a better metric. So an InfiniBand device
+    is expected, or completes routes, only if the config names it, or it is pinned.
+    """
+    fabric = {link.name for link in links if link.infiniband}
+    return [route for route in defaults if fabric.isdisjoint(route.devs)]
+
+
+def fabric_exits(
+    defaults: Iterable[ObservedRoute], links: Iterable[Device]
+) -> tuple[tuple[int, str], ...]:
+    """Return the InfiniBand devices of default routes, each with the family of its route."""
+    fabric = {link.name for link in links if link.infiniband}
+    devs = ((route.family, dev) for route in defaults for dev in route.devs if dev in fabric)
+    return tuple(dict.fromkeys(devs))
+
+
+def no_default(family: int, fabric: Iterable[tuple[int, str]]) -> str:
+    """Return the words for a missing default route; `fabric` are the `fabric_exits`.
+
+    >>> no_default(2, [(2, "ib0")])
+    'no IPv4 default route but by ib0 (InfiniBand, which expectedDevs must name)'
+    """
+    devs = " and ".join(dev for its, dev in fabric if its == family)
+    beside = f" but by {devs} (InfiniBand, which expectedDevs must name)" if devs else ""
+    return f"no {FAMILY_NAMES[family]} default route{beside}"
 
 
 def set_down(pinned: str | None, links: Sequence[Device]) -> tuple[str, ...]:

@@ -70,6 +70,8 @@ class Device(NamedTuple):
     #: False without a connection, as for a veth whose peer is down.
     carrier: bool = True
     loopback: bool = False
+    #: True for IP over InfiniBand: the kernel's link type 32, whatever the device is called.
+    infiniband: bool = False
     #: The IPv4 neighbours whose hardware address is known now: rarely all, none while down.
     neighbours: tuple[int, ...] = ()
     #: The neighbours of both families from which the kernel got no answer, for now (`FAILED`).
@@ -83,12 +85,7 @@ class Device(NamedTuple):
 
         It is neither InfiniBand nor virtual: hardware, or of a kind that leads to a wire.
         """
-        return self.kind in _WIRED and not (self.loopback or self.is_infiniband)
-
-    @property
-    def is_infiniband(self) -> bool:
-        """True for IP over InfiniBand, whose hardware addresses have 20 octets."""
-        return self.mac.count(":") == 19
+        return self.kind in _WIRED and not (self.loopback or self.infiniband)
 
 
 def vrf_of(name: str, devices: Mapping[str, Device]) -> str | None:

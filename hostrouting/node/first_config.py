@@ -114,7 +114,7 @@ def _devices(host: Host, lines: list[str]) -> list[str]:
     links = host.routes.links()
     devs = []
     for link in links:
-        if link.name not in names or link.is_infiniband:
+        if link.name not in names or link.infiniband:
             continue
         # A network in expectedDevs is found by an IPv4 default route.
         network = _network_of(link, links) if family == IPV4 else None

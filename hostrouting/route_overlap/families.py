@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
 from hostrouting.net.addresses import IPV4, is_device_name, is_network
-from hostrouting.net.exits import maybe_set_down, set_down
+from hostrouting.net.exits import fabric_exits, maybe_set_down, set_down, unnamed
 from hostrouting.net.routes import MAIN_TABLE
 from hostrouting.route_overlap.report import CidrReport, OverlapReport, wrong_devs
 
@@ -32,6 +32,7 @@ _DEVICES: Final = (
     "down_devs",
     "maybe_down_devs",
     "absent_devs",
+    "fabric_exits",
     "fabric_devs",
 )
 
@@ -70,13 +71,20 @@ class FamilyProof(NamedTuple):
 
     @property
     def default_devs(self) -> frozenset[str]:
-        """The devices of the default routes."""
-        hops = (hop for route in self.node.defaults for hop in route.hops)
-        return frozenset(hop.dev for hop in hops if not hop.dead)
+        """The devices of the default routes, and without an expected one those that may be it."""
+        routes = self.node.defaults
+        if self.without_exit:
+            routes = unnamed(routes, self.node.links)
+        return frozenset(hop.dev for route in routes for hop in route.hops if not hop.dead)
+
+    @property
+    def fabric_exits(self) -> tuple[tuple[int, str], ...]:
+        """The InfiniBand devices of default routes, with the family, if no device is expected."""
+        return fabric_exits(self.node.defaults, self.node.links) if self.without_exit else ()
 
     @property
     def lacks_default(self) -> bool:
-        """True without a default route by an expected device."""
+        """True without a default route by an expected device, or one that may be it."""
         return not self.default_devs.intersection(self.expected_devs or self.default_devs)
 
     @property
@@ -157,7 +165,7 @@ class FamilyProof(NamedTuple):
     @property
     def fabric_devs(self) -> tuple[str, ...]:
         """The InfiniBand devices, and those of an announced fabric."""
-        devs = [link.name for link in self.node.links if link.is_infiniband]
+        devs = [link.name for link in self.node.links if link.infiniband]
         if self.node.announced:
             devs += sorted(self.node.announced.members)
         return tuple(devs)

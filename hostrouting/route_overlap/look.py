@@ -18,7 +18,8 @@ from hostrouting.base.waits import begin_wait
 from hostrouting.boot import WAIT_SECONDS, exits_under
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode
 from hostrouting.exceptions import HostFileError, HostRoutingError
-from hostrouting.net.addresses import FAMILY_NAMES, Prefix
+from hostrouting.net.addresses import Prefix
+from hostrouting.net.exits import no_default
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
 from hostrouting.route_overlap.lasting import learned_by_kernel, vanishing
 from hostrouting.route_overlap.proof import prove_families
@@ -131,7 +132,7 @@ def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:
         return ""
     for family in report.without_exit:
         if family in report.lacks_default:
-            return f"table main has no {FAMILY_NAMES[family]} default route"
+            return f"table main has {no_default(family, report.fabric_exits)}"
     kinds = lasting_kinds(report)
     if report.absent_devs and kinds <= {"overlap"}:
         return f"there is no network device {described(report.absent_devs[0])}"
@@ -272,7 +273,7 @@ def _has_infiniband(host: Host) -> bool:
     with suppress(HostFileError):
         if host.files.names("/sys/class/infiniband"):
             return True
-    return any(device.is_infiniband for device in host.routes.links())
+    return any(device.infiniband for device in host.routes.links())
 
 
 def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:

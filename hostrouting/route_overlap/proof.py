@@ -27,6 +27,7 @@ from hostrouting.net.addresses import (
     format_address,
     is_network,
 )
+from hostrouting.net.exits import unnamed
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
     ObservedRoute,
@@ -365,10 +366,12 @@ def allowed_devices(
 
 
 def _expected_by_default(node: RoutingSnapshot) -> tuple[str, ...]:
-    """Return the devices of the default route that decides."""
+    """Return the devices of the default route that decides among those that may be the exit."""
+    leading = unnamed(node.defaults, node.links)
     if node.family == IPV6:
-        return expected_exit(node.backend.routes(), node.defaults)
-    first = default_route(node.defaults)
+        ipv4 = unnamed(default_routes(node.backend.routes()), node.links)
+        return expected_exit(ipv4, leading)
+    first = default_route(leading)
     default = node.joined(first)
     if default is None:
         return ()
@@ -458,7 +461,7 @@ def _removal(node: RoutingSnapshot, address: int) -> str | None:
     if len(held) != 1:
         return None
     [(link, own)] = held
-    if link.loopback or link.is_infiniband or link.may_stand_for_network:
+    if link.loopback or link.infiniband or link.may_stand_for_network:
         return None
     return quoted("ip", "address", "del", str(own), "dev", link.name)
 

@@ -29,6 +29,7 @@ from hostrouting.net.addresses import (
     is_network,
     mask_of,
 )
+from hostrouting.net.exits import no_default
 from hostrouting.net.routes import RA_PROTOCOL, ObservedRoute, Place
 from hostrouting.route_overlap.lasting import endings
 from phases.mistakes import NoTruth
@@ -260,6 +261,8 @@ class OverlapReport(LightValue, NoTruth):
     maybe_down_devs: tuple[str, ...] = ()
     #: Expected devices that the node does not have.
     absent_devs: tuple[str, ...] = ()
+    #: The InfiniBand devices of default routes, with the family, if none is expected there.
+    fabric_exits: tuple[tuple[int, str], ...] = ()
     #: The devices of a fabric, connected or announced.
     fabric_devs: tuple[str, ...] = ()
     #: The config whose CIDRs these are; suggestions complete it.
@@ -478,7 +481,7 @@ def defaults_of(report: OverlapReport, family: int) -> str:
     if family == IPV4 and report.exits_in_turns:
         return f"the IPv4 default routes by {' and '.join(report.exits_in_turns)} decide in turns"
     if family in report.lacks_default:
-        return f"the node has no {name} default route"
+        return f"the node has {no_default(family, report.fabric_exits)}"
     return f"neither the IPv4 default route nor those of {name} name one device"
 
 
@@ -524,6 +527,9 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
             if family == IPV6 and not report.config.route_overlap.expected_devs
             else "."
         )
+        if devs := [dev for its, dev in report.fabric_exits if its == family]:
+            named_devs = f'"expectedDevs": {json.dumps(devs)}'
+            end = f"; or, if {' and '.join(devs)} is the way out, add {named_devs} to routeOverlap."
         sources = f"{GIVERS[family]}, or its network configuration"
         yield f"Give the node {kind} default route{by}: see {sources}{end}"
     for dev in report.maybe_down_devs if lacks_default else ():

@@ -38,5 +38,5 @@ def resolved(
     routes: Sequence[StaticRoute], observed: Routes, routing: RouteBackend, pinned: Exits
 ) -> Resolution:
     """Complete routes from the default routes in `observed`, by the pinned exits that work."""
-    exits = working(pinned, routing.links(), observed) if pinned else {}
-    return resolve(routes, observed, exits)
+    links = routing.links()
+    return resolve(routes, observed, working(pinned, links, observed), links)

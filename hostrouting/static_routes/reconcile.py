@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import attrs
 
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
+from hostrouting.net.exits import fabric_exits, no_default, unnamed
 from hostrouting.net.routes import (
     ATTRIBUTE_NAMES,
     KERNEL_PROTOCOL,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
     from hostrouting.config import StaticRoute
     from hostrouting.net.exits import Exits
+    from hostrouting.net.links import Device
 
 
 class Unresolved(NamedTuple):
@@ -69,13 +71,17 @@ class Resolution(NamedTuple):
 
 
 def resolve(
-    routes: Sequence[StaticRoute], observed: Routes, exits: Exits | None = None
+    routes: Sequence[StaticRoute],
+    observed: Routes,
+    exits: Exits | None = None,
+    links: Iterable[Device] = (),
 ) -> Resolution:
     """Complete the routes of a config from the default routes of their family in `observed`.
 
     A route without `dev` gets the device of the first next hop that is not dead; one of IPv6 the
-    device by which IPv6 must leave, if a default route leaves by it. The `exits` that work precede
-    both, whatever default route came later (see `working`). A route without `gateway` gets
+    device by which IPv6 must leave, if a default route leaves by it. No InfiniBand device among
+    `links` is one (see `unnamed`). The `exits` that work precede both, whatever default route came
+    later (see `working`). A route without `gateway` gets
     the gateway of the first next hop on its device, dead or not: the kernel decides about routes
     over a device that is down. If that next hop has no gateway (`default dev ppp0`), the route has
     none: every address is on such a link.
@@ -84,21 +90,25 @@ def resolve(
     config gives. `observed` is in the kernel's order.
     """
     defaults = default_routes(observed)
-    alive: dict[int, str] = {}
     on_device: dict[tuple[int, str], NextHop] = {}
     for default in defaults:
         for hop in default.hops:
             on_device.setdefault((default.family, hop.dev), hop)
+    leading = unnamed(defaults, links)
+    alive: dict[int, str] = {}
+    for default in leading:
+        for hop in default.hops:
             if not hop.dead:
                 alive.setdefault(default.family, hop.dev)
-    ipv4 = [route for route in defaults if route.family == IPV4]
-    ipv6 = [route for route in defaults if route.family == IPV6]
+    ipv4 = [route for route in leading if route.family == IPV4]
+    ipv6 = [route for route in leading if route.family == IPV6]
     shared = expected_exit(ipv4, ipv6) if IPV6 in alive else ()
     if shared and (IPV6, shared[0]) in on_device:
         # A router in the fabric may advertise a better default route, which the proof would reject.
         alive[IPV6] = shared[0]
     alive |= exits or {}
-    complete, missing = _completed(tuple(routes), (*alive.items(),), (*on_device.items(),))
+    fabric = fabric_exits(defaults, links)
+    complete, missing = _completed(tuple(routes), (*alive.items(),), (*on_device.items(),), fabric)
     first: dict[Place, ObservedRoute] = {}
     # Of hundreds of thousands of routes hardly any matter here.
     for route in owned_in(observed) if missing else ():
@@ -124,6 +134,7 @@ def _completed(
     routes: Sequence[StaticRoute],
     alive: Sequence[tuple[int, str]],
     on_device: Sequence[tuple[tuple[int, str], NextHop]],
+    fabric: Sequence[tuple[int, str]],
 ) -> tuple[Sequence[Route], Sequence[Unresolved]]:
     """Return the routes that these devices and next hops of default routes complete, and the rest.
 
@@ -137,7 +148,7 @@ def _completed(
         family, network, prefix_length = prefix
         dev = named_dev or devices.get(family)
         if dev is None:
-            reason = f"table main has no {FAMILY_NAMES[family]} default route"
+            reason = f"table main has {no_default(family, fabric)}"
             missing.append(Unresolved(route, reason))
             continue
         hop = _named_hop(gateway, dev) if gateway else hops.get((family, dev))

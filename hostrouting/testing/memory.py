@@ -162,7 +162,7 @@ class MemoryBackend(FaultyBatches, Node):
         kind: str = "",
         master: str | None = None,
     ) -> None:
-        """See `Node.add_link`."""
+        """See `Node.add_link`; with a hardware address of 20 octets it is InfiniBand."""
         if not isinstance(name, str):
             raise wrong_argument("name", name, "a text", "'...'")
         if name in self.fib.devices:
@@ -172,6 +172,7 @@ class MemoryBackend(FaultyBatches, Node):
         if not carrier:
             self._unplugged.add(name)
         device = Device(name, next(self._indexes), False, mac.lower(), kind, master, carrier=False)
+        device = device._replace(infiniband=mac.count(":") == 19)
         self._change(name, device)
         if up:
             self.set_up(name)

@@ -505,8 +505,9 @@ def test_a_fabric_is_never_offered_to_be_allowed(host: FakeHost) -> None:
     assert prove_config(config, Fabric(networks=("172.16.0.0/16",)), node).allowance == ""
     node.add_link("eth1")
     arrange(node, "172.16.9.0/24 dev eth1")
-    macs = {"ib0": ":".join(["80"] * 20), "eth1": "02:00:00:00:00:07"}
-    devices = {name: one._replace(mac=macs.get(name, "")) for name, one in node.fib.devices.items()}
+    devices = dict(node.fib.devices)
+    devices["ib0"] = devices["ib0"]._replace(infiniband=True)
+    devices["eth1"] = devices["eth1"]._replace(mac="02:00:00:00:00:07")
     node.fib = attrs.evolve(node.fib, devices=devices)
     assert '"allowedDevs": ["mesh*", "eth1"]' in check(host, config).overlap.allowance
     pool = Fabric(

@@ -19,9 +19,6 @@ from hostrouting.testing import FakeHost, KernelNode
 
 pytestmark = needs_kernel
 
-#: The hardware address of InfiniBand.
-_OF_IB = "00:00:10:29:" + ":".join(["fe"] * 16)
-
 
 class _Machine(NetlinkBackend):
     """A namespace whose veth devices are hardware, and one of them InfiniBand."""
@@ -32,7 +29,7 @@ class _Machine(NetlinkBackend):
 
     def _as_hardware(self, link: Device) -> Device:
         if link.name.startswith("ib"):
-            return link._replace(kind="", mac=_OF_IB)
+            return link._replace(kind="", infiniband=True)
         return link._replace(kind="") if link.kind == "veth" else link
 
 
@@ -120,7 +117,7 @@ def _booted(
         for link in host.routes.links():
             if not (link.kind or link.loopback):
                 (folder / f"sys/class/net/{link.name}/device").mkdir(parents=True)
-                kind = "32" if link.is_infiniband else "1"
+                kind = "32" if link.infiniband else "1"
                 (folder / f"sys/class/net/{link.name}/type").write_text(f"{kind}\n")
         document, _ = first_config(in_time(), host, ordinary.cidrs)
         config = HostRoutingConfig.from_mapping(document)

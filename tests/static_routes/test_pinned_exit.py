@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.examples import FEW
+from support.infiniband import infiniband, namespace_of
 from support.kernel import host_of, kernel_of, needs_kernel
 from support.patience import in_time
 from support.static_route_scripts import config_of, impatient, install
@@ -40,6 +41,19 @@ def test_a_later_default_route_completes_nothing() -> None:
     assert [*map(str, resolve([ROUTE], [IB0, ETH0], exits).routes)] == [
         "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
     ]
+
+
+def test_infiniband_completes_what_names_it() -> None:
+    """A default route by it completes no route without a device, unless the exit is named."""
+    links = LINKS[0], LINKS[1]._replace(infiniband=True)
+    named = StaticRoute(destination="172.16.12.0/22", dev="ib0")
+    routes, missing = resolve([ROUTE, named], [IB0], links=links)
+    assert [*map(str, routes)] == ["172.16.12.0/22 via 172.16.0.1 dev ib0 proto 142"]
+    assert [(route, "ib0" in reason) for route, reason in missing] == [(ROUTE, True)]
+    [route] = resolve([ROUTE], [IB0, ETH0], links=links).routes
+    assert str(route) == "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
+    [route] = resolve([ROUTE], [IB0, ETH0], {IPV4: "ib0"}, links).routes
+    assert str(route) == "172.16.8.0/22 via 172.16.0.1 dev ib0 proto 142"
 
 
 def test_a_device_that_is_given_counts_more() -> None:
@@ -101,12 +115,15 @@ class World(NamedTuple):
     states: tuple[str, str]
     pinned: str
 
-    def arrange(self, node: KernelNode) -> None:
-        """Make such a node."""
+    def arrange(self, node: KernelNode, stack: ExitStack) -> None:
+        """Make such a node; one of InfiniBand is that until the end of the stack."""
         for at, state in enumerate(self.states):
             dev = f"e{at}"
-            node.add_link(dev, carrier=state != "no carrier")
-            node.add_address(dev, f"10.{at}.0.4/16")
+            if state == "InfiniBand":
+                stack.enter_context(infiniband(namespace_of(node), dev, f"10.{at}.0.4/16"))
+            else:
+                node.add_link(dev, carrier=state != "no carrier")
+                node.add_address(dev, f"10.{at}.0.4/16")
             node.ip(f"-6 address add fe80::{at}4/64 dev {dev} nodad")
         for default in self.defaults:
             with suppress(BackendError):
@@ -134,7 +151,7 @@ def default_routes(draw: st.DrawFn) -> str:
     return f"{option} route append default metric {metric} {text}"
 
 
-_STATES = st.sampled_from(["up", "up", "up", "FAILED", "down", "no carrier"])
+_STATES = st.sampled_from(["up", "up", "up", "InfiniBand", "FAILED", "down", "no carrier"])
 WORLDS = st.builds(
     World,
     defaults=st.lists(default_routes(), min_size=1, max_size=4).map(tuple),
@@ -153,6 +170,9 @@ CONFIGS = st.lists(
 ).map(config_of)
 
 
+#: Default routes by the second device, and by the first one with a worse metric.
+IB_BETTER = "-4 route append default metric 10 via 10.1.0.1 dev e1"
+WORSE = "-4 route append default metric 50 via 10.0.0.1 dev e0"
 #: The script can read several default routes of IPv4.
 IPV4_ALONE = config_of([ROUTE])
 #: Routes of both families without a device.
@@ -193,13 +213,17 @@ def own_routes(node: KernelNode) -> list[str]:
 @example(beside("down"), OPEN)
 @example(beside("no carrier"), OPEN)
 @example(beside("up", pinned="absent"), OPEN)
+@example(beside("InfiniBand", pinned="absent"), OPEN)
+@example(beside("InfiniBand"), OPEN)
+@example(World((IB_BETTER, WORSE), ("up", "InfiniBand"), "absent"), IPV4_ALONE)
+@example(World((IB_BETTER,), ("up", "InfiniBand"), "absent"), IPV4_ALONE)
 def test_boot_and_task_end_in_the_same_table(world: World, config: HostRoutingConfig) -> None:
     """Whatever the states of the devices, and whichever default routes there are."""
     exits = {IPV4: world.pinned, IPV6: world.pinned}
     with ExitStack() as stack:
         booted, configured = nodes = [stack.enter_context(KernelNode.made()) for _ in range(2)]
         for node in nodes:
-            world.arrange(node)
+            world.arrange(node, stack)
         task = ConfigureStaticRoutes(config, host=pinned(configured, config, exits))
         with suppress(BackendError):
             task.act(in_time(), Waiting(0))
@@ -214,8 +238,8 @@ def test_boot_and_task_end_in_the_same_table(world: World, config: HostRoutingCo
 @needs_kernel
 def test_a_boot_by_the_pinned_exit_needs_no_program() -> None:
     """A better default route of the fabric makes it no less plain."""
-    with KernelNode.made() as node:
-        beside("up").arrange(node)
+    with KernelNode.made() as node, ExitStack() as stack:
+        beside("up").arrange(node, stack)
         argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s"]
         script = impatient(config_of([ROUTE]), exits={IPV4: "e0"})
         assert subprocess.run(argv, input=script, capture_output=True, check=False).returncode == 10
@@ -225,8 +249,8 @@ def test_a_boot_by_the_pinned_exit_needs_no_program() -> None:
 @needs_kernel
 def test_an_alias_that_looks_like_a_device() -> None:
     """Its own line states that the pinned exit has a carrier: the program answers."""
-    with KernelNode.made() as node:
-        beside("no carrier").arrange(node)
+    with KernelNode.made() as node, ExitStack() as stack:
+        beside("no carrier").arrange(node, stack)
         number = node.ip("link show dev e0").partition(":")[0]
         node.run("ip", "link", "set", "lo", "alias", f"x\n{number}: e0: <UP,LOWER_UP>")
         argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s"]

@@ -67,7 +67,7 @@ FULL = NodeRecord(
             group=3,
             failed=(Address.parse("10.224.0.1"), Address.parse("fe80::1")),
         ),
-        Device("ib0", 3, up=False, mac="80:" * 19 + "01", carrier=False),
+        Device("ib0", 3, up=False, mac="80:" * 19 + "01", carrier=False, infiniband=True),
     ),
     rules=(
         Rule(0, table=255, protocol=2),

@@ -69,6 +69,12 @@ has_carrier() { # device, links
     [[ $flags == *,UP,* && $flags == *,LOWER_UP,* ]] || doubt carrier "$1"
 }
 
+# Succeed if a device is InfiniBand, whose link type is 32.
+is_infiniband() { # device, links
+    local form=$'\n'"[0-9]+: ${1//./\\.}(@[^ ]+)?: <[^"$'\n'"]* link/(infiniband|\\[32])"
+    [[ $'\n'$2 =~ $form ]]
+}
+
 # Let the program answer what is not plain. Set `status` to its exit status (10: right. 11: wrong.
 # 14: wrong, and a second may help. Otherwise it could not answer), and `said` to what it printed:
 # with 14 the reason to wait, and with 12 why it could not answer.

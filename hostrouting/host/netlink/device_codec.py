@@ -32,6 +32,7 @@ ADDRESSES: Final = Request(22, bytes(8), "ip address")
 _IFF_UP = 0x1
 _IFF_LOOPBACK = 0x8
 _IFF_LOWER_UP = 0x10000
+_ARPHRD_INFINIBAND = 32
 _IFLA_ADDRESS = 1
 _IFLA_MASTER = 10
 _IFLA_LINKINFO = 18
@@ -85,7 +86,7 @@ def parse_devices(
 
 def parse_device(payload: bytes, names: Names) -> Device:
     """Return a device without addresses and neighbours; `names` has the name of its master."""
-    (index, flags), fields = parsed(payload, ifinfomsg)
+    (link_type, index, flags), fields = parsed(payload, ifinfomsg)
     mac = fields.get(_IFLA_ADDRESS, b"")
     info = attributes(fields.get(_IFLA_LINKINFO, b""))
     return Device(
@@ -97,6 +98,7 @@ def parse_device(payload: bytes, names: Names) -> Device:
         master=names.get(number_of(fields, _IFLA_MASTER)),
         carrier=bool(flags & _IFF_LOWER_UP),
         loopback=bool(flags & _IFF_LOOPBACK),
+        infiniband=link_type == _ARPHRD_INFINIBAND,
         group=number_of(fields, _IFLA_GROUP),
     )
 

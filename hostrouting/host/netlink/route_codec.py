@@ -47,7 +47,7 @@ DELROUTE = 25
 GETROUTE = 26
 
 rtmsg: struct.Struct = struct.Struct("=8BI")
-ifinfomsg: struct.Struct = struct.Struct("=4xiI4x")
+ifinfomsg: struct.Struct = struct.Struct("=2xHiI4x")
 _IFLA_IFNAME = 3
 # An ifinfomsg that leaves out the statistics, which are most of a link's message.
 _IFLA_EXT_MASK = 29
@@ -294,7 +294,7 @@ def _next_hops(payload: bytes, names: Names, family: int) -> Iterator[NextHop]:
 
 def parse_names(links: Iterable[bytes]) -> dict[int, str]:
     """Return the device names by interface index."""
-    return {ifinfomsg.unpack_from(payload)[0]: link_name(payload) for payload in links}
+    return {ifinfomsg.unpack_from(payload)[1]: link_name(payload) for payload in links}
 
 
 def link_name(link: bytes) -> str:

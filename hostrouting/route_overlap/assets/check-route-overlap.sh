@@ -146,8 +146,9 @@ read_rules() { # rules, links
 # --- the devices
 
 # -> exit_dev: the device of the default routes. The lowest metric decides. Where several have it,
-# and where the exit is not that of IPv4, all must name one device.
-find_exit() { # default routes of table main
+# and where the exit is not that of IPv4, all must name one device. InfiniBand is none: a router in
+# the fabric may have brought its route.
+find_exit() { # default routes of table main, links
     local line dev lowest=''
     split "$1"
     for line in "${lines[@]}"; do
@@ -161,6 +162,7 @@ find_exit() { # default routes of table main
             exit_dev=$dev
         done
     done
+    [[ ! $exit_dev ]] || ! is_infiniband "$exit_dev" "$2" || doubt default "$1"
 }
 
 # Succeed if a network stands for the exit: for hardware that is no InfiniBand, and alone has an
@@ -178,14 +180,14 @@ is_of_exit() { # addresses in the network
 }
 
 # -> expected: the devices by which the CIDRs must leave. IPv6 has those of IPv4, if there are any.
-find_expected() { # default routes of table main, addresses in each network
+find_expected() { # default routes of table main, links, addresses in each network
     local addresses
     expected=("${given[@]}")
     if ((${#given[@]} && ! ${#networks[@]})); then
         return 0
     fi
-    [[ $exit_dev ]] || find_exit "$1" || return
-    for addresses in "${@:2}"; do
+    [[ $exit_dev ]] || find_exit "$1" "$2" || return
+    for addresses in "${@:3}"; do
         is_of_exit "$addresses" || return
     done
     expected=(${exit_dev:+"$exit_dev"} "${given[@]}")
@@ -383,7 +385,7 @@ is_plain_in() { # family
         read_failed "${others[-1]}" || return
         others=()
     fi
-    find_expected "$defaults" "${others[@]:0:${#networks[@]}}" || return
+    find_expected "$defaults" "$links" "${others[@]:0:${#networks[@]}}" || return
     ((m)) || return 0
     [[ ${expected[*]-} ]] || doubt default "IPv$family" || return
     for dev in "${expected[@]}"; do

@@ -68,7 +68,12 @@ read_defaults() { # rows, links, neighbours that are FAILED
         hops["via ? dev $dev"]=${hops["via ? dev $dev"]-$hop}
         first=${first:-$dev}
     done
-    ! exit_works "$2" "$3" || first=${exits[family]}
+    if exit_works "$2" "$3"; then
+        first=${exits[family]}
+    elif [[ $first ]] && is_infiniband "$first" "$2"; then
+        # A router in the fabric may have brought it.
+        doubt default "$1" || return
+    fi
     [[ $first ]] || return 0
     hops['dev ?']="dev $first"
     hops['via ? dev ?']=${hops["via ? dev $first"]}
@@ -108,7 +113,7 @@ observe() { # changes
     [[ ${routes[family]} != *'|'* ]] || open=yes
     look "$family" "$1" "${tables[family]}" "route show table all proto $protocol" \
         "${open:+route show exact default}" \
-        "${pin:+link show}" "${pin:+neigh show nud failed}" || return
+        "${open:+link show}" "${pin:+neigh show nud failed}" || return
     present=${parts[1]}
     own=${parts[2]}
     # By the same default routes they are as before.
