@@ -13,7 +13,12 @@ from hostrouting import Configure, Host, HostRoutingConfig, OverlapMode, RouteOv
 from phases import execute, plan
 
 CONFIG = HostRoutingConfig(
-    route_overlap=RouteOverlapConfig(expected_cidrs=("172.16.0.0/16",), mode=OverlapMode.STRICT),
+    route_overlap=RouteOverlapConfig(
+        expected_cidrs=("172.16.0.0/16",),
+        # The network of the exit: its device has another name on each kind of machine.
+        expected_devs=("10.224.0.0/16",),
+        mode=OverlapMode.STRICT,
+    ),
     gates=("systemd-nspawn@.service", "kubelet.service"),
 )
 

@@ -221,6 +221,12 @@ OF_THE_NODE: Final = (
         "name the right device in `expectedDevs`, or set the metric at the owner that it names",
     ),
     Kind(
+        "open-exit",
+        "note",
+        "of an image under STRICT: no `expectedDevs` says by which device its nodes leave",
+        "name the network of the exit in `expectedDevs`",
+    ),
+    Kind(
         "moved-exit",
         "warning",
         "another default route decides than at the last right apply; the earlier exit works",

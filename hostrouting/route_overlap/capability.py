@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.capability import SCRIPT_PROGRAMS, Capability
+from hostrouting.config import OverlapMode
 from hostrouting.route_overlap.script import boot_part
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hostrouting.boot import Part
+    from hostrouting.boot.capability import Inquiry
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
     from hostrouting.route_overlap.task import CheckRouteOverlap
+    from phases import Context
 
 
 def _task() -> type[CheckRouteOverlap]:
@@ -24,10 +30,22 @@ def _parts(config: HostRoutingConfig, _host: Host | None) -> list[Part]:
     return [boot_part(config)]
 
 
+def _open_exit(_ctx: Context, inquiry: Inquiry) -> Iterable[NodeFinding]:
+    """Return a note if the exit of an image is open under STRICT: an image has no pinned one."""
+    section = inquiry.config.route_overlap
+    is_open = section.cidrs and not section.expected_devs
+    if inquiry.host.is_live or not is_open or section.mode is not OverlapMode.STRICT:
+        return []
+    reason = "is not given, so a default route by a fabric of Ethernet could become the exit"
+    step = 'name the network of the exit, such as "expectedDevs": ["10.224.0.0/16"]'
+    return [NodeFinding("open-exit", "routeOverlap.expectedDevs", reason, "note", step)]
+
+
 ROUTE_OVERLAP: Final = Capability(
     section="route_overlap",
     name="check-route-overlap",
     task=_task,
     parts=_parts,
     programs=SCRIPT_PROGRAMS,
+    warnings={"open-exit": _open_exit},
 )

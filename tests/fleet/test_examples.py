@@ -215,7 +215,8 @@ def test_cloud_init(tmp_path: Path) -> None:
         (path := image / file["path"].lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
         path.write_text(file["content"])
     prepare = (
-        "ip link add eth0 type ifb; ip address add 10.224.0.4/16 dev eth0; ip link set eth0 up\n"
+        "ip link add eth0 type veth peer name wire; ip link set wire up; "
+        "ip address add 10.224.0.4/16 dev eth0; ip link set eth0 up\n"
     )
     with GatedMachine(
         tmp_path, units=(), prepare=f"{prepare}ip route add default via 10.224.0.1"

@@ -150,8 +150,8 @@ def test_an_apply_ends_with_the_state_of_the_image(image: Path, config: Path) ->
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_image_without_a_program_is_reported(image: Path, config: Path, name: str) -> None:
-    """Apply warns and fails, and check has a finding: the package, and the consequence. The other one
-    is of any config without `watch`.
+    """Apply warns and fails, and check has a finding: the package, and the consequence, beside
+    notes.
     """
     (image / PROGRAMS[name]).unlink()
     message = f"{name}: the image lacks it: a boot would find the gates shut, and they stay shut; "
@@ -160,8 +160,8 @@ def test_an_image_without_a_program_is_reported(image: Path, config: Path, name:
     assert f"{message}install the package {PACKAGES[name]}\n" in applied.stderr
     checked = run("check", "--root", image, "--json", config)
     assert checked.returncode == 1
-    finding, other = json.loads(checked.stdout)["findings"]
-    assert other["kind"] == "not-watched"
+    finding, *others = json.loads(checked.stdout)["findings"]
+    assert {other["severity"] for other in others} == {"note"}
     assert finding["kind"] == "no-program"
     assert finding["subject"] == name
     assert finding["severity"] == "error"
@@ -240,6 +240,21 @@ def test_a_gate_that_the_network_waits_for_is_refused(
     assert run("plan", "--root", str(image), str(config)).returncode == 3
 
 
+@pytest.mark.parametrize(
+    ("section", "is_noted"),
+    [({}, True), ({"mode": "WARN"}, False), ({"expectedDevs": ["10.224.0.0/16"]}, False)],
+)
+def test_an_open_exit_of_an_image(
+    image: Path, tmp_path: Path, section: dict[str, Any], is_noted: bool
+) -> None:
+    """An image pins none, so under STRICT an apply advises to name the network of the exit."""
+    overlap = {**SECTIONS["routeOverlap"], **section}
+    (config := tmp_path / "open.json").write_text(json.dumps({**SECTIONS, "routeOverlap": overlap}))
+    applied = run("apply", "--root", image, config)
+    assert applied.returncode == 0, applied.stderr
+    assert ('"expectedDevs": ["10.224.0.0/16"]' in applied.stderr) == is_noted
+
+
 @pytest.mark.slow
 def test_a_check_of_an_image(image: Path, config: Path) -> None:
     """Nothing installed is one error; then all is there; then whatever is taken away is named.
@@ -257,7 +272,8 @@ def test_a_check_of_an_image(image: Path, config: Path) -> None:
     assert fine.returncode == 0
     assert answer["ok"] is True
     assert answer["cidrs"] == []
-    assert [finding["kind"] for finding in answer["findings"]] == ["not-watched"]
+    kinds = [(finding["kind"], finding["severity"]) for finding in answer["findings"]]
+    assert kinds == [("open-exit", "note"), ("not-watched", "note")]
     [message] = answer["not_asked"]
     assert message.startswith("an image has no routes to be checked")
     installed = [path for path in (image / "etc").rglob("*") if path.is_symlink() or path.is_file()]
