@@ -10,7 +10,7 @@ import attrs
 from hostrouting.exceptions import UnknownDecisionError
 from hostrouting.fib.rules import LOOPBACK, Packet, Policy
 from hostrouting.fib.tables import MERGED_TABLES, Bucket, Key, Tables, deleted, inserted, key_of
-from hostrouting.net.addresses import IPV4, IPV6, address_bits, require_lookups
+from hostrouting.net.addresses import IPV4, IPV6, Address, address_bits, require_lookups
 from hostrouting.net.links import Device, source_by
 from hostrouting.net.routes import (
     KERNEL_PROTOCOL,
@@ -74,6 +74,9 @@ class Fib:
     #: longer prefix in main beats a shorter one in local. None if unknown: a rule may have been
     #: added and removed. (IPv4 only.)
     merged: bool | None = None
+    #: The IPv6 gateways that are FAILED, each with its device, on a node that is a host: the kernel
+    #: passes over them where the table has another route.
+    failed: frozenset[tuple[str, Address | None]] = frozenset()
 
     @property
     def families(self) -> tuple[int, ...]:
@@ -187,7 +190,9 @@ class Fib:
     ) -> ObservedRoute | None:
         """Return the route of one table that decides a packet, or None if the table has none."""
         if packet.family == IPV6:
-            route = self.tables.search_ipv6(table, packet)
+            route = self.tables.search_ipv6(table, packet, self.failed)
+            if route is None and self.failed:
+                route = self.tables.search_ipv6(table, packet)
         else:
             is_merged = self.merged is not False and table in MERGED_TABLES
             tables = MERGED_TABLES if is_merged else (table,)

@@ -16,8 +16,6 @@ LOOPBACK: Final = "lo"
 #: not count, and for IPv6 all others do.
 TOS_BITS: Final = 0x1C
 _TOS_BITS = {IPV4: TOS_BITS, IPV6: 0xFC}
-#: Masks of ports that mask nothing: newer kernels show them with a single port.
-_HARMLESS = frozenset({(28, b"\xff\xff"), (29, b"\xff\xff")})
 
 _FIRST_OF_IPV6 = {rule for rule in FIRST_RULES if rule.family == IPV6}
 
@@ -77,8 +75,8 @@ class Policy:
                 continue
             target = None
             fits = rule in self._for_all or _fits(rule, packet)
-            # Tunnels and unknown attributes may select in ways that the model lacks.
-            is_known = not (fits and (rule.tun_id or not _HARMLESS.issuperset(rule.unknown)))
+            # Unknown attributes may select in ways that the model lacks.
+            is_known = not (fits and rule.is_unclear)
             if (is_known and fits == rule.inverted) or rule.action == "nop":
                 continue
             if rule.action != "goto":
@@ -120,5 +118,7 @@ def _fits_rest(rule: Rule, packet: Packet) -> bool:
         and rule.iif in {"", packet.iif}
         and rule.oif in {"", packet.oif}
         and rule.ip_protocol in {0, packet.ip_protocol}
+        # It is outside of any tunnel.
+        and not rule.tun_id
         and all(some is None or some.first <= number <= some.last for some, number in ranges)
     )

@@ -23,7 +23,7 @@ from hostrouting.net.routes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 
 #: Until they are parted, the kernel searches these two as one.
@@ -91,8 +91,12 @@ class Tables:
                         return route
         return None
 
-    def search_ipv6(self, table: int, packet: Packet) -> ObservedRoute | None:
+    def search_ipv6(
+        self, table: int, packet: Packet, failed: Collection[tuple[str, Address | None]] = ()
+    ) -> ObservedRoute | None:
         """Return the route of a table that decides an IPv6 packet, or None.
+
+        Routes whose gateways have all `failed`, each with its device, are passed over.
 
         The search passes over a network that has routes from source prefixes, none of which
         contains the packet's source. It then takes its routes from any source only if it searched
@@ -115,7 +119,8 @@ class Tables:
                 continue
             is_under_way = is_under_way or bool(bucket)
             for _, routes in sorted(by_source.items(), reverse=True):
-                if best := _best(routes, packet):
+                kept = [route for route in routes if not _has_failed(route, failed)]
+                if kept and (best := _best(kept, packet)):
                     return best
         return None
 
@@ -135,6 +140,11 @@ def _with_lengths(
         if table in MERGED_TABLES:
             by_tables.setdefault((family, *MERGED_TABLES), set()).add(length)
     return {tables: tuple(sorted(known, reverse=True)) for tables, known in by_tables.items()}
+
+
+def _has_failed(route: ObservedRoute, failed: Collection[tuple[str, Address | None]]) -> bool:
+    hops = route.hops if failed else ()
+    return bool(hops) and all((hop.dev, hop.gateway) in failed for hop in hops)
 
 
 def _best(routes: list[ObservedRoute], packet: Packet) -> ObservedRoute | None:

@@ -18,9 +18,9 @@ from hostrouting.exceptions import InvalidConfigError
 from hostrouting.fib import Fib
 from hostrouting.host import Host
 from hostrouting.host.offline import absent
-from hostrouting.net.addresses import IPV6, Prefix
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.mappings import Form, typed
-from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, ObservedRoute, default_routes
+from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, ObservedRoute
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.route_overlap.lasting import evidence
 from hostrouting.route_overlap.look import announced_fabric
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from hostrouting.host.ports import Routing
-    from hostrouting.net.addresses import Address
     from hostrouting.net.links import Device
     from hostrouting.net.rules import Rule
     from phases import Context
@@ -67,6 +66,8 @@ class NodeRecord:
     routes: tuple[ObservedRoute, ...] = ()
     #: See `Fib.merged`, from the kernel.
     merged: bool | None = None
+    #: True if the node forwards IPv6: a host passes over gateways that are FAILED.
+    is_router: bool = False
     #: The meaning of `fabric: auto`.
     fabric: Fabric = attrs.field(factory=Fabric)
     #: The lines that the proof reads from files.
@@ -106,9 +107,11 @@ class NodeRecord:
     def host(self) -> Host:
         """The node for the proof; its routes are a model."""
         fib = Fib.of(self.devices, self.routes, self.rules)
+        pairs = ((device.name, failed) for device in self.devices for failed in device.failed)
+        silent = frozenset() if self.is_router else frozenset(pairs)
         files = _Files(self.lines)
         # The kernel parts the tables with the first change of a rule.
-        model = attrs.evolve(fib, merged=fib.merged is None and self.merged)
+        model = attrs.evolve(fib, merged=fib.merged is None and self.merged, failed=silent)
         return Host(routes=model, files=files, services=absent("services"), lock=absent("lock"))  # type: ignore[arg-type]
 
 
@@ -140,8 +143,9 @@ def take_record(ctx: Context, host: Host) -> NodeRecord:
     families = routing.families
     read = chain.from_iterable(map(routing.routes, families))
     routes = tuple(route for route in read if not _is_of_a_link(route))
-    gateways = {hop.gateway for route in default_routes(routes) for hop in route.hops}
+    gateways = {hop.gateway for route in routes for hop in route.hops}
     hostname = host.files.read("/proc/sys/kernel/hostname") or b""
+    forwarding = host.files.read("/proc/sys/net/ipv6/conf/all/forwarding") or b""
     lines = [*evidence(host.files), *exits_evidence(host.files)]
     config = None
     with suppress(InvalidConfigError):
@@ -156,6 +160,7 @@ def take_record(ctx: Context, host: Host) -> NodeRecord:
         rules=tuple(rule for family in families for rule in routing.rules(family)),
         routes=routes,
         merged=_are_merged(routing, routes),
+        is_router=forwarding.strip() == b"1",
         fabric=announced_fabric(ctx, "auto", host),
         lines=tuple(Line(path, line.decode(errors="surrogateescape")) for path, line in lines),
     )
@@ -176,9 +181,10 @@ def _are_merged(routing: Routing, routes: Iterable[ObservedRoute]) -> bool:
 
 
 def _recorded(device: Device, gateways: Container[Address | None]) -> Device:
-    """Return a device with the neighbours that the proof needs: `gateways` that are FAILED."""
+    """Return a device with those of its neighbours that are `gateways`."""
     failed = tuple(address for address in device.failed if address in gateways)
-    return device._replace(neighbours=(), failed=failed)
+    known = tuple(each for each in device.neighbours if Address(IPV4, each) in gateways)
+    return device._replace(neighbours=known, failed=failed)
 
 
 # --- the JSON form

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 #: The names of uninterpreted selectors by the number of their attribute.
 _UNKNOWN_NAMES = {
-    11: "realms",
     25: "dscp",
     26: "flowlabel",
     27: "flowlabel",
@@ -30,6 +29,8 @@ _WORDS = {
     "dport": "to port",
     "l3mdev": "of a",
 }
+#: Masks of ports that mask nothing: newer kernels show them with a single port.
+_HARMLESS: Final = frozenset({(28, b"\xff\xff"), (29, b"\xff\xff")})
 #: The programs that add a rule which looks up this table.
 _PROGRAMS = {52: "Tailscale", 51820: "wg-quick"}
 _PROTOCOLS = {1: "icmp", 6: "tcp", 17: "udp", 58: "ipv6-icmp"}
@@ -120,6 +121,11 @@ class Rule(NamedTuple):
     def is_by_protocol(self) -> bool:
         """True if it selects by the protocol of packets, and by addresses at most."""
         return bool(self.ip_protocol) and self.selectors.keys() == {"ipproto"}
+
+    @property
+    def is_unclear(self) -> bool:
+        """True if it may select by what hostrouting does not understand."""
+        return not _HARMLESS.issuperset(self.unknown)
 
     @property
     def packets(self) -> str:
@@ -221,20 +227,22 @@ def packets_of(protocol: int) -> str:
 def as_of_protocol(rule: Rule, protocol: int) -> Rule:
     """Return what a rule by protocol is for the packets of one: a rule by addresses.
 
+    What hostrouting does not understand selects none of them.
+
     >>> str(as_of_protocol(Rule(70, table=88, ip_protocol=17), 17))
     '70: from all lookup 88'
     >>> str(as_of_protocol(Rule(70, table=88, ip_protocol=17), 6))
     '70: from all nop'
     """
-    if not rule.is_by_protocol:
+    if not (rule.is_by_protocol or rule.is_unclear):
         return rule
-    by_addresses = rule._replace(ip_protocol=0)
-    if rule.ip_protocol == protocol:
+    if rule.ip_protocol == protocol and not rule.is_unclear:
+        by_addresses = rule._replace(ip_protocol=0)
         selects = not rule.inverted or rule.source[1] or rule.destination[1]
     else:
         # None of these packets fulfils all of its selectors.
         selects = rule.inverted
-        by_addresses = by_addresses._replace(inverted=False, source=(0, 0), destination=(0, 0))
+        by_addresses = Rule(*rule[:5], goto=rule.goto, protocol=rule.protocol, family=rule.family)
     # It may be the goal of a `goto`.
     never = Rule(rule.priority, "nop", protocol=rule.protocol, family=rule.family)
     return by_addresses if selects else never

@@ -18,6 +18,7 @@ NINE = 9 << 24
 EIGHT = 8 << 24
 #: Blocks the packets that it selects, so that a decision shows if it was applied.
 BLOCKING = Rule(100, action="blackhole", destination=(NINE, 8))
+DSCP = ((25, b"\x08"),)
 SINGLE_PORT = (28, b"\xff\xff"), (29, b"\xff\xff")
 
 
@@ -46,8 +47,7 @@ def test_a_vrf_makes_packets_of_a_device_unknown(packet: Packet) -> None:
 @pytest.mark.parametrize(
     ("rule", "selector"),
     [
-        (BLOCKING._replace(tun_id=7), "tun_id"),
-        (BLOCKING._replace(unknown=((25, b"\x08"),)), "dscp"),
+        (BLOCKING._replace(unknown=DSCP), "dscp"),
         (BLOCKING._replace(unknown=((26, b"\0\0\0\x01"),)), "flowlabel"),
         (BLOCKING._replace(unknown=((99, b""),)), "attribute 99"),
         (BLOCKING._replace(unknown=((28, b"\xff\0"),)), "sport"),
@@ -75,14 +75,14 @@ def test_the_group_of_a_device_that_came_meanwhile() -> None:
 
 def test_an_unknown_selector_counts_only_if_the_known_ones_fit() -> None:
     """If a known selector does not fit, unknown ones do not matter."""
-    decision = fib(BLOCKING._replace(tun_id=7)).decide(Packet(EIGHT))
+    decision = fib(BLOCKING._replace(unknown=DSCP)).decide(Packet(EIGHT))
     assert decision.route == DEFAULT
     assert decision.unknown == ""
 
 
 def test_an_earlier_rule_decides_in_spite_of_a_later_unknown_one() -> None:
     """The kernel does not reach a rule after the one that decides."""
-    later = BLOCKING._replace(priority=40000, tun_id=7)
+    later = BLOCKING._replace(priority=40000, unknown=DSCP)
     node = Fib.of([ETH0], [DEFAULT], [*FIRST_RULES, later])
     assert node.decide(Packet(NINE)).route == DEFAULT
 
@@ -91,7 +91,7 @@ def test_an_inverted_rule_with_an_unknown_selector_can_be_certain() -> None:
     """A known selector that does not fit is enough: the rule applies, whatever the unknown one
     is.
     """
-    node = fib(BLOCKING._replace(inverted=True, tun_id=7))
+    node = fib(BLOCKING._replace(inverted=True, unknown=DSCP))
     assert node.decide(Packet(EIGHT)).errno
     assert node.decide(Packet(NINE)).unknown
 

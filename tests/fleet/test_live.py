@@ -6,16 +6,18 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.announced_fabrics import Announced, announcements
 from support.examples import FEW
 from support.fabric_files import write_files
 from support.ipv6_worlds import IPv6World, arranged, ipv6_worlds, mixed_worlds
-from support.kernel import kernel_of, needs_kernel
+from support.kernel import do, kernel_of, needs_kernel
 from support.node_worlds import World, announced_worlds
 from support.overlap_proofs import told_alike
 from support.patience import in_time
+from support.routers import WiredNode
 
 from hostrouting import Host, HostRoutingConfig
 from hostrouting.boot import Intent
@@ -33,9 +35,9 @@ SLOW = settings(
 )
 
 
-def check(node: KernelNode, folder: Path, section: Mapping[str, object]) -> str:
+def check(node: KernelNode, folder: Path, section: Mapping[str, object]) -> tuple[bool, str]:
     """Assert that the record of a node under a config has the findings of the live proof; return
-    why it has none.
+    if that is right, and why the record has none.
     """
     config = HostRoutingConfig.from_mapping({"routeOverlap": section})
     files = RootedFiles(str(folder))
@@ -56,7 +58,7 @@ def check(node: KernelNode, folder: Path, section: Mapping[str, object]) -> str:
     verdict = prove_record(read)
     if verdict.report is not None:
         assert told_alike(verdict.report.overlap.cidrs) == told_alike(live.cidrs)
-    return verdict.undecided
+    return live.ok, verdict.undecided
 
 
 @SLOW
@@ -75,7 +77,7 @@ def test_ipv4(world: World, announced: Announced, tmp_path: Path) -> None:
         }
         if announced.networks:
             section["fabric"] = list(announced.networks)
-        undecided = check(node, tmp_path, section)
+        _, undecided = check(node, tmp_path, section)
         assert not undecided or "scope host" in undecided, undecided
 
 
@@ -97,10 +99,29 @@ def test_ipv6(tmp_path: Path) -> None:
                 "allowedDevs": list(world.allowed),
                 "expectedDevs": expected,
             }
-            undecided = check(node, tmp_path, section)
+            _, undecided = check(node, tmp_path, section)
             assert not undecided or "source" in undecided, undecided
             decided[not undecided] += 1
 
     compare()
     # A model whose answer is always "unknown" would agree with everything.
     assert decided[True] > decided[False], decided
+
+
+@pytest.mark.parametrize("forwarding", [0, 1])
+def test_a_gateway_that_failed(forwarding: int, tmp_path: Path) -> None:
+    """A host passes over that of any route, and a router does not."""
+    with WiredNode.made() as node:
+        node.add_links("e0", "e1")
+        node.switch(all__forwarding=forwarding)
+        switch = tmp_path / "proc/sys/net/ipv6/conf/all/forwarding"
+        switch.parent.mkdir(parents=True)
+        switch.write_text(f"{forwarding}\n")
+        routes = ["route add fd07::/48 via fe80::b dev e0", "route add fd07::/32 dev e1"]
+        do(node, "-6", commands=routes)
+        section = {"expectedCidrs": ["fd07::/64"], "expectedDevs": ["e0"]}
+        assert check(node, tmp_path, section) == (True, "")
+        node.ip("neigh add fe80::b dev e0 nud failed")
+        assert check(node, tmp_path, section) == (bool(forwarding), "")
+        node.ip("-6 route del fd07::/32 dev e1")
+        assert check(node, tmp_path, section) == (True, "")

@@ -17,6 +17,7 @@ from hostrouting.fleet import NodeRecord, prove_record, take_record
 from hostrouting.fleet.record import LONGEST
 from hostrouting.fleet.stream import verdict_on
 from hostrouting.host import Device, DeviceAddress, NextHop, ObservedRoute, Rule
+from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.rules import Range
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context
@@ -69,8 +70,7 @@ def test_every_field_comes_back() -> None:
     assert NodeRecord.parse(FULL.to_line()) == FULL
     written = set(re.findall(r'"(\w+)":', FULL.to_line().decode()))
     for kind in Device, DeviceAddress, NextHop, ObservedRoute, Range, Rule:
-        # Neighbours are there today and gone tomorrow.
-        assert set(kind._fields) - written <= {"neighbours"}, kind
+        assert set(kind._fields) <= written, kind
     assert {field.name for field in attrs.fields(NodeRecord)} <= written
 
 
@@ -152,11 +152,15 @@ def test_a_line_that_is_not_a_record_is_refused_with_a_reason(line: bytes, reaso
 
 
 def test_a_node_is_taken_without_its_links() -> None:
-    """Link-local and multicast routes of IPv6 are left out, and neighbours; the config of a damaged
-    file is none.
+    """Link-local and multicast routes of IPv6 are left out, and neighbours that are no gateways; the
+    config of a damaged file is none.
     """
     backend = MemoryBackend()
     connect(backend, eth0="10.224.0.4/16")
+    backend.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
+    for number in (1, 9):
+        backend.add_neighbour("eth0", f"10.224.0.{number}")
+        backend.fail_neighbour("eth0", f"10.224.0.{number + 1}")
     backend.add_address("eth0", "fd00::4/64")
     backend.insert_route(
         ObservedRoute.parse("fe80::/64", "eth0", metric=256, protocol=2).to_route()
@@ -166,6 +170,8 @@ def test_a_node_is_taken_without_its_links() -> None:
     host.files.write(INTENT_PATH, b"{", mode=0o644)
     record = take_record(Context(), host)
     assert record.hostname == "node-7"
+    [eth0] = [device for device in record.devices if device.name == "eth0"]
+    assert (eth0.neighbours, eth0.failed) == ((parse_ipv4("10.224.0.1"),), ())
     assert record.config is None
     assert len(record.checksum) == 12
     assert {str(route) for route in record.routes if ":" in str(route)} >= {

@@ -63,6 +63,8 @@ FABRIC = route("172.16.8.0/24 dev ib0 proto kernel")
 CONNECTED = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 ROUTE = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
 UNDONE = "undone: the earlier config is in force, live and for the next boot"
+#: A selector that the model lacks.
+DSCP = ((25, b"\x04"),)
 
 
 def config(*routes: Mapping[str, object], mode: str = "STRICT") -> HostRoutingConfig:
@@ -224,13 +226,13 @@ def test_an_address_that_the_model_cannot_decide_is_judged_by_the_kernel(
     wanted = config(RIGHT | {"gateway": "172.16.0.1", "dev": "ib0"})
 
     def lookup(destinations: Sequence[int], **options: Any) -> object:
-        # The kernel has the packets outside of any tunnel.
+        # The kernel has packets of another class.
         return Fib.of(host.routes.links(), host.routes.routes()).lookup(destinations, **options)
 
     host.routes.insert_route(attrs.evolve(FABRIC, table=78))
-    host.routes.add_rule(Rule(10, table=78, tun_id=5))
+    host.routes.add_rule(Rule(10, table=78, unknown=DSCP))
     monkeypatch.setattr(host.routes, "lookup", lookup)
-    assert "tun_id" in Configure(wanted, host=host).forecast(in_time()).undecided
+    assert "dscp" in Configure(wanted, host=host).forecast(in_time()).undecided
     with pytest.raises(TaskFailedError, match=r"by the change '[-+] 172\.16\.8\.0/22 via"):
         execute(Configure(wanted, host=host), in_time())
     assert state(host) == before
@@ -258,7 +260,7 @@ def test_routes_of_a_first_apply_are_proven_though_its_files_failed(
         return Fib.of(host.routes.links(), host.routes.routes()).lookup(destinations, **options)
 
     host.routes.insert_route(attrs.evolve(FABRIC, network=FABRIC.network + 0x10000, table=78))
-    host.routes.add_rule(Rule(10, table=78, tun_id=5))
+    host.routes.add_rule(Rule(10, table=78, unknown=DSCP))
     before = host.routes.routes()
     monkeypatch.setattr(host.routes, "lookup", lookup)
     monkeypatch.setattr(

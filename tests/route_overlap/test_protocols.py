@@ -114,6 +114,45 @@ def test_an_inverted_rule_selects_the_rest() -> None:
         assert not _reports(node)[0].ok
 
 
+@pytest.mark.parametrize(
+    ("beside", "notes"),
+    [("realms 5", 0), ("tun_id 7", 1), ("not tun_id 7 to 10.0.0.0/8", 0)],
+)
+def test_beside_realms_and_tunnels(beside: str, notes: int) -> None:
+    """Realms select nothing, and no packet that a program sends is of a tunnel."""
+    with KernelNode.made() as node:
+        _connected(node, good="main", bad="100")
+        node.ip("route add default via 10.224.0.1 dev eth0 table 200")
+        node.ip(f"rule add {beside} lookup 200 pref 40")
+        node.ip("rule add ipproto tcp lookup 200 pref 50")
+        assert _reports(node)[0].ok
+        node.ip("rule del pref 40")
+        node.ip(f"rule add {beside} lookup 100 pref 40")
+        report = _reports(node)[0]
+    # `not tun_id 7` selects all packets.
+    assert report.ok is (beside == "tun_id 7")
+    assert [note.kind for note in report.notes] == ["policy-rule"] * notes
+
+
+@pytest.mark.parametrize(("inverted", "is_right"), [("", True), ("not", False)])
+def test_beside_a_selector_that_nobody_understands(
+    inverted: str, is_right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It selects no packet of a lookup, so protocols are proven without it; a note names it."""
+    with KernelNode.made() as node:
+        _connected(node, good="main", bad="100")
+        node.ip(f"rule add {inverted} dsfield 0x10 lookup 100 pref 40")
+        node.ip("rule add ipproto tcp lookup main pref 50")
+        kernel = kernel_of(node)
+        dscp = ((25, b"\x04"),)
+        rules = [rule._replace(tos=0, unknown=dscp if rule.tos else ()) for rule in kernel.rules()]
+        monkeypatch.setattr(kernel, "rules", lambda _family: rules)
+        report = prove_egress(kernel, [_CIDR], expected_devs=["eth0"])
+    assert report.ok is is_right
+    named = [note.subject for note in report.notes if note.kind == "policy-rule"]
+    assert named == ["packets with dscp 0x04"] * is_right
+
+
 def test_a_rule_by_mark_has_one_note() -> None:
     """Its table may have many routes: the note names three ranges, and counts the rest."""
     with KernelNode.made() as node:

@@ -43,6 +43,7 @@ CONFIG = HostRoutingConfig.from_mapping(
 OWN_ROUTE = ObservedRoute.parse("172.16.8.0/22", "eth0", "10.224.0.1", protocol=142)
 FULL = NodeRecord(
     hostname="node-1",
+    is_router=True,
     time="2026-01-01T00:00:00Z",
     tool="0.1.0",
     config=CONFIG,
@@ -65,6 +66,7 @@ FULL = NodeRecord(
                 ),
             ),
             group=3,
+            neighbours=(0x0AE00001,),
             failed=(Address.parse("10.224.0.1"), Address.parse("fe80::1")),
         ),
         Device("ib0", 3, up=False, mac="80:" * 19 + "01", carrier=False, infiniband=True),
@@ -90,7 +92,7 @@ FULL = NodeRecord(
             uids=Range(0, 9),
             tun_id=1 << 40,
             l3mdev=True,
-            unknown=((11, b"\1\2"),),
+            unknown=((25, b"\1"),),
         ),
         Rule(10, action="goto", goto=32766),
         Rule(32766, table=254, protocol=2),

@@ -44,8 +44,10 @@ _FRA_PROTOCOL = 21
 _FRA_IP_PROTOCOL = 22
 _FRA_SPORTS = 23
 _FRA_DPORTS = 24
+#: It marks packets for accounting, and selects none.
+_FRA_REALMS = 11
 #: The rest are attributes that hostrouting does not understand, and that may select.
-KNOWN: Final = frozenset({*range(1, 5), 6, 10, *range(12, 25)})
+KNOWN: Final = frozenset({*range(1, 5), 6, 10, _FRA_REALMS, *range(12, 25)})
 _RULE_INVERTED = 0x2
 #: Stands for a suppressor that is off.
 _NO_NUMBER = 0xFFFFFFFF
