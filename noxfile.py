@@ -5,6 +5,7 @@ A session runs in the environment that nox itself is in, unless its docstring na
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ nox.options.sessions = ["lint", "types"]
 ROOT = Path(__file__).parent
 BIN = Path(sys.executable).parent
 DIST = ROOT / "dist"
+PROJECT = ROOT / "pyproject.toml"
 WHEEL_BIN = ROOT / ".venv-wheel/bin"
 #: The supported Pythons of this machine, the oldest first.
 PYTHONS = dict(
@@ -237,6 +239,23 @@ def coverage(session: nox.Session) -> None:
 
 
 # The forms of a release, in dist/, and the files that programs write.
+
+
+@nox.session
+def sbom(session: nox.Session) -> None:
+    """Write release/hostrouting.cdx.json, what users of the wheel install; its own environment."""
+    _install(session, ".ci/sbom.lock")
+    folder = ROOT / "build/sbom"
+    session.run("python", "-m", "venv", "--clear", "--without-pip", folder)
+    pip = ("pip", "--quiet", "--disable-pip-version-check", "--python", folder / "bin/python")
+    session.run(*pip, "install", "--no-deps", "--require-hashes", "-r", ".ci/users.lock")
+    # The tool reads no version that a build backend finds.
+    version = str(session.run(BIN / "hatchling", "version", external=True, silent=True)).strip()
+    project = re.sub("(?m)^dynamic = .*$", f'version = "{version}"', PROJECT.read_text())
+    (folder / PROJECT.name).write_text(project)
+    options = ("--pyproject", folder / PROJECT.name, "--output-reproducible", "--output-file")
+    bill = "release/hostrouting.cdx.json"
+    session.run("cyclonedx-py", "environment", *options, bill, folder)
 
 
 @nox.session(python=False)

@@ -5,8 +5,8 @@
 It has the sources of hostrouting (without its `testing`), phases and attrs, with their metadata,
 and compiled modules for each VERSION in a folder of this name: Python stores none for a zip file,
 and compiling at each start takes three times as long as the start. A Python without a folder reads
-the sources. Nothing is compressed, since that starts faster. Each entry has the same time, so two
-builds of the same sources with the same Pythons are the same bytes.
+the sources. Each entry has the same time, so two builds of the same sources with the same Pythons
+are the same bytes.
 """
 
 from __future__ import annotations
@@ -45,14 +45,17 @@ from hostrouting.__main__ import main
 main()
 """
 #: Compiles a tree for the Python that runs it. The code names no file of the machine that built it,
-#: and is never compared with a source: the zip file holds both, and changes as a whole.
+#: and is never compared with a source: the zip file holds both, and changes as a whole. It has the
+#: docstrings of the config alone, which are the text of the manual and of the schema.
 _COMPILE = """\
 import pathlib, py_compile, sys
 options = {"doraise": True, "invalidation_mode": py_compile.PycInvalidationMode.UNCHECKED_HASH}
 for line in sys.stdin.read().splitlines():
     target = pathlib.Path(sys.argv[2], line + "c")
     target.parent.mkdir(parents=True, exist_ok=True)
-    py_compile.compile(pathlib.Path(sys.argv[1], line), target, dfile=line, **options)
+    level = 0 if line.startswith("hostrouting/config/") else 2
+    source = pathlib.Path(sys.argv[1], line)
+    py_compile.compile(source, target, dfile=line, optimize=level, **options)
 """
 
 
@@ -76,9 +79,10 @@ def build(
         part = Path(folder, output.name)
         with part.open("wb") as file:
             file.write(f"#!{interpreter}\n".encode())
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            with zipfile.ZipFile(file, "w") as archive:
                 for name in sorted(entries):
                     entry = zipfile.ZipInfo(name, _TIME)
+                    entry.compress_type = zipfile.ZIP_DEFLATED
                     entry.external_attr = (stat.S_IFREG | 0o644) << 16
                     archive.writestr(entry, entries[name])
         part.chmod(0o755)
@@ -118,7 +122,8 @@ def _compiled(files: dict[str, bytes], python: str) -> dict[str, bytes]:
             path = source / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(files[name])
-        words = [python, "-sB", "-c", _COMPILE, str(source), str(target)]
+        # Without the columns of each instruction, which only carets in a traceback show.
+        words = [python, "-sB", "-X", "no_debug_ranges", "-c", _COMPILE, str(source), str(target)]
         # The hashes order a set of words in compiled code, and -I would ignore their seed.
         subprocess.run(
             words, input="\n".join(names), text=True, check=True, env={"PYTHONHASHSEED": "0"}

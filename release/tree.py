@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import manual
 import pyz
 import reference
-import sbom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +41,7 @@ def build(folder: Path, pythons: dict[str, str], *, time: int) -> None:
         gzip.compress((pyz.ROOT / "CHANGELOG.md").read_bytes(), mtime=0)
     )
     (documents / "copyright").write_text(_copyright())
-    (documents / sbom.OUTPUT.name).write_text(sbom.document())
+    shutil.copy(pyz.ROOT / "release/hostrouting.cdx.json", documents)
     normalise(folder.rglob("*"), time)
 
 
