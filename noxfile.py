@@ -66,6 +66,8 @@ WITHOUT_IPV6_TESTS = [
 PYZ_TESTS = ["tests/cli/test_cli.py", "tests/cli/test_commands.py"]
 #: The tests that call bash and ip, and those that call nft and ebtables, too.
 SCRIPT_TESTS = [
+    "tests/static_routes/test_renderer_properties.py",
+    "tests/route_overlap/test_renderer_properties.py",
     "tests/static_routes/test_script.py",
     "tests/static_routes/test_differential.py",
     "tests/route_overlap/test_script.py",
@@ -162,6 +164,8 @@ def workflows(session: nox.Session) -> None:
     # Its form, and an end for each job.
     for schema in "vendor.github-workflows", "custom.github-workflows-require-timeout":
         session.run("check-jsonschema", "--builtin-schema", schema, *files)
+    dependabot = ("--builtin-schema", "vendor.dependabot", ".github/dependabot.yml")
+    session.run("check-jsonschema", *dependabot)
     session.run("zizmor", "--offline", "--quiet", "--persona", "pedantic", ".github")
 
 

@@ -9,10 +9,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
 from support.boot_units import assert_systemd_accepts
 from support.counted_ip import IP, another_ip, counted_ip, take_counts
-from support.examples import FEW
 from support.filled import asset, changes
 from support.kernel import connect, needs_kernel
 from support.needs import needs
@@ -22,7 +20,7 @@ from hostrouting.boot import units_in
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
 from hostrouting.route_overlap import render_script
 from hostrouting.route_overlap.script import boot_part
-from hostrouting.testing import KernelNode, strategies
+from hostrouting.testing import KernelNode
 
 
 def with_fabric(fabric: object, *cidrs: str) -> HostRoutingConfig:
@@ -103,37 +101,6 @@ class TestFiles:
     def test_systemd_verifies_them(self, tmp_path: Path) -> None:
         """`systemd-analyze verify` prints nothing, and the unit is exposed to 3.2 at most."""
         assert_systemd_accepts(UNIT, tmp_path)
-
-    @settings(max_examples=FEW)
-    @given(strategies.configs())
-    def test_any_config_is_data_to_bash(self, config: HostRoutingConfig) -> None:
-        """Whatever validates, bash reads it as the words that the config has, and runs nothing of
-        it.
-        """
-        script = render_script(config)
-        values = script[script.index(b"mode=") : script.index(b"# --- functions of both")]
-        words = (
-            b'"$mode" "${roots[@]}" "${points[@]}" "${firsts[*]}" "${lasts[*]}" "$verdict" '
-            b'"$allowed" "${given[*]}" "${networks[*]}" "$fabric" "$beyond"'
-        )
-        program = b'LC_ALL=C\nset -f\n%b\nprintf "%%s\\n" %b\n' % (values, words)
-        done = subprocess.run(
-            ["bash", "-r"], input=program, capture_output=True, check=True, env={}
-        )
-        section = config.route_overlap
-        patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *section.allowed_devs))
-        output = done.stdout.decode().splitlines()
-        assert len(output) == 13
-        assert output[0] == section.mode
-        assert {*output[3].split(), *output[4].split()} >= {*section.cidrs}
-        verdict = output[7].removesuffix(" leave by").removesuffix(" leaves by")
-        assert verdict == ", ".join(section.cidrs)
-        assert output[8] == "|".join(patterns)
-        assert output[9].split() == [dev for dev in section.expected_devs if "/" not in dev]
-        assert output[10].split() == [dev for dev in section.expected_devs if "/" in dev]
-        assert output[11] in {"auto", "off"}
-        assert output[12] in {"", "after", "fabric"}
-        assert done.stderr == b""
 
 
 @needs_kernel

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import attrs
 import pytest
-from hypothesis import given, settings
 from support.boot_units import assert_systemd_accepts
 from support.counted_ip import IP, another_ip, counted_ip, take_counts
-from support.examples import FEW
 from support.filled import asset, changes
 from support.kernel import connect, needs_kernel
 from support.needs import needs
@@ -20,10 +18,9 @@ from support.static_route_scripts import boot, boot_with_program, config_of, imp
 
 from hostrouting import HostRoutingConfig, StaticRoute
 from hostrouting.boot import units_in
-from hostrouting.net.routes import ATTRIBUTE_NAMES
 from hostrouting.static_routes import render_script
 from hostrouting.static_routes.script import boot_part
-from hostrouting.testing import KernelNode, strategies
+from hostrouting.testing import KernelNode
 
 CONFIG = config_of(
     [
@@ -34,30 +31,6 @@ CONFIG = config_of(
     ]
 )
 [UNIT] = units_in([boot_part(CONFIG)])
-
-
-def numbers_of(route: StaticRoute) -> str:
-    """Return the numbers of a route as ip shows them, each before a blank."""
-    shown = ""
-    for name in ATTRIBUTE_NAMES:
-        if number := getattr(route, name):
-            shown += f"{name} {number} "
-    return shown
-
-
-def row_of(route: StaticRoute) -> str:
-    """Return the route's row in the script, in the words of `ip`, with `?` for what is completed."""
-    gateway = route.gateway or "?"
-    dev = route.dev or "?"
-    if ":" in route.destination:
-        destination = route.destination.removesuffix("/128")
-        end = "pref medium"
-    else:
-        destination = route.destination.removesuffix("/32")
-        end = ""
-        if ":" in gateway:
-            gateway = f"inet6 {gateway}"
-    return f"{destination} via {gateway} dev {dev} {numbers_of(route)}{end}"
 
 
 class TestFiles:
@@ -108,24 +81,6 @@ class TestFiles:
     def test_systemd_verifies_them(self, tmp_path: Path) -> None:
         """`systemd-analyze verify` prints nothing, and the unit is exposed to 3.2 at most."""
         assert_systemd_accepts(UNIT, tmp_path)
-
-    @settings(max_examples=FEW)
-    @given(strategies.configs())
-    def test_any_config_is_data_to_bash(self, config: HostRoutingConfig) -> None:
-        """Whatever validates, bash reads it as the words that the config has, and runs nothing of
-        it.
-        """
-        script = render_script(config)
-        start = script.index(b"routes[4]=")
-        text = script[start : script.index(b"\n\n", start)]
-        program = b"LC_ALL=C\nset -f\n" + text + b'\nprintf %s "${routes[@]}"\n'
-        done = subprocess.run(
-            ["bash", "-r"], input=program, capture_output=True, check=True, env={}
-        )
-        rows = done.stdout.decode().replace("|", "").splitlines()
-        expected = [row_of(route) for route in config.static_routes.routes]
-        assert sorted(row for row in rows if row) == sorted(expected)
-        assert done.stderr == b""
 
 
 #: What most tests here want, on a node whose eth0 has the gateway on its link.
