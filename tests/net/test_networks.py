@@ -72,8 +72,12 @@ def test_a_network_that_is_none_is_refused() -> None:
         (["10.0.0.0/24", "10.0.1.0/24"], ["10.0.0.0/23"]),
         (["10.0.0.0/24", "10.0.2.0/24"], ["10.0.0.0/24", "10.0.2.0/24"]),
         (["10.0.2.0/24", "fd00::/8", "10.0.0.0/24"], ["10.0.0.0/24", "10.0.2.0/24"]),
+        (
+            [f"10.0.{number}.0/24" for number in range(0, 18, 2)],
+            ["10.0.0.0/22", *(f"10.0.{number}.0/24" for number in range(4, 18, 2))],
+        ),
     ],
-    ids=["nested", "two nested", "side by side", "apart", "of another family"],
+    ids=["nested", "two nested", "side by side", "apart", "of another family", "nine"],
 )
 def test_roots(networks: list[str], roots: list[str]) -> None:
     """Nested and adjacent networks have one root; few that are apart keep their own."""
