@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import small_world
-from support.played_kernel import PlayedKernel, listener_of, played
+from support.played_kernel import PlayedKernel, listener_of, pack_route, played
 
 from hostrouting import BackendError, EventsLostError
 from hostrouting.host import IPV4, IPV6, Device, NetworkEvent, Route, RouteEvent
 from hostrouting.host.netlink.device_codec import parse_devices
 from hostrouting.host.netlink.events import EventReader
 from hostrouting.host.netlink.frames import HEADER_LENGTH, header, message, messages
-from hostrouting.host.netlink.route_codec import DELROUTE, NEWROUTE, pack_route, parse_route
+from hostrouting.host.netlink.route_codec import DELROUTE, NEWROUTE, parse_route
 from hostrouting.host.netlink.rule_codec import parse_rule
 
 CASES = Path(__file__).parents[1] / "fuzz" / "cases"

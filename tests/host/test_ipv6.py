@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks, attach_by_tcx, needs_bpf, why_no_tcx
+from support.played_kernel import NEW_ROUTE, pack_route
 
 from hostrouting import BackendError, RouteRejectedError
 from hostrouting.host import (
@@ -22,13 +23,13 @@ from hostrouting.host import (
     RuleEvent,
 )
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.netlink.bulk import RouteReader
 from hostrouting.host.netlink.classifiers import parse_bpf_names
 from hostrouting.host.netlink.conversation import Conversation
 from hostrouting.host.netlink.device_codec import parse_devices, parse_youngest
 from hostrouting.host.netlink.events import NetlinkEvents
-from hostrouting.host.netlink.frames import attribute, word
+from hostrouting.host.netlink.frames import attribute, message, word
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
-from hostrouting.host.netlink.route_codec import pack_route, parse_ipv6_routes
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import DEVICELESS_KINDS, KINDS
 from hostrouting.testing import KernelNode
@@ -296,12 +297,13 @@ def test_flags_show_whether_an_address_is_usable(flags: int, usable: bool) -> No
 
 def test_other_families_are_passed_over() -> None:
     """Messages of other families are skipped: a kernel with `ipv6.disable=1` answers with those."""
-    to = attribute(1, bytes([10, 0, 0, 0]))
+    to = attribute(15, struct.pack("=I", 254)) + attribute(1, bytes([10, 0, 0, 0]))
     by = attribute(4, struct.pack("=I", 3))
-    routes = [
-        struct.pack("=8BI", family, 8, 0, 0, 254, 3, 0, 1, 0) + to + by for family in (2, 7, 28)
-    ]
-    assert parse_ipv6_routes(routes, {3: "eth0"}) == []
+    heads = [struct.pack("=8BI", family, 8, 0, 0, 254, 3, 0, 1, 0) for family in (2, 7, 28)]
+    dump = b"".join(message(NEW_ROUTE, 2, head + to + by) for head in [*heads, *heads])
+    routes: list[ObservedRoute] = []
+    RouteReader({3: "eth0"}, IPV6).read_dump(memoryview(dump), routes)
+    assert routes == []
     added = attribute(6, struct.pack("=IIII", 1, 1, 1000, 1000))
     address = struct.pack("=BBBBI", 2, 24, 0x80, 0, 3) + attribute(1, bytes([10, 0, 0, 4])) + added
     assert parse_youngest([address], 3, 100.0) is None

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.played_kernel import pack_route
 
 from hostrouting.azure.stale_cni.journal import object_to_mapping
 from hostrouting.host import IPV4, IPV6, Address, ObservedRoute
 from hostrouting.host.netlink.bulk import RouteWriter
-from hostrouting.host.netlink.route_codec import pack_route
 from hostrouting.net.mappings import FORMS
 from hostrouting.net.routes import KINDS
 

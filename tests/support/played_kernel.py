@@ -13,12 +13,20 @@ import pytest
 from hostrouting.host.netlink import conversation, frames
 from hostrouting.host.netlink.events import NetlinkListener
 from hostrouting.host.netlink.frames import attribute, header, message, word
+from hostrouting.host.netlink.route_codec import pack_signature
+from hostrouting.net.addresses import Address
+from hostrouting.net.routes import ObservedRoute, Route
 
 LINKS, ADDRESSES, ROUTES, NEIGHBOURS, RULES, FILTERS = 18, 22, 26, 30, 34, 46
 NEW_ROUTE, NEW_NEIGHBOUR = 24, 28
 
 #: Interface indexes of the devices that are there by default.
 DEVICES = {"lo": 1, "e0": 2, "e1": 3, "br0": 4, "v1": 5, "v0": 6}
+
+
+def pack_route(route: Route | ObservedRoute, indexes: Mapping[str, int]) -> bytes:
+    """The payload of a message about a route."""
+    return Address(route.family, route.network).packed.join(pack_signature(route, indexes))
 
 
 def link(name: str, index: int) -> bytes:

@@ -100,7 +100,7 @@ class NetlinkBackend(Adapter):
         command = f"ip -{4 if family == IPV4 else 6} route get"
 
         def read(kernel: Conversation, size: int) -> list[Lookup]:
-            reader = RouteReader(kernel.names())
+            reader = RouteReader(kernel.names(), family)
             answers: list[Lookup] = []
             for start in range(0, len(destinations), size):
                 batch = destinations[start : start + size]

@@ -107,12 +107,6 @@ class UnknownDeviceError(Exception):
 # --- to the kernel
 
 
-def pack_route(route: Route | ObservedRoute, indexes: Indexes) -> bytes:
-    """Return the payload of a message that adds or removes exactly this route."""
-    before, after = pack_signature(route, indexes)
-    return before + Address(route.family, route.network).packed + after
-
-
 def pack_signature(route: Route | ObservedRoute, indexes: Indexes) -> Signature:
     """Return the payload before and after the network, in the kernel's order.
 
@@ -183,16 +177,13 @@ def _pack_encapsulation(encapsulation: Encapsulation | None) -> bytes:
 # --- from the kernel
 
 
-def parse_ipv6_routes(payloads: Iterable[bytes], names: Names) -> list[ObservedRoute]:
-    """Return the routes of all tables in the kernel's order, without those that it only caches.
+def is_kept(payload: bytes, family: int) -> bool:
+    """Return True for a route of this family, unless it is one of IPv6 that the kernel only caches.
 
     A kernel without IPv6 (`ipv6.disable=1`) answers with its routes of all other families.
     """
-    return [
-        parse_route(payload, names)
-        for payload in payloads
-        if payload[0] == IPV6 and not rtmsg.unpack_from(payload)[-1] & _CLONED
-    ]
+    is_cached = family == IPV6 and rtmsg.unpack_from(payload)[-1] & _CLONED
+    return payload[0] == family and not is_cached
 
 
 def parse_route(payload: bytes, names: Names) -> ObservedRoute:
