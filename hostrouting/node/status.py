@@ -29,6 +29,7 @@ from hostrouting.node.check import check_node, look_after_apply, own_routes
 from hostrouting.node.report import NodeReport, causes_of, held_of, remarks_of
 from hostrouting.node.summary import Verdict, cut, in_full, shortest
 from hostrouting.route_overlap import OverlapReport
+from hostrouting.route_overlap.script import render_script, section_in, section_in_force
 from hostrouting.static_routes.refusals import why_merged
 from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
 from phases.mistakes import NoTruth
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from phases import Context
 
 
+_EDITED = ", edited by hand since its apply: the scripts in force expect something else"
 _AHEAD = "unknown, since its time is later than that of this clock"
 
 
@@ -72,6 +74,8 @@ class NodeStatus(NoTruth):
     #: `open`, or `shut` if a start would be held now), the `reason` of that finding, and its
     #: `active_state` for systemd; None if no time was left to look.
     gates: Mapping[str, Mapping[str, str]] | None = attrs.field(factory=dict)
+    #: True if the scripts in force expect something else than the config: the file was edited.
+    edited: bool = False
     #: Why no config is in force, and what a run has left; empty where one is.
     absence: str = ""
     #: Without a config, the routes that are in force until the next boot.
@@ -127,6 +131,7 @@ class NodeStatus(NoTruth):
             "config": None if self.absence else INTENT_PATH,
             "mode": str(self.report.mode),
             "checksum": self.checksum,
+            "edited": self.edited,
             "last_change": None if self.absence else rfc3339(self.changed_at),
             "routes": {
                 "wanted": self.routes,
@@ -193,7 +198,7 @@ class NodeStatus(NoTruth):
         changed = f"{timedelta(seconds=int(age))} ago" if age >= 0 else _AHEAD
         files = f"{self.differing_files} differ" if self.differing_files else "right"
         facts = {
-            "config": INTENT_PATH,
+            "config": f"{INTENT_PATH}{_EDITED if self.edited else ''}",
             "mode": str(self.report.mode),
             "checksum": self.checksum,
             "last change": f"{changed}; for all changes, run: {SHOW_HISTORY}",
@@ -307,6 +312,7 @@ def node_status(
         report=report,
         is_live=host.is_live,
         checksum=installed_checksum(host.files),
+        edited=_is_edited(config, host),
         at=ctx.clock.time(),
         changed_at=max(host.files.modified(path) or 0 for path in paths),
         routes=len(config.static_routes.routes),
@@ -316,6 +322,11 @@ def node_status(
         siblings=siblings,
         gates=None if "held" in report.unread else gates,
     )
+
+
+def _is_edited(config: HostRoutingConfig, host: Host) -> bool:
+    expected = section_in_force(host.files)
+    return expected is not None and expected != section_in(render_script(config))
 
 
 def _status_without_config(ctx: Context, host: Host) -> NodeStatus:
@@ -382,8 +393,10 @@ def _absence(ctx: Context, host: Host) -> str:
     absence = not_installed(host)
     step = "a reset with --root removes that"
     if host.is_live:
-        step = "apply a config again, or run: hostrouting reset"
-        for route in own_routes(host):
+        routes = own_routes(host)
+        step = "apply your config again"
+        step += "; a reset would take its routes away" if routes else ", or run: hostrouting reset"
+        for route in routes:
             left.append(str(route))
             # A reset leaves it.
             step = why_merged(route) if is_merged(route) else step

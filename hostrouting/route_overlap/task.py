@@ -198,7 +198,7 @@ def left_unproven(
 
     None if it proves all of them.
     """
-    if earlier is None or earlier.route_overlap == config.route_overlap:
+    if earlier is None or {*config.route_overlap.cidrs}.issuperset(earlier.route_overlap.cidrs):
         return None
     proven = sorted(map(Prefix.parse, config.route_overlap.cidrs))
     left = []

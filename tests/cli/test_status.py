@@ -302,8 +302,8 @@ def test_where_nothing_is_installed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", ["static-routes", "hostrouting-ready", None])
 def test_what_an_earlier_config_has_left(host: FakeHost, lost: str | None) -> None:
-    """Units without a config, not all of them perhaps: exit 2, they are named, and the next step
-    removes them.
+    """Units without a config, not all of them perhaps: exit 2, they are named, and a reset, which
+    would take the route away, is not offered. It removes them.
     """
     on_mended("apply")
     host.files.remove(INTENT_PATH)
@@ -313,10 +313,12 @@ def test_what_an_earlier_config_has_left(host: FakeHost, lost: str | None) -> No
     assert result.returncode == 2
     assert result.stdout == ""
     assert re.search(
-        f"{NOT_INSTALLED}, but a run has left /etc/.* and [0-9]+ more; apply a config again, or run: ",
+        f"{NOT_INSTALLED}, but a run has left /etc/.* and [0-9]+ more; apply your config again; a "
+        "reset would take its routes away",
         result.stderr,
     )
-    reset = run_here(*result.stderr.rpartition("run: hostrouting ")[2].split())
+    assert "run: hostrouting reset" not in result.stderr
+    reset = run_here("reset")
     assert reset.returncode == 0
     assert reset.stdout.splitlines()[-1] == NOT_INSTALLED
     assert run_here("status").stderr == f"hostrouting: {NOT_INSTALLED}\n"
@@ -732,7 +734,7 @@ def test_a_link_of_the_installed_config_that_is_gone(host: FakeHost) -> None:
     told = run_here("status")
     assert told.returncode == 2
     assert told.stderr.startswith(f"hostrouting: {NOT_INSTALLED}, but a run has left /etc/")
-    assert "apply a config again, or run: hostrouting reset" in told.stderr
+    assert "apply your config again; a reset would take its routes away" in told.stderr
 
 
 def test_an_image_without_config_is_named(tmp_path: Path) -> None:

@@ -291,11 +291,28 @@ def test_a_run_that_skips_the_proof_is_degraded(host: FakeHost) -> None:
     assert own_routes(host) == ["172.16.16.0/24"]
 
 
-def test_a_damaged_intent_counts_nothing(host: FakeHost) -> None:
-    """It is replaced."""
-    host.files.write(INTENT_PATH, b"{", mode=0o644)
-    report = run(ConfigureStaticRoutes(config("172.16.16.0/24"), host=host), in_time())
-    assert own_routes(host) == ["172.16.16.0/24"], report.error
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{",
+        b'{"hostRouting": {"routeOverlap": {"expectedCidrs": ["10.96.0.0/16"], "mode": "WARN"}}}',
+    ],
+    ids=["damaged", "edited"],
+)
+def test_the_scripts_know_what_the_installed_config_has_lost(
+    host: FakeHost, content: bytes
+) -> None:
+    """A file that was edited in place forgets no address: the script beside it expects it under
+    its own mode. A right address stays right, no apply is offered, and `force` goes on.
+    """
+    host.files.write(INTENT_PATH, content, mode=0o644)
+    wanted = config("172.16.16.0/24", expected=("10.96.0.0/16",), mode="WARN")
+    assert causes(run(Configure(wanted, host=host), in_time())) == [WorseRoutingError]
+    assert causes(run(ConfigureStaticRoutes(wanted, host=host), in_time())) == [WorseRoutingError]
+    assert own_routes(host) == [WIDE]
+    assert check_node(in_time(), wanted, host, seconds=0, path="new.json").is_worse
+    assert run(Configure(wanted, host=host, force=True), in_time()).ok
+    assert own_routes(host) == ["172.16.16.0/24"]
 
 
 # --- the proof alone

@@ -17,9 +17,10 @@ from support.needs import needs
 from support.overlap_answers import ScriptRun, proven_at, run_script
 
 from hostrouting.boot import units_in
+from hostrouting.boot.generation import IDLE
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
 from hostrouting.route_overlap import render_script
-from hostrouting.route_overlap.script import boot_part
+from hostrouting.route_overlap.script import boot_part, section_in
 from hostrouting.testing import KernelNode
 
 
@@ -43,6 +44,20 @@ CONFIG = HostRoutingConfig.from_mapping(
 
 
 class TestFiles:
+    @pytest.mark.parametrize(
+        "script",
+        [
+            IDLE,
+            render_script(CONFIG).replace(b"given=(", b"taken=("),
+            render_script(CONFIG).replace(b"mode=STRICT", b"mode=\xff"),
+            render_script(CONFIG).replace(b"[4]='10.0.0.0/8", b"[4]='10.0.0.0/99"),
+        ],
+        ids=["idle", "another form", "no mode", "no network"],
+    )
+    def test_another_script_has_none(self, script: bytes) -> None:
+        """One that is not configured, of another version, or damaged."""
+        assert section_in(script) is None
+
     def test_script(self) -> None:
         """The whole script, to the byte: its asset, with these places filled in."""
         plain = asset("route_overlap/check-route-overlap.sh", COMMON="boot/common.sh")

@@ -137,7 +137,8 @@ class Debris(NamedTuple):
 
 
 _NO_CONFIG = f"no config is installed: there is no {INTENT_PATH}"
-_STEP = "apply a config again, or run: hostrouting reset"
+_STEP = "apply your config again, or run: hostrouting reset"
+_KEEP = "apply your config again; a reset would take its routes away"
 OWN = "/root/hostrouting.json"
 DEBRIS = {
     "the installed config is cut off": Debris(
@@ -148,7 +149,13 @@ DEBRIS = {
     "the installed config is lost": Debris(
         f"rm {INTENT_PATH}",
         f"{_NO_CONFIG}, but a run has left "
-        f"/etc/systemd/system/kubelet.service.d/10-hostrouting.conf and 19 more; {_STEP}",
+        f"/etc/systemd/system/kubelet.service.d/10-hostrouting.conf and 19 more; {_KEEP}",
+        f"hostrouting apply {OWN}",
+    ),
+    "its folder is removed by hand": Debris(
+        "rm -rf /etc/aks-flex-node",
+        f"{_NO_CONFIG}, but a run has left "
+        f"/etc/systemd/system/kubelet.service.d/10-hostrouting.conf and 12 more; {_KEEP}",
         f"hostrouting apply {OWN}",
     ),
     "its folder and its route are removed by hand": Debris(
@@ -233,6 +240,39 @@ def test_an_apply_mends_what_is_left(restored: Restored, name: str) -> None:
     assert error.startswith(debris.error), error
     machine.shell(debris.step)
     assert_right(machine)
+
+
+#: The CIDR and its route are taken out of the installed config.
+_EDITED = json.dumps(
+    {"hostRouting": {"routeOverlap": {"expectedCidrs": ["10.96.0.0/16"], "mode": "STRICT"}}}
+)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        f"echo '{_EDITED}' > {INTENT_PATH}",
+        f"echo '{_EDITED}' > /root/new && mv /root/new {INTENT_PATH}",
+    ],
+    ids=["through its link", "in place of its link"],
+)
+def test_an_installed_config_that_was_edited(restored: Restored, edit: str) -> None:
+    """Whatever the next steps are, the packet leaves as before; the scripts still expect it."""
+    machine = restored.machine()
+    machine.shell(edit)
+    assert machine.status()["edited"] is True
+    assert "edited by hand" in machine.shell("hostrouting status")
+    for _ in range(4):
+        step = machine.status()["next"]
+        assert step is not None
+        machine.shell(step)
+        assert (machine.way(), machine.answer()) == (
+            "via 10.224.0.1 dev eth0",
+            "Connection refused",
+        )
+    machine.shell(f"hostrouting apply {OWN}")
+    assert_right(machine)
+    assert machine.status()["edited"] is False
 
 
 def test_a_reset_removes_what_another_one_could_not(restored: Restored) -> None:

@@ -149,8 +149,8 @@ def log_notices(
     boot = Boot(host, gates=config.gates)
     is_asked = reads and installs_units(ctx, config, host)
     findings = boot.notices(ctx, mode=mode_of(config)) if is_asked else []
-    findings += warnings_of(ctx, config, host)
     findings += missing_programs(config, host)
+    findings += warnings_of(ctx, config, host)
     notices = [*first, *(finding.text for finding in findings)]
     if config.inherits_after:
         step = "to change that, set hostRouting.after"
