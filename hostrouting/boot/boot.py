@@ -351,6 +351,9 @@ class Boot:
     ) -> None:
         ctx.check()
         self.refuse_exposed(*units)
+        if units and self._host.is_live:
+            # Where systemctl does nothing, of a chroot, only the routes would change.
+            self._services.state(ctx, READY_UNIT)
         # The order of units takes several calls of systemctl for each gate: only for changes.
         if steps and units:
             refuse_gates(
@@ -486,10 +489,16 @@ class Boot:
         self._stop_removed(ctx, FREE_UNITS)
         self._services.daemon_reload(ctx)
         # A run of an earlier script does not understand the answers of a later one.
-        if self._services.state(ctx, RETRY_UNIT).is_running and self._disk.has(
-            unit_path(RETRY_UNIT)
-        ):
-            self._services.stop(ctx, RETRY_UNIT)
+        retry = self._services.state(ctx, RETRY_UNIT)
+        if retry.is_running and self._disk.has(unit_path(RETRY_UNIT)):
+            try:
+                self._services.stop(ctx, RETRY_UNIT)
+            except UnitError:
+                # A gate that starts just now starts it, too, which cancels the stop: it ends, and
+                # a later run begins.
+                now = self._services.state(ctx, RETRY_UNIT)
+                if now.is_running and now.main_pid == retry.main_pid:
+                    raise
             self._services.start(ctx, RETRY_UNIT)
         # After the reload: before, a gate that restarts by itself would be held again.
         release_ungated(ctx, self._services)

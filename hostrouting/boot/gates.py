@@ -62,6 +62,14 @@ _TRIGGERS = "TriggeredBy"
 _RESTARTS = "NRestarts"
 
 
+def units_of(gates: Sequence[str]) -> list[str]:
+    """Return the units that a look at a node with these gates reads."""
+    own = (name for name in sorted(OWN_UNITS) if "@" not in name)
+    # Almost every unit is ordered before these targets.
+    ends = ("multi-user.target", "shutdown.target")
+    return [*dict.fromkeys((*gates, *AGENTS, *own, HELD_TEMPLATE, *ends))]
+
+
 def held_gates(ctx: Context, services: ServiceManager) -> list[str]:
     """Return the held units, sorted, with those whose gate checks routing just now.
 
@@ -274,6 +282,10 @@ _LONGEST_NAME = 255
 _CORRECT = "correct it, or take it out of hostRouting.gates"
 #: The settings that show if a unit should be up.
 _WANTED = ("WantedBy", "RequiredBy", "ConditionResult", "ConditionTimestampMonotonic")
+#: The settings of a gate that show if it is faulty.
+_OF_GATE = ("After", "ExecStartPre", "OnFailureJobMode", "OnFailureIsolate", _TRIGGERS)
+#: All settings that a look at a right node reads.
+LOOKED_AT: Final = ("Before", *_OF_GATE, *_UNSUITABLE, *_JOB_TIMEOUTS)
 #: Every service waits for these, unless it has DefaultDependencies=no.
 _ALWAYS_AWAITED = frozenset({"sysinit.target", "basic.target"})
 
@@ -422,8 +434,7 @@ def _faults(
         yield NodeFinding("gate-masked", unit, "is masked, so that it never starts", "note", step)
     if state.load_state != "loaded":
         return
-    names = ("After", "ExecStartPre", "OnFailureJobMode", "OnFailureIsolate", _TRIGGERS)
-    settings = services.settings(ctx, unit, *names, *_UNSUITABLE, *_JOB_TIMEOUTS)
+    settings = services.settings(ctx, unit, *_OF_GATE, *_UNSUITABLE, *_JOB_TIMEOUTS)
     # Drop-ins cannot remove an After=, so this one shows that systemd has read the gate's drop-in.
     if READY_UNIT in settings["After"].split() and HELD_PREFIX not in settings["ExecStartPre"]:
         reason = (

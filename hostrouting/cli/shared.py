@@ -15,10 +15,15 @@ import attrs
 from hostrouting.base.commands import BAD, FAILED, FINE, USAGE, status_of_signal
 from hostrouting.boot import installed_over, refuse_local_over, require_intent
 from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import HostRoutingError, InvalidConfigError, RouteOverlapError
+from hostrouting.exceptions import (
+    HostRoutingError,
+    InvalidConfigError,
+    RouteOverlapError,
+    UnitError,
+)
 from hostrouting.host import Host
 from hostrouting.host.files.store import RootedFiles
-from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
+from hostrouting.host.systemd.systemctl import NoSystemdError, OfflineUnits
 from hostrouting.node.output import (
     json_line,
     painted,
@@ -27,12 +32,13 @@ from hostrouting.node.output import (
     width_of_stdout,
     wrapped,
 )
+from hostrouting.node.units import read_units
 from phases import Context, PhaseError, cancel_on_signals
 from phases.exceptions import describe
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.base.commands import Answer
 
@@ -76,11 +82,15 @@ def host_of(arguments: Namespace) -> Host:
     return Host.offline(os.path.abspath(arguments.root))  # noqa: PTH100 (slow)
 
 
-def with_unit_files(host: Host) -> Host:
-    """Return the host, with the files of units where no systemd runs."""
-    if isinstance(host.services, Systemctl) and not is_there():
+def with_read_units(ctx: Context, host: Host, gates: Sequence[str]) -> Host:
+    """Return the host with one reading of its units; of their files where no systemd runs."""
+    try:
+        return read_units(ctx, host, gates)
+    except NoSystemdError:
         return attrs.evolve(host, services=OfflineUnits("/"))
-    return host
+    except UnitError:
+        # Each look names what systemd refuses.
+        return host
 
 
 def context(timeout: float | None) -> AbstractContextManager[Context]:

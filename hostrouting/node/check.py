@@ -29,7 +29,7 @@ from hostrouting.config import (
     HostRoutingConfig,
     RouteOverlapConfig,
 )
-from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError
+from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, UnitError
 from hostrouting.host import Host
 from hostrouting.net.addresses import is_network
 from hostrouting.net.routes import OUR_PROTOCOL
@@ -38,6 +38,7 @@ from hostrouting.node.capabilities import CAPABILITIES, sibling_units
 from hostrouting.node.causes import obstacles, unmasking
 from hostrouting.node.kubelet import off_the_exit
 from hostrouting.node.report import NO_PROGRAM, NodeReport
+from hostrouting.node.units import read_units
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from hostrouting.static_routes import ConfigureStaticRoutes
 from phases import Context, DeadlineExceededError
@@ -93,6 +94,10 @@ def check_node(
         overlap = applied.overlap
     elif host.is_live:
         overlap = _proven(ctx, config, host, seconds=seconds)
+        if seconds:
+            # A reading of units dates from before the wait; a look names what systemd refuses.
+            with suppress(UnitError, DeadlineExceededError):
+                host = read_units(ctx, host, config.gates)
     else:
         overlap = OverlapReport()
     spared: list[dict[str, object]] = []

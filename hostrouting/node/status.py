@@ -5,6 +5,7 @@ It is based on the findings of `hostrouting check` under the installed config.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,12 +23,13 @@ from hostrouting.boot import (
 )
 from hostrouting.boot.layout import FREE_UNITS, drop_in_of, unit_path
 from hostrouting.config import HostRoutingConfig, OverlapMode, Sibling
-from hostrouting.exceptions import HostRoutingError
+from hostrouting.exceptions import HostRoutingError, UnitError
 from hostrouting.net.routes import is_merged
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.check import check_node, look_after_apply, own_routes
 from hostrouting.node.report import NodeReport, causes_of, held_of, remarks_of
 from hostrouting.node.summary import Verdict, cut, in_full, shortest
+from hostrouting.node.units import read_units
 from hostrouting.route_overlap import OverlapReport
 from hostrouting.route_overlap.script import render_script, section_in, section_in_force
 from hostrouting.static_routes.refusals import why_merged
@@ -291,6 +293,9 @@ def node_status(
         config = read_intent(host.files)
         if config is None:
             return _status_without_config(ctx, host)
+    # Each look names what systemd refuses.
+    with suppress(UnitError, DeadlineExceededError):
+        host = read_units(ctx, host, config.gates)
     report = check_node(ctx, config, host, seconds=0, path=INTENT_PATH, applied=applied)
     kinds = [finding.kind for finding in report.findings]
     broken = (finding.reason for finding in report.findings if finding.kind == "disabled")

@@ -16,15 +16,24 @@ from typing import Any
 from unittest.mock import Mock, patch
 
 import pytest
-from support.command_line import CHECKED, MENDED, OTHER_COMMAND, ROUTES, run
+from support.command_line import CHECKED, MENDED, OTHER_COMMAND, ROUTES, installed, run
 from support.in_process import Result, run_here
 from support.intent_nodes import node as node_in_memory
 from support.kernel import connect, needs_kernel
 from support.run_nodes import lose_our_routes, lose_the_default_route
 
-from hostrouting import BackendError, Host, HostFileError, UnitError
+from hostrouting import (
+    BackendError,
+    Configure,
+    Host,
+    HostFileError,
+    HostRoutingConfig,
+    UnitError,
+)
 from hostrouting.boot import INTENT_PATH, NOT_INSTALLED, Boot, read_intent
 from hostrouting.boot.layout import PROGRAM_PATH
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import OUR_PROTOCOL, TABLE_NAMES
 from hostrouting.net.rules import FIRST_RULES
@@ -530,6 +539,36 @@ def test_plan_and_render_need_no_systemd(node: KernelNode, config: Path, tmp_pat
     assert any(
         "systemd does not run here" in notice for notice in json.loads(result.stdout)["notices"]
     )
+
+
+@needs_kernel
+@pytest.mark.parametrize("gates", [None, []])
+def test_where_systemctl_does_nothing(
+    node: KernelNode, tmp_path: Path, gates: list[str] | None
+) -> None:
+    """As in a chroot. An apply would change the routes of the machine around it: it is refused, and
+    names --root; a plan reads the files, and a status names what it does not know.
+    """
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**MENDED, "gates": gates} if gates is not None else MENDED))
+    offline = ["env", "SYSTEMD_OFFLINE=1"]
+    before = node.ip("route show table all")
+    applied = run("apply", config, inside=node, prefix=offline)
+    assert (applied.returncode, "--root /" in applied.stderr) == (3, True)
+    planned = run("plan", config, inside=node, prefix=offline)
+    assert (planned.returncode, "systemd does not run here" in planned.stderr) == (0, True)
+    status = run("status", "--json", inside=node, prefix=[*installed(config), *offline])
+    gates_now = json.loads(status.stdout)["gates"].values()
+    assert {gate["active_state"] for gate in gates_now} <= {"unknown"}
+    wanted = HostRoutingConfig.from_file(config)
+    fake = FakeHost()
+    services = Systemctl((*offline, "systemctl"))
+    live = Host(
+        routes=NetlinkBackend(netns=node.name), files=fake.files, lock=fake.lock, services=services
+    )
+    with pytest.raises(UnitError, match="--root /"):
+        Configure(wanted, host=live).do(Context(timeout=60))
+    assert node.ip("route show table all") == before
 
 
 def test_a_plan_reports_the_agents_list(host: FakeHost) -> None:

@@ -1,4 +1,5 @@
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,22 @@ from support.systemd_box import SystemdBox
 from hostrouting import UnitError
 from hostrouting.host import FileStore, ServiceManager
 from hostrouting.host.files.store import RootedFiles
-from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl
+from hostrouting.host.systemd.systemctl import (
+    NoSystemdError,
+    OfflineUnits,
+    Systemctl,
+    UnitReading,
+)
 from phases import CommandFailedError, Context, DeadlineExceededError
 
 UNITS = "/etc/systemd/system"
+#: systemctl in another root, with /proc and /run of this one.
+CHROOT = """
+mount --types tmpfs none /mnt && cd /mnt && mkdir etc proc run usr &&
+for folder in etc proc run usr; do mount --rbind /$folder $folder; done &&
+for folder in bin lib lib64; do ln --symbolic usr/$folder $folder; done &&
+exec chroot . systemctl "$@"
+"""
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +72,62 @@ class TestSystemctl(LiveServiceManagerContract):
         assert units.running("ct-slow.service") == []
         units.stop("ct-slow.service")
         assert units.state("ct-slow.service").active_state == "inactive"
+
+    def test_a_reading_answers_as_systemd_does(
+        self, box: SystemdBox, units: Units, ctx: Context
+    ) -> None:
+        """About units, templates and loaded instances that it has read; what comes later changes it
+        not. systemd answers for other units and settings, and for a unit by an alias.
+        """
+        for instance in "one", r"two\x2dthree":
+            units.install_daemon("ct-read@.service")
+            units.start(f"ct-read@{instance}.service")
+        units.install("ct-lasts.service", unit="Before=ct-read@one.service shutdown.target")
+        units.files.link(f"{UNITS}/ct-alias.service", "ct-lasts.service")
+        units.reload()
+        live = Systemctl((*box.enter, "systemctl"))
+        names = ["ct-read@.service", "ct-lasts.service", "ct-lacks.service", "ct-alias.service"]
+        counted = Systemctl((*box.enter, "sh", "-c", 'echo >> /run/calls; systemctl "$@"', "sh"))
+        read = UnitReading.of(
+            ctx, counted, [*names, "shutdown.target"], ["Before", "TimeoutStartSec"]
+        )
+        for services in read, live:
+            assert services.states(ctx, *names) == live.states(ctx, *names)
+            for name in (*names, r"ct-read@two\x2dthree.service"):
+                assert services.loaded(ctx, name) == live.loaded(ctx, name)
+                assert services.state(ctx, name) == live.state(ctx, name)
+                [setting] = services.settings(ctx, name, "TimeoutStartSec").values()
+                assert {"TimeoutStartSec": setting} == live.settings(ctx, name, "TimeoutStartSec")
+            assert services.ordered_before(ctx, names[0]) == live.ordered_before(ctx, names[0])
+        assert len(units.files.read("/run/calls") or b"") == 1
+        units.stop("ct-read@one.service")
+        assert [state.is_running for state in read.loaded(ctx, names[0])] == [True, True]
+        assert not live.state(ctx, "ct-read@one.service").is_running
+        assert read.settings(ctx, names[1], "Type") == {"Type": "oneshot"}
+        assert not read.state(ctx, "ct-other.service").exists
+        assert len(units.files.read("/run/calls") or b"") == 3
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ("env", "SYSTEMD_OFFLINE=1", "systemctl"),
+            ("unshare", "--mount", "sh", "-c", CHROOT, "systemctl"),
+        ],
+    )
+    def test_a_systemctl_that_does_nothing(self, box: SystemdBox, command: tuple[str, ...]) -> None:
+        """It ends with 0: in a chroot, and under SYSTEMD_OFFLINE. The error names the way for files."""
+        services = Systemctl((*box.enter, *command))
+        ctx = Context(timeout=60)
+        for call in (
+            services.daemon_reload,
+            partial(services.start, unit="a.service"),
+            partial(services.stop, unit="a.service"),
+            partial(services.state, unit="a.service"),
+            partial(services.loaded, unit="a@.service"),
+            partial(services.ordered_before, unit="a.service"),
+        ):
+            with pytest.raises(NoSystemdError, match="--root /"):
+                call(ctx)
 
 
 @pytest.fixture
@@ -131,7 +200,7 @@ class TestErrors:
 
     def test_where_systemd_is_not_installed(self) -> None:
         """Without systemctl the error names the program, once."""
-        with pytest.raises(UnitError) as caught:
+        with pytest.raises(NoSystemdError) as caught:
             Systemctl(("no-such-systemctl",)).daemon_reload(Context(timeout=60))
         assert (
             str(caught.value)
@@ -150,3 +219,15 @@ def test_properties_that_cannot_be_read_are_a_refusal_with_a_next_step(printed: 
     services = Systemctl(("sh", "-c", 'printf "%s" "$0"', printed))
     with pytest.raises(UnitError, match=r"cannot read the output of .*systemctl status"):
         services.state(Context(), "a.service")
+
+
+@pytest.mark.parametrize("printed", ["", "Id=a.service\nLoadState=loaded\n"])
+def test_an_answer_for_fewer_units_names_them(printed: str) -> None:
+    """Its states would be those of other units; none is loaded where a pattern has no answer."""
+    services = Systemctl(("sh", "-c", 'printf "%s" "$0"', printed))
+    with pytest.raises(UnitError, match=r"show -- a\.service b\.service`.* of 2 units"):
+        services.states(Context(), "a.service", "b.service")
+    with pytest.raises(UnitError, match="of 3 units"):
+        UnitReading.of(Context(), services, ["a.service", "b@.service"], [])
+    if not printed:
+        assert services.loaded(Context(), "a@.service") == []

@@ -15,11 +15,13 @@ from support.gated_machine import (
     SLOW_CHECK,
     STAND_INS,
     STILL_WAITING,
+    STRICT,
     GatedMachine,
     more_machines,
     refusal,
 )
 
+from hostrouting import UnitError
 from hostrouting.boot import UNIT_DIRECTORY
 from hostrouting.boot.gates import held_gates, release
 
@@ -393,6 +395,28 @@ def test_recovery_is_stopped_or_ends_while_a_unit_is_held(tmp_path: Path) -> Non
         machine.run("systemctl", "kill", RETRY)
         machine.wait_for("early", unit=RETRY)
         machine.files.write(script, text, mode=0o755)
+        machine.mend_routing()
+        machine.wait_until_up()
+
+
+def test_a_gate_that_starts_cancels_the_stop_of_recovery(tmp_path: Path) -> None:
+    """As Upholds= does. The apply is done all the same: the earlier run ends, and a later one
+    begins.
+    """
+    changed = stand_in(STATIC, "echo changed\n")
+    with GatedMachine(tmp_path, units=(changed, *STAND_INS[1:]), overlap=True) as machine:
+        machine.wait_for_refusal()
+        drop_in = b"[Service]\nExecStopPost=/bin/sleep 1\n"
+        machine.files.write(f"{UNIT_DIRECTORY}/{RETRY}.d/50-slow.conf", drop_in, mode=0o644)
+        machine.run("systemctl", "daemon-reload")
+        starts = "while sleep 0.1; do systemctl start --no-block $0; done"
+        machine.run("systemd-run", "--unit=gates-start", "bash", "-c", starts, RETRY)
+        with pytest.raises(UnitError, match="canceled"):
+            machine.services.stop(machine.ctx, RETRY)
+        machine.until(f"systemctl is-active --quiet {RETRY}")
+        earlier = machine.state(RETRY).main_pid
+        machine.boot.install(machine.ctx, *STAND_INS, STRICT)
+        assert machine.state(RETRY).main_pid not in {0, earlier}
         machine.mend_routing()
         machine.wait_until_up()
 

@@ -8,8 +8,9 @@ from hostrouting.base.commands import USAGE
 from hostrouting.cli.changing import run_task
 from hostrouting.cli.command import ROOT, Command, switch
 from hostrouting.cli.commands.plan import log_notices, show_plan
-from hostrouting.cli.shared import context, host_of, new_config_of, refuse, with_unit_files
+from hostrouting.cli.shared import context, host_of, new_config_of, refuse, with_read_units
 from hostrouting.node.configure import Configure, ConfigureLive
+from hostrouting.node.units import read_units
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -27,12 +28,13 @@ def run(arguments: Namespace) -> int:
     config = new_config_of(arguments)
     host = host_of(arguments)
     if arguments.live:
-        host = with_unit_files(host)
+        with context(arguments.timeout) as ctx:
+            host = with_read_units(ctx, host, ())
         return run_task(arguments, ConfigureLive(config, host=host, force=arguments.force), host)
     task = Configure(config, host=host, force=arguments.force)
     # Before the gates are installed: later it is unknown which running machines were never held.
     with context(arguments.timeout) as ctx:
-        log_notices(ctx, config, host)
+        log_notices(ctx, config, host if config.void else read_units(ctx, host, config.gates))
     return run_task(arguments, task, host, None if config.void else config)
 
 

@@ -15,7 +15,7 @@ from hostrouting.cli.shared import (
     new_config_of,
     print_answer,
     refuse,
-    with_unit_files,
+    with_read_units,
 )
 from hostrouting.exceptions import HostFileError
 from hostrouting.node.check import check_node
@@ -38,9 +38,9 @@ def run(arguments: Namespace) -> int:
         problem = "--format prometheus excludes --root, --fix and --json, and --out needs it"
         return refuse(arguments, problem, USAGE)
     config = new_config_of(arguments)
-    host = with_unit_files(host_of(arguments))
     # The given time is for the default route: its absence is an answer.
     with context(None) as ctx:
+        host = with_read_units(ctx, host_of(arguments), config.gates)
         if arguments.fix:
             from hostrouting.node.fix import fixed, replaced
 

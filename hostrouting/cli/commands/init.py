@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import FINE, USAGE
 from hostrouting.cli.command import Command
-from hostrouting.cli.shared import context, host_of, refuse, with_unit_files
+from hostrouting.cli.shared import context, host_of, refuse, with_read_units
 from hostrouting.node.first_config import first_config
 from hostrouting.node.output import print_document
 
@@ -20,8 +20,8 @@ _logger = logging.getLogger("hostrouting")
 def run(arguments: Namespace) -> int:
     """Print a first config for this node, and on stderr where its values came from."""
     try:
-        host = with_unit_files(host_of(arguments))
         with context(arguments.timeout) as ctx:
+            host = with_read_units(ctx, host_of(arguments), ())
             document, lines = first_config(ctx, host, arguments.cidr)
     except ValueError as error:
         return refuse(arguments, f"{error}; give --cidr once for each expected CIDR", USAGE)

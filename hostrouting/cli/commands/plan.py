@@ -13,9 +13,10 @@ from hostrouting.boot.gates import broken_glass
 from hostrouting.boot.intent import mode_of
 from hostrouting.boot.layout import GATE_LOCK, PROGRAM_PATH
 from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, Command, switch
-from hostrouting.cli.shared import context, host_of, new_config_of, print_answer, with_unit_files
+from hostrouting.cli.shared import context, host_of, new_config_of, print_answer, with_read_units
 from hostrouting.config.sections import AGENT_LIST
 from hostrouting.exceptions import HostFileError
+from hostrouting.host.systemd.systemctl import OfflineUnits
 from hostrouting.node.boot_files import installs_units, missing_programs, render_files
 from hostrouting.node.capabilities import warnings_of
 from hostrouting.node.configure import Configure
@@ -68,9 +69,8 @@ def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = Fal
     something to change.
     """
     config = new_config_of(arguments)
-    given = host_of(arguments)
-    host = with_unit_files(given)
     with context(arguments.timeout) as ctx:
+        host = with_read_units(ctx, host_of(arguments), config.gates)
         task = Configure(config, host=host)
         by_task: list[Sequence[Change]] = []
         unread: dict[str, None] = {}
@@ -85,7 +85,7 @@ def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = Fal
                     unread[f"not compared: {error.cause}"] = None
         changes = _without_repeats(by_task)
         first = [*unread]
-        if host is not given:
+        if host.is_live and isinstance(host.services, OfflineUnits):
             first.insert(0, _NO_SYSTEMD)
         notices = log_notices(ctx, config, host, *first, reads=not unread)
         forecast = planned.forecast

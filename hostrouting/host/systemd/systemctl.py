@@ -17,16 +17,20 @@ from hostrouting.host.units import UnitState, instance_of, reach, settings
 from phases import CommandFailedError, Context, run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 _PROPERTIES = (
-    "Id,LoadState,ActiveState,SubState,Result,MainPID,NeedDaemonReload,DropInPaths,Requires,"
-    "UnitFileState"
+    *("LoadState", "ActiveState", "SubState", "Result", "MainPID", "NeedDaemonReload"),
+    *("DropInPaths", "Requires", "UnitFileState"),
 )
 #: systemctl does not show a template. So an unused instance is queried, which systemd loads for the
 #: answer.
 NOBODYS_INSTANCE: Final = "hostrouting-asks"
+
+
+class NoSystemdError(UnitError):
+    """No systemd runs this machine, or systemctl does not speak with it."""
 
 
 @attrs.frozen(eq=False)
@@ -71,8 +75,8 @@ class Systemctl:
             ctx.check()
             return []
         queried = [instance_of(unit, NOBODYS_INSTANCE) for unit in units]
+        shown = self._show(ctx, _PROPERTIES, queried)
         with _readable(*queried):
-            shown = self._show(ctx, _PROPERTIES, queried)
             return [
                 _unit_state(properties)._replace(name=unit)
                 for unit, properties in zip(units, shown, strict=True)
@@ -83,15 +87,16 @@ class Systemctl:
         # A pattern finds the units that systemd has loaded. A backslash, as in `foo\x2dbar@`, is
         # literal and escapes nothing.
         pattern = instance_of(unit, "*")
+        shown = self._show(ctx, _PROPERTIES, [pattern])
         with _readable(pattern):
-            return sorted(map(_unit_state, self._show(ctx, _PROPERTIES, [pattern], "--all")))
+            return sorted(map(_unit_state, shown))
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """See `ServiceManager.ordered_before`."""
 
         def waiting(ring: frozenset[str]) -> set[str]:
+            shown = self._show(ctx, ["Before"], sorted(ring))
             with _readable(*sorted(ring)):
-                shown = self._show(ctx, "Before", sorted(ring))
                 return {
                     name for properties in shown for name in _names(properties.get("Before", ""))
                 }
@@ -100,24 +105,19 @@ class Systemctl:
 
     def settings(self, ctx: Context, unit: str, *names: str) -> dict[str, str]:
         """See `ServiceManager.settings`."""
-        # systemd shows a duration under another name than unit files use.
-        shown_as = {
-            name: f"{name.removesuffix('Sec')}USec" if name.endswith("Sec") else name
-            for name in names
-        }
-        shown = self._show(ctx, ",".join(shown_as.values()), [instance_of(unit, NOBODYS_INSTANCE)])
-        # Without any property, systemctl prints no block.
-        properties = shown[0] if shown else {}
-        return {name: properties.get(key, "") for name, key in shown_as.items()}
+        queried = [instance_of(unit, NOBODYS_INSTANCE)]
+        shown, *_ = self._show(ctx, [*map(_shown_as, names)], queried)
+        return {name: shown.get(_shown_as(name), "") for name in names}
 
     def _show(
-        self, ctx: Context, properties: str, units: Sequence[str], *options: str
+        self, ctx: Context, properties: Sequence[str], units: Sequence[str]
     ) -> list[dict[str, str]]:
-        """Return the output of `systemctl show` for units or patterns, a block for each.
+        """Return the output of `systemctl show`: a block for each unit, then those of patterns.
 
         A property with several lines has them in its value.
         """
-        shown = self._run(ctx, "show", f"--property={properties}", *options, "--", *units)
+        wanted = ",".join(("Id", *properties))
+        shown = self._run(ctx, "show", "--all", f"--property={wanted}", "--", *units)
         blocks = []
         for block in filter(str.strip, shown.split("\n\n")):
             unit: dict[str, str] = {}
@@ -125,13 +125,62 @@ class Systemctl:
                 key, _, value = line.partition("=")
                 unit[key] = f"{unit[key]}\n{value}" if key in unit else value
             blocks.append(unit)
+        with _readable(*units):
+            if len(blocks) < sum("*" not in unit for unit in units):
+                raise LookupError(f"it is about {len(blocks)} of {len(units)} units")
         return blocks
 
     def _run(self, ctx: Context, *arguments: str, advice: str = "") -> str:
         try:
-            return run_command(ctx, [*self.command, *arguments]).stdout
+            result = run_command(ctx, [*self.command, *arguments])
         except CommandFailedError as error:
             raise unit_error(error, advice) from error
+        # It has done nothing, and ends with 0.
+        if "ignoring command" in result.stderr:
+            raise NoSystemdError(
+                "systemctl does nothing here, in a chroot or under SYSTEMD_OFFLINE, and the routes "
+                "are those of the machine around it; for the files of this root alone, use "
+                "--root / (Host.offline)"
+            )
+        return result.stdout
+
+
+@attrs.frozen(eq=False)
+class UnitReading(Systemctl):
+    """One reading of units, for a command that changes none; systemd answers for other units."""
+
+    _properties: frozenset[str] = frozenset()
+    _shown: Mapping[str, list[dict[str, str]]] = attrs.field(factory=dict)
+
+    @classmethod
+    def of(
+        cls, ctx: Context, services: Systemctl, units: Sequence[str], settings: Sequence[str]
+    ) -> UnitReading:
+        """Read units by one call, and all loaded instances of those that are templates."""
+        properties = [*_PROPERTIES, *map(_shown_as, settings)]
+        names = [instance_of(unit, NOBODYS_INSTANCE) for unit in units]
+        patterns = [instance_of(unit, "*") for unit in units if "@." in unit]
+        blocks = services._show(ctx, properties, [*names, *patterns])  # noqa: SLF001 - its own class
+        loaded = blocks[len(names) :]
+        shown = {unit: [block] for unit, block in zip(names, blocks, strict=False)}
+        shown |= {block["Id"]: [block] for block in loaded}
+        for pattern in patterns:
+            start, _, end = pattern.partition("*")
+            shown[pattern] = [
+                block
+                for block in loaded
+                if block["Id"].startswith(start) and block["Id"].endswith(end)
+            ]
+        return cls(services.command, frozenset(properties), shown)
+
+    def _show(
+        self, ctx: Context, properties: Sequence[str], units: Sequence[str]
+    ) -> list[dict[str, str]]:
+        is_read = self._properties.issuperset(properties) and self._shown.keys() >= {*units}
+        if not is_read:
+            return super()._show(ctx, properties, units)
+        ctx.check()
+        return [block for unit in units for block in self._shown[unit]]
 
 
 @attrs.frozen(eq=False)
@@ -195,26 +244,20 @@ class OfflineUnits:
         return settings(self._unit_files.texts(unit).values(), *names)
 
 
-def is_there() -> bool:
-    """Return True if systemd runs this machine (sd_booted(3)), and systemctl is installed."""
-    if not os.path.isdir("/run/systemd/system"):  # noqa: PTH112
-        return False
-    return any(os.access(f"{folder}/systemctl", os.X_OK) for folder in os.get_exec_path())
-
-
 def unit_error(error: CommandFailedError, advice: str) -> UnitError:
     """Translate a refusal of systemctl into its command, status and words, and the next step."""
     # systemctl's status names no reason; only its words do.
     if "has not been booted with systemd" in error.stderr:
-        return UnitError(
+        return NoSystemdError(
             "this machine was not booted with systemd; for its files alone, use --root and its "
             "folder (Host.offline); for its routes until the next boot, run: hostrouting apply "
             "--live CONFIG"
         )
+    kind = NoSystemdError if isinstance(error.__cause__, FileNotFoundError) else UnitError
     steps = (
         (advice, "" if os.geteuid() == 0 else "are you root?") if error.status is not None else ()
     )
-    return UnitError("\n".join(filter(None, [str(error), *steps])))
+    return kind("\n".join(filter(None, [str(error), *steps])))
 
 
 @contextmanager
@@ -233,6 +276,11 @@ def _readable(*units: str) -> Iterator[None]:
 def journal_advice(unit: str) -> str:
     """Return the command that shows why a unit failed."""
     return f"see: journalctl -b -u {unit}"
+
+
+def _shown_as(setting: str) -> str:
+    """Return the name under which systemd shows a setting: another one for durations."""
+    return f"{setting.removesuffix('Sec')}USec" if setting.endswith("Sec") else setting
 
 
 def _unit_state(properties: dict[str, str]) -> UnitState:

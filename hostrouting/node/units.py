@@ -1,0 +1,25 @@
+"""The units of a node, read once for a command that only looks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from hostrouting.boot.gates import LOOKED_AT, units_of
+from hostrouting.host.systemd.systemctl import Systemctl, UnitReading
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.host import Host
+    from phases import Context
+
+
+def read_units(ctx: Context, host: Host, gates: Sequence[str]) -> Host:
+    """Return the host with one reading of its units; raise UnitError where systemd refuses."""
+    services = host.services
+    # A fake, and the files of an image, are read in no time.
+    if not isinstance(services, Systemctl):
+        return host
+    return attrs.evolve(host, services=UnitReading.of(ctx, services, units_of(gates), LOOKED_AT))
