@@ -13,6 +13,7 @@ from support.announced_fabrics import Announced, both_answers
 from support.fabric_files import write_files
 from support.kernel import kernel_of, needs_kernel
 from support.overlap_answers import run_script
+from support.patience import until_unplugged
 
 from hostrouting import HostRoutingConfig, prove_egress
 from hostrouting.net.addresses import parse_ipv4
@@ -151,6 +152,8 @@ def node() -> Iterator[KernelNode]:
 def _do(node: KernelNode, commands: str) -> None:
     for command in filter(None, commands.split("; ")):
         node.ip(command)
+        if command == "link set dev d1 down":
+            until_unplugged(node, "d0")
 
 
 def _found(
