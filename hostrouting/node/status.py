@@ -31,7 +31,7 @@ from hostrouting.node.report import NodeReport, causes_of, held_of, remarks_of
 from hostrouting.node.summary import Verdict, cut, in_full, shortest
 from hostrouting.node.units import read_units
 from hostrouting.route_overlap import OverlapReport
-from hostrouting.route_overlap.script import render_script, section_in, section_in_force
+from hostrouting.route_overlap.script import config_in, config_in_force, render_script
 from hostrouting.static_routes.refusals import why_merged
 from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
 from phases.mistakes import NoTruth
@@ -317,7 +317,7 @@ def node_status(
         report=report,
         is_live=host.is_live,
         checksum=installed_checksum(host.files),
-        edited=_is_edited(config, host),
+        edited=config_in_force(host.files) not in (None, config_in(render_script(config))),
         at=ctx.clock.time(),
         changed_at=max(host.files.modified(path) or 0 for path in paths),
         routes=len(config.static_routes.routes),
@@ -327,11 +327,6 @@ def node_status(
         siblings=siblings,
         gates=None if "held" in report.unread else gates,
     )
-
-
-def _is_edited(config: HostRoutingConfig, host: Host) -> bool:
-    expected = section_in_force(host.files)
-    return expected is not None and expected != section_in(render_script(config))
 
 
 def _status_without_config(ctx: Context, host: Host) -> NodeStatus:

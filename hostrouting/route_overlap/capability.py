@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.capability import SCRIPT_PROGRAMS, Capability
+from hostrouting.boot.intent import mode_of
 from hostrouting.config import OverlapMode
 from hostrouting.route_overlap.script import boot_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from hostrouting.boot import Part
     from hostrouting.boot.capability import Inquiry
     from hostrouting.config import HostRoutingConfig
@@ -30,11 +29,10 @@ def _parts(config: HostRoutingConfig, _host: Host | None) -> list[Part]:
     return [boot_part(config)]
 
 
-def _open_exit(_ctx: Context, inquiry: Inquiry) -> Iterable[NodeFinding]:
+def _open_exit(_ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
     """Return a note if the exit of an image is open under STRICT: an image has no pinned one."""
-    section = inquiry.config.route_overlap
-    is_open = section.cidrs and not section.expected_devs
-    if inquiry.host.is_live or not is_open or section.mode is not OverlapMode.STRICT:
+    is_strict = mode_of(inquiry.config) is OverlapMode.STRICT
+    if inquiry.host.is_live or inquiry.config.route_overlap.expected_devs or not is_strict:
         return []
     reason = "is not given, so a default route by a fabric of Ethernet could become the exit"
     step = 'name the network of the exit, such as "expectedDevs": ["10.224.0.0/16"]'

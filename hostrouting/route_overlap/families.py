@@ -72,9 +72,8 @@ class FamilyProof(NamedTuple):
     @property
     def default_devs(self) -> frozenset[str]:
         """The devices of the default routes, and without an expected one those that may be it."""
-        routes = self.node.defaults
-        if self.without_exit:
-            routes = unnamed(routes, self.node.links)
+        defaults = self.node.defaults
+        routes = unnamed(defaults, self.node.links) if self.without_exit else defaults
         return frozenset(hop.dev for route in routes for hop in route.hops if not hop.dead)
 
     @property

@@ -527,9 +527,6 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
             if family == IPV6 and not report.config.route_overlap.expected_devs
             else "."
         )
-        if devs := [dev for its, dev in report.fabric_exits if its == family]:
-            named_devs = f'"expectedDevs": {json.dumps(devs)}'
-            end = f"; or, if {' and '.join(devs)} is the way out, add {named_devs} to routeOverlap."
         sources = f"{GIVERS[family]}, or its network configuration"
         yield f"Give the node {kind} default route{by}: see {sources}{end}"
     for dev in report.maybe_down_devs if lacks_default else ():

@@ -8,12 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate, BootUnit, Departure
-from hostrouting.config import (
-    DEFAULT_ALLOWED_DEVS,
-    HostRoutingConfig,
-    OverlapMode,
-    RouteOverlapConfig,
-)
+from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
 from hostrouting.exceptions import HostFileError
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address, is_network, roots_of
 from hostrouting.route_overlap.parts import SPECIAL_EDGES
@@ -34,9 +29,6 @@ MARKER_OK: Final = f"{RUNTIME_DIRECTORY}/route-overlap.ok"
 MARKERS: Final = (MARKER_DETECTED, MARKER_OK)
 #: The script's last message to journald.
 LOGGED: Final = f"{RUNTIME_DIRECTORY}/route-overlap.told"
-#: Begin the lines of a script that have its section.
-_ASSIGNED: Final = {"mode", "declare -A points", "allowed", "given", "networks", "fabric"}
-_POINT: Final = re.compile("[0-9a-f.:]+/[0-9]+")
 
 
 def render_script(config: HostRoutingConfig) -> bytes:
@@ -72,35 +64,33 @@ def render_script(config: HostRoutingConfig) -> bytes:
     return text.encode()
 
 
-def section_in(script: bytes) -> RouteOverlapConfig | None:
-    """Return the section of which a script was rendered; None of another script.
+def config_in(script: bytes) -> HostRoutingConfig | None:
+    """Return a config with the section of which a script was rendered; None of another script.
 
     Presets are the addresses that they stand for, and a list of networks as `fabric` is off.
     """
     values: dict[str, str] = {}
     for line in script.decode(errors="replace").splitlines():
         name, _, value = line.partition("=")
-        if name in _ASSIGNED:
-            values.setdefault(name, value.strip("'()"))
-    if values.keys() != _ASSIGNED:
-        return None
-    patterns = values["allowed"].split("|")
-    devices = values["given"].replace("'", "").split()
-    with suppress(ValueError):
-        return RouteOverlapConfig(
-            expected_cidrs=tuple(_POINT.findall(values["declare -A points"])),
-            mode=OverlapMode(values["mode"]),
-            allowed_devs=tuple(each for each in patterns if each not in DEFAULT_ALLOWED_DEVS),
-            expected_devs=(*devices, *values["networks"].split()),
-            fabric=values["fabric"],
-        )
+        values.setdefault(name, value.strip("'()"))
+    with suppress(KeyError, ValueError):
+        patterns = values["allowed"].split("|")
+        devices = values["given"].replace("'", "").split()
+        section = {
+            "expectedCidrs": re.findall("[0-9a-f.:]+/[0-9]+", values["declare -A points"]),
+            "mode": values["mode"],
+            "allowedDevs": [each for each in patterns if each not in DEFAULT_ALLOWED_DEVS],
+            "expectedDevs": [*devices, *values["networks"].split()],
+            "fabric": values["fabric"],
+        }
+        return HostRoutingConfig.from_mapping({"routeOverlap": section})
     return None
 
 
-def section_in_force(files: FileStore) -> RouteOverlapConfig | None:
-    """Return the section of the installed script, which an apply wrote; None without one."""
+def config_in_force(files: FileStore) -> HostRoutingConfig | None:
+    """Return the same of the installed script, which an apply wrote; None without one."""
     with suppress(HostFileError):
-        return section_in(files.read(RouteOverlapConfig.files[0]) or b"")
+        return config_in(files.read(DEPARTURE.paths[0]) or b"")
     return None
 
 

@@ -29,7 +29,7 @@ from hostrouting.route_overlap.look import (
     prove_config,
     unready_units,
 )
-from hostrouting.route_overlap.script import section_in_force
+from hostrouting.route_overlap.script import config_in_force
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.route_overlap.task import left_unproven
 from hostrouting.static_routes.account import RouteAccount
@@ -217,10 +217,13 @@ class Forecaster:
         exits = exits_under(config, host.files)
         own = CountedSection(config, self._fabric_of(config), late, pinned=exits)
         self._sections = [own]
-        for expected in (earlier, _forgotten(earlier, config, host)):
+        # The file may have been edited since its apply: what the script expects counts, too.
+        in_force = config_in_force(host.files) if config.asks else None
+        for expected in (earlier, left_unproven(in_force, earlier or config)):
             if dropped := left_unproven(expected, config):
-                fabric_of_it = self._fabric_of(dropped)
-                self._sections.append(CountedSection(dropped, fabric_of_it, is_dropped=True))
+                self._sections.append(
+                    CountedSection(dropped, self._fabric_of(dropped), is_dropped=True)
+                )
         self._before: list[OverlapReport] = []
         self._model: Fib | None = None
         self._families: Sequence[int] = ()
@@ -367,20 +370,6 @@ class Forecaster:
             for cidr, finding in _worse(old, new, was, now):
                 cause = _cause(Address.parse(finding.first), changes)
                 yield Worse(WorseRange(cidr, finding), new, section, cause)
-
-
-def _forgotten(
-    earlier: HostRoutingConfig | None, config: HostRoutingConfig, host: Host
-) -> HostRoutingConfig | None:
-    """Return a config with the addresses that the script in force expects, and `earlier` does not.
-
-    None without any: an apply writes both, but the file beside the script may have been edited.
-    """
-    section = section_in_force(host.files) if config.asks else None
-    if section is None:
-        return None
-    expected = attrs.evolve(config, route_overlap=section)
-    return expected if earlier is None else left_unproven(expected, earlier)
 
 
 def _not_taken(

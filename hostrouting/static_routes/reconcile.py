@@ -90,15 +90,13 @@ def resolve(
     config gives. `observed` is in the kernel's order.
     """
     defaults = default_routes(observed)
+    leading = unnamed(defaults, links)
+    alive: dict[int, str] = {}
     on_device: dict[tuple[int, str], NextHop] = {}
     for default in defaults:
         for hop in default.hops:
             on_device.setdefault((default.family, hop.dev), hop)
-    leading = unnamed(defaults, links)
-    alive: dict[int, str] = {}
-    for default in leading:
-        for hop in default.hops:
-            if not hop.dead:
+            if not hop.dead and default in leading:
                 alive.setdefault(default.family, hop.dev)
     ipv4 = [route for route in leading if route.family == IPV4]
     ipv6 = [route for route in leading if route.family == IPV6]

@@ -8,7 +8,7 @@ from support.examples import FEW
 from hostrouting import HostRoutingConfig
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.route_overlap import render_script
-from hostrouting.route_overlap.script import section_in
+from hostrouting.route_overlap.script import config_in
 from hostrouting.testing import strategies
 
 
@@ -46,8 +46,9 @@ def test_any_config_is_data_to_bash(config: HostRoutingConfig) -> None:
 def test_it_has_the_section_of_its_config(config: HostRoutingConfig) -> None:
     """The addresses, devices, patterns and mode that an apply wrote can be read from it."""
     section = config.route_overlap
-    read = section_in(render_script(config))
-    assert read is not None
+    rendered = config_in(render_script(config))
+    assert rendered is not None
+    read = rendered.route_overlap
     assert {*read.cidrs} == {*section.cidrs}
     assert {*read.expected_devs} == {*section.expected_devs}
     assert {*read.allowed_devs} == {*section.allowed_devs} - {*DEFAULT_ALLOWED_DEVS}

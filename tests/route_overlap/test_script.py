@@ -20,7 +20,7 @@ from hostrouting.boot import units_in
 from hostrouting.boot.generation import IDLE
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
 from hostrouting.route_overlap import render_script
-from hostrouting.route_overlap.script import boot_part, section_in
+from hostrouting.route_overlap.script import boot_part, config_in
 from hostrouting.testing import KernelNode
 
 
@@ -56,7 +56,7 @@ class TestFiles:
     )
     def test_another_script_has_none(self, script: bytes) -> None:
         """One that is not configured, of another version, or damaged."""
-        assert section_in(script) is None
+        assert config_in(script) is None
 
     def test_script(self) -> None:
         """The whole script, to the byte: its asset, with these places filled in."""
