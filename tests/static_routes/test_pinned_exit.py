@@ -216,7 +216,7 @@ def own_routes(node: KernelNode) -> list[str]:
 @example(beside("InfiniBand", pinned="absent"), OPEN)
 @example(beside("InfiniBand"), OPEN)
 @example(World((IB_BETTER, WORSE), ("up", "InfiniBand"), "absent"), IPV4_ALONE)
-@example(World((IB_BETTER,), ("up", "InfiniBand"), "absent"), IPV4_ALONE)
+@example(World((IB_BETTER, WORSE), ("up", "InfiniBand"), ""), IPV4_ALONE)
 def test_boot_and_task_end_in_the_same_table(world: World, config: HostRoutingConfig) -> None:
     """Whatever the states of the devices, and whichever default routes there are."""
     exits = {IPV4: world.pinned, IPV6: world.pinned}
