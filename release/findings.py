@@ -39,7 +39,7 @@ OF_THE_PROOF: Final = (
         "blocked",
         "by mode",
         "a blackhole, unreachable or prohibit route takes them",
-        "remove that route at its owner",
+        "remove that route at its owner, which the line names; no route hides a blackhole",
     ),
     Kind(
         "local",

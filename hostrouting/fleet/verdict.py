@@ -86,7 +86,7 @@ def prove_record(
             forecaster = Forecaster(ctx, used, host, earlier=earlier, fabric=record.fabric)
             overlaps_now = not forecaster.look().ok
             verdict = partial(verdict, changes=len(plan.changes), overlaps_now=overlaps_now)
-            overlap, worse, undecided = forecaster.changed(plan.changes, plan.stuck)
+            overlap, worse, undecided, _ = forecaster.changed(plan.changes, plan.stuck)
             if overlap is None:
                 return verdict(undecided=undecided)
             findings = (

@@ -25,10 +25,7 @@ from hostrouting.boot import (
 )
 from hostrouting.boot.capability import Inquiry
 from hostrouting.boot.intent import mode_of
-from hostrouting.config import (
-    HostRoutingConfig,
-    RouteOverlapConfig,
-)
+from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, UnitError
 from hostrouting.host import Host
 from hostrouting.net.addresses import is_network
@@ -280,10 +277,17 @@ class _Look:
         return self._make(routes=lambda _: self._plan(node).findings())
 
     def is_worse(self) -> bool:
-        """Return True if an apply would make right addresses wrong, or be refused for a move."""
+        """Return True if an apply would be refused, make addresses worse, or mend nothing.
+
+        The first apply of a config is in vain where no route should mend what is wrong.
+        """
         if self.applied is not None or not self.host.is_live:
             return False
+        left = [finding for _, finding in self.overlap.findings]
+        is_strict = self.config.route_overlap.mode is OverlapMode.STRICT
         with suppress(HostRoutingError, DeadlineExceededError):
+            if left and is_strict and all(each.stays for each in left):
+                return not self.boot.has_traces
             from hostrouting.static_routes.forecast import Forecaster
 
             # `{}` is meant to drop all addresses.
@@ -292,8 +296,9 @@ class _Look:
             forecaster = Forecaster(self.ctx, self.config, self.host, earlier=earlier)
             # Where nothing is expected, a forecast would read all routes in vain.
             if forecaster.expects:
-                worse = forecaster.plan(self._plan).forecast.worse
-                return any(each.is_refused or not each.is_move for each in worse)
+                forecast = forecaster.plan(self._plan).forecast
+                worse = (each.is_refused or not each.is_move for each in forecast.worse)
+                return bool(forecast.lost) or any(worse)
         return False
 
     def _asked(self, look: Look, ctx: Context) -> _Findings:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import attrs
 
 from hostrouting.base.commands import FIX
 from hostrouting.boot import exits_under
-from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.exits import working
 from hostrouting.route_overlap import check_now
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.forecast import Forecaster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import Host, RouteChange
-    from hostrouting.net.addresses import Address
+    from hostrouting.host import Host
     from hostrouting.net.exits import Exits
     from hostrouting.route_overlap import OverlapReport
     from phases import Context
 
-    _Hop: TypeAlias = tuple[str | None, Address | None]
+
+_LOST = "the proof would be right, but {}"
 
 
 def fixed(
@@ -37,7 +36,8 @@ def fixed(
 ) -> HostRoutingConfig | str:
     """Return the config with the routes that make its proof right, or why none do.
 
-    It is the same config if that suffices. A route that names its device or gateway stays, as long
+    The node's own addresses and blackholes may stay, if the rest is mended. It is the same config
+    if that suffices. A route that names its device or gateway stays, as long
     as these are there, up and on the link. No address is led from a gateway that answers to one
     that does not. A late default route is waited for, as by any check. The proof is that of a plan,
     so nothing is changed. `now` is the proof of the node, if that was made a moment ago.
@@ -62,16 +62,23 @@ def fixed(
         with ctx.interruptible():
             forecaster = Forecaster(ctx, config, host)
             plan = ConfigureStaticRoutes(config, host=host).plan_routes(forecaster.node)
-            report, _, undecided = forecaster.changed(plan.changes, plan.stuck)
+            report, _, undecided, lost = forecaster.changed(plan.changes, plan.stuck)
         if undecided:
             return undecided
-        if report is None or report.ok:
-            return _lost_gateway(ctx, plan.changes, host) or config
+        if report is None or report.ok or _mends_the_rest(now, report):
+            return _LOST.format("; ".join(map(str, lost))) if lost else config
         if not report.suggested_routes:
             break
         reason = "no routes of a config make this node right; with those that help"
         config = attrs.evolve(config, static_routes=report.merged_routes)
     return f"{reason}:\n{report}"
+
+
+def _mends_the_rest(now: OverlapReport, report: OverlapReport) -> bool:
+    """Return True if the findings that are left are those that no route should mend."""
+    left = {finding for _, finding in report.findings}
+    is_better = left < {finding for _, finding in now.findings}
+    return is_better and not report.refusals and all(finding.stays for finding in left)
 
 
 def _pinned(now: OverlapReport, config: HostRoutingConfig, host: Host) -> Exits:
@@ -93,38 +100,3 @@ def replaced(before: HostRoutingConfig, after: HostRoutingConfig) -> Iterator[st
             yield f"staticRoutes: '{route}' is left out: the kernel refuses it as it is"
         elif successor != route:
             yield f"staticRoutes: '{route}' is replaced by '{successor}'"
-
-
-def _lost_gateway(ctx: Context, changes: Iterable[RouteChange], host: Host) -> str:
-    """Return why these changes would lead addresses from a gateway that answers to a silent one."""
-    added = [change.after for change in changes if change.after]
-    silent = _silent(ctx, [(route.dev, route.gateway) for route in added], host)
-    for route in added:
-        if (route.dev, route.gateway) not in silent:
-            continue
-        answer = host.routes.lookup([route.network], family=route.family)[0].route
-        hops = answer.hops if answer else ()
-        old = [(hop.dev, hop.gateway) for hop in hops if hop.gateway]
-        mute = _silent(ctx, old, host)
-        for dev, gateway in old:
-            if (dev, gateway) not in mute:
-                return (
-                    f"'{route}' would make the proof right, but {route.gateway} dev {route.dev} "
-                    f"does not answer, and {gateway} dev {dev}, by which its addresses leave now, "
-                    f"does: see the router, or name {dev} in expectedDevs of routeOverlap"
-                )
-    return ""
-
-
-def _silent(ctx: Context, hops: Iterable[_Hop], host: Host) -> set[_Hop]:
-    """Return those of the gateways that do not answer; of IPv6 those that the kernel gave up."""
-    links = {link.name: link for link in host.routes.links()}
-    named = {(dev, gateway) for dev, gateway in hops if dev in links and gateway}
-    names = {(dev, str(gateway)) for dev, gateway in named if gateway.family == IPV4}
-    mute = host.link_layer.silent(ctx, sorted(names)) if names else frozenset()
-    silent: set[_Hop] = set()
-    for dev, gateway in named:
-        is_given_up = gateway.family == IPV6 and gateway in links[dev].failed
-        if is_given_up or (dev, str(gateway)) in mute or not links[dev].carrier:
-            silent.add((dev, gateway))
-    return silent

@@ -255,6 +255,9 @@ def _fix(path: str) -> str:
 
 
 def _of_addresses(report: CidrReport, finding: Finding) -> Cause:
+    if report.all_but:
+        text = f"{report.cidr} is right, all but {report.all_but}"
+        return Cause(text, "", text)
     cidr = Prefix.parse(report.cidr)
     is_whole = finding.bounds == (cidr.network, cidr.last)
     part = "" if is_whole else "part of "

@@ -219,7 +219,8 @@ def _explained(
     devs = tuple(dict.fromkeys(dev for way in equal for dev in way.devs))
     is_expected = None
     if allowed is not None:
-        is_expected = bool(devs) and all(map(allowed.may_carry, devs))
+        may_carry = bool(devs) and all(map(allowed.may_carry, devs))
+        is_expected = may_carry or node.is_own_block(decided.decider)
     colour = _RED
     if is_expected is not False:
         colour = colours.setdefault(devs, _COLOURS[len(colours) % len(_COLOURS)])

@@ -13,6 +13,7 @@ from collections import defaultdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
+from hostrouting.base.commands import quoted
 from hostrouting.exceptions import UnknownDecisionError
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, mask_of
 from hostrouting.net.links import source_by
@@ -276,6 +277,36 @@ class DecidedPart(NamedTuple):
             is_missing = self.decider is None and self.answer.errno == errno.ENETUNREACH
             return "no-route" if is_missing else "blocked"
         return "local" if self.answer.route.kind == "local" else "overlap"
+
+    def stays(self, node: RoutingSnapshot) -> bool:
+        """Return True for an address of hardware, and for what a blackhole refuses.
+
+        No route should take it, and the rest can be right.
+        """
+        route = self.answer.route
+        if route is not None:
+            is_own = route.kind in {"local", "broadcast"}
+            return is_own and removal(node, self.part.first) is None
+        return isinstance(self.decider, ObservedRoute) and self.decider.kind == "blackhole"
+
+
+def removal(node: RoutingSnapshot, address: int) -> str | None:
+    """Return the command that removes an own address from its device, such as docker0.
+
+    None unless one device has it, and is virtual: others may need it, or lead to the operator.
+    """
+    held = [
+        (link, own)
+        for link in node.links
+        for own in link.addresses
+        if (own.family, own.local) == (node.family, address)
+    ]
+    if len(held) != 1:
+        return None
+    [(link, own)] = held
+    if link.loopback or link.infiniband or link.may_stand_for_network:
+        return None
+    return quoted("ip", "address", "del", str(own), "dev", link.name)
 
 
 def adjacent(

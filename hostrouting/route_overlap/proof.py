@@ -39,9 +39,9 @@ from hostrouting.net.routes import (
 from hostrouting.net.rules import addition, lost_rules
 from hostrouting.route_overlap.families import FamilyProof, Proofs
 from hostrouting.route_overlap.lasting import deciding_and_warnings
-from hostrouting.route_overlap.parts import DecidedPart, LookedUp, adjacent, looked_up
+from hostrouting.route_overlap.parts import DecidedPart, LookedUp, adjacent, looked_up, removal
 from hostrouting.route_overlap.report import Finding, OverlapReport, SuggestedRoute
-from hostrouting.route_overlap.snapshot import AllowedDevices, RoutingSnapshot
+from hostrouting.route_overlap.snapshot import AllowedDevices, RoutingSnapshot, owner_of
 from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ def _judged(node: RoutingSnapshot, looked: LookedUp) -> _Judged:
         for part in parts:
             for answer, source in node.ways(part.answers):
                 devs.update(answer.route.devs if answer.route else ())
-                if not node.allowed.answer_is_fine(answer):
+                if not node.is_fine(answer, source):
                     decider = node.decider(answer, source)
                     rule = node.special_rule(decider, answer.destination, source)
                     wrong.append(DecidedPart(part, answer, decider, rule))
@@ -416,14 +416,22 @@ def _finding(
     )
     command = None
     if kind == "local":
-        command = _removal(node, part.first)
+        command = removal(node, part.first)
     elif rule is not None:
         command = quoted(*rule.deletion(node.selecting))
+    kept = [decided for decided in group if decided.stays(node)]
+    program = rule and rule.program
+    if kind == "blocked" and kept:
+        routes = (each.decider for each in kept if isinstance(each.decider, ObservedRoute))
+        program = " and ".join(dict.fromkeys(map(owner_of, routes)))
     return make(
         kind=kind,
         command=command,
+        own=tuple(
+            format_address(node.family, decided.part.first) for decided in kept if answer.route
+        ),
         rule=rule and str(rule),
-        program=rule and rule.program,
+        program=program,
         devs=answer.route.devs if answer.route else (),
         dev=dev,
         cause="moved-exit" if is_moved else None,
@@ -445,25 +453,6 @@ def _kind_and_device(decided: DecidedPart, allowed: AllowedDevices) -> tuple[Kin
     elif kind == "overlap" and not wrong:
         kind = "dead-end"
     return kind, next(iter(wrong or refused), None)
-
-
-def _removal(node: RoutingSnapshot, address: int) -> str | None:
-    """Return the command that removes an own address from its device, such as docker0.
-
-    None unless one device has it, and is virtual: others may need it, or lead to the operator.
-    """
-    held = [
-        (link, own)
-        for link in node.links
-        for own in link.addresses
-        if (own.family, own.local) == (node.family, address)
-    ]
-    if len(held) != 1:
-        return None
-    [(link, own)] = held
-    if link.loopback or link.infiniband or link.may_stand_for_network:
-        return None
-    return quoted("ip", "address", "del", str(own), "dev", link.name)
 
 
 def silent_routers(ctx: Context, host: Host, devs: Sequence[str]) -> Iterable[NodeFinding]:

@@ -86,7 +86,8 @@ class Finding(LightValue):
     fabric once its `network`, which `source` announces, is connected; no route takes the addresses
     `own` from it). `dev` is the first of `devs` that is not allowed. `route` is the deciding route,
     or rule, as `ip` prints it; None if there is none. `rule` is the rule that decides, or that
-    leads to the table of the route, unless that is a usual one; `program` has probably added it.
+    leads to the table of the route, unless that is a usual one; `program` has probably added it, or
+    the blackhole that is `route`. No route takes `own` addresses, those of hardware, either.
     `command` deletes that rule, or removes a `local` address from a virtual device. `cause` is
     `moved-exit` if they leave by the pinned device: see `MovedExit`.
     """
@@ -111,9 +112,20 @@ class Finding(LightValue):
         return len(self.own) == self.bounds[1] - self.bounds[0] + 1
 
     @property
+    def stays(self) -> bool:
+        """True if no route should take its addresses: own ones, and those of a blackhole."""
+        return self.is_own or (self.kind == "blocked" and bool(self.program and not self.rule))
+
+    @property
     def bounds(self) -> tuple[int, int]:
         """The first and the last address, as numbers."""
         return Address.parse(self.first).number, Address.parse(self.last).number
+
+    @property
+    def described_own(self) -> str:
+        """The own addresses, with their device."""
+        word = "own" if self.kind == "local" else "broadcast"
+        return f"{', '.join(self.own)}, the node's {word} address on {self.dev}"
 
     def line(self, cidr: str) -> str:
         """Return the finding as one line, as in the marker."""
@@ -215,6 +227,14 @@ class CidrReport(LightValue):
         return {"cidr": self.cidr, "ok": self.ok, **fields}
 
     @property
+    def all_but(self) -> str:
+        """The node's own addresses, in words, if nothing else is wrong; else empty."""
+        own = [finding for finding in self.findings if finding.is_own and not finding.network]
+        if len(own) < len(self.findings):
+            return ""
+        return " and ".join(finding.described_own for finding in own)
+
+    @property
     def needs_another_route(self) -> bool:
         """True if a route could resolve some findings, but none in the main table does."""
         if self.suggested_routes or self.configured_routes or self.chosen_routes:
@@ -223,7 +243,7 @@ class CidrReport(LightValue):
         if any(finding.cause or finding.command for finding in self.findings):
             return False
         return any(
-            finding.kind not in {"local", "dead-end"} and not finding.is_own
+            finding.kind not in {"local", "dead-end"} and not finding.stays
             for finding in self.findings
         )
 
@@ -425,8 +445,11 @@ class OverlapReport(LightValue, NoTruth):
             return
         aimed = [report for report in self.cidrs if report.family not in self.without_exit]
         bad = [report for report in aimed if not report.ok]
-        if bad:
-            by = ", ".join(self.expected_devs)
+        by = ", ".join(self.expected_devs)
+        if bad and all(report.all_but for report in bad):
+            own = " and ".join(report.all_but for report in bad)
+            yield f"{departure_of([report.cidr for report in aimed])} {by}, all but {own}", bad
+        elif bad:
             kinds = {finding.kind for report in bad for finding in report.findings}
             # A fabric takes them only once it is connected.
             verb = "would not" if kinds == {"announced"} else "do not"
@@ -545,6 +568,7 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
     yield from _presets(report)
     yield from _own_addresses(findings)
     yield from _rules(findings)
+    yield from _blackholes(findings)
     yield from _local_addresses(findings)
 
 
@@ -600,7 +624,8 @@ def _presets(report: OverlapReport) -> Iterator[str]:
 
 
 def _own_addresses(findings: Sequence[Finding]) -> Iterator[str]:
-    own = dict.fromkeys(address for finding in findings for address in finding.own)
+    announced = (finding for finding in findings if finding.network)
+    own = dict.fromkeys(address for finding in announced for address in finding.own)
     if own:
         yield (
             f"No route takes {', '.join(own)} from the fabric, as its own or broadcast addresses: "
@@ -616,6 +641,19 @@ def _rules(findings: Sequence[Finding]) -> Iterator[str]:
         yield (
             f"The rule {finding.rule} decides before the main table: stop {program}, or its routes "
             f"to these addresses; or run: {command}"
+        )
+
+
+def _blackholes(findings: Sequence[Finding]) -> Iterator[str]:
+    owners = {
+        finding.route: finding.program
+        for finding in findings
+        if finding.kind == "blocked" and finding.stays
+    }
+    for route, owner in owners.items():
+        yield (
+            f"The {route} stays: a route over it could send packets in a loop. It is probably of "
+            f"{owner}: remove it there, or narrow expectedCidrs."
         )
 
 

@@ -15,6 +15,7 @@ from hostrouting.net.exits import working
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     IP_TUNNELS,
+    PROTOCOL_NAMES,
     SCOPE_LINK,
     SCOPE_UNIVERSE,
     TABLE_NAMES,
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
 #: The destinations for which the kernel prefers site-local sources, fec0::/10: to parse an IPv6
 #: address loads `socket`.
 SITE_LOCAL: Final = Prefix(IPV6, 0xFEC0 << 112, 10)
+#: The protocol of Calico's routes, and the devices that have its own addresses.
+_OF_CALICO: Final = 80
+_TUNNELS_OF_CALICO: Final = frozenset({"tunl0", "vxlan.calico"})
 #: An answer of the kernel, and the source that the packet has already; 0 for none.
 SourcedLookup: TypeAlias = "tuple[Lookup, int]"
 
@@ -399,8 +403,31 @@ class RoutingSnapshot:
     def faults(self, answers: Iterable[SourcedLookup]) -> Iterator[SourcedLookup]:
         """Yield the answers that the kernel gives, or may give, that are not fine."""
         for answer, source in self.ways(answers):
-            if not self.allowed.answer_is_fine(answer):
+            if not self.is_fine(answer, source):
                 yield answer, source
+
+    def is_fine(self, answer: Lookup, source: int) -> bool:
+        """Return True if a packet leaves by allowed devices, or may be refused."""
+        if answer.route is not None:
+            return self.allowed.answer_is_fine(answer)
+        return self.is_own_block(self.decider(answer, source))
+
+    def is_own_block(self, decider: ObservedRoute | Rule | None) -> bool:
+        """Return True for a route by which Calico refuses what no pod of this node has."""
+        if not isinstance(decider, ObservedRoute) or decider.protocol != _OF_CALICO:
+            return False
+        block = Prefix(decider.family, decider.network, decider.prefix_length)
+        return any(map(block.covers, self._of_calico))
+
+    @cached_property
+    def _of_calico(self) -> list[Prefix | Address]:
+        """The networks of Calico's pods on this node, and its own addresses."""
+        pods = (route for route in self.routes if route.dev and route.dev.startswith("cali"))
+        tunnels = (link for link in self.links if link.name in _TUNNELS_OF_CALICO)
+        return [
+            *(Prefix(route.family, route.network, route.prefix_length) for route in pods),
+            *(own.address for link in tunnels for own in link.addresses),
+        ]
 
     @cached_property
     def own(self) -> dict[str, list[int]]:
@@ -455,6 +482,18 @@ _TURN = attrgetter("table", "tos", "metric", "scope", "kind")
 def _joint(turns: Sequence[ObservedRoute]) -> ObservedRoute:
     hops = tuple(route.hops[0]._replace(dead=False) for route in turns)
     return turns[0]._replace(gateway=None, dev=None, flags=0, nexthops=hops)
+
+
+def owner_of(blackhole: ObservedRoute) -> str:
+    """Return who has probably added a blackhole, by its protocol.
+
+    >>> owner_of(ObservedRoute.parse("10.244.2.0/26", None, kind="blackhole", protocol=80))
+    'Calico'
+    """
+    if blackhole.protocol == _OF_CALICO:
+        return "Calico"
+    name = PROTOCOL_NAMES.get(blackhole.protocol, f"protocol {blackhole.protocol}")
+    return "an administrator" if name in {"boot", "static"} else name
 
 
 def is_same(decider: ObservedRoute | Rule | None, route: ObservedRoute) -> bool:

@@ -7,8 +7,9 @@ the route decides inside the CIDR. Where the kernel's own route has that place, 
 hidden, the two halves of the network are suggested. Addresses inside that a more specific route
 decides are not affected.
 
-A CIDR with an address that no route resolves, such as the node's own, has no suggestions: with
-them, it would still be wrong, and its gates shut.
+The node's own addresses on hardware stay, and so does what a blackhole refuses: a route would send
+that in a loop. A CIDR with any other address that no route resolves has no suggestions: with them,
+it would still be wrong.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from hostrouting.host.ports import Routing
     from hostrouting.route_overlap.parts import DecidedPart
 
-_MENDABLE_KINDS = frozenset({"unicast", "blackhole", "unreachable", "prohibit"})
+_MENDABLE_KINDS = frozenset({"unicast", "unreachable", "prohibit"})
 
 
 #: A network and its prefix length.
@@ -128,6 +129,8 @@ def _suggest(
     for at, decided in enumerate(bad):
         part = decided.part
         offender = decided.decider
+        if decided.stays(node):
+            continue
         # A rule decides before any table.
         if not isinstance(offender, ObservedRoute) or offender.kind not in _MENDABLE_KINDS:
             return []
@@ -209,8 +212,6 @@ def _warning(
         )
     for link in links:
         for own in link.addresses:
-            # An own address in a CIDR is a finding, against which nothing is suggested: here it is
-            # that of the peer, or one that IPv6 still tries.
             end = Address(own.family, own.peer)
             if network.covers(end):
                 return (

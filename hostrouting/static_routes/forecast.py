@@ -3,8 +3,8 @@
 The addresses that the new config proves count under its own section; those that it drops count
 under the section that was installed before the run. Each section has its CIDRs, devices, fabric and
 mode. An address is worse off if it has a finding and had none, or a real one where a fabric was
-only announced. Without a default route and `expectedDevs`, only the next hop that an address has
-already is right.
+only announced; or if it would lose a gateway that answers for one that does not. Without a default
+route and `expectedDevs`, only the next hop that an address has already is right.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from hostrouting.route_overlap.script import config_in_force
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.route_overlap.task import left_unproven
 from hostrouting.static_routes.account import RouteAccount
+from hostrouting.static_routes.lost_hops import LostHop, lost_hops, moved
 
 if TYPE_CHECKING:
     import logging
@@ -88,7 +89,7 @@ class Worse(NamedTuple):
     """What is worse off by changes."""
 
     #: Or a family that would leave by another device than when it was right last.
-    fact: WorseRange | MovedExit
+    fact: WorseRange | LostHop | MovedExit
     #: That of the section, after the changes.
     report: OverlapReport
     #: The section by which it counts.
@@ -98,16 +99,20 @@ class Worse(NamedTuple):
 
     @property
     def is_refused(self) -> bool:
-        """True under STRICT."""
+        """True under STRICT, but for addresses that have a finding now, too."""
+        if isinstance(self.fact, LostHop) and not self.fact.is_right:
+            return False
         return self.section.config.route_overlap.mode is OverlapMode.STRICT
 
     @property
     def is_move(self) -> bool:
         """True for an exit."""
-        return not isinstance(self.fact, WorseRange)
+        return not isinstance(self.fact, WorseRange | LostHop)
 
     def __str__(self) -> str:
         fact = self.fact
+        if isinstance(fact, LostHop):
+            return str(fact)
         if not isinstance(fact, WorseRange):
             return f"{fact.subject} {fact.reason}; {fact.step}"
         by = f", by the change '{self.cause}'" if self.cause else ""
@@ -124,6 +129,9 @@ class Forecast(NamedTuple):
     worse: tuple[Worse, ...] = ()
     #: Why the proof is missing.
     undecided: str = ""
+    #: The addresses that would lose a gateway that answers, or their device, as an operator may
+    #: mean.
+    lost: tuple[Worse, ...] = ()
 
     def exits(self, *, force: bool = False) -> Exits | None:
         """Return the exits that an apply pins; None leaves those that are installed.
@@ -295,9 +303,32 @@ class Forecaster:
             worse: list[Worse] = []
             if not all(report.ok for report in reports):
                 worse += self._worse(self._prove(was), reports, was, model, changes)
-            return Forecast(reports[0], (*worse, *self._moves(reports[0])))
+            lost = tuple(self._lost(reports, was, model, changes))
+            worse += filter(_loses_gateway, lost)
+            return Forecast(reports[0], (*worse, *self._moves(reports[0])), lost=lost)
         except UnknownDecisionError as error:
             return Forecast(undecided=str(error))
+
+    def _lost(
+        self,
+        after: Sequence[OverlapReport],
+        was: Fib,
+        model: Fib,
+        changes: Sequence[RouteChange],
+    ) -> Iterator[Worse]:
+        """Yield what addresses of each section would lose by the changes."""
+        for section, report in zip(self._sections, after, strict=True):
+            overlap = section.config.route_overlap
+            prefixes = [Prefix.parse(cidr) for cidr in overlap.cidrs]
+            for family in section.config.families:
+                own = [str(prefix) for prefix in prefixes if prefix.family == family]
+                moves = [*moved(own, family, was, model)]
+                if not moves:
+                    continue
+                is_named = bool(overlap.expected_devs or family in (section.pinned or {}))
+                before = section.prove(was)
+                for fact in lost_hops(self._ctx, self._host, moves, before, is_named=is_named):
+                    yield Worse(fact, report, section, _cause(fact.address, changes))
 
     def _families_with(self, changes: Sequence[RouteChange]) -> list[int]:
         """Return the families that are proven or changed."""
@@ -372,6 +403,10 @@ class Forecaster:
                 yield Worse(WorseRange(cidr, finding), new, section, cause)
 
 
+def _loses_gateway(worse: Worse) -> bool:
+    return isinstance(worse.fact, LostHop) and worse.fact.is_silent
+
+
 def _not_taken(
     model: Fib, changes: Sequence[RouteChange], stuck: Sequence[Foreseen]
 ) -> Iterator[RouteChange]:
@@ -444,7 +479,10 @@ class ProvenRun:
         self.look = look
 
     def _judge(
-        self, forecast: Forecast, state: str, known: Collection[WorseRange | MovedExit] = ()
+        self,
+        forecast: Forecast,
+        state: str,
+        known: Collection[WorseRange | LostHop | MovedExit] = (),
     ) -> None:
         worse = forecast.worse
         if forecast.is_refused and not self._force:

@@ -10,10 +10,13 @@ from support.patience import in_time
 
 from hostrouting import Configure, HostRoutingConfig, node_status
 from hostrouting.base.commands import CHECK, FIX
-from hostrouting.boot import INTENT_PATH, require_intent
+from hostrouting.boot import INTENT_PATH, Intent, require_intent
+from hostrouting.fleet import prove_record, take_record
 from hostrouting.host import Host
 from hostrouting.net.addresses import Prefix
+from hostrouting.net.routes import default_routes
 from hostrouting.node.fix import fixed
+from hostrouting.static_routes.lost_hops import LostHop
 from hostrouting.testing import FakeHost
 from phases import run
 
@@ -50,6 +53,8 @@ class Node:
             document["staticRoutes"] = {"enabled": True, "routes": routes}
         self.config = HostRoutingConfig.from_mapping(document)
         assert run(Configure(self.config, host=self.host), in_time()).ok
+        if draw.random() < 0.3:
+            unpin(self.host)
         for trouble in draw.sample([*_TROUBLES], draw.choice([1, 1, 2])):
             _TROUBLES[trouble](self)
 
@@ -92,6 +97,25 @@ class Node:
         else:
             assert words == ["hostrouting", "apply", INTENT_PATH], step
             run(Configure(require_intent(host), host=host), in_time())
+
+
+def unpin(host: FakeHost) -> None:
+    """Let the node be one that was made of an image, where no exit is pinned."""
+    file = Intent(config=require_intent(host)).file
+    host.files.write(file.path, file.content, mode=file.mode)
+
+
+def _another_gateway(node: Node) -> None:
+    """The default route names a router that does not answer."""
+    routing = node.host.routes
+    held = {link.name: link.addresses for link in routing.links()}
+    name = "eth9" if "eth9" in held else "eth0"
+    gateway = f"{str(held[name][0].address).rpartition('.')[0]}.9"
+    for route in default_routes(routing.routes()):
+        if route.dev == name:
+            routing.delete_route(route)
+    routing.add_route("default", gateway=gateway, dev=name, metric=100)
+    node.host.link_layer.mute.add((name, gateway))
 
 
 def _second_default(node: Node) -> None:
@@ -153,6 +177,7 @@ def _longer_route(node: Node) -> None:
 
 
 _TROUBLES = {
+    "another gateway": _another_gateway,
     "second default": _second_default,
     "better default": _better_default,
     "renamed": _renamed,
@@ -177,3 +202,69 @@ def test_no_address_loses_a_gateway_that_answers(first: int, count: int) -> None
             assert before <= node.reached, (seed, steps)
             before = node.reached
         assert node_status(in_time(), node.host).next in _LOOKS, (seed, steps)
+
+
+def applied(**route: str) -> FakeHost:
+    """Return a node that an apply under STRICT has made right by eth0."""
+    host = FakeHost()
+    connect(host.routes, eth0="10.224.0.4/16", eth1="10.9.0.4/16")
+    host.routes.add_route("default", gateway=ETH0[1], dev="eth0", metric=100)
+    section = {"mode": "STRICT", "expectedCidrs": ["172.16.8.0/22"]}
+    routes = [{"destination": "172.16.8.0/22", **route}]
+    document = {
+        "routeOverlap": section,
+        "staticRoutes": {"enabled": True, "routes": routes},
+        "gates": [],
+    }
+    config = HostRoutingConfig.from_mapping(document)
+    assert run(Configure(config, host=host), in_time()).ok
+    return host
+
+
+def test_an_apply_that_loses_a_gateway_is_refused_and_not_offered() -> None:
+    """The default route names another router, which does not answer, while the old one does."""
+    host = applied()
+    host.routes.delete_route(default_routes(host.routes.routes())[0])
+    host.routes.add_route("default", gateway="10.224.0.9", dev="eth0", metric=100)
+    host.link_layer.mute.add(("eth0", "10.224.0.9"))
+    status = node_status(in_time(), host)
+    [lost] = [found for found in status.report.findings if found.kind == "lost-route"]
+    assert (status.report.is_worse, lost.action) == (True, "~")
+    assert status.next in _LOOKS
+    config = require_intent(host)
+    [worse] = Configure(config, host=host).forecast(in_time()).worse
+    assert isinstance(worse.fact, LostHop)
+    assert (worse.is_refused, worse.fact.is_silent, worse.fact.is_right) == (True, True, True)
+    before = host.routes.routes()
+    assert not run(Configure(config, host=host), in_time()).ok
+    assert host.routes.routes() == before
+    host.link_layer.mute.clear()
+    assert node_status(in_time(), host).next == f"hostrouting apply {INTENT_PATH}"
+    assert run(Configure(config, host=host), in_time()).ok
+
+
+def test_a_route_of_an_image_keeps_its_device() -> None:
+    """A better default route, by which the default exit moves, is no reason to move a right route."""
+    host = applied()
+    unpin(host)
+    host.routes.add_route("default", gateway=ETH1[1], dev="eth1", metric=7)
+    status = node_status(in_time(), host)
+    assert (status.report.is_worse, status.report.is_fixable) == (True, False)
+    assert status.next in _LOOKS
+    # Whoever means it applies it.
+    config = require_intent(host)
+    assert not Configure(config, host=host).forecast(in_time()).worse
+    assert run(Configure(config, host=host), in_time()).ok
+
+
+def test_a_gateway_that_failed_in_a_record() -> None:
+    """`plan --from` has the neighbours of the record: nothing is asked on this machine."""
+    host = applied()
+    host.routes.delete_route(default_routes(host.routes.routes())[0])
+    host.routes.add_route("default", gateway="10.224.0.9", dev="eth0", metric=100)
+    host.routes.fail_neighbour("eth0", "10.224.0.9")
+    unpin(host)
+    record = take_record(in_time(), host)
+    verdict = prove_record(record, record.config, planned=True)
+    assert verdict.report is not None
+    assert [found.kind for found in verdict.report.findings] == ["worse"]

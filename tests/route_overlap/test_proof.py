@@ -39,14 +39,14 @@ def test_a_shadowed_cidr_is_one_finding_with_the_route_that_shadows_it(node: Mem
 
 
 def test_an_own_address_on_another_device_is_local(node: MemoryBackend) -> None:
-    """No route can take it, so none is suggested for the addresses around it."""
+    """No route can take it; for the addresses around it one is suggested."""
     report = prove(node, "172.16.1.0/24")
     assert shapes(report) == [
         ("overlap", "172.16.1.0", "172.16.1.3", "ib0"),
         ("local", "172.16.1.4", "172.16.1.4", "ib0"),
         ("overlap", "172.16.1.5", "172.16.1.255", "ib0"),
     ]
-    assert report.suggested_routes == ()
+    assert [route.destination for route in report.suggested_routes] == ["172.16.1.0/24"]
 
 
 def test_a_known_neighbour_of_the_fabric_is_warned_of(node: MemoryBackend) -> None:

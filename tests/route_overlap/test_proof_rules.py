@@ -27,7 +27,10 @@ def test_a_refusal_of_the_kernel_names_the_route_that_blocks(
     node.add_route("10.96.1.0/24", kind=kind)
     [finding] = prove(node, "10.96.0.0/16").findings
     both = f"{kind} 10.96.0.0/24; {kind} 10.96.1.0/24"
-    assert finding == Finding(kind="blocked", first="10.96.0.0", last="10.96.1.255", route=both)
+    program = "an administrator" if kind == "blackhole" else None
+    assert finding == Finding(
+        kind="blocked", first="10.96.0.0", last="10.96.1.255", route=both, program=program
+    )
 
 
 def test_a_rule_can_block_too(node: MemoryBackend) -> None:

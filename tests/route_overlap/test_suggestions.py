@@ -35,12 +35,37 @@ def test_a_whole_fabric_network_is_taken_in_halves_and_with_a_warning(node: Memo
     ]
 
 
-def test_nothing_is_suggested_beside_an_address_that_no_route_resolves(node: MemoryBackend) -> None:
-    """With routes for the rest, the CIDR would still be wrong: the node itself has the address."""
-    node.add_address("ib0", "10.96.0.9/24")
+@pytest.mark.parametrize("kind", ["", "bridge"])
+def test_an_own_address_stays(node: MemoryBackend, kind: str) -> None:
+    """That of hardware, with its broadcast address: the rest can be right. From docker0 it is to be
+    removed, which makes the whole right.
+    """
+    node.add_link("dev0", kind=kind)
+    node.add_address("dev0", "10.96.0.9/25")
     report = prove_egress(node, ["10.96.0.0/24", "172.16.8.0/22"])
-    kinds = [finding.kind for _, finding in report.findings]
-    assert kinds == ["overlap", "local", "overlap", "overlap", "overlap"]
+    kinds = [(finding.kind, finding.own) for _, finding in report.findings]
+    own = [("10.96.0.9",), ("10.96.0.127",)] if not kind else [(), ("10.96.0.127",)]
+    assert kinds == [
+        ("overlap", ()),
+        ("local", own[0]),
+        ("overlap", ()),
+        ("overlap", own[1]),
+        ("overlap", ()),
+    ]
+    destinations = [route.destination for route in report.suggested_routes]
+    whole = ["10.96.0.0/26", "10.96.0.64/26"] if not kind else []
+    assert destinations == [*whole, "172.16.8.0/22"]
+
+
+def test_a_blackhole_stays(node: MemoryBackend) -> None:
+    """A route over it could lead in a loop; around it the CIDR can be right."""
+    arrange(node, "blackhole 172.16.9.0/26 proto bird")
+    report = prove(node, "172.16.8.0/22")
+    assert [(found.kind, found.program, found.stays) for found in report.findings] == [
+        ("overlap", None, False),
+        ("blocked", "bird", True),
+        ("overlap", None, False),
+    ]
     assert [route.destination for route in report.suggested_routes] == ["172.16.8.0/22"]
 
 
@@ -148,9 +173,7 @@ def test_a_node_without_any_address_has_suggestions_too() -> None:
     """
     node = MemoryBackend()
     node.add_link("eth0")
-    arrange(
-        node, "10.224.0.1 dev eth0", "default via 10.224.0.1 dev eth0", "blackhole 10.96.0.0/24"
-    )
+    arrange(node, "10.224.0.1 dev eth0", "default via 10.224.0.1 dev eth0", "prohibit 10.96.0.0/24")
     node.add_rule(Rule(100, table=88, source=parse_cidr("192.0.2.1/32")))
     assert [route.destination for route in prove(node, "10.96.0.0/24").suggested_routes] == [
         "10.96.0.0/24"

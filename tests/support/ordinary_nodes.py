@@ -219,10 +219,37 @@ NODES: Final = {
         ],
         _IPV6,
     ),
-    "a block of Calico refuses a part": OrdinaryNode(
+    "a block of Calico, with pods": OrdinaryNode(
         [*_GPU, *_PODS, "route add blackhole 10.244.2.0/26 proto 80"],
         [*_SERVICES, "10.244.0.0/16"],
+    ),
+    "a block of Calico, with its own address": OrdinaryNode(
+        [
+            *_GPU,
+            *_device("vxlan.calico", "10.244.3.0/32"),
+            "route add blackhole 10.244.3.0/26 proto 80",
+        ],
+        [*_SERVICES, "10.244.0.0/16"],
+    ),
+    "a block of Calico, left by another node": OrdinaryNode(
+        [*_GPU, *_PODS, "route add blackhole 10.244.9.0/26 proto 80"],
+        [*_SERVICES, "10.244.0.0/16"],
         is_right=False,
+    ),
+    "a blackhole of bird beside pods of Calico": OrdinaryNode(
+        [*_GPU, *_PODS, "route add blackhole 10.244.2.0/26 proto bird"],
+        [*_SERVICES, "10.244.0.0/16"],
+        is_right=False,
+    ),
+    "an IPv6 block of Calico": OrdinaryNode(
+        [
+            *_GPU,
+            *_ADVERTISED,
+            *_device("cali9"),
+            "-6 route add fd00:10::9 dev cali9",
+            "-6 route add blackhole fd00:10::/122 proto 80",
+        ],
+        _IPV6,
     ),
     "the IPv6 subnet of the node, with anycast": OrdinaryNode(
         [*_GPU, *_ADVERTISED, *_forwarding()], [*_SERVICES, "2001:db8:1::/64"]

@@ -20,6 +20,7 @@ from support.gated_machine import (
 )
 from support.systemd_box import require_program
 
+from hostrouting.base.commands import CHECK
 from hostrouting.boot import INTENT_PATH
 
 APPLY = f"hostrouting apply {INTENT_PATH}"
@@ -81,7 +82,6 @@ BROKEN = {
         "ip rule add pref 32764 not fwmark 0xca6c lookup 51820",
         ("ip rule del pref 32764",),
     ),
-    "a blackhole takes a part of the CIDR": Broken("ip route add blackhole 172.16.8.0/24", (FIX,)),
     "a rule refuses the CIDR": Broken(
         f"ip rule add pref 900 to {CIDR} unreachable", ("ip rule del pref 900",)
     ),
@@ -114,6 +114,8 @@ BROKEN = {
     ),
 }
 
+#: Of Calico.
+_BLOCK = "ip route add blackhole 172.16.8.0/26 proto 80"
 _K3S = """
 cat > /etc/systemd/system/k3s-agent.service <<'END'
 [Service]
@@ -172,7 +174,7 @@ class Restored:
 
     _RESTORE = f"""
 systemctl disable --now k3s-agent.service; rm /etc/systemd/system/k3s-agent.service
-for dev in docker0 tailscale0 wg0; do ip link del $dev; done
+for dev in docker0 tailscale0 wg0 cali1; do ip link del $dev; done
 for dev in eth0 eth1 ib0; do ip address flush dev $dev; ip link set $dev down; done
 for table in main 52 100 51820; do ip route flush table $table; done
 ip rule flush
@@ -228,6 +230,48 @@ def test_an_apply_mends_a_node_whose_default_route_has_two_next_hops(restored: R
         "several-exits",
         "decide alike, so packets may leave by each: name the right ones in expectedDevs",
     )
+
+
+@pytest.mark.parametrize(
+    ("commands", "state", "program"),
+    [
+        ("ip route add blackhole 172.16.8.0/26 proto bird", "wrong", "bird"),
+        (_BLOCK, "wrong", "Calico"),
+        (f"{_device('cali1')}{_BLOCK}", "wrong", "Calico"),
+        (f"{_device('cali1')}{_BLOCK}; ip route add 172.16.8.7 dev cali1", "right", None),
+    ],
+)
+def test_a_blackhole_stays(
+    restored: Restored, commands: str, state: str, program: str | None
+) -> None:
+    """It is right for Calico's own block alone; else the finding has its owner, and no step hides it."""
+    machine = restored.machine()
+    machine.shell(f"hostrouting reset; hostrouting apply - <<< '{FIRST}'; hostrouting apply {OWN}")
+    machine.shell(commands)
+    status = machine.status()
+    assert status["state"] == state
+    assert status["next"] in {None, CHECK}, status
+    owners = [found["program"] for found in status["findings"] if found["kind"] == "blocked"]
+    assert owners == [program] * bool(program)
+    assert "blackhole 172.16.8.0/26" in machine.shell("ip route get 172.16.8.1; ip route")
+
+
+def test_an_own_address_in_the_cidr(restored: Restored) -> None:
+    """The fix mends the rest, and then nothing is offered that cannot mend more."""
+    machine = restored.machine()
+    machine.shell(
+        f"hostrouting reset; ip address add 172.16.9.4/16 dev ib0; hostrouting apply - <<< '{FIRST}'"
+    )
+    assert machine.status()["next"] == FIX
+    machine.shell(FIX)
+    assert machine.way() == "via 10.224.0.1 dev eth0"
+    status = machine.status()
+    assert (status["state"], status["next"]) == ("wrong", CHECK), status
+    assert status["verdict"].startswith(
+        f"wrong: {CIDR} is right, all but 172.16.9.4, the node's own address on ib0"
+    )
+    [found] = [found for found in status["findings"] if found["kind"] == "local"]
+    assert found["own"] == ["172.16.9.4"]
 
 
 @pytest.mark.parametrize("name", DEBRIS)
