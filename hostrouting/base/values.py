@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import attrs
@@ -40,4 +41,9 @@ class LightValue:
 
 def _fields(value: Any, use: str) -> dict[str, object]:
     """Return the fields that are compared (`eq`) or shown (`repr`)."""
-    return attrs.asdict(value, recurse=False, filter=lambda field, _: getattr(field, use))
+    return {name: getattr(value, name) for name in _names(value.__class__, use)}
+
+
+@cache
+def _names(cls: Any, use: str) -> list[str]:
+    return [field.name for field in attrs.fields(cls) if getattr(field, use)]

@@ -279,6 +279,7 @@ def is_device_name(name: str) -> bool:
     return _device_name_problem(name) is None
 
 
+@lru_cache  # many routes name the same few devices
 def _device_name_problem(name: str) -> str | None:
     if not name:
         return "it is empty"

@@ -293,7 +293,9 @@ class _Look:
             # `{}` is meant to drop all addresses.
             is_counted = self.config.asks
             earlier = installed_over(self.host.files, self.config) if is_counted else None
-            forecaster = Forecaster(self.ctx, self.config, self.host, earlier=earlier)
+            forecaster = Forecaster(
+                self.ctx, self.config, self.host, earlier=earlier, now=self.overlap
+            )
             # Where nothing is expected, a forecast would read all routes in vain.
             if forecaster.expects:
                 forecast = forecaster.plan(self._plan).forecast

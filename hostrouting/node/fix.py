@@ -44,8 +44,11 @@ def fixed(
     """
     if not host.is_live:
         return f"an image has no routes to be repaired; on a node made of it, run: {FIX}"
+    routes = ConfigureStaticRoutes(config, host=host)
     if now is None:
-        now = check_now(ctx, config, host, seconds=seconds)
+        now = check_now(
+            ctx, config, host, seconds=seconds, accepted=lambda: routes.plan_routes().accepted
+        )
     if pinned := _pinned(now, config, host):
         # It was right by the device that the last right apply has pinned, and that still works.
         # Named, it completes the routes as before.
@@ -60,7 +63,8 @@ def fixed(
     # Routes that repair one finding may bring another one to light, but hardly ever twice.
     for _ in range(4):
         with ctx.interruptible():
-            forecaster = Forecaster(ctx, config, host)
+            # What a pinned exit completes is proven by another section.
+            forecaster = Forecaster(ctx, config, host, now=None if pinned else now)
             plan = ConfigureStaticRoutes(config, host=host).plan_routes(forecaster.node)
             report, _, undecided, lost = forecaster.changed(plan.changes, plan.stuck)
         if undecided:

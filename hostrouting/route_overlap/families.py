@@ -182,7 +182,9 @@ class FamilyProof(NamedTuple):
             if not suggested:
                 yield CidrReport(cidr=cidr, name=names.get(cidr), findings=findings)
                 continue
-            covers = {route: [*route.needless_with(routes)] for route in suggested}
+            covers = {
+                route: [*route.needless_with(routes)] if routes else [] for route in suggested
+            }
             lacking = tuple(route for route, covering in covers.items() if not covering)
             chosen = self._chosen(lacking, config) if lacking else ()
             yield CidrReport(

@@ -214,7 +214,7 @@ class CidrReport(LightValue):
     @property
     def family(self) -> int:
         """The address family."""
-        return Prefix.parse(self.cidr).family
+        return IPV6 if ":" in self.cidr else IPV4
 
     @property
     def title(self) -> str:
@@ -361,9 +361,10 @@ class OverlapReport(LightValue, NoTruth):
         new: dict[Place, StaticRoute] = {}
         for suggested in self.suggested_routes:
             route = suggested.to_config()
-            # It goes another way, and keeps what else the config gives.
-            earlier = present.get(route.place, route)
-            new[route.place] = attrs.evolve(earlier, gateway=route.gateway, dev=route.dev)
+            if earlier := present.get(route.place):
+                # It goes another way, and keeps what else the config gives.
+                route = attrs.evolve(earlier, gateway=route.gateway, dev=route.dev)
+            new[route.place] = route
         kept = [route for route in self.config.static_routes.routes if route.place not in new]
         return StaticRoutesConfig(enabled=True, routes=(*kept, *new.values()))
 

@@ -74,7 +74,8 @@ def suggestions(
         foreign = (route for route in main if route.protocol != OUR_PROTOCOL)
         kept = {route[:2] for route in foreign if route.from_prefix or route.metric == 1}
     kept.add((0, 0))
-    return [_suggest(node, way, main, kept, parts) if parts else [] for parts in bad]
+    in_main = {(route.network, signature(route)) for route in (*main, *node.turns)}
+    return [_suggest(node, way, in_main, kept, parts) if parts else [] for parts in bad]
 
 
 def _find_way(node: RoutingSnapshot) -> _Way | None:
@@ -113,7 +114,7 @@ def is_whole(routing: Routing, route: ObservedRoute) -> bool:
 def _suggest(
     node: RoutingSnapshot,
     way: _Way,
-    main: Sequence[ObservedRoute],
+    in_main: Container[tuple[int, tuple[object, ...]]],
     kept: Container[_Network],
     bad: Sequence[DecidedPart],
 ) -> list[SuggestedRoute]:
@@ -142,7 +143,6 @@ def _suggest(
         if not resolves or part.first in taken:
             return []
         by_offender[offender].append((part.first, part.last))
-    in_main = {(route.network, signature(route)) for route in (*main, *node.turns)}
     routes: list[SuggestedRoute] = []
     for offender, ranges in by_offender.items():
         if (offender.network, signature(offender)) not in in_main:

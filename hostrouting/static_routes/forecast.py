@@ -210,15 +210,18 @@ class Forecaster:
         *,
         earlier: HostRoutingConfig | None = None,
         fabric: Fabric | None = None,
+        now: OverlapReport | None = None,
     ) -> None:
         """Prepare the proofs of a config over an `earlier` one.
 
-        `fabric` is that of sections that have `auto`; None reads it.
+        `fabric` is that of sections that have `auto`; None reads it. `now` is the proof of the node
+        if that was made a moment ago, by the same section of the config.
         """
         self._ctx = ctx
         self._config = config
         self._host = host
         self._fabric = fabric
+        self._now = now
         #: The node as it is, by the reading of the plan and of both proofs before a run.
         self.node: Host = at_one_moment(host)
         late = unready_units(ctx, config, host)
@@ -290,7 +293,8 @@ class Forecaster:
         kernel is queried.
         """
         if not changes and not stuck:
-            report = self._before[0] if self._before else self.look()
+            report = self._before[0] if self._before else self._now
+            report = self.look() if report is None else report
             return Forecast(report, tuple(self._moves(report)))
         self._families = self._families_with(changes)
         self._model = was = self._model_of(self.node)

@@ -1,7 +1,7 @@
 """The findings of `check`: the proof, drift from the config, and the gates; on a fake machine."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from hostrouting import (
 from hostrouting.cli import main
 from hostrouting.host import Host, Route, RouteChange
 from hostrouting.net.addresses import IPV6, parse_ipv4
-from hostrouting.net.routes import default_routes
+from hostrouting.net.routes import Lookup, default_routes
 from hostrouting.node.check import check_node
 from hostrouting.node.fix import fixed, replaced
 from hostrouting.node.report import NodeReport
@@ -394,6 +394,24 @@ def test_pasted_advice_converges(host: FakeHost) -> None:
     assert fixed(in_time(), config, host) == pasted
     ConfigureStaticRoutes(pasted, host=host).act(in_time())
     assert check(host, pasted).overlap.ok
+
+
+def test_the_proof_of_now_is_made_once(host: FakeHost) -> None:
+    """It shows what an apply would make worse, and which routes mend it, too."""
+    lookups: list[object] = []
+    ask = host.routes.lookup
+
+    def lookup(destinations: Sequence[int], **options: Any) -> list[Lookup]:
+        lookups.append(destinations)
+        return ask(destinations, **options)
+
+    host.routes.lookup = lookup  # type: ignore[method-assign]
+    config = config_of(routeOverlap=OVERLAP["routeOverlap"])
+    prove_config(config, Fabric(), host.routes)
+    once = len(lookups)
+    report = check_node(in_time(), config, host, seconds=0, path="node.json")
+    assert (report.is_fixable, report.is_worse) == (True, False)
+    assert len(lookups) == 2 * once
 
 
 @pytest.mark.parametrize("chosen", [{"gateway": "172.16.0.9", "dev": "ib0"}, {"dev": "ib0"}])

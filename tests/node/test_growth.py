@@ -101,9 +101,11 @@ def lines_of_a_repair(host: Host, config: HostRoutingConfig) -> int:
 
 
 def operations(size: int) -> dict[str, int]:
-    """Return the lines of each operation on a node that gets `size` routes and as many CIDRs."""
+    """Return the lines of each operation on a node that gets `size` routes and as many CIDRs, of which
+    none are neighbours.
+    """
     networks = [
-        f"172.{16 + number // 4096}.{number // 16 % 256}.{number % 16 * 16}/28"
+        f"172.{16 + number // 2048}.{number // 8 % 256}.{number % 8 * 32}/28"
         for number in range(size)
     ]
     document = json.dumps(

@@ -80,7 +80,7 @@ def run(arguments: Namespace) -> int:
                         f"{path} is not a plain file to replace; give the path of one"
                     )
                 host.files.write(path, text.encode(), mode=0o644)
-    print_answer(arguments, report.to_mapping(), lines)
+    print_answer(arguments, report.to_mapping() if arguments.json else {}, lines)
     if not report.severities.isdisjoint({"error", arguments.fail_on}):
         return BAD
     return FAILED if report.unread else FINE
