@@ -91,7 +91,7 @@ def check_node(
         overlap = applied.overlap
     elif host.is_live:
         overlap = _proven(ctx, config, host, seconds=seconds)
-        if seconds:
+        if seconds != 0:
             # A reading of units dates from before the wait; a look names what systemd refuses.
             with suppress(UnitError, DeadlineExceededError):
                 host = read_units(ctx, host, config.gates)

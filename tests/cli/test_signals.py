@@ -250,7 +250,7 @@ def test_what_was_undone_is_apart_from_what_stays(host: FakeHost) -> None:
     a route whose inverse fails stays.
     """
     apply(FIRST)
-    host.services.fail_at(4, UnitError("systemd is busy"))
+    host.services.fail_at(5, UnitError("systemd is busy"))
     undone = apply(*BOTH)
     assert undone.returncode == 3
     assert undone.stdout == (
@@ -263,7 +263,7 @@ def test_what_was_undone_is_apart_from_what_stays(host: FakeHost) -> None:
         host.routes.steps.fail(1, BackendError("busy"))
         raise UnitError("systemd is busy")
 
-    host.services.operations.plan(4, fail)
+    host.services.operations.plan(5, fail)
     stays = apply(*BOTH)
     assert stays.returncode == 3
     assert stays.stdout == (
