@@ -31,7 +31,7 @@ DOORS = {
     "hostrouting/azure/stale_cni/capability.py::_task": _TASK,
     "hostrouting/boot/intent.py::installed_checksum": "hashlib loads OpenSSL: 3 %",
     "hostrouting/boot/layout.py::gating_entry": "hashlib loads OpenSSL: 3 %",
-    "hostrouting/boot/program.py::_without_interpreter": "zipfile: only a new program is packed",
+    "hostrouting/boot/program.py::_without_interpreter": "zipfile, pkgutil: only a new program needs them",
     "hostrouting/node/check.py::_is_fixable": "only a wrong node needs a fix",
     "hostrouting/cli/commands/check.py::run": "--from, --fix and --format are rare",
     "hostrouting/cli/commands/plan.py::run": "--from is rare",

@@ -137,11 +137,11 @@ class Boot:
         A change that an administrator's mask prevents has a refusal as its detail. systemd is
         queried only if the disk is right.
         """
-        return self._changes_of(ctx, parts, self._steps(parts))
+        return self._changes_of(ctx, parts, self._steps(parts, are_planned=True))
 
     def plan_install(self, ctx: Context, *parts: Part) -> list[Change]:
         """Return the changes that `install` would make; raise UnitError if it refuses a gate."""
-        steps = self._steps(parts)
+        steps = self._steps(parts, are_planned=True)
         self._refuse_gates(ctx, units_in(parts), steps)
         return self._changes_of(ctx, parts, steps)
 
@@ -343,8 +343,8 @@ class Boot:
         names = sorted(name for name in OWN_UNITS if "@" not in name)
         return [name for name in names if self._disk.has(unit_path(name))]
 
-    def _steps(self, parts: Sequence[Part]) -> list[DiskStep]:
-        return Steps(self._host, self._disk, self._gates).between(parts)
+    def _steps(self, parts: Sequence[Part], *, are_planned: bool = False) -> list[DiskStep]:
+        return Steps(self._host, self._disk, self._gates, are_planned).between(parts)
 
     def _refuse_gates(
         self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[DiskStep]

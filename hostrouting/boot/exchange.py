@@ -43,15 +43,22 @@ class Exchange(NamedTuple):
 
 
 def exchange(
-    host: Host, disk: Survey, wanted: Mapping[str, bytes], present: Collection[str]
+    host: Host,
+    disk: Survey,
+    wanted: Mapping[str, bytes],
+    present: Collection[str],
+    *,
+    is_planned: bool,
 ) -> Exchange:
     """Return the steps that put the `wanted` files in force.
 
-    The scripts of other units stay, if these are `present`.
+    The scripts of other units stay, if these are `present`. Steps that are only planned have no new
+    program.
     """
     files = host.files
     in_force = contents_in_force(files)
-    wanted = {**wanted, PROGRAM_PATH: program_file(host, in_force.get(PROGRAM_PATH)).content}
+    program = program_file(host, in_force.get(PROGRAM_PATH), is_planned=is_planned)
+    wanted = {**wanted, PROGRAM_PATH: program.content}
     linked = {path for path in _IDLE | wanted if files.read_link(path) == link_of(path)}
     upstream = _upstream_scripts(files)
     # The installed scripts of further units on the disk stay.

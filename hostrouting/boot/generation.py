@@ -120,14 +120,16 @@ def contents_in_force(files: FileStore) -> dict[str, bytes]:
     return {path: content for path in linked if (content := files.read(path)) is not None}
 
 
-def program_file(host: Host, installed: bytes | None = None) -> BootFile:
-    """Return the program that the scripts run: the installed one if it is as it should be."""
+def program_file(
+    host: Host, installed: bytes | None = None, *, is_planned: bool = False
+) -> BootFile:
+    """Return the program that the scripts run; see `wanted_program`."""
     if installed is None:
         # `render` needs no root.
         with suppress(HostFileError):
             # That of the scripts in force, even if its link was lost or replaced.
             installed = host.files.read(f"{SCRIPT_DIRECTORY}/{link_of(PROGRAM_PATH)}")
-    return BootFile(PROGRAM_PATH, wanted_program(host, installed))
+    return BootFile(PROGRAM_PATH, wanted_program(host, installed, is_planned=is_planned))
 
 
 def generation_folders(files: FileStore) -> list[str]:

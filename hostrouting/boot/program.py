@@ -5,25 +5,25 @@ r"""The program that travels with the boot scripts, and answers what is not plai
     # a70d0d0a 1f2e3d4c 5a6b7c8d hostrouting ...   the tag
     PK...                                          __main__.py, the sources, and their bytecode
 
-An apply makes it of the running installation: the modules that the program imports, wherever in
-them, and attrs. So the boot needs neither the installation nor its environment any more, only a
-Python: that of the apply runs the bytecode, and any other one compiles the sources. The same
-installation gives the same bytes, from Python 3.11 on: before, marshal depends on the process.
+An apply makes it of the running installation: all rooms but those that no boot needs, and attrs.
+So the boot needs neither the installation nor its environment any more, only a Python: that of the
+apply runs the bytecode, and any other one compiles the sources. The bytecode is that which Python
+keeps beside the sources, wherever they are. The same sources give the same bytes, from Python 3.11
+on: before, marshal depends on the process.
 
 The tag has the magic number of the bytecode, a checksum of the sources, one of the bytes after it,
-and the modules. By it an apply finds out that the installed file is that of its installation,
-without making one.
+and the modules. By it a plan and an apply find out that the installed file is that of their
+installation, without making one.
 """
 
 from __future__ import annotations
 
-import ast
 import marshal
 import os
 import sys
 import zlib
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib.util import MAGIC_NUMBER, source_hash
 from io import BytesIO
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
@@ -33,8 +33,10 @@ from hostrouting.boot.layout import PROGRAM_PATH, is_program
 from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from importlib.abc import ResourceLoader
+    from collections.abc import Iterator
+    from importlib.abc import InspectLoader, ResourceLoader
+    from importlib.machinery import ModuleSpec
+    from types import CodeType
 
     from hostrouting.host import Host
     from phases import Context
@@ -43,11 +45,11 @@ if TYPE_CHECKING:
 USUAL_INTERPRETER: Final = "/usr/bin/python3"
 _OPTIONS = b" -IS"
 _LONGEST_LINE = 4096
-#: The fields of a statement with statements in them, or with handlers or cases that have some.
-_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
-#: A room above this one has the program; no import names it.
-_ENTRY = "hostrouting.node.at_boot"
-_PACKAGES = frozenset({"hostrouting", "phases", "attr", "attrs"})
+_PACKAGES = ("attr", "attrs", "hostrouting", "phases")
+#: The rooms that no boot needs.
+_UNNEEDED = frozenset(
+    f"hostrouting.{room}" for room in ("__main__", "azure", "cli", "fleet", "testing", "watch")
+)
 #: The first time that a zip file can express.
 _TIME = (1980, 1, 1, 0, 0, 0)
 #: The flags of bytecode that is never compared with its source: the zip file changes as a whole.
@@ -77,8 +79,10 @@ class _Source(NamedTuple):
     text: bytes
 
 
-def wanted_program(host: Host, installed: bytes | None) -> bytes:
+def wanted_program(host: Host, installed: bytes | None, *, is_planned: bool = False) -> bytes:
     """Return the program for a host: the installed one if it is as it should be.
+
+    Otherwise a new one, in whose place a plan, which writes none, has an empty one.
 
     An interpreter that it names may be another one than an apply would name now, if it can be used:
     of two installations on a node neither finds fault with the program of the other.
@@ -88,7 +92,7 @@ def wanted_program(host: Host, installed: bytes | None) -> bytes:
     is_other = named not in {"", own} and is_usable(host, named)
     if installed and is_other and _is_right(installed, named, is_own=False):
         return installed
-    return program_for(installed, own)
+    return program_for(installed, own, is_planned=is_planned)
 
 
 def interpreter_for(host: Host) -> str:
@@ -153,11 +157,11 @@ def interpreter_of(program: bytes | None) -> str:
     return os.fsdecode(line[2 : -len(_OPTIONS)]) if is_line else ""
 
 
-def program_for(installed: bytes | None, interpreter: str) -> bytes:
-    """Return the program for an interpreter: the installed one if it is as it should be."""
+def program_for(installed: bytes | None, interpreter: str, *, is_planned: bool = False) -> bytes:
+    """Return the program for an interpreter; see `wanted_program`."""
     if installed is not None and _is_right(installed, interpreter, is_own=True):
         return installed
-    return _built(interpreter)
+    return b"" if is_planned else _built(interpreter)
 
 
 def _first_line(interpreter: str) -> bytes:
@@ -209,51 +213,37 @@ def _built(interpreter: str) -> bytes:
 
 @lru_cache(maxsize=1)
 def _without_interpreter() -> bytes:
-    # Only an apply that changes the program needs it.
+    # Only an apply that changes the program needs them.
+    from pkgutil import iter_modules
     from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
+    def modules_in(spec: ModuleSpec) -> Iterator[ModuleSpec]:
+        """Yield a module, and those in it."""
+        yield spec
+        for finder, name, _ in iter_modules(spec.submodule_search_locations or (), f"{spec.name}."):
+            if name not in _UNNEEDED and (found := finder.find_spec(name, None)):
+                yield from modules_in(found)
+
+    entries = {"__main__.py": _MAIN}
+    entries["__main__.pyc"] = _packed(compile(_MAIN, "", "exec", optimize=2), "__main__.py", _MAIN)
+    modules = []
     try:
-        found = _found_modules()
-    except OSError as error:
+        for package in _PACKAGES:
+            for spec in modules_in(cast("ModuleSpec", sys.modules[package].__spec__)):
+                modules.append(spec.name)
+                file, text = _source(spec.name)
+                code = cast("InspectLoader", spec.loader).get_code(spec.name)
+                entries[file] = text
+                entries[f"{file}c"] = _packed(cast("CodeType", code), file, text)
+    except (OSError, ImportError) as error:
         step = "install hostrouting with its sources, and apply the config again"
         raise HostFileError(f"cannot make {PROGRAM_PATH}: {error}; {step}") from error
-    entries = {"__main__.py": _MAIN}
-    for source in found.values():
-        entries[source.file] = source.text
-    for source in [_Source("__main__.py", _MAIN), *found.values()]:
-        entries[f"{source.file}c"] = _compiled(source)
     content = BytesIO()
     with ZipFile(content, "w", ZIP_STORED) as archive:
         for name in sorted(entries):
             archive.writestr(ZipInfo(name, _TIME), entries[name])
     body = content.getvalue()
-    return _tag(MAGIC_NUMBER.hex(), tuple(sorted(found)), body) + body
-
-
-# --- the modules
-
-
-def _found_modules() -> dict[str, _Source]:
-    """Return the modules that the entry imports, directly or not, with the packages around them."""
-    found: dict[str, _Source] = {}
-    seen = {_ENTRY}
-    waiting = [_ENTRY]
-    while waiting:
-        module = waiting.pop()
-        found[module] = _source(module)
-        names = {*_imports(module, found[module])} - seen
-        seen |= names
-        waiting += [name for name in names if name.partition(".")[0] in _PACKAGES]
-    return found
-
-
-def _is_module(name: str) -> bool:
-    """Return True if the installation has a source of this name: a module may have it, too."""
-    if name.partition(".")[0] not in _PACKAGES:
-        return False
-    with suppress(OSError):
-        return bool(_source(name).file)
-    return False
+    return _tag(MAGIC_NUMBER.hex(), tuple(sorted(modules)), body) + body
 
 
 def _source(module: str) -> _Source:
@@ -272,67 +262,21 @@ def _source(module: str) -> _Source:
     raise FileNotFoundError(f"the installation has no source of the module {module}")
 
 
-def _imports(module: str, source: _Source) -> Iterator[str]:
-    """Yield what a module imports, but for annotations alone, and the packages around it."""
-    parts = module.split(".")
-    yield from (".".join(parts[:count]) for count in range(1, len(parts)))
-    package = parts if source.file.endswith("/__init__.py") else parts[:-1]
-    for node in _statements(ast.parse(source.text).body):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            around = package[: len(package) - node.level + 1] if node.level else []
-            base = ".".join([*around, *filter(None, [node.module])])
-            yield base
-            homes = _homes(base)
-            for alias in node.names:
-                name = f"{base}.{alias.name}"
-                if home := homes.get(alias.name):
-                    yield home
-                elif _is_module(name):
-                    yield name
-
-
-@cache
-def _homes(package: str) -> Mapping[str, str]:
-    """Return the modules of the names that a package imports on first use.
-
-    It has an import of each for type checkers.
-    """
-    if package.partition(".")[0] != "hostrouting":
-        return {}
-    source = _source(package)
-    if not source.file.endswith("/__init__.py"):
-        return {}
-    nodes = ast.parse(source.text).body
-    blocks = [node for node in nodes if isinstance(node, ast.If) and _is_for_types(node)]
-    imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
-    return {alias.name: str(node.module) for node in imports for alias in node.names}
-
-
-def _is_for_types(node: ast.If) -> bool:
-    return getattr(node.test, "id", "") == "TYPE_CHECKING"
-
-
-def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield all statements but those below `if TYPE_CHECKING`; an import is in no expression."""
-    for statement in body:
-        yield statement
-        if isinstance(statement, ast.If) and _is_for_types(statement):
-            yield from _statements(statement.orelse)
-            continue
-        for field in _BLOCKS:
-            for block in getattr(statement, field, ()):
-                yield from _statements([block] if isinstance(block, ast.stmt) else block.body)
-
-
-def _compiled(source: _Source) -> bytes:
+def _packed(code: CodeType, file: str, text: bytes) -> bytes:
     """Return the bytecode file of a module; with Python 3.10 it differs between processes."""
-    # Without docstrings, which nothing reads there.
-    name = f"{PROGRAM_PATH}/{source.file}"
-    code = compile(source.text, name, "exec", dont_inherit=True, optimize=2)
     # marshal notes which strings are interned. Those of one character are shared by all code of a
     # process, and of a few of them that depends on what else it has run.
     for number in range(128):
         sys.intern(chr(number))
-    return MAGIC_NUMBER + _UNCHECKED + source_hash(source.text) + marshal.dumps(code)
+    # Code that was just compiled shares other values than code that was read.
+    placed = marshal.dumps(_placed(code, f"{PROGRAM_PATH}/{file}"))
+    read = marshal.loads(placed)  # noqa: S302 - these are bytes of the line above
+    return MAGIC_NUMBER + _UNCHECKED + source_hash(text) + marshal.dumps(read)
+
+
+def _placed(code: CodeType, file: str) -> CodeType:
+    """Return code as that of a file."""
+    inner = (
+        _placed(each, file) if isinstance(each, type(code)) else each for each in code.co_consts
+    )
+    return code.replace(co_filename=file, co_consts=tuple(inner))

@@ -75,6 +75,8 @@ class Steps:
     _host: Host
     _disk: Survey
     _gates: Sequence[str]
+    #: True for steps that nothing carries out.
+    _are_planned: bool = False
 
     @property
     def _files(self) -> FileStore:
@@ -101,7 +103,9 @@ class Steps:
         if intent.content is not None:
             wanted[INTENT_PATH] = intent.content
             linked.insert(0, INTENT_PATH)
-        written, switched, discarded = exchange(self._host, self._disk, wanted, present)
+        written, switched, discarded = exchange(
+            self._host, self._disk, wanted, present, is_planned=self._are_planned
+        )
         gates = self._disk.gates()
         strict, drop_ins = self._gate_steps(intent) if units else ([], [])
         steps = self._unhide()

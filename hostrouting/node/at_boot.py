@@ -114,7 +114,7 @@ def this_node() -> Host:
         routes=NetlinkBackend(),
         files=RootedFiles(),
         lock=FileLock(),
-        # For units of `after` only. The module comes along, because Host.live() imports it.
+        # For units of `after` only.
         services=late("systemd.systemctl", "Systemctl"),
     )
 
