@@ -9,6 +9,7 @@ refuses a config with IPv6. The contract suite tests a class:
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,12 @@ class TestCountingBackend(RouteBackendContract):
     def failing(self) -> RouteBackend:
         """Return a backend that reaches no node, whose errors they test."""
         return CountingBackend(NetlinkBackend(netns="absent"))
+
+    @pytest.fixture
+    def denied(self, node: MemoryBackend) -> RouteBackend:
+        """Return a backend whose changes lack the privilege."""
+        node.refuse_at(1, number=errno.EPERM)
+        return CountingBackend(node)
 
 
 if __name__ == "__main__":

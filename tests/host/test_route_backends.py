@@ -1,11 +1,12 @@
 """The contract of `RouteBackend`, on each of its implementations."""
 
+import errno
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from support.contracts.kernel_routes import KernelRoutesContract
-from support.kernel import DummyNode, needs_kernel
+from support.kernel import DummyNode, needs_kernel, without_net_admin
 from support.needs import needs
 
 from hostrouting import RouteBackend
@@ -18,6 +19,7 @@ class TestMemoryBackend(KernelRoutesContract):
     """The model that needs no kernel, and so reaches its node always."""
 
     test_every_failure_is_a_backend_error: Any = None
+    test_the_nexthop_object_of_a_route_is_kept: Any = None
 
     @pytest.fixture
     def node(self) -> MemoryBackend:
@@ -25,6 +27,11 @@ class TestMemoryBackend(KernelRoutesContract):
 
     @pytest.fixture
     def backend(self, node: Any) -> Any:
+        return node
+
+    @pytest.fixture
+    def denied(self, node: Any) -> Any:
+        node.refuse_at(1, number=errno.EPERM)
         return node
 
 
@@ -35,6 +42,11 @@ class OnTheKernel(KernelRoutesContract):
     def node(self) -> Iterator[KernelNode]:
         with KernelNode.made() as node:
             yield node
+
+    @pytest.fixture
+    def denied(self, backend: RouteBackend) -> Iterator[RouteBackend]:
+        with without_net_admin():
+            yield backend
 
 
 @needs_kernel

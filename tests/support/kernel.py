@@ -1,6 +1,8 @@
 """Helpers of tests of the real kernel."""
 
+import ctypes
 import itertools
+import struct
 import subprocess
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,6 +43,22 @@ def powerless(*capabilities: str) -> tuple[str, ...]:
     """
     kept = "".join(f",+{capability}" for capability in ("dac_read_search", *capabilities))
     return ("setpriv", f"--bounding-set=-all{kept}", "--inh-caps=-all")
+
+
+@contextmanager
+def without_net_admin() -> Iterator[None]:
+    """Let this thread lack CAP_NET_ADMIN, which the kernel wants for changes of routes."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    # Version 3 of the interface, and this thread.
+    head = struct.pack("=Ii", 0x20080522, 0)
+    present = ctypes.create_string_buffer(24)
+    assert libc.capget(head, present) == 0
+    (effective,) = struct.unpack_from("=I", present)
+    less = ctypes.create_string_buffer(present.raw)
+    struct.pack_into("=I", less, 0, effective & ~(1 << 12))
+    assert libc.capset(head, less) == 0
+    yield
+    assert libc.capset(head, present) == 0
 
 
 class _VRFNode(KernelNode):

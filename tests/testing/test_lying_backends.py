@@ -3,6 +3,7 @@
 import errno
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
 from inspect import signature, unwrap
@@ -15,7 +16,13 @@ import attrs
 import pytest
 from support.kernel import needs_kernel
 
-from hostrouting import BackendError, LinkNotFoundError, Refusal, RouteRejectedError
+from hostrouting import (
+    BackendError,
+    LinkNotFoundError,
+    PermissionDeniedError,
+    Refusal,
+    RouteRejectedError,
+)
 from hostrouting.host import (
     IPV4,
     IPV6,
@@ -155,6 +162,17 @@ def overwriting(inner: RouteBackend, changes: Sequence[RouteChange]) -> None:
         raise
 
 
+def forgetful(inner: RouteBackend, changes: Sequence[RouteChange]) -> None:
+    """Put a removed route back without what has no field."""
+    assert isinstance(inner, MemoryBackend)
+    try:
+        inner.apply(changes)
+    except RouteRejectedError:
+        [lost] = inner.routes_of(142)
+        inner.insert_route(attrs.evolve(lost.to_route(), extra=()), verb="replace")
+        raise
+
+
 def by_destination(inner: RouteBackend, changes: Sequence[RouteChange]) -> None:
     """Remove the first route to each destination."""
     for change in changes:
@@ -215,6 +233,7 @@ LIES: dict[str, dict[str, Lies]] = {
     },
     "test_unknown_attributes_are_kept": {
         "metrics: lost": sets("routes", extra=()),
+        "metrics: lost by a rollback": applies(forgetful),
         "metrics: installed though declared as lost": {"keeps_metrics": lambda _: False},
     },
     "test_a_route_without_carrier_is_marked": {
@@ -281,6 +300,10 @@ LIES: dict[str, dict[str, Lies]] = {
         "one errno of refusals": rejected(errno=errno.EINVAL),
         "a refusal of a text": fails("apply", named_by_text),
     },
+    "test_a_lack_of_privilege_has_its_error": {
+        "a refusal": fails("apply", lambda _: RouteRejectedError([], rolled_back=True)),
+        "no errno": fails("apply", lambda _: PermissionDeniedError("it was refused")),
+    },
     "test_a_missing_device_is_named_before_anything_is_done": {
         "a refusal": fails("apply", lambda _: RouteRejectedError([], rolled_back=True))
     },
@@ -309,7 +332,10 @@ def keeps(promise: str, node: Node, backend: RouteBackend, failing: RouteBackend
         unwrap(RouteBackendContract.eth0)(contract, node)
         if family == IPV6:
             unwrap(RouteBackendContract.six)(contract, node, backend)
-    given = {"family": family, "backend": backend, "failing": failing}
+    if "denied" in wanted:
+        assert isinstance(node, MemoryBackend)
+        node.refuse_at(1, number=errno.EPERM)
+    given = {"family": family, "backend": backend, "failing": failing, "denied": backend}
     test(**{name: given.get(name, node) for name in wanted})
 
 
@@ -342,6 +368,9 @@ def test_a_backend_may_declare_that_it_does_not_keep_metrics() -> None:
 class TestOtherWords(RouteBackendContract):
     """No promise depends on the words that print a route: a new attribute may bring another."""
 
+    test_a_lack_of_privilege_has_its_error: Any = None
+    test_the_nexthop_object_of_a_route_is_kept: Any = None
+
     @pytest.fixture(autouse=True)
     def other_words(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Print every route with one more word, as those that have a new attribute."""
@@ -366,6 +395,9 @@ class TestOtherWords(RouteBackendContract):
 
 class TestOtherErrors(RouteBackendContract):
     """No promise depends on the words of an error: a backend has its own."""
+
+    test_a_lack_of_privilege_has_its_error: Any = None
+    test_the_nexthop_object_of_a_route_is_kept: Any = None
 
     @pytest.fixture
     def node(self) -> MemoryBackend:
@@ -397,6 +429,19 @@ def in_other_words(call: partial[Any]) -> Any:
         return call()
     except ValueError:
         raise ValueError("the sources do not fit") from None
+
+
+@needs_kernel
+def test_a_lost_nexthop_object_is_caught() -> None:
+    """The model of a node has none."""
+    promise = "test_the_nexthop_object_of_a_route_is_kept"
+    for lies, outcome in (
+        ({}, nullcontext()),
+        (sets("routes", nexthop_id=0), pytest.raises(AssertionError)),
+    ):
+        with KernelNode.made() as node, outcome:
+            right = NetlinkBackend(netns=node.name)
+            keeps(promise, node, Wrapper(right, lies), right)
 
 
 @needs_kernel

@@ -20,6 +20,9 @@ Derive a class from the contract and override its fixtures:
         @pytest.fixture
         def failing(self):  # each call of it must raise a BackendError
             return NetlinkBackend(netns="absent")
+
+A fixture `denied` may give a backend whose changes the kernel refuses with EPERM, such as one that
+is called in a process without CAP_NET_ADMIN.
 """
 
 try:

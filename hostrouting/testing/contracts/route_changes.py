@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import pytest
 
-from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
+from hostrouting.exceptions import (
+    LinkNotFoundError,
+    PermissionDeniedError,
+    RouteRejectedError,
+)
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import Extra, RouteChange, resting
 from hostrouting.testing.contracts.routes import (
@@ -24,6 +28,7 @@ from hostrouting.testing.contracts.routes import (
     place,
     shown,
 )
+from hostrouting.testing.node import KernelNode
 from hostrouting.testing.route_texts import route
 
 if TYPE_CHECKING:
@@ -205,9 +210,9 @@ class RouteBackendContract(RouteReadingContract):
         assert backend.routes(family) == before
 
     def test_unknown_attributes_are_kept(self, eth0: Node, backend: RouteBackend) -> None:
-        """An attribute that a backend cannot parse is installed, read and removed.
+        """An attribute that a backend cannot parse, here an mtu, is installed, read and removed.
 
-        One that declares that it does not keep metrics refuses them.
+        A rollback returns it. A backend that declares that it does not keep metrics refuses them.
         """
         addition = _add(route(OWN, extra=metrics(2, 1400)))
         if not getattr(backend, "keeps_metrics", True):
@@ -215,9 +220,23 @@ class RouteBackendContract(RouteReadingContract):
             return
         backend.apply([addition])
         installed = find(backend, OWN, extra=metrics(2, 1400))
+        for change in _remove(installed), _replace(installed, route(ON_LINK)):
+            self._refused(backend, change, _add(route(OFF_LINK)))
         arrange(eth0, DHCP)
         backend.apply([_remove(installed)])
         assert place(backend) == in_order(DHCP)
+
+    def test_the_nexthop_object_of_a_route_is_kept(self, eth0: Node, backend: RouteBackend) -> None:
+        """A route by one is read with its id, returned by a rollback, and removed."""
+        if not isinstance(eth0, KernelNode):
+            pytest.skip("only a kernel has nexthop objects: test it on a KernelNode")
+        eth0.ip("nexthop add id 5 via 10.224.0.9 dev eth0")
+        eth0.ip("route add 9.0.0.0/8 nhid 5")
+        [installed] = place(backend)
+        assert installed.nexthop_id == 5
+        self._refused(backend, _remove(installed), _add(route(OFF_LINK)))
+        backend.apply([_remove(installed)])
+        assert place(backend) == []
 
     def test_verification_finds_a_route_that_did_not_last(
         self, eth0: Node, backend: RouteBackend
@@ -233,6 +252,14 @@ class RouteBackendContract(RouteReadingContract):
         assert limited._replace(extra=()) == as_read(ON_LINK)
 
     # --- refusals
+
+    def test_a_lack_of_privilege_has_its_error(self, denied: RouteBackend) -> None:
+        """The kernel's EPERM is a `PermissionDeniedError`, and nothing was changed."""
+        before = denied.routes()
+        with pytest.raises(PermissionDeniedError) as caught:
+            denied.apply([_add(route("9.0.0.0/8 dev lo"))])
+        assert caught.value.errno == errno.EPERM
+        assert denied.routes() == before
 
     def test_each_reason_has_its_errno(
         self, world: Node, family: int, backend: RouteBackend

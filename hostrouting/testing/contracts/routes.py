@@ -233,6 +233,11 @@ class RouteReadingContract:
         """A backend under test that reaches no node; override it, or its errors stay untested."""
         pytest.skip("'failing' is not overridden: give a backend that reaches no node")
 
+    @pytest.fixture
+    def denied(self) -> RouteBackend:
+        """A backend under test that may not change routes; override it as `failing`."""
+        pytest.skip("'denied' is not overridden: give a backend without the privilege of changes")
+
     @pytest.fixture(params=[IPV4, IPV6])
     def family(self, request: pytest.FixtureRequest) -> int:
         """IPv4 and IPv6, one test for each."""
