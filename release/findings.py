@@ -80,6 +80,12 @@ OF_THE_NODE: Final = (
         "boot-file", "error", "a script, unit or gate on the disk is not that of the config", _APPLY
     ),
     Kind(
+        "foreign-file",
+        "error; note if the config does not need it away",
+        "another owner has a file where hostrouting installs one: a mere namesake",
+        "move it away or rename it; hostrouting leaves it alone",
+    ),
+    Kind(
         "exposed",
         "error",
         "users other than root may change what root runs or believes",

@@ -98,8 +98,9 @@ class NodeFinding(LightValue):
 
     @property
     def is_refused(self) -> bool:
-        """True for a route that an apply would be refused."""
-        return self.kind == "lost-route" and not self.apply
+        """True for what an apply would be refused."""
+        is_foreign = (self.kind, self.severity) == ("foreign-file", "error")
+        return is_foreign or (self.kind == "lost-route" and not self.apply)
 
     @property
     def sentence(self) -> str:

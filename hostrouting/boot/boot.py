@@ -6,7 +6,7 @@ import logging
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.base.findings import NodeFinding
+from hostrouting.base.findings import NodeFinding, hindered
 from hostrouting.boot.gates import (
     AGENTS,
     broken_glass,
@@ -26,6 +26,7 @@ from hostrouting.boot.gates import (
     unmarked,
 )
 from hostrouting.boot.generation import Survey, generation_folders
+from hostrouting.boot.intent import UNCHANGED, Intent
 from hostrouting.boot.layout import (
     ANSWER,
     FREE_UNITS,
@@ -43,7 +44,7 @@ from hostrouting.boot.layout import (
     UNIT_DIRECTORY,
     BootUnit,
     drop_in_of,
-    part_path,
+    paths_of,
     ready_unit,
     unit_path,
     units_in,
@@ -64,6 +65,7 @@ from phases import Change, Context
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from hostrouting.base.findings import Severity
     from hostrouting.boot.intent import Part
     from hostrouting.config import Section
     from hostrouting.host import Exposure, Host, UnitState
@@ -112,9 +114,21 @@ class Boot:
 
     def has_part_of(self, section: Section) -> bool:
         """Return True if a unit of a section, a mask or a link of it, or a file is on the disk."""
-        paths = (*map(part_path, section.units), *section.files)
-        has_path = any(map(self._files.exists, paths))
+        has_path = any(map(self._disk.owns, paths_of(section)))
         return has_path or any(map(self._disk.links_to, section.units))
+
+    def foreign(self, *parts: Part) -> list[NodeFinding]:
+        """Return a finding for each file of another owner: an error if the config needs its place.
+
+        Such a file stays, and its links stay, too.
+        """
+        intent = next((part for part in parts if isinstance(part, Intent)), UNCHANGED)
+        findings = []
+        for name, section in intent.config.sections.items():
+            severity: Severity = "error" if section.asks else "note"
+            if name not in intent.kept:
+                findings += self._disk.foreign(paths_of(section), severity=severity)
+        return findings
 
     def changes_nothing(self, config: HostRoutingConfig) -> bool:
         """Return True, with a warning, for a void config; refuse it over an installed config.
@@ -143,7 +157,12 @@ class Boot:
         """Return the changes that `install` would make; raise UnitError if it refuses a gate."""
         steps = self._steps(parts, are_planned=True)
         self._refuse_gates(ctx, units_in(parts), steps)
-        return self._changes_of(ctx, parts, steps)
+        refused = [
+            hindered("~", found.subject, f"it {found.sentence}")
+            for found in self.foreign(*parts)
+            if found.severity == "error"
+        ]
+        return [*refused, *self._changes_of(ctx, parts, steps)]
 
     def _changes_of(
         self, ctx: Context, parts: Sequence[Part], steps: Sequence[DiskStep]
@@ -152,7 +171,7 @@ class Boot:
         return [RELOAD] if is_unread else _changes(steps)
 
     def refuse_gates(self, ctx: Context, *parts: Part) -> list[DiskStep]:
-        """Return the steps of `install`; raise UnitError for masked files and unsuitable gates.
+        """Return the steps of `install`; raise UnitError for masked or foreign files, and gates.
 
         A gate is unsuitable if it would never open, or starts before the units that it waits for.
         """
@@ -160,6 +179,9 @@ class Boot:
         masked = [change.subject for change in _changes(steps) if change.kind]
         if masked:
             raise UnitError(f"cannot install {', '.join(masked)}: {MASKED}")
+        foreign = [found.text for found in self.foreign(*parts) if found.severity == "error"]
+        if foreign:
+            raise UnitError("\n".join(foreign))
         self._refuse_gates(ctx, units_in(parts), steps)
         return steps
 
@@ -234,7 +256,7 @@ class Boot:
             if not self._host.is_live:
                 self._take(steps, files)
                 return bool(steps)
-            if self._disk.foreign_links():
+            if self._disk.upstream_links():
                 mark_bound(ctx, self._services, self._gates)
             refused = unmarked(ctx, self._services, self._gates) if units and steps else []
             self._take(steps, files)
@@ -510,8 +532,10 @@ class Boot:
 
     def _stop_removed(self, ctx: Context, names: Collection[str]) -> None:
         for name in sorted(names):
-            is_removed = not self._disk.has(unit_path(name))
-            if is_removed and self._services.state(ctx, name).active_state != "inactive":
+            path = unit_path(name)
+            if self._disk.has(path) or self._disk.foreign([path]):
+                continue
+            if self._services.state(ctx, name).active_state != "inactive":
                 self._stop(ctx, name)
 
     def _stop(self, ctx: Context, name: str) -> None:

@@ -116,6 +116,8 @@ class Deployment:
         if self._boot.is_installed:
             self._boot.refuse_unwritable(steps)
         self._are_right = not steps
+        for found in self._boot.foreign(*parts):
+            self._logger.warning("%s", found.text, extra={"kind": found.kind})
 
     @property
     def is_untouched(self) -> bool:

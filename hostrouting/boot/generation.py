@@ -13,7 +13,7 @@ Under STRICT the routes of one config beside the check of another would hold eve
 would routes that are repaired from the intent of another. A generation has a script of each name,
 even one that is not configured, so that units of the earlier config run harmlessly with the scripts
 of the later one, and the other way round. Upstream's plain scripts become a generation first.
-`Survey` reads all files of hostrouting on the disk.
+`Survey` reads all files of hostrouting on the disk, and `is_own` decides which ones these are.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
+from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.boot.layout import (
     FURTHER_FOLDERS,
     GATING_PATH,
@@ -37,15 +38,17 @@ from hostrouting.boot.layout import (
     BootUnit,
     drop_in_of,
     links_of,
+    paths_of,
+    unit_path,
 )
 from hostrouting.boot.program import wanted_program
 from hostrouting.boot.recorded import state_of
 from hostrouting.config import OWN_UNITS, SECTIONS
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.units import MASK
+from hostrouting.host.units import MASK, UNIT_FOLDERS, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from hostrouting.host import FileStore, Host
 
@@ -62,6 +65,16 @@ LINKED_PATHS: Final = (*SCRIPT_PATHS, INTENT_PATH, GATING_PATH, PROGRAM_PATH)
 IDLE: Final = (
     b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 10\n"
 )
+#: The paths of hostrouting whose names other programs may use, too.
+SHARED_PATHS: Final = frozenset(
+    path
+    for section in SECTIONS
+    for path in paths_of(section)
+    if path not in SCRIPT_PATHS and "hostrouting" not in path.rpartition("/")[2]
+)
+#: The first comment of each file of hostrouting at a shared path; others may have put some before.
+_MARK = b"# Installed by hostrouting"
+_MARKED = re.compile(rb"(?:#.*\n)*" + _MARK)
 _APPLY = f"hostrouting apply {INTENT_PATH}"
 #: Replaces a configured script that was lost until its task installs it again: gates stay closed.
 LOST: Final = f"""#!/bin/bash
@@ -139,6 +152,30 @@ def generation_folders(files: FileStore) -> list[str]:
     return [f"{SCRIPT_DIRECTORY}/{name}" for name in names]
 
 
+def is_own(path: str, content: bytes, link: str | None = None) -> bool:
+    r"""Return True if a file in the place of one of hostrouting is its own, or upstream's.
+
+    Everything else belongs to an administrator or to another program. `link` is the text of a link.
+
+    >>> unit = "/etc/systemd/system/static-routes.service"
+    >>> is_own(unit, b"# Installed by hostrouting; `hostrouting reset` removes it.\n[Unit]")
+    True
+    >>> is_own(unit, b"[Service]\nExecStart=/etc/aks-flex-node/static-routes.sh")
+    True
+    >>> is_own(unit, b"[Service]\nExecStart=/opt/site/routes")
+    False
+    """
+    if path not in SHARED_PATHS:
+        return True
+    if link is not None:
+        return link.startswith(link_of(""))
+    # A loss of power may cut a file.
+    if _MARK.startswith(content) or _MARKED.match(content):
+        return True
+    started = settings([content.decode(errors="replace")], "ExecStart")["ExecStart"]
+    return any(script in started for script in SCRIPT_PATHS)
+
+
 @attrs.frozen(eq=False, repr=False)
 class Survey:
     """Reads a `FileStore` and changes nothing; needs no root: all users can read the files."""
@@ -146,8 +183,33 @@ class Survey:
     _files: FileStore
 
     def has(self, path: str) -> bool:
-        """Return True if the path exists and is not a mask, which belongs to an administrator."""
-        return self._files.exists(path) and self._files.read_link(path) != MASK
+        """Return True for an own path that exists; a mask belongs to an administrator."""
+        return self.owns(path) and self._files.read_link(path) != MASK
+
+    def owns(self, path: str) -> bool:
+        """Return True for an own path that exists, or that an administrator has masked."""
+        return self._files.exists(path) and not self.foreign([path])
+
+    def foreign(self, paths: Iterable[str], *, severity: Severity = "error") -> list[NodeFinding]:
+        """Return a finding for each file of another owner that an apply would write, or hide."""
+        found = (self._foreign(path, severity) for path in paths if path in SHARED_PATHS)
+        return [*filter(None, found)]
+
+    def _foreign(self, path: str, severity: Severity) -> NodeFinding | None:
+        folder, _, name = path.rpartition("/")
+        folders = UNIT_FOLDERS if folder == UNIT_DIRECTORY else (folder,)
+        places = (f"{folder}/{name}" for folder in folders)
+        place = next(filter(self._files.exists, places), path)
+        link = self._files.read_link(place)
+        content = self._files.read(place) or b""
+        if link == MASK or is_own(path, content, link):
+            return None
+        description = settings([content.decode(errors="replace")], "Description")["Description"]
+        sort = f"the unit {description!r}" if description else "a file"
+        sort = sort if link is None else f"a link to {link}"
+        reason = f"is another owner's ({sort}), and stays"
+        step = "an apply that needs its place is refused: move it away or rename it"
+        return NodeFinding("foreign-file", place, reason, severity, step)
 
     def differs(self, file: BootFile) -> bool:
         """Return True if the content or mode of a file differs from those on the disk."""
@@ -161,7 +223,7 @@ class Survey:
         """Return every link that starts a unit with another one."""
         return [link for link in self._links() if link.endswith(f"/{name}")]
 
-    def foreign_links(self, *units: BootUnit) -> list[str]:
+    def upstream_links(self, *units: BootUnit) -> list[str]:
         """Return upstream's links to `units`, and those that bind a machine to any other unit.
 
         If a machine *requires* a unit of hostrouting, a stop of that unit stops the machine, and so
@@ -170,13 +232,13 @@ class Survey:
         """
         names = {unit.name for unit in units}
         wanted = {link for unit in units for link in links_of(unit)}
-        foreign = []
+        upstream = []
         for link in self._links():
             folder, _, name = link.rpartition("/")
             binds = name in OWN_UNITS and folder.endswith(".requires") and folder != READY_LINKS
             if link not in wanted and (binds or name in names):
-                foreign.append(link)
-        return foreign
+                upstream.append(link)
+        return upstream
 
     def gates(self) -> list[str]:
         """Return the units that have a drop-in of hostrouting."""
@@ -190,8 +252,14 @@ class Survey:
         return [UNIT_DIRECTORY, *FURTHER_FOLDERS, *beside_units, SCRIPT_DIRECTORY, *generations]
 
     def _links(self) -> list[str]:
+        """Return all links but those by which another owner's unit is enabled."""
         folders = self._folders(".requires", ".wants")
-        return [f"{folder}/{name}" for folder in folders for name in self._files.names(folder)]
+        return [
+            f"{folder}/{name}"
+            for folder in folders
+            for name in self._files.names(folder)
+            if folder.startswith(unit_path("hostrouting")) or not self.foreign([unit_path(name)])
+        ]
 
     def _folders(self, *endings: str) -> list[str]:
         names = self._files.names(UNIT_DIRECTORY)

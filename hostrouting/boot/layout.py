@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from importlib.abc import ResourceLoader
 
-    from hostrouting.config import OverlapMode
+    from hostrouting.config import OverlapMode, Section
     from hostrouting.host import FileStore
 
 SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
@@ -237,6 +237,11 @@ def part_path(name: str) -> str:
     return name if name.startswith("/") else unit_path(name)
 
 
+def paths_of(section: type[Section] | Section) -> tuple[str, ...]:
+    """Return the paths of all files that an apply may install for a section, but for its links."""
+    return (*map(unit_path, section.units), *section.files)
+
+
 def links_of(unit: BootUnit) -> list[str]:
     """Return the links that `systemctl enable` makes for a unit's [Install] section."""
     return [
@@ -313,7 +318,7 @@ def gate_drop_in(gate: str, mode: OverlapMode) -> BootFile:
     The mode is in the drop-in because it decides what becomes of a gate whose script is lost.
     """
     gating = [unit for section in SECTIONS if section.runs_at_boot for unit in section.units]
-    installed = [(*map(unit_path, section.units), *section.files) for section in SECTIONS]
+    installed = map(paths_of, SECTIONS)
     removals = [f"#                  rm -f {' '.join(paths)}\n" for paths in installed if paths]
     text = read_asset(__file__, DROP_IN_NAME).decode()
     text = text.replace("@MODE@", str(mode))

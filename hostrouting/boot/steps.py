@@ -126,7 +126,7 @@ class Steps:
         steps += self._remove(removed)
         # Without gates, the removal of a sibling keeps upstream's links to other units.
         if units or gates:
-            steps += self._remove(self._disk.foreign_links(*units))
+            steps += self._remove(self._disk.upstream_links(*units))
         return [*steps, *discarded]
 
     def _gate_steps(self, intent: Merged) -> tuple[list[DiskStep], list[DiskStep]]:
@@ -209,7 +209,7 @@ class Steps:
         """Return the steps that remove everything, gates before the units that they wait for."""
         paths = [INTENT_PATH]
         paths += map(drop_in_of, self._disk.gates())
-        paths += self._disk.foreign_links()
+        paths += self._disk.upstream_links()
         for name in (READY_UNIT, *(departure.name for departure in departures)):
             paths += self._disk.links_to(name)
         paths += (part_path(departure.name) for departure in departures)
@@ -224,6 +224,9 @@ class Steps:
 
     def _put(self, file: BootFile, *, is_optional: bool = False) -> list[DiskStep]:
         """Return the step that writes a file or links to a script, or [] if it is right."""
+        if self._disk.foreign([file.path]):
+            # An apply is refused.
+            return []
         state = link_of(file.path) if file.path in LINKED_PATHS else file.state
         now = state_of(self._files, file.path)
         if now == state:
@@ -234,7 +237,7 @@ class Steps:
         return [DiskStep((change,), {file.path: state})]
 
     def _remove(self, paths: Iterable[str]) -> list[DiskStep]:
-        """Return the steps that remove those of the paths that exist and are not masked.
+        """Return the steps that remove those of the paths that exist, are own and not masked.
 
         The folder of a link or drop-in is removed, too, if it is empty then.
         """

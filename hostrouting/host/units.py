@@ -11,6 +11,17 @@ if TYPE_CHECKING:
 
 #: The target of a link in the place of a unit file or drop-in that an administrator has masked.
 MASK: Final = "/dev/null"
+#: The folders in which systemd looks for units of the system; the first match counts.
+UNIT_FOLDERS: Final = (
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/run/systemd/generator",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+    # Of scripts in /etc/init.d.
+    "/run/systemd/generator.late",
+)
 #: Settings that one assignment of another name sets as well.
 _ALSO_SET_BY = {"TimeoutStartSec": "TimeoutSec"}
 #: Settings to which each assignment adds a value, beside those of commands.

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.base.findings import NodeFinding, Severity
+from hostrouting.boot import Boot
 from hostrouting.boot.generation import SCRIPT_PATHS, program_file
 from hostrouting.boot.intent import Intent, mode_of
 from hostrouting.boot.layout import (
@@ -13,7 +14,6 @@ from hostrouting.boot.layout import (
     gating_entry,
     gating_list,
     links_of,
-    part_path,
     program_path,
     ready_unit,
     unit_path,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from hostrouting.boot import BootFile, BootUnit, Departure
     from hostrouting.boot.capability import Program
-    from hostrouting.config import HostRoutingConfig, Section
+    from hostrouting.config import HostRoutingConfig
     from phases import Context
 
 _SHUT = "a boot would find the gates shut, and they stay shut"
@@ -60,7 +60,7 @@ def missing_programs(config: HostRoutingConfig, host: Host) -> list[NodeFinding]
         if not section.asks:
             continue
         # Whether an image needs a unit that depends on the node is unknown.
-        if capability.reads_node and host.is_live and not _has_unit(section, host):
+        if capability.reads_node and host.is_live and not Boot(host).has_part_of(section):
             continue
         for program in capability.programs:
             if section.required:
@@ -82,10 +82,6 @@ def missing_programs(config: HostRoutingConfig, host: Host) -> list[NodeFinding]
     if any(path in SCRIPT_PATHS for section in asking for path in section.files):
         findings += filter(None, [interpreter_finding(host)])
     return findings
-
-
-def _has_unit(section: Section, host: Host) -> bool:
-    return any(host.files.exists(part_path(name)) for name in section.part_names())
 
 
 class RenderedFiles(NamedTuple):

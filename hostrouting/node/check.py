@@ -227,6 +227,7 @@ class _Look:
         has_traces = True
         with suppress(HostFileError):
             has_traces = self.boot.has_traces
+        yield from self._make(foreign=lambda _: self.boot.foreign(Intent(config=config)))
         if waiting := not has_traces and installs_units(self.ctx, config, self.host):
             place = " for the next boot" if is_live else " in the image"
             severity: Severity = "warning" if is_live else "error"

@@ -210,7 +210,8 @@ class NodeStatus(NoTruth):
         for name, sibling in self.siblings.items():
             state = f"{sibling['unit']} ({sibling['active_state']})" if sibling else "not enabled"
             facts[name] = state
-        return facts
+        foreign = [each.text for each in self.report.findings if each.kind == "foreign-file"]
+        return {**facts, "foreign files": "; ".join(foreign)} if foreign else facts
 
     @property
     def _live(self) -> dict[str, str]:
@@ -297,7 +298,8 @@ def node_status(
     with suppress(UnitError, DeadlineExceededError):
         host = read_units(ctx, host, config.gates)
     report = check_node(ctx, config, host, seconds=0, path=INTENT_PATH, applied=applied)
-    kinds = [finding.kind for finding in report.findings]
+    errors = [finding.kind for finding in report.findings if finding.severity == "error"]
+    differing = errors.count("boot-file") + errors.count("foreign-file")
     broken = (finding.reason for finding in report.findings if finding.kind == "disabled")
     gates = {
         unit: {"state": word, "reason": reason, "active_state": active_state(unit)}
@@ -322,7 +324,7 @@ def node_status(
         changed_at=max(host.files.modified(path) or 0 for path in paths),
         routes=len(config.static_routes.routes),
         lost_routes=None if "routes" in report.unread else report.lost_routes(config),
-        differing_files=None if "files" in report.unread else kinds.count("boot-file"),
+        differing_files=None if "files" in report.unread else differing,
         break_glass=next(broken, ""),
         siblings=siblings,
         gates=None if "held" in report.unread else gates,
@@ -338,9 +340,11 @@ def _status_without_config(ctx: Context, host: Host) -> NodeStatus:
         severity = "warning"
         count = "1 route is" if len(kept) == 1 else f"{len(kept)} routes are"
         absence = f"no config is installed; {count} in force until the next boot"
+    foreign = Boot(host).foreign(Intent(config=HostRoutingConfig()))
+    absence = "; ".join([absence, *(f"{found.subject} {found.reason}" for found in foreign)])
     # As of a recorded node without a config.
-    finding = NodeFinding("not-applied", "hostRouting", absence, severity)
-    report = NodeReport(overlap=OverlapReport(), mode=OverlapMode.WARN, findings=(finding,))
+    findings = (NodeFinding("not-applied", "hostRouting", absence, severity), *foreign)
+    report = NodeReport(overlap=OverlapReport(), mode=OverlapMode.WARN, findings=findings)
     return NodeStatus(
         report=report,
         is_live=host.is_live,

@@ -10,8 +10,15 @@ import attrs
 from hostrouting.exceptions import UnitError
 from hostrouting.host.ports import ServiceManager
 from hostrouting.host.systemd.systemctl import NOBODYS_INSTANCE, journal_advice, unit_error
-from hostrouting.host.systemd.unit_files import UNIT_FOLDERS, UnitFiles
-from hostrouting.host.units import UnitState, instance_of, settings, template_of, words
+from hostrouting.host.systemd.unit_files import UnitFiles
+from hostrouting.host.units import (
+    UNIT_FOLDERS,
+    UnitState,
+    instance_of,
+    settings,
+    template_of,
+    words,
+)
 from hostrouting.testing.faults import Faulty
 from phases import CommandFailedError, Context
 

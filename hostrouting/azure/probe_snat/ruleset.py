@@ -19,8 +19,6 @@ from hostrouting.net.addresses import check_device_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hostrouting.host import FileStore
-
 FAMILY: Final = "ip6"
 #: Upstream's name: a node that has its table gets the rules of hostrouting in it.
 TABLE_NAME: Final = "azureSLBProbe"
@@ -123,10 +121,12 @@ def delete_script() -> str:
     """Return the nft script that deletes the table, if there is one.
 
     >>> print(delete_script(), end="")
+    # Installed by hostrouting, for a removal.
     table ip6 azureSLBProbe
     delete table ip6 azureSLBProbe
     """
-    return f"table {FAMILY} {TABLE_NAME}\ndelete table {FAMILY} {TABLE_NAME}\n"
+    head = "# Installed by hostrouting, for a removal.\n"
+    return f"{head}table {FAMILY} {TABLE_NAME}\ndelete table {FAMILY} {TABLE_NAME}\n"
 
 
 def effect_of(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
@@ -244,11 +244,6 @@ def _match(left: dict[str, Any], right: str) -> dict[str, Any]:
 
 
 # --- boot files
-
-
-def is_installed(files: FileStore) -> bool:
-    """Return True if any of the files exists."""
-    return any(files.exists(path) for path in DEPARTURE.paths)
 
 
 def boot_unit(rules: ProbeRules, *, required: bool = False) -> BootUnit:

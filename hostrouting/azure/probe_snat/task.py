@@ -28,7 +28,6 @@ from hostrouting.azure.probe_snat.ruleset import (
     ProbeRules,
     boot_unit,
     delete_script,
-    is_installed,
     render,
 )
 from hostrouting.base.findings import LEFT, NodeFinding, hindered
@@ -41,6 +40,7 @@ from hostrouting.boot import (
     SectionTask,
     program_path,
 )
+from hostrouting.boot.generation import Survey
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from phases import Change, Context, DeadlineExceededError
 
@@ -64,6 +64,10 @@ class ConfigureProbeSNAT(SectionTask):
 
     name = "configure-probe-snat"
     section = "probe_snat"
+
+    @property
+    def _is_installed(self) -> bool:
+        return self._boot.has_part_of(self._config.probe_snat)
 
     def _parts(self, rules: ProbeRules) -> tuple[BootUnit, Intent]:
         return boot_unit(rules, required=self._config.probe_snat.required), self._intent
@@ -106,7 +110,7 @@ class ConfigureProbeSNAT(SectionTask):
         outcome = self._decide(ctx, is_assumed=True)
         if isinstance(outcome, NotWanted):
             changes = self._boot.plan_install(ctx, DEPARTURE, self._intent)
-            if self._host.is_live and is_installed(self._host.files):
+            if self._host.is_live and self._is_installed:
                 with suppress(ToolNotFoundError):
                     changes += self._plan_table(ctx, None)
             return changes
@@ -114,7 +118,7 @@ class ConfigureProbeSNAT(SectionTask):
             missing = [
                 Change("+", path) for path in DEPARTURE.paths if not self._host.files.exists(path)
             ]
-            action: Literal["~", "+"] = "~" if is_installed(self._host.files) else "+"
+            action: Literal["~", "+"] = "~" if self._is_installed else "+"
             # An optional task that is refused does not refuse the plan as a whole.
             reason = f"{outcome.reason}; {outcome.step}"
             refused = hindered(action, TABLE, reason, optional=not self._config.probe_snat.required)
@@ -130,7 +134,7 @@ class ConfigureProbeSNAT(SectionTask):
     def _remove(self, ctx: Context) -> None:
         """Remove the unit, the table if hostrouting owns it, and last the file that proves that."""
         files = self._host.files
-        was_installed = is_installed(files)
+        was_installed = self._is_installed
         if was_installed and not files.exists(RULESET_PATH):
             # The file was removed by hand. If this run is killed after it removed the unit, the
             # next one needs the file.
@@ -142,7 +146,8 @@ class ConfigureProbeSNAT(SectionTask):
         if was_installed:
             if self._host.is_live:
                 self._delete_table(ctx)
-            RecordedFiles(ctx, self._host).remove(RULESET_PATH)
+            if Survey(files).owns(RULESET_PATH):
+                RecordedFiles(ctx, self._host).remove(RULESET_PATH)
             # Boot leaves the folder if it is not empty.
             files.remove_directory_if_empty(SCRIPT_DIRECTORY)
 
@@ -288,7 +293,7 @@ class ConfigureProbeSNAT(SectionTask):
         if not self._host.is_live:
             return []
         section = self._config.probe_snat
-        is_assumed = is_installed(self._host.files)
+        is_assumed = self._is_installed
         decides = asks or section.required or not is_assumed or section.detect != "imds"
         outcome = (
             self._decide(ctx, is_assumed=is_assumed) if decides else assume(section, self._host)
@@ -300,7 +305,7 @@ class ConfigureProbeSNAT(SectionTask):
         reason = "is not as this config wants it at the next boot"
         findings = [
             NodeFinding("probe-snat", change.subject, reason, apply="now")
-            for change in self._boot.plan_install(ctx, *self._parts(outcome))
+            for change in self._boot.drift(ctx, *self._parts(outcome))
             if DEPARTURE.name in change.subject or change.subject in DEPARTURE.paths
         ]
         loaded = loaded_rules(ctx, self._host)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE
 from hostrouting.base.findings import LEFT, REFUSED
-from hostrouting.boot import BOOT_FOLDERS, RELOAD, Boot
+from hostrouting.boot import BOOT_FOLDERS, RELOAD, Boot, Intent
 from hostrouting.boot.gates import broken_glass
 from hostrouting.boot.intent import mode_of
 from hostrouting.boot.layout import GATE_LOCK, PROGRAM_PATH
@@ -87,6 +87,9 @@ def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = Fal
         first = [*unread]
         if host.is_live and isinstance(host.services, OfflineUnits):
             first.insert(0, _NO_SYSTEMD)
+        # Those that it needs away are changes that are refused.
+        foreign = [] if unread else Boot(host).foreign(Intent(config=config))
+        first += [found.text for found in foreign if found.severity == "note"]
         notices = log_notices(ctx, config, host, *first, reads=not unread)
         forecast = planned.forecast
         broken = None if unread else broken_glass(host.files)

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from hostrouting.host.units import MASK, reach, settings, template_of
+from hostrouting.host.units import MASK, UNIT_FOLDERS, reach, settings, template_of
 
 if TYPE_CHECKING:
     from hostrouting.host.ports import FileStore
 
-#: The folders in which systemd looks for units of the system; the first match counts.
-UNIT_FOLDERS: Final = (
-    "/etc/systemd/system",
-    "/run/systemd/system",
-    "/usr/local/lib/systemd/system",
-    "/usr/lib/systemd/system",
-    "/lib/systemd/system",
-)
 #: The unit that a boot starts, a link.
 _DEFAULT = "default.target"
 #: The settings that start other units.
