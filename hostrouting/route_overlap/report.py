@@ -121,12 +121,6 @@ class Finding(LightValue):
         """The first and the last address, as numbers."""
         return Address.parse(self.first).number, Address.parse(self.last).number
 
-    @property
-    def described_own(self) -> str:
-        """The own addresses, with their device."""
-        word = "own" if self.kind == "local" else "broadcast"
-        return f"{', '.join(self.own)}, the node's {word} address on {self.dev}"
-
     def line(self, cidr: str) -> str:
         """Return the finding as one line, as in the marker."""
         by = f" by {','.join(self.devs)}" if self.devs else ""
@@ -229,10 +223,12 @@ class CidrReport(LightValue):
     @property
     def all_but(self) -> str:
         """The node's own addresses, in words, if nothing else is wrong; else empty."""
-        own = [finding for finding in self.findings if finding.is_own and not finding.network]
-        if len(own) < len(self.findings):
+        if not all(finding.is_own and not finding.network for finding in self.findings):
             return ""
-        return " and ".join(finding.described_own for finding in own)
+        return " and ".join(
+            f"{', '.join(finding.own)}, the node's own address on {finding.dev}"
+            for finding in self.findings
+        )
 
     @property
     def needs_another_route(self) -> bool:
@@ -625,8 +621,8 @@ def _presets(report: OverlapReport) -> Iterator[str]:
 
 
 def _own_addresses(findings: Sequence[Finding]) -> Iterator[str]:
-    announced = (finding for finding in findings if finding.network)
-    own = dict.fromkeys(address for finding in announced for address in finding.own)
+    announced = [finding.own for finding in findings if finding.network]
+    own = dict.fromkeys(chain.from_iterable(announced))
     if own:
         yield (
             f"No route takes {', '.join(own)} from the fabric, as its own or broadcast addresses: "
@@ -646,16 +642,12 @@ def _rules(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _blackholes(findings: Sequence[Finding]) -> Iterator[str]:
-    owners = {
-        finding.route: finding.program
-        for finding in findings
-        if finding.kind == "blocked" and finding.stays
-    }
-    for route, owner in owners.items():
-        yield (
-            f"The {route} stays: a route over it could send packets in a loop. It is probably of "
-            f"{owner}: remove it there, or narrow expectedCidrs."
-        )
+    for finding in findings:
+        if finding.kind == "blocked" and finding.stays:
+            yield (
+                f"The {finding.route} stays: a route over it could send packets in a loop. It is "
+                f"probably of {finding.program}: remove it there, or narrow expectedCidrs."
+            )
 
 
 def _local_addresses(findings: Sequence[Finding]) -> Iterator[str]:

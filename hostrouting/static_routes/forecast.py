@@ -33,7 +33,7 @@ from hostrouting.route_overlap.script import config_in_force
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.route_overlap.task import left_unproven
 from hostrouting.static_routes.account import RouteAccount
-from hostrouting.static_routes.lost_hops import LostHop, lost_hops, moved
+from hostrouting.static_routes.lost_hops import LostHop, lost_hops
 
 if TYPE_CHECKING:
     import logging
@@ -307,32 +307,27 @@ class Forecaster:
             worse: list[Worse] = []
             if not all(report.ok for report in reports):
                 worse += self._worse(self._prove(was), reports, was, model, changes)
-            lost = tuple(self._lost(reports, was, model, changes))
+            lost = tuple(self._lost(reports, was, model))
             worse += filter(_loses_gateway, lost)
             return Forecast(reports[0], (*worse, *self._moves(reports[0])), lost=lost)
         except UnknownDecisionError as error:
             return Forecast(undecided=str(error))
 
-    def _lost(
-        self,
-        after: Sequence[OverlapReport],
-        was: Fib,
-        model: Fib,
-        changes: Sequence[RouteChange],
-    ) -> Iterator[Worse]:
-        """Yield what addresses of each section would lose by the changes."""
+    def _lost(self, after: Sequence[OverlapReport], was: Fib, model: Fib) -> Iterator[Worse]:
+        """Yield what addresses of each section would lose in the model."""
         for section, report in zip(self._sections, after, strict=True):
             overlap = section.config.route_overlap
             prefixes = [Prefix.parse(cidr) for cidr in overlap.cidrs]
-            for family in section.config.families:
-                own = [str(prefix) for prefix in prefixes if prefix.family == family]
-                moves = [*moved(own, family, was, model)]
-                if not moves:
-                    continue
-                is_named = bool(overlap.expected_devs or family in (section.pinned or {}))
-                before = section.prove(was)
-                for fact in lost_hops(self._ctx, self._host, moves, before, is_named=is_named):
-                    yield Worse(fact, report, section, _cause(fact.address, changes))
+            for family in sorted({prefix.family for prefix in prefixes}):
+                facts = lost_hops(
+                    self._ctx,
+                    self._host,
+                    (was, model),
+                    [prefix for prefix in prefixes if prefix.family == family],
+                    partial(section.prove, was),
+                    is_named=bool(overlap.expected_devs or family in (section.pinned or {})),
+                )
+                yield from (Worse(fact, report, section) for fact in facts)
 
     def _families_with(self, changes: Sequence[RouteChange]) -> list[int]:
         """Return the families that are proven or changed."""
