@@ -513,14 +513,7 @@ class Boot:
         # A run of an earlier script does not understand the answers of a later one.
         retry = self._services.state(ctx, RETRY_UNIT)
         if retry.is_running and self._disk.has(unit_path(RETRY_UNIT)):
-            try:
-                self._services.stop(ctx, RETRY_UNIT)
-            except UnitError:
-                # A gate that starts just now starts it, too, which cancels the stop: it ends, and
-                # a later run begins.
-                now = self._services.state(ctx, RETRY_UNIT)
-                if now.is_running and now.main_pid == retry.main_pid:
-                    raise
+            self._stop_retry(ctx, retry)
             self._services.start(ctx, RETRY_UNIT)
         # After the reload: before, a gate that restarts by itself would be held again.
         release_ungated(ctx, self._services)
@@ -529,6 +522,22 @@ class Boot:
             release_waiting(ctx, self._services)
         # All units of hostrouting, because a killed run may have removed more than this one.
         self._stop_removed(ctx, OWN_UNITS)
+
+    def _stop_retry(self, ctx: Context, retry: UnitState) -> None:
+        """End this run of the retry: a gate that starts meanwhile starts it, and cancels the stop.
+
+        It may end all the same, and a later run begins; or it goes on, if the stop had not begun.
+        """
+        for is_last in (False, False, False, True):
+            try:
+                return self._services.stop(ctx, RETRY_UNIT)
+            except UnitError:
+                now = self._services.state(ctx, RETRY_UNIT)
+                if not now.is_running or now.main_pid != retry.main_pid:
+                    return None
+                if is_last:
+                    raise
+        return None
 
     def _stop_removed(self, ctx: Context, names: Collection[str]) -> None:
         for name in sorted(names):

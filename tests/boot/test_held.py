@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+
 import pytest
 from support.boot_units import NSPAWN, STATIC, departure_of, stand_in
 
@@ -129,3 +131,27 @@ def test_with_a_gate_left_the_retry_starts_what_waited(host: FakeHost, ctx: Cont
     [state] = host.services.loaded(ctx, "hostrouting-waits@.service")
     assert state.name == mark
     assert state.is_running
+
+
+@pytest.mark.parametrize("refusals", [3, 4])
+def test_a_stop_of_the_retry_that_gates_cancel_is_tried_again(
+    host: FakeHost, ctx: Context, monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    """As long as the same run goes on; four times at most, since systemd may refuse it."""
+    boot = Boot(host, gates=["kubelet.service"])
+    boot.install(ctx, stand_in(STATIC))
+    host.services.start(ctx, RETRY)
+    earlier = host.services.state(ctx, RETRY).main_pid
+    stop = host.services.stop
+    canceled = [UnitError("Job for it canceled.")] * refusals
+
+    def stop_or_not(ctx: Context, unit: str) -> None:
+        if unit == RETRY and canceled:
+            raise canceled.pop()
+        stop(ctx, unit)
+
+    monkeypatch.setattr(host.services, "stop", stop_or_not)
+    with nullcontext() if refusals == 3 else pytest.raises(UnitError, match="canceled"):
+        boot.install(ctx, stand_in(STATIC, "echo changed\n"))
+    is_same = host.services.state(ctx, RETRY).main_pid == earlier
+    assert is_same == (refusals == 4)
