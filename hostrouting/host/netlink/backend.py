@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import device_codec, rule_codec
@@ -27,7 +27,7 @@ from hostrouting.net.addresses import (
 from hostrouting.net.routes import Lookup, ObservedRoute, RouteChange
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hostrouting.net.links import Device
     from hostrouting.net.rules import Rule
@@ -112,10 +112,12 @@ class NetlinkBackend(Adapter):
                     raise ValueError(f"{len(decided)} answers to {len(batch)} lookups")
                 if family == IPV6:
                     decided = [_of_ipv6(answer, resolve=resolve) for answer in decided]
-                routes = [None if isinstance(answer, int) else answer for answer in decided]
-                refusals = [answer if isinstance(answer, int) else 0 for answer in decided]
                 # Lookup(destination, route, refusal) for each, without a Python call for each.
-                fields = zip(batch, routes, refusals, strict=True)
+                fields: Iterable[tuple[Any, ...]] = zip(batch, decided, repeat(0))
+                if int in {*map(type, decided)}:
+                    routes = [None if isinstance(answer, int) else answer for answer in decided]
+                    refusals = [answer if isinstance(answer, int) else 0 for answer in decided]
+                    fields = zip(batch, routes, refusals, strict=True)
                 answers += map(tuple.__new__, repeat(Lookup), fields)
             return answers
 

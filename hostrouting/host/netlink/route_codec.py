@@ -288,6 +288,8 @@ def parse_names(links: Iterable[bytes]) -> dict[int, str]:
     return {ifinfomsg.unpack_from(payload)[1]: link_name(payload) for payload in links}
 
 
+# Each dump of routes and each lookup reads the names.
+@lru_cache(1024)
 def link_name(link: bytes) -> str:
     """Return the name in a message about a link."""
     for number, payload in each_attribute(link, ifinfomsg.size):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Final
 
 from hostrouting.host.netlink.frames import (
@@ -61,6 +62,8 @@ RULE_ACTIONS: Final = {
 }
 
 
+# A proof reads the rules twice.
+@lru_cache(256)
 def parse_rule(payload: bytes) -> Rule:
     """Return the policy rule of one message."""
     (family, to_length, from_length, tos, table, _, _, action, flags), fields = parsed(
