@@ -86,13 +86,14 @@ class Routing(Protocol):
     ) -> list[Lookup]:
         """Return which route decides each destination: an answer for each, in the same order.
 
-        The route is the one in the table, with all its next hops; see `Lookup` for the errno of an
-        address without one. An address of the node itself is decided by a `local` route whose
-        device has the address. `sources` has one entry per destination, or it is a ValueError: the
-        source address that the packet already has, or None. With `resolve` the answer is the path
-        of one packet instead: the next hop that its hash picks (by `lo` to the node itself), and in
-        `source` the address from which the kernel would send. Where a rule selects by source, two
-        lookups give the final answer::
+        The route is the one in the table, with its prefix and all its next hops: a proof counts an
+        answer for no other addresses. See `Lookup` for the errno of an address without one. An
+        address of the node itself is decided by a `local` route whose device has the address.
+        `sources` has one entry per destination, or it is a ValueError: the source address that the
+        packet already has, or None. With `resolve` the answer is the path of one packet instead:
+        the next hop that its hash picks (by `lo` to the node itself), and in `source` the address
+        from which the kernel would send. Where a rule selects by source, two lookups give the final
+        answer::
 
             [path] = backend.lookup([destination], resolve=True)
             [final] = backend.lookup([destination], sources=[path.route.source])

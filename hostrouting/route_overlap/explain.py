@@ -17,8 +17,9 @@ import attrs
 from hostrouting.base.commands import Painted, printable
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, RouteOverlapConfig
 from hostrouting.net.addresses import Address, Prefix, address_bits
-from hostrouting.route_overlap.parts import CidrPart, DecidedPart, adjacent, looked_up
+from hostrouting.route_overlap.parts import CidrPart, DecidedPart, adjacent, looked_up, read
 from hostrouting.route_overlap.proof import allowed_devices, lost_rule_findings
+from hostrouting.route_overlap.report import CHANGING_WORDS
 from hostrouting.route_overlap.snapshot import (
     AllowedDevices,
     RoutingSnapshot,
@@ -141,10 +142,12 @@ def explain_routing(
     ('nowhere', '10.225.0.0 - 10.225.255.255')
     """
     prefixes = [_as_prefix(text) for text in ranges]
-    snapshots = {
-        family: RoutingSnapshot(node, family)
-        for family in sorted({prefix.family for prefix in prefixes})
-    }
+    snapshots: dict[int, RoutingSnapshot] = {}
+    looked: dict[Prefix, Sequence[CidrPart]] = {}
+    for family in sorted({prefix.family for prefix in prefixes}):
+        own = [prefix for prefix in prefixes if prefix.family == family]
+        snapshots[family], found = read(partial(RoutingSnapshot, node, family), [*map(str, own)])
+        looked.update(zip(own, found.parts, strict=True))
     allowed = {}
     if overlap and overlap.cidrs:
         patterns = (*DEFAULT_ALLOWED_DEVS, *overlap.allowed_devs)
@@ -154,11 +157,10 @@ def explain_routing(
     explanations = []
     for text, prefix in zip(ranges, prefixes, strict=True):
         snapshot = snapshots[prefix.family]
-        [parts] = looked_up(snapshot, [str(prefix)]).parts
         views = {view: _first_answers(view, prefix) for view in snapshot.views}
         # A connection gets the first answer: that for the source that it will have, if rules select
         # by source.
-        decided = (_decided(snapshot, part) for part in parts)
+        decided = (_decided(snapshot, part) for part in looked[prefix])
         explained = partial(_explained, snapshot, views, allowed.get(prefix.family), colours)
         explanation = tuple(
             ExplainedPart(
@@ -209,6 +211,7 @@ def _explained(
     reasons = {
         "local": "an address of this node",
         "no-route": "; ".join(["no route at all", *map(str, lost_rule_findings(node))]),
+        "undecided": CHANGING_WORDS,
         "blocked": f"a route or rule refuses it ({os.strerror(decided.answer.errno)})",
     }
     deciders: list[ObservedRoute | Rule | None] = [*equal] or [decided.decider]

@@ -184,7 +184,8 @@ def _why_unready(ctx: Context, unit: str, host: Host) -> str:
 
 def lasting_kinds(report: OverlapReport) -> frozenset[str]:
     """Return the kinds of findings that do not go by themselves."""
-    return frozenset(finding.kind for _, finding in report.findings) - _TRANSIENT
+    lasting = [finding for _, finding in report.findings if finding.cause != "changing"]
+    return frozenset(finding.kind for finding in lasting) - _TRANSIENT
 
 
 def prove_now(

@@ -2,7 +2,9 @@
 
 By longest-prefix match, the deciding route can change only where a route or a selector of a policy
 rule begins or ends. So a CIDR is cut there, and one address of each part is looked up, in bulk. The
-answer holds for the whole part.
+answer holds for the whole part, unless routing has changed meanwhile (see `agreement`): an answer
+by a newer and longer prefix counts for that, and the rest of the part is asked. Where that is not
+enough the node is read anew.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ from hostrouting.exceptions import UnknownDecisionError
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, mask_of
 from hostrouting.net.links import source_by
 from hostrouting.net.routes import Lookup, ObservedRoute
+from hostrouting.route_overlap.agreement import Answered, compare, compare_paths
+from hostrouting.route_overlap.snapshot import CHANGING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
     from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.snapshot import RoutingSnapshot, SourcedLookup
@@ -37,6 +41,9 @@ SPECIAL_EDGES: Final[dict[int, tuple[int, ...]]] = {
     IPV6: (1, 2, 0xFE80 << 112, 0xFEC0 << 112, 0xFF << 120),
 }
 _route_of = itemgetter(1)
+#: How often a node is read, and how often the rests of parts are asked in one reading.
+_READINGS = 3
+_ROUNDS = 8
 
 
 class CidrPart(NamedTuple):
@@ -63,6 +70,20 @@ class LookedUp(NamedTuple):
     devs_left_out: frozenset[str]
 
 
+def read(
+    snapshot: Callable[[], RoutingSnapshot], cidrs: Sequence[str], *, times: int = _READINGS
+) -> tuple[RoutingSnapshot, LookedUp]:
+    """Read a node and look CIDRs up in it, up to so many times while routing changes meanwhile.
+
+    After the last time the answers for the parts concerned have the errno `CHANGING`.
+    """
+    node = snapshot()
+    looked = looked_up(node, cidrs)
+    if node.changed and times > 1:
+        return read(snapshot, cidrs, times=times - 1)
+    return node, looked
+
+
 def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> LookedUp:
     """Cut each CIDR where the answer may change, and return its parts.
 
@@ -72,17 +93,12 @@ def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> LookedUp:
     """
     allowed = node.allowed
     is_proof = bool(allowed.expected)
-    ranges = [*cut(node, cidrs)]
-    # The parts of all CIDRs: one question to the kernel costs much less than one for each CIDR.
-    firsts = [start for starts, _ in ranges for start in starts]
-    lasts = [start - 1 for starts, end in ranges for start in (*starts[1:], end)]
-    plain = node.lookup(firsts)
-    sourced = _sourced(node, plain) if node.by_source else {}
+    ranges, firsts, lasts, plain, sourced = _answered(node, cidrs)
     # The announced routes that may take parts, by the position of the part.
     taken: dict[int, tuple[SourcedLookup]] = {}
     if is_proof and node.announced:
         for at, answer in enumerate(plain):
-            others = (lookup for lookup, _ in sourced.get(at, ()))
+            others = (lookup for lookup, _ in sourced.get(firsts[at], ()))
             if new := node.announced.taker(answer, others):
                 taken[at] = ((Lookup(answer.destination, new), 0),)
     indexes: Sequence[int] = range(len(firsts))
@@ -106,7 +122,11 @@ def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> LookedUp:
         after = before + len(starts)
         parts.append(
             [
-                CidrPart(firsts[i], lasts[i], taken.get(i) or (*sourced.get(i, ()), (plain[i], 0)))
+                CidrPart(
+                    firsts[i],
+                    lasts[i],
+                    taken.get(i) or (*sourced.get(firsts[i], ()), (plain[i], 0)),
+                )
                 for i in indexes[bisect_left(indexes, before) : bisect_left(indexes, after)]
             ]
         )
@@ -114,18 +134,55 @@ def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> LookedUp:
     return LookedUp(parts, fine)
 
 
+def _answered(node: RoutingSnapshot, cidrs: Sequence[str]) -> Answered:
+    """Cut CIDRs and look up their parts, some of which end where a newer route does."""
+    known: dict[int, Lookup] = {}
+    sourced: dict[int, list[SourcedLookup]] = {}
+    rounds = 0
+    while True:
+        ranges = [*cut(node, cidrs)]
+        # The parts of all CIDRs: one question to the kernel costs much less than one for each CIDR.
+        firsts = [start for starts, _ in ranges for start in starts]
+        lasts = [start - 1 for starts, end in ranges for start in (*starts[1:], end)]
+        new = [first for first in firsts if first not in known] if known else firsts
+        plain = node.lookup(new)
+        if node.by_source:
+            sourced |= _sourced(node, plain)
+        if known:
+            known |= zip(new, plain, strict=True)
+            plain = [known[first] for first in firsts]
+        parts = Answered(ranges, firsts, lasts, plain, sourced)
+        beginnings = compare(node, parts)
+        if rounds == _ROUNDS:
+            node.changed.update(first for first, _ in beginnings)
+        if node.changed or not beginnings:
+            return parts if not node.changed else _marked(parts, node.changed)
+        known = dict(zip(firsts, plain, strict=True))
+        # Pods often get their addresses in order: ask for twice as many of them each time.
+        beyond = range(1, 1 + (1 << rounds))
+        node.edges.update(end + number for _, end in beginnings for number in beyond)
+        rounds += 1
+
+
+def _marked(parts: Answered, changed: Container[int]) -> Answered:
+    """Return parts with answers that are undecided where routing has changed."""
+    pairs = zip(parts.firsts, parts.plain, strict=True)
+    plain = [Lookup(at, None, CHANGING) if at in changed else answer for at, answer in pairs]
+    sourced = {at: answers for at, answers in parts.sourced.items() if at not in changed}
+    return parts._replace(plain=plain, sourced=sourced)
+
+
 def _sourced(node: RoutingSnapshot, plain: Sequence[Lookup]) -> dict[int, list[SourcedLookup]]:
-    """Return the answers with each source from which a packet may come, by position in `plain`."""
-    places: list[int] = []
-    sources: list[int] = []
-    for place, own in enumerate(_sources(node, plain)):
-        for source in own:
-            places.append(place)
-            sources.append(source)
-    answers = node.lookup([plain[place].destination for place in places], sources=sources)
+    """Return the answers with each source from which a packet may come, by the first address."""
+    owned = zip(plain, _sources(node, plain), strict=True)
+    # CIDRs may have parts in common.
+    by_first = {answer.destination: own for answer, own in owned}
+    pairs = [(first, source) for first, own in by_first.items() for source in own]
+    sources = [source for _, source in pairs]
+    answers = node.lookup([first for first, _ in pairs], sources=sources)
     sourced: dict[int, list[SourcedLookup]] = defaultdict(list)
-    for place, source, answer in zip(places, sources, answers, strict=True):
-        sourced[place].append((answer, source))
+    for source, answer in zip(sources, answers, strict=True):
+        sourced[answer.destination].append((answer, source))
     return sourced
 
 
@@ -137,7 +194,7 @@ def cut(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[tuple[list[int]
     sizes = [1 << bits - length for length in range(bits + 1)]
     masked = [Prefix.parse(cidr).masked for cidr in cidrs]
     ranges = [(prefix.network, prefix.network + sizes[prefix.length]) for prefix in masked]
-    unsorted = list(SPECIAL_EDGES[family])
+    unsorted = [*SPECIAL_EDGES[family], *node.edges]
     for rule in node.selecting:
         # Sources, too: the node sends from one of its addresses to the same address.
         for network, length in (rule.destination, rule.source):
@@ -178,8 +235,9 @@ def _sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[Iterabl
         yield from _ipv6_sources(node, plain)
         return
     resolved = node.lookup([answer.destination for answer in plain], resolve=True)
-    for answer, chosen in zip(plain, resolved, strict=True):
-        routes = node.turns_of(answer.route) if answer.route else ()
+    ways = [node.turns_of(answer.route) if answer.route else () for answer in plain]
+    compare_paths(node, resolved, ways)
+    for routes, chosen in zip(ways, resolved, strict=True):
         is_by_flow = any(route.nexthops and route.source is None for route in routes)
         if is_by_flow or len(routes) > 1:
             sources = _sources_by_hop(node, routes)
@@ -211,27 +269,27 @@ def _ipv6_sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[It
     """
     ways: list[list[ObservedRoute]] = []
     uncertain: list[int] = []
-    for answer in plain:
+    for at, answer in enumerate(plain):
         routes = [way.route for way in node.candidates(answer, 0) if way.route]
         ways.append(routes)
         if not all(_is_certain(node, route, answer.destination) for route in routes):
-            uncertain.append(answer.destination)
+            uncertain.append(at)
     chosen: dict[int, int | None] = {}
     # The choice of the kernel is that for the packets of a lookup.
     others: Sequence[int] = ()
     if node.packets:
         others = [source for sources in node.own.values() for source in sources]
     else:
-        chosen = _chosen(node, [answer.destination for answer in plain], uncertain)
+        chosen = _chosen(node, plain, ways, uncertain)
     all_uncertain = {*uncertain}
-    for answer, routes in zip(plain, ways, strict=True):
+    for at, routes in enumerate(ways):
         own = [route.source for route in routes]
         for route in routes:
             for dev in route.devs:
                 own += node.own.get(dev, ())
         # Last: a model lacks it, and its first fault is to be the same.
-        own.append(chosen.get(answer.destination))
-        if answer.destination in all_uncertain:
+        own.append(chosen.get(at))
+        if at in all_uncertain:
             own += others
         yield dict.fromkeys(filter(None, own))
 
@@ -242,17 +300,24 @@ def _is_certain(node: RoutingSnapshot, route: ObservedRoute, destination: int) -
 
 
 def _chosen(
-    node: RoutingSnapshot, destinations: Sequence[int], uncertain: Sequence[int]
+    node: RoutingSnapshot,
+    plain: Sequence[Lookup],
+    ways: Sequence[Sequence[ObservedRoute]],
+    uncertain: Sequence[int],
 ) -> dict[int, int | None]:
-    """Return the IPv6 sources that the kernel chooses, by destination.
+    """Return the IPv6 sources that the kernel chooses, by position in `plain`.
 
     A model cannot choose, and is asked only where it is uncertain; then it raises.
     """
+    asked: Sequence[int] = range(len(plain))
     try:
-        answers = node.lookup(destinations, resolve=True)
+        paths = node.lookup([answer.destination for answer in plain], resolve=True)
     except UnknownDecisionError:
-        answers = node.lookup(uncertain, resolve=True)
-    return {answer.destination: answer.route.source for answer in answers if answer.route}
+        asked = uncertain
+        paths = node.lookup([plain[at].destination for at in asked], resolve=True)
+
+    compare_paths(node, paths, [ways[at] for at in asked])
+    return {at: path.route.source for at, path in zip(asked, paths, strict=True) if path.route}
 
 
 # --- decisions
@@ -272,6 +337,8 @@ class DecidedPart(NamedTuple):
     @property
     def kind(self) -> Kind:
         """The kind of `Finding` that this is, if the devices are not allowed."""
+        if self.answer.errno == CHANGING:
+            return "undecided"
         if self.answer.route is None:
             # An `unreachable` rule has the errno of a missing route.
             is_missing = self.decider is None and self.answer.errno == errno.ENETUNREACH

@@ -39,9 +39,16 @@ from hostrouting.net.routes import (
 from hostrouting.net.rules import addition, lost_rules
 from hostrouting.route_overlap.families import FamilyProof, Proofs
 from hostrouting.route_overlap.lasting import deciding_and_warnings
-from hostrouting.route_overlap.parts import DecidedPart, LookedUp, adjacent, looked_up, removal
+from hostrouting.route_overlap.parts import (
+    DecidedPart,
+    LookedUp,
+    adjacent,
+    looked_up,
+    read,
+    removal,
+)
 from hostrouting.route_overlap.report import Finding, OverlapReport, SuggestedRoute
-from hostrouting.route_overlap.snapshot import AllowedDevices, RoutingSnapshot, owner_of
+from hostrouting.route_overlap.snapshot import CHANGING, AllowedDevices, RoutingSnapshot, owner_of
 from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
@@ -109,7 +116,8 @@ def prove_families(
     """Prove the CIDRs of each family; see `prove_egress`."""
     prefixes = [Prefix.parse(str(cidr)).masked for cidr in cidrs]
     proofs: list[FamilyProof] = []
-    for family in sorted({prefix.family for prefix in prefixes} or {IPV4}):
+
+    def snapshot_of(family: int) -> RoutingSnapshot:
         snapshot = RoutingSnapshot(node, family)
         snapshot.allowed = allowed_devices(snapshot, allowed_devs, expected_devs)
         if pinned and expected_devs is None:
@@ -117,12 +125,16 @@ def prove_families(
             snapshot.moved = snapshot.moved_from(pinned)
         if family == IPV4 and fabric and (fabric.addresses or fabric.networks):
             _announce(snapshot, fabric)
+        return snapshot
+
+    for family in sorted({prefix.family for prefix in prefixes} or {IPV4}):
+        own = [str(prefix) for prefix in prefixes if prefix.family == family]
+        snapshot, looked = read(partial(snapshot_of, family), own)
         notes = [snapshot.moved.note] if snapshot.moved else []
         notes += lost_rule_findings(snapshot)
         if family == IPV4 and cidrs:
             notes += _ambiguous_exits(snapshot, is_named=expected_devs is not None)
-        own = [str(prefix) for prefix in prefixes if prefix.family == family]
-        proofs.append(_prove(snapshot, own, notes))
+        proofs.append(_prove(snapshot, looked, own, notes))
     return Proofs([*map(str, prefixes)], proofs)
 
 
@@ -183,10 +195,9 @@ def lost_rule_findings(node: RoutingSnapshot) -> list[NodeFinding]:
 
 
 def _prove(
-    node: RoutingSnapshot, cidrs: Sequence[str], notes: Iterable[NodeFinding]
+    node: RoutingSnapshot, looked: LookedUp, cidrs: Sequence[str], notes: Iterable[NodeFinding]
 ) -> FamilyProof:
     """Prove CIDRs of the family of the node, and add further notes."""
-    looked = looked_up(node, cidrs)
     judged, notes_on_views = _with_views(node, cidrs, _judged(node, looked))
     suggested = _suggested(node, judged.bad)
     deciding, warnings = _lasting(node, looked)
@@ -434,7 +445,7 @@ def _finding(
         program=program,
         devs=answer.route.devs if answer.route else (),
         dev=dev,
-        cause="moved-exit" if is_moved else None,
+        cause="changing" if answer.errno == CHANGING else "moved-exit" if is_moved else None,
         route="; ".join(dict.fromkeys(deciders)) or None,
     )
 

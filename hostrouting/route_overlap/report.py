@@ -62,6 +62,8 @@ _EXPLANATIONS: Final = frozenset(
 )
 #: Those of them on what has changed on the node.
 _CAUSES: Final = _EXPLANATIONS - {"several-exits"}
+#: Why addresses are undecided that no route with a header decides.
+CHANGING_WORDS: Final = "routing changes while it is read"
 #: The words of a finding about its addresses.
 _SENTENCES: Final[dict[Kind, str]] = {
     "overlap": "overlap, leaves by {dev}{among}",
@@ -89,7 +91,8 @@ class Finding(LightValue):
     leads to the table of the route, unless that is a usual one; `program` has probably added it, or
     the blackhole that is `route`. No route takes `own` addresses, those of hardware, either.
     `command` deletes that rule, or removes a `local` address from a virtual device. `cause` is
-    `moved-exit` if they leave by the pinned device: see `MovedExit`.
+    `moved-exit` if they leave by the pinned device (see `MovedExit`), and `changing` if they are
+    undecided since routing changed during each reading.
     """
 
     kind: Kind
@@ -134,6 +137,8 @@ class Finding(LightValue):
                 f"{addresses}: announced, will leave by the fabric once {self.network} is "
                 f"connected ({self.source})"
             )
+        if self.cause == "changing":
+            return f"{addresses}: undecided, {CHANGING_WORDS}"
         among = f", one of {', '.join(self.devs)}" if len(self.devs) > 1 else ""
         return (
             f"{addresses}: {_SENTENCES[self.kind].format(dev=self.dev, among=among)}{self._route()}"
@@ -141,6 +146,8 @@ class Finding(LightValue):
 
     def _route(self) -> str:
         decider = f"{self.network}, announced by {self.source}" if self.network else self.route
+        if self.cause == "changing":
+            decider = CHANGING_WORDS
         if self.rule and self.rule != self.route:
             decider = f"{decider}, by the rule {self.rule}"
         if self.program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import defaultdict
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
@@ -55,6 +56,8 @@ SITE_LOCAL: Final = Prefix(IPV6, 0xFEC0 << 112, 10)
 #: The protocol of Calico's routes, and the devices that have its own addresses.
 _OF_CALICO: Final = 80
 _TUNNELS_OF_CALICO: Final = frozenset({"tunl0", "vxlan.calico"})
+#: The errno of the answers for addresses whose routing changes while it is read.
+CHANGING: Final = errno.EAGAIN
 #: An answer of the kernel, and the source that the packet has already; 0 for none.
 SourcedLookup: TypeAlias = "tuple[Lookup, int]"
 
@@ -161,6 +164,10 @@ class RoutingSnapshot:
         self.selecting: Sequence[Rule] = self.rules
         #: The packets that this is about, unless it is about those of a lookup.
         self.packets: str = ""
+        #: Where newer routes end: parts begin there, too.
+        self.edges: set[int] = set()
+        #: The first addresses of parts that routing changed between the reading and the lookups.
+        self.changed: set[int] = set()
         #: The IPv6 routes that the kernel passed over; see `candidates`.
         self.silent: dict[ObservedRoute, None] = {}
         #: True if an answer may depend on the source.
@@ -202,6 +209,7 @@ class RoutingSnapshot:
         view = RoutingSnapshot(_modelled(self.links, present, rules), self.family)
         view.routes = self.routes
         view.selecting = self.selecting
+        view.edges = self.edges
         view.allowed = self.allowed
         view.announced = self.announced
         view.packets = packets_of(protocol)
@@ -345,7 +353,7 @@ class RoutingSnapshot:
 
     def decider(self, answer: Lookup, source: int) -> ObservedRoute | Rule | None:
         """Return the route or rule that decides a packet from `source`; None without a match."""
-        if answer.route:
+        if answer.route or answer.errno == CHANGING:
             return answer.route
         blocker = self._decision(answer.destination, source).blocker
         return self._as_on_node(blocker) if isinstance(blocker, Rule) else blocker
@@ -375,7 +383,7 @@ class RoutingSnapshot:
         Of IPv6 routes that are equal it takes one, but none whose next hops are all dead. On a host
         it passes over a gateway that does not answer.
         """
-        if self.family == IPV4:
+        if self.family == IPV4 or answer.errno == CHANGING:
             return [answer]
         now = answer.route
         decided = self._decision(answer.destination, source).route
@@ -383,6 +391,9 @@ class RoutingSnapshot:
             # Of the routes that share a nexthop object the kernel may name another one.
             now = decided
             answer = Lookup(answer.destination, decided)
+        if now and decided and now.prefix_length > decided.prefix_length:
+            # It is newer than the reading.
+            decided = None
         if decided and any(hop.gateway for hop in decided.hops) and not is_same(now, decided):
             self.silent[decided] = None
         else:

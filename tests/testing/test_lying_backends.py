@@ -275,7 +275,13 @@ LIES: dict[str, dict[str, Lies]] = {
         "any order of answers": shows("lookup", backwards),
     },
     "test_the_deciding_route_answers": {
-        "one errno": each("lookup", lambda one: one._replace(errno=one.errno and errno.ENETUNREACH))
+        "one errno": each(
+            "lookup", lambda one: one._replace(errno=one.errno and errno.ENETUNREACH)
+        ),
+        "answers without a prefix": each(
+            "lookup",
+            lambda one: one._replace(route=one.route and one.route._replace(prefix_length=32)),
+        ),
     },
     "test_a_route_by_source_hides_the_others": {"ignored sources": calls("lookup", sources=None)},
     "test_sources_must_match_destinations": {"uncounted sources": calls("lookup", sources=None)},

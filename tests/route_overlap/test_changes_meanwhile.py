@@ -1,0 +1,202 @@
+"""A proof of a node whose routing changes between the reading and the lookups.
+
+Whatever comes in between, each verdict is one that was true at a moment of the proof.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+from support.kernel import needs_kernel, uplink
+from support.meanwhile import Meanwhile
+from support.overlap_proofs import prove, shapes
+
+from hostrouting.host import Rule
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.pyroute import Pyroute2Backend
+from hostrouting.net.addresses import format_ipv4, parse_cidr
+from hostrouting.route_overlap import Finding
+from hostrouting.route_overlap.explain import explain_routing
+from hostrouting.testing import KernelNode, MemoryBackend
+from hostrouting.testing.contracts.routes import arrange, route
+
+FABRIC = "172.16.8.0/24"
+PODS = "10.96.0.0/24"
+
+
+@pytest.fixture(params=["memory", "kernel"])
+def node(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A node whose ib0 shadows part of the addresses, as a model and on the kernel."""
+    if request.param == "memory":
+        memory = MemoryBackend()
+        uplink(memory, ib0="172.16.1.4/16")
+        yield memory
+        return
+    request.getfixturevalue("needs_kernel")
+    with KernelNode.made() as made:
+        uplink(made, ib0="172.16.1.4/16")
+        yield made
+
+
+@pytest.fixture
+def backend(node: Any) -> Any:
+    """The backend of the node."""
+    return NetlinkBackend(netns=node.name) if isinstance(node, KernelNode) else node
+
+
+def add(node: Any, *texts: str) -> partial[None]:
+    """Return the change that adds these routes."""
+    return partial(arrange, node, *texts)
+
+
+def test_a_pod_that_comes_counts_for_its_address(node: Any, backend: Any) -> None:
+    """The rest of the part is asked on from its end: the other addresses leave by the fabric."""
+    pod = "172.16.8.0/32 via 10.224.0.1 dev eth0"
+    meanwhile = Meanwhile(backend, plain=[add(node, pod)])
+    assert shapes(prove(meanwhile, FABRIC)) == [("overlap", "172.16.8.1", "172.16.8.255", "ib0")]
+    assert meanwhile.readings == 1
+
+
+def test_a_wrong_route_that_comes_takes_no_other_address(node: Any, backend: Any) -> None:
+    """What it does not touch stays right."""
+    meanwhile = Meanwhile(backend, plain=[add(node, "10.96.0.0/30 dev ib0")])
+    assert shapes(prove(meanwhile, PODS)) == [("overlap", "10.96.0.0", "10.96.0.3", "ib0")]
+
+
+def test_a_pod_of_ipv6(node: Any, backend: Any) -> None:
+    """The same of IPv6, where no gateway is silent for the reading that lacks the pod."""
+    for dev, address in ("eth0", "fd00:1::4/64"), ("ib0", "fd00:a::4/64"):
+        node.add_address(dev, address)
+    arrange(node, "default via fd00:1::1 dev eth0 metric 1024")
+    pod = "fd00:a:0:0:8::/128 via fd00:1::1 dev eth0 metric 1024"
+    meanwhile = Meanwhile(backend, plain=[add(node, pod)])
+    report = prove(meanwhile, "fd00:a::8:0:0:0/112")
+    assert shapes(report) == [("overlap", "fd00:a::8:0:0:1", "fd00:a::8:0:0:ffff", "ib0")]
+
+
+def test_pods_one_after_the_other(node: Any, backend: Any) -> None:
+    """Each time twice as many of the next addresses are asked: few rounds are enough."""
+    pods = [f"172.16.8.{number}/32 via 10.224.0.1 dev eth0" for number in range(60)]
+    meanwhile = Meanwhile(backend, plain=[add(node, *pods)])
+    assert shapes(prove(meanwhile, FABRIC)) == [("overlap", "172.16.8.60", "172.16.8.255", "ib0")]
+    assert meanwhile.readings == 1
+    assert meanwhile.asked <= 8
+
+
+def test_a_route_to_the_whole_part_is_read_anew(node: Any, backend: Any) -> None:
+    """It may hide others that came with it."""
+    new = add(node, f"{FABRIC} via 10.224.0.1 dev eth0", "172.16.8.9/32 dev ib0")
+    meanwhile = Meanwhile(backend, plain=[new])
+    assert shapes(prove(meanwhile, FABRIC)) == [("overlap", "172.16.8.9", "172.16.8.9", "ib0")]
+    assert meanwhile.readings == 2
+
+
+def test_a_rule_that_comes_is_read_anew(node: Any, backend: Any) -> None:
+    """It leads the first address to a table whose route covers the part."""
+    arrange(node, f"{FABRIC} via 10.224.0.1 dev eth0 table 88")
+    rule = Rule(100, table=88, destination=parse_cidr("172.16.8.0/32"))
+    meanwhile = Meanwhile(backend, plain=[partial(node.add_rule, rule)])
+    assert shapes(prove(meanwhile, FABRIC)) == [("overlap", "172.16.8.1", "172.16.8.255", "ib0")]
+    assert meanwhile.readings == 2
+
+
+def test_a_throw_that_comes_is_read_anew(node: Any, backend: Any) -> None:
+    """It leaves the first address to the next table, whose route covers the part."""
+    arrange(node, f"{PODS} dev ib0 table 88")
+    node.add_rule(Rule(100, table=88))
+    meanwhile = Meanwhile(backend, plain=[add(node, "throw 10.96.0.0/32 table 88")])
+    assert shapes(prove(meanwhile, PODS)) == [("overlap", "10.96.0.1", "10.96.0.255", "ib0")]
+
+
+@pytest.mark.parametrize("kind", ["blackhole", "unreachable", "prohibit"])
+def test_a_refusal_for_a_moment_is_read_anew(node: Any, backend: Any, kind: str) -> None:
+    """Its answer has no prefix: the last address of the part has another."""
+    pod = "10.96.0.0/32"
+    changes = [add(node, f"{kind} {pod}"), partial(node.delete_route, route(f"{kind} {pod}"))]
+    meanwhile = Meanwhile(backend, plain=changes)
+    assert shapes(prove(meanwhile, PODS)) == []
+    assert meanwhile.readings == 2
+
+
+@pytest.mark.parametrize("cidr", [PODS, "10.96.0.0/32"])
+@pytest.mark.parametrize(
+    "pod",
+    [
+        "10.96.0.0/32 via 10.224.0.1 dev eth0 src 10.224.0.9",
+        "10.96.0.0/32 via 10.224.0.7 dev eth0 src 10.224.0.9",
+        "10.96.0.0/32 dev ib0",
+    ],
+)
+def test_a_route_that_lives_while_the_source_is_asked(
+    node: Any, backend: Any, cidr: str, pod: str
+) -> None:
+    """It chooses another source, for which no rule leads to the fabric."""
+    node.add_address("eth0", "10.224.0.9/16")
+    arrange(node, f"{PODS} dev ib0 table 88")
+    node.add_rule(Rule(100, table=88, source=parse_cidr("10.224.0.4/32")))
+    gone = partial(node.delete_route, route(pod))
+    meanwhile = Meanwhile(backend, resolved=[add(node, pod)], sourced=[gone])
+    last = "10.96.0.255" if cidr == PODS else "10.96.0.0"
+    assert shapes(prove(meanwhile, cidr)) == [("overlap", "10.96.0.0", last, "ib0")]
+
+
+def test_a_route_that_is_gone_when_the_path_is_asked_again(node: Any, backend: Any) -> None:
+    """Then the path is that of the plain answer, which it was not before."""
+    node.add_address("eth0", "10.224.0.9/16")
+    arrange(node, f"{PODS} dev ib0 table 88")
+    node.add_rule(Rule(100, table=88, source=parse_cidr("10.224.0.4/32")))
+    pod = "10.96.0.0/32 via 10.224.0.1 dev eth0 src 10.224.0.9"
+    gone = partial(node.delete_route, route(pod))
+    meanwhile = Meanwhile(backend, plain=[int, gone], resolved=[add(node, pod)])
+    assert shapes(prove(meanwhile, PODS)) == [("overlap", "10.96.0.0", "10.96.0.255", "ib0")]
+
+
+def test_a_pod_in_the_table_of_a_source(node: Any, backend: Any) -> None:
+    """An answer with a source counts for what it covers, too."""
+    arrange(node, f"{PODS} dev ib0 table 88")
+    node.add_rule(Rule(100, table=88, source=parse_cidr("10.224.0.4/32")))
+    pod = add(node, "10.96.0.0/32 via 10.224.0.1 dev eth0 table 88")
+    meanwhile = Meanwhile(backend, sourced=[pod])
+    assert shapes(prove(meanwhile, PODS)) == [("overlap", "10.96.0.1", "10.96.0.255", "ib0")]
+
+
+def test_what_changes_each_time_is_undecided(node: Any, backend: Any) -> None:
+    """After three readings the addresses are a finding, also of `explain`."""
+    numbers = iter(range(200, 300))
+
+    def change(_: object) -> None:
+        node.add_rule(Rule(next(numbers), table=88))
+
+    meanwhile = Meanwhile(backend, always=change)
+    [finding] = prove(meanwhile, PODS).findings
+    first, last = "10.96.0.0", "10.96.0.255"
+    assert finding == Finding(kind="undecided", first=first, last=last, cause="changing")
+    assert meanwhile.readings == 3
+    [explanation] = explain_routing(meanwhile, [PODS])
+    [part] = explanation.parts
+    assert (part.devs, part.route, part.reason) == ((), None, "routing changes while it is read")
+
+
+def test_pods_without_end_are_undecided(node: Any, backend: Any) -> None:
+    """The rest of a part is asked eight times in a reading; what was not reached is undecided."""
+
+    def follow(addresses: Sequence[int]) -> None:
+        pod = format_ipv4(max(addresses))
+        node.insert_route(route(f"{pod}/32 via 10.224.0.1 dev eth0"))
+
+    meanwhile = Meanwhile(backend, always=follow)
+    *_, finding = prove(meanwhile, "172.16.8.0/21").findings
+    assert (finding.kind, finding.last, meanwhile.readings) == ("undecided", "172.16.15.255", 3)
+
+
+@needs_kernel
+def test_pyroute2_is_no_different() -> None:
+    """It shares the lookups."""
+    pyroute2 = pytest.importorskip("pyroute2")
+    with KernelNode.made() as made, pyroute2.NetNS(made.name) as ipr:
+        uplink(made, ib0="172.16.1.4/16")
+        pod = add(made, "172.16.8.0/32 via 10.224.0.1 dev eth0")
+        meanwhile = Meanwhile(Pyroute2Backend(ipr), plain=[pod])
+        report = prove(meanwhile, FABRIC)
+    assert shapes(report) == [("overlap", "172.16.8.1", "172.16.8.255", "ib0")]
