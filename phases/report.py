@@ -165,7 +165,9 @@ class Report(NoTruth):
             raise KeyError(
                 f"several steps are named {path!r}: {', '.join(each.path for each in found)}"
             )
-        raise KeyError(f"{path!r} names no step: {', '.join(each.path for each in reports)}")
+        raise KeyError(
+            f"no step is named {path!r}; the steps are: {', '.join(each.path for each in reports)}"
+        )
 
     @property
     def path(self) -> str:
@@ -215,6 +217,11 @@ class Report(NoTruth):
         inside = (child for child in self.children if not child.is_inner_run)
         is_lacking = bool(self.reasons) or any(not child.ok or child.degraded for child in inside)
         return self.ok and is_lacking
+
+    @property
+    def failures(self) -> tuple[BaseException, ...]:
+        """Every cause, at any depth of groups, and of attempts before an end of the context."""
+        return tuple(cause for _, cause in self._failures())
 
     @property
     def changes(self) -> tuple[Change, ...]:

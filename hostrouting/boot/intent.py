@@ -290,12 +290,12 @@ def _config_of(content: bytes | None) -> HostRoutingConfig | None:
     # Hardly anyone repairs by hand what an apply writes.
     step = "or apply the node's config again, which replaces it"
     try:
-        document = read_json(content, name=name)
+        read_json(content, name=name)
     except InvalidConfigError as error:
         mistakes = [each._replace(message=f"{each.message}, {step}") for each in error.errors]
         raise InvalidConfigError(mistakes) from error
     try:
-        config = HostRoutingConfig.from_mapping(document)
+        config = HostRoutingConfig.from_json(content)
     except InvalidConfigError as error:
         place = f"in {name}; correct it there, {step}"
         [*mistakes, last] = error.errors

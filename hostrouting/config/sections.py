@@ -495,7 +495,7 @@ class HostRoutingConfig(LightValue, WireValue):
     def from_file(
         cls, path: str | os.PathLike[str] | int, *, timeout: float | None = None
     ) -> HostRoutingConfig:
-        """Read a JSON file, a pipe, or the descriptor of stdin, of at most 1 MiB.
+        """Read a JSON file, a pipe, or an open descriptor (0 is stdin), of at most 1 MiB.
 
         `timeout` limits the wait for a pipe's writer, in seconds; None is 10 s. Raises
         `UnreadableConfigError`, and the errors of `from_json`.
@@ -503,7 +503,9 @@ class HostRoutingConfig(LightValue, WireValue):
         if not isinstance(path, str | int | os.PathLike):
             right = "'/etc/config.json', or path=0 for stdin"  # type: ignore[unreachable]  # not all callers are checked
             raise wrong_argument("path", path, "the path of a file", right)
-        name = "the config on stdin" if isinstance(path, int) else f"the config {os.fspath(path)!r}"
+        name = "the config on stdin" if path == 0 else f"the config of descriptor {path!r}"
+        if not isinstance(path, int):
+            name = f"the config {os.fspath(path)!r}"
         try:
             document = read_source(path, timeout=_LONGEST_WAIT if timeout is None else timeout)
         # Python refuses a path with a NUL by a ValueError.
@@ -515,7 +517,7 @@ class HostRoutingConfig(LightValue, WireValue):
             # In a pipe a command has failed before.
             step = "see the message of the command before the pipe, or give the path of a config"
             raise InvalidConfigError([ConfigMistake("", f"{name} is empty; {step}")])
-        return cls.from_mapping(read_json(document, name=name))
+        return cls._from_document(read_json(document, name=name))
 
     @classmethod
     def from_json(cls, document: str | bytes) -> HostRoutingConfig:
@@ -524,7 +526,7 @@ class HostRoutingConfig(LightValue, WireValue):
             raise TypeError(
                 f"document must be JSON text (got {shown(document)}); a mapping is for from_mapping"
             )
-        return cls.from_mapping(read_json(document))
+        return cls._from_document(read_json(document))
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> HostRoutingConfig:
@@ -544,7 +546,15 @@ class HostRoutingConfig(LightValue, WireValue):
         hostrouting.exceptions.InvalidConfigError: hostRouting.staticRoute: is not a known key; \
 did you mean 'staticRoutes'?
         """
-        document: Any = mapping  # JSON may be a list, and callers may lack a type checker
+        given: object = mapping  # callers may lack a type checker
+        if isinstance(given, str | bytes):
+            raise TypeError(
+                f"mapping must be a mapping (got {shown(given)}); JSON text is for from_json"
+            )
+        return cls._from_document(mapping)
+
+    @classmethod
+    def _from_document(cls, document: Any) -> HostRoutingConfig:
         known = [_KEY, *wire_fields(cls)]
         # An agent's config has our key, or neither that nor a section. `staticRoute` and
         # `stale_cni` are misspelled sections; `gateway` and `watchdog` are not.

@@ -74,25 +74,27 @@ class NodeRecord:
     lines: tuple[Line, ...] = ()
 
     @classmethod
-    def parse(cls, line: bytes) -> NodeRecord:
-        """Read a line; raise ValueError with the field for a line that `to_line` does not write."""
+    def parse(cls, line: str | bytes) -> NodeRecord:
+        """Read a line, as text or bytes.
+
+        Raise ValueError with the field for a line that `to_line` does not write.
+        """
         if len(line) > LONGEST:
             raise ValueError(f"it has more than {LONGEST >> 20} MiB")
         try:
-            document = typed(json.loads(line.decode(), object_pairs_hook=_once), dict, "the record")
+            text = line if isinstance(line, str) else line.decode()
+            document = typed(json.loads(text, object_pairs_hook=_once), dict, "the record")
         except json.JSONDecodeError as error:
-            raise ValueError(
-                f"column {error.colno}: {error.msg}; a record is one line, as `record` prints it; "
-                "a CONFIG stands before --from"
+            raise NoRecordError(
+                f"column {error.colno}: {error.msg}; a record is one line, as `record` prints it"
             ) from None
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         version = document.pop("version", None)
         # True equals 1.
         if type(version) is not int or version != _VERSION:
-            raise ValueError(
-                f".version: hostrouting {__version__} reads {_VERSION} only; take a new record; "
-                "a CONFIG stands before --from"
+            raise NoRecordError(
+                f".version: hostrouting {__version__} reads {_VERSION} only; take a new record"
             )
         return _RECORD.read(document)
 
@@ -113,6 +115,10 @@ class NodeRecord:
         # The kernel parts the tables with the first change of a rule.
         model = attrs.evolve(fib, merged=fib.merged is None and self.merged, failed=silent)
         return Host(routes=model, files=files, services=absent("services"), lock=absent("lock"))  # type: ignore[arg-type]
+
+
+class NoRecordError(ValueError):
+    """A line is not even the beginning of a record of this version."""
 
 
 class Line(NamedTuple):

@@ -19,7 +19,7 @@ import attrs
 
 from hostrouting.base.refused_files import why_refused
 from hostrouting.exceptions import HostFileError
-from hostrouting.fleet.record import LONGEST, NodeRecord
+from hostrouting.fleet.record import LONGEST, NodeRecord, NoRecordError
 from hostrouting.fleet.verdict import NodeVerdict, prove_record
 
 if TYPE_CHECKING:
@@ -68,9 +68,10 @@ def verdict_on(
         with _limited():
             return prove_record(NodeRecord.parse(line[1]), config, planned=planned)
     except ValueError as error:
-        return NodeVerdict(
-            hostname=line[0], undecided=str(error)[:_MOST_CHARACTERS], is_record=False
-        )
+        why = str(error)[:_MOST_CHARACTERS]
+        if isinstance(error, NoRecordError):
+            why += "; a CONFIG stands before --from"
+        return NodeVerdict(hostname=line[0], undecided=why, is_record=False)
 
 
 @contextmanager

@@ -39,11 +39,16 @@ class NodeVerdict:
     #: As of `check`; of a plan, as afterwards, with an error of the kind `worse` for each range
     #: that is worse off.
     report: NodeReport | None = None
-    #: Why the report is missing.
+    #: Why the report is None; empty with a report.
     undecided: str = ""
     #: Of a plan: the number of changed routes, and if the proof fails without them.
     changes: int = 0
     overlaps_now: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """True if the node was proven, and no finding is an error."""
+        return self.report is not None and self.report.ok
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the verdict for JSON: as of `check --json`, and more."""

@@ -11,6 +11,7 @@ import attrs
 from hostrouting.exceptions import BackendError
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.host.netlink.refusals import Failure
+from phases.exceptions import most_similar
 from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Operations:
     [('read', '/etc/hosts'), ('remove', '/etc/hosts')]
     >>> operations.fail(1, OSError("unplugged"), of="raed")
     Traceback (most recent call last):
-    ValueError: of must be read or remove (got 'raed')
+    ValueError: of must be 'read' (got 'raed')
     """
 
     def __init__(self, *names: str) -> None:
@@ -89,7 +90,9 @@ class Operations:
         if number < 1:
             raise ValueError(f"the next operation is number 1, not {number}")
         if of is not None and of not in self._names:
-            raise ValueError(f"of must be {' or '.join(self._names) or None} (got {of!r})")
+            guess = most_similar(of, self._names)
+            known = repr(guess) if guess else " or ".join(self._names) or None
+            raise ValueError(f"of must be {known} (got {of!r})")
         self._planned.append(_Fault(number, of, fault))
 
     def fail(self, number: int, error: BaseException, *, of: str | None = None) -> None:

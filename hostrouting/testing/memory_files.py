@@ -297,7 +297,9 @@ class MemoryFiles(Faulty, MemoryTree):
     """
 
     def __init__(self) -> None:
-        super().__init__(HostFileError(f"cannot go on: {os.strerror(errno.ENOSPC)}"), FileStore)
+        super().__init__(
+            HostFileError(f"cannot use the disk: {os.strerror(errno.ENOSPC)}"), FileStore
+        )
         self.tree: MemoryTree = MemoryTree()
         # Both share the entries.
         vars(self).update(vars(self.tree))

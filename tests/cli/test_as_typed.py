@@ -48,6 +48,7 @@ LINES = {
         "nsenter --net=/run/netns/NAME": "check C --netns x",
         "hostRouting.routeOverlap.expectedDevs": "check C --device ib0",
         "did you mean '--dry-run'?": "apply C --dry",
+        "redirect the output: > FILE": "record --out nodes.json",
         "did you mean '--fail-on'?": "check C --fail warning",
         "did you mean '--json'?": "check C --jso, --jsn status",
         "did you mean 'warning'?": "check C --fail-on warnings",

@@ -73,7 +73,9 @@ def test_its_steps_and_changes_are_in_the_report() -> None:
     assert report.find("all/outer/inner") is inner[0]
     step = inner[0].find("inner/hosts")
     assert step is inner[0].find("all/outer/inner/hosts") is report.find("all/outer/inner/hosts")
-    with pytest.raises(KeyError, match="'host' names no step: all/outer/inner/hosts"):
+    with pytest.raises(
+        KeyError, match="no step is named 'host'; the steps are: all/outer/inner/hosts"
+    ):
         inner[0].find("host")
     assert report.ok
     assert not report.degraded

@@ -169,7 +169,7 @@ def test_a_result_is_found_by_the_path_of_its_step() -> None:
     assert [r.find("all/prove").result for r in reports] == [1, 2, None]
     assert [r.result_of(int) for r in reports] == [1, 2, None]
     assert reports[0].find("prove") is reports[0].children[0]
-    with pytest.raises(KeyError, match="'rove' names no step: all/prove, all"):
+    with pytest.raises(KeyError, match="no step is named 'rove'; the steps are: all/prove, all"):
         reports[0].find("rove")
     twice = run(Serial(prove, Serial(prove, name="inner"), name="all"))
     assert twice.find("all/prove") is twice.children[0]
@@ -759,7 +759,10 @@ def test_a_mapping_has_each_error_of_a_group() -> None:
             UnknownTaskError(["a"], ["b"]),
         )
 
-    mapping = run(FailingTask("all", Group())).to_mapping()
+    report = run(FailingTask("all", Group()))
+    mapping = report.to_mapping()
+    names = [each["type"] for each in mapping["failures"]]
+    assert [type(each).__name__ for each in report.failures] == names
     assert [(each["type"], each["retryable"]) for each in mapping["failures"]] == [
         ("OSError", True),
         ("CommandFailedError", True),

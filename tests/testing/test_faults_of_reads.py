@@ -92,7 +92,7 @@ def test_the_files_units_and_packet_filters_of_a_machine_fail_likewise() -> None
     host.services.fail_at(1, of="state")
     host.nftables.fail_at(1, of="table")
     assert host.files.read("/etc/hosts") is None
-    with pytest.raises(HostFileError, match="cannot go on: No space left on device"):
+    with pytest.raises(HostFileError, match="cannot use the disk: No space left on device"):
         host.files.write("/etc/hosts", b"", mode=0o644)
     host.services.daemon_reload(ctx)
     with pytest.raises(UnitError, match="Failed to connect to bus: Connection refused"):
@@ -114,11 +114,12 @@ def test_an_apply_names_the_read_that_failed() -> None:
 
 
 def test_a_method_that_does_not_exist_is_refused() -> None:
-    """The error has the names of those that do."""
-    with pytest.raises(ValueError, match="of must be") as caught:
-        FakeHost().routes.fail_at(1, of="lookups")
+    """The error has the most similar name, or all of them."""
     methods = "apply or links or lookup or routes or routes_of or rules"
-    assert str(caught.value) == f"of must be {methods} (got 'lookups')"
+    for wrong, right in {"lookups": "'lookup'", "dump": methods}.items():
+        with pytest.raises(ValueError, match="of must be") as caught:
+            FakeHost().routes.fail_at(1, of=wrong)
+        assert str(caught.value) == f"of must be {right} (got {wrong!r})"
     with pytest.raises(ValueError, match="the next operation is number 1, not 0"):
         FakeHost().files.fail_at(0)
 

@@ -238,7 +238,7 @@ def test_objects_that_cannot_be_recorded_stay() -> None:
     task.undo(context())
     host.files.fail_at(write)
     assert refused(lambda: task.do(context())) == (
-        "nothing was changed: no record of it can be written: cannot go on: No space left on device; "
+        "nothing was changed: no record of it can be written: cannot use the disk: No space left on device; "
         "see staleCni.backupDir"
     )
     assert whole_state(host) == before
