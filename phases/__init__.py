@@ -6,6 +6,9 @@
     runner.py       execute, plan and undo a task; run a whole pipeline
     transaction.py  Transaction: changes that are kept until a commit, or rolled back
     report.py       Report and Event: the result of a run, and its steps for an observer
+    step.py         the account that writes a report while the tasks run
+    plain.py        the results of tasks as JSON holds them
+    hosting.py      for the runner and for libraries: what agents do not need of a context
     command.py      run_command: a subprocess that ends with its context
     mistakes.py     TypeErrors for common mistakes, with the correct form
     exceptions.py   the error tree

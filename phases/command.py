@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from shlex import quote
 from signal import SIGKILL, SIGTERM
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from phases.context import end_of_work, not_negative
+from phases.context import Context, end_of_work, not_negative
 from phases.exceptions import CommandFailedError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from phases.context import Context
+from phases.hosting import notify, wait
 
 
 class CommandResult(NamedTuple):
@@ -84,13 +81,13 @@ def run_command(
                 outcome.append(process.communicate(data))
         except BaseException as error:  # noqa: BLE001 - it is raised again below, in the caller's thread
             outcome.append(error)
-        ctx.notify()
+        notify(ctx)
 
     try:
         # A thread reads, so that this one can wait for the context. It is a daemon: it may not end.
         threading.Thread(target=communicate, name=f"run {argv[0]}", daemon=True).start()
         until = end_of_work(ctx.clock, ctx.deadline)
-        ctx.wait(lambda: bool(outcome) or ctx.cancelled, until=until)
+        wait(ctx, lambda: bool(outcome) or ctx.cancelled, until=until)
         if not outcome:
             ctx.check()
     except BaseException:
@@ -102,7 +99,7 @@ def run_command(
             # SIGKILL follows even if the command obeyed SIGTERM: its children may not have. A
             # process in another session may hold the pipes for ever, and the kernel may hold a
             # process: the wait is limited even after SIGKILL. The reading thread then goes on.
-            ctx.wait(lambda: bool(outcome), until=ctx.clock.monotonic() + grace)
+            wait(ctx, lambda: bool(outcome), until=ctx.clock.monotonic() + grace)
         raise
     output = outcome[0]
     if isinstance(output, BaseException):

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from random import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from phases.context import Change, Context, Wait, Work, end_of_work, not_negative
-from phases.exceptions import CONTEXT_OVER, TaskFailedError, describe
+from phases.exceptions import CONTEXT_OVER, TaskFailedError, describe, may_pass
+from phases.hosting import notify, step_of, wait
 from phases.mistakes import require_name, require_plain, require_runnable
-from phases.report import Report, Step, names_in_path
-from phases.run_context import account_of, logger_of
+from phases.report import Report, names_in_path
 from phases.runner import (
     complete,
     do_step,
     execute,
     log_line,
-    log_not_undone,
     plan,
-    raise_failure,
-    step_of,
+    step_for,
     undo,
-    value_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from phases.task import Task
+from phases.step import Step
+from phases.task import Task
 
 
 class _Group:
@@ -64,27 +59,17 @@ class _Group:
         return plan(self, ctx).changes
 
     def undo(self, ctx: Context) -> None:
-        """Undo the subtasks in reverse order; a failure does not stop the rest.
-
-        An interrupt does, and the log names each subtask that is left.
-        """
-        account = account_of(ctx)
-        names = account.report.names_inside if isinstance(account, Step) else ()
-        left = [*self.subtasks]
+        """Undo the subtasks in reverse order; a failure does not stop the rest."""
         failures = []
-        while left:
+        for subtask in reversed(self.subtasks):
             try:
-                undo(left.pop(), ctx)
+                undo(subtask, ctx)
             except TaskFailedError as error:
                 failures.append(error)
             except CONTEXT_OVER:
                 if not failures:
                     raise
                 break
-            except BaseException as interrupt:
-                for subtask in reversed(left):
-                    log_not_undone(subtask, names, ctx, interrupt)
-                raise
         if failures:
             raise TaskFailedError.combine(failures)
 
@@ -131,7 +116,7 @@ class Parallel(_Group):
             # Tasks begin once each has a thread: if a thread is refused, nothing has been done. A
             # task woken by a cancel finds the context over. A threading.Event in its place would
             # stay locked for ever after a Ctrl-C inside its `set`.
-            inner.wait(lambda: have_threads or inner.cancelled)
+            wait(inner, lambda: have_threads or inner.cancelled)
             try:
                 do_step(step, inner)
             except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
@@ -141,11 +126,11 @@ class Parallel(_Group):
                     failed.append(step.report.name)
             finally:
                 running.remove(step)
-                inner.notify()
+                notify(inner)
 
         try:
             for subtask in self.subtasks:
-                running.append(step := step_of(subtask, inner))
+                running.append(step := step_for(subtask, inner))
                 # With a copy of the context variables, in which programs bind values for log lines.
                 # Daemons: a second Ctrl-C must be able to end the program even if a task ignores
                 # its context.
@@ -159,7 +144,7 @@ class Parallel(_Group):
                     step.report.status = "not-reached"
                     raise
             have_threads = True
-            inner.notify()
+            notify(inner)
             self._wait(inner, running, failed)
         except BaseException as error:
             # A second interrupt ends the wait.
@@ -176,14 +161,14 @@ class Parallel(_Group):
             is_due = any(step.report.status != "running" for step in running.copy())
             return not running or ctx.cancelled or bool(failed and not is_due)
 
-        ctx.wait(is_over, until=end_of_work(ctx.clock, ctx.deadline))
+        wait(ctx, is_over, until=end_of_work(ctx.clock, ctx.deadline))
         if failed:
             ctx.cancel(f"{failed[0]} failed")
         until = end_of_work(ctx.clock, ctx.clock.monotonic() + self._grace)
-        if not ctx.wait(lambda: not running, until=until):
+        if not wait(ctx, lambda: not running, until=until):
             names = ", ".join(step.report.name for step in running.copy())
-            logger_of(ctx).warning("still waiting for %s: cancelled %g s ago", names, self._grace)
-            ctx.wait(lambda: not running)
+            ctx.log.warning("still waiting for %s: cancelled %g s ago", names, self._grace)
+            wait(ctx, lambda: not running)
 
 
 def _raise_first(errors: Sequence[BaseException]) -> None:
@@ -284,16 +269,18 @@ def with_retry(
     backoff: float = 1.0,
     max_backoff: float = 30.0,
     jitter: float = 0.0,
-    retry_on: tuple[type[Exception], ...] = (Exception,),
+    retry_on: tuple[type[Exception], ...] = (),
 ) -> Task:
-    """Return the task with retries after errors of `retry_on`, up to `attempts` times in all.
+    """Return the task with retries, up to `attempts` times in all.
 
-    An error with `retryable = False`, such as a cancellation, ends them. The pauses begin with
-    `backoff` seconds and double up to `max_backoff`; they end with the context. With `jitter`, each
-    is shorter by a random part of it, up to this one: with 0.5, a thousand nodes that failed at the
-    same time try again at different times. The last error is raised, with the earlier ones in its
-    `failures`; if the context ends, its error has them in `earlier`. A group is retried if all its
-    failures allow it. An observer gets an event `retrying` for each failed attempt.
+    It is done again after an OSError, an error that says so itself by `retryable = True`, and one
+    of `retry_on`, unless that has `retryable = False`. A bug, such as a KeyError, ends the retries,
+    and so does a cancellation. The pauses begin with `backoff` seconds and double up to
+    `max_backoff`; they end with the context. With `jitter`, each is shorter by a random part of it,
+    up to this one: with 0.5, a thousand nodes that failed at the same time try again at different
+    times. The last error is raised, with the earlier ones in its `failures`; if the context ends,
+    its error has them in `earlier`. A group is retried if all its failures allow it. An observer
+    gets an event `retrying` for each failed attempt.
 
     >>> answers = [OSError("busy"), OSError("busy"), None]
     >>> @task("flaky")
@@ -306,56 +293,49 @@ def with_retry(
     """
     if not isinstance(attempts, int) or attempts < 1:  # type: ignore[redundant-expr]  # not all callers are checked
         raise ValueError(f"attempts must be a whole number of at least 1 (got {attempts!r})")
-    if not isinstance(retry_on, tuple) or not all(map(_is_error, retry_on)):  # type: ignore[redundant-expr]  # same as attempts
-        raise TypeError(f"retry_on must be a tuple of exception classes (got {retry_on!r})")
     if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:  # type: ignore[redundant-expr]  # same as attempts
         raise ValueError(f"jitter must be at least 0 and at most 1 (got {jitter!r})")
     first_pause = min(not_negative(backoff, "backoff"), not_negative(max_backoff, "max_backoff"))
 
+    def may_be_repeated(failure: BaseException) -> bool:
+        is_named = isinstance(failure, retry_on) and getattr(failure, "retryable", True)
+        return is_named or may_pass(failure)
+
     def do(ctx: Context) -> object:
         failures: list[TaskFailedError] = []
         pause = first_pause
-        account = account_of(ctx)
-        step = account if isinstance(account, Step) else Step(Report(task), threading.Lock())
         while True:
             try:
-                result = task.do(ctx)
-                raise_failure(value_of(result, "do"), "do")
+                return complete(task.do, ctx)
             except Exception as error:
                 if isinstance(error, CONTEXT_OVER) and ctx.over:
                     error.earlier = (*error.earlier, *failures)
                     raise
-                last = (
-                    error
-                    if isinstance(error, TaskFailedError)
-                    else TaskFailedError((), error, others=getattr(error, "earlier", ()))
-                )
-                may_pass = all(isinstance(failure, retry_on) for failure in last.failures)
-                if not (last.retryable and may_pass) or len(failures) + 1 == attempts:
+                last = _as_failure(error)
+                is_last = len(failures) + 1 == attempts
+                if is_last or not all(map(may_be_repeated, last.failures)):
                     # The message begins with the last error; the earlier ones follow.
                     raise TaskFailedError.combine([last, *failures]) from last.cause
                 failures.append(last)
                 # Nothing secret depends on it.
                 seconds = pause * (1 - jitter * random())  # noqa: S311
                 word = f"attempt {len(failures)} of {attempts} failed, next in {seconds:.3g} s"
-                step.report.attempts += 1
-                step.report.result = None
-                step.report.reasons = []
-                rest = Wait("the next attempt", seconds)
-                step.notify(step.report, status="retrying", error=last, wait=rest)
-                log_line(logger_of(ctx).warning, word, step.report, "retrying", last)
+                step = step_of(ctx) or Step(Report(task), threading.Lock())
+                step.begin_again(last, Wait("the next attempt", seconds))
+                log_line(ctx.log.warning, word, step.report, "retrying", last)
                 # Within the handler: if the context ends, its error shows the last one as its
                 # context.
                 _rest(ctx, seconds, failures)
                 pause = min(2 * pause, max_backoff)
-            else:
-                return result
 
     return _around(task, do=do)
 
 
-def _is_error(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseException)
+def _as_failure(error: Exception) -> TaskFailedError:
+    """Return the error of an attempt, with the failures before it."""
+    if isinstance(error, TaskFailedError):
+        return error
+    return TaskFailedError((), error, others=getattr(error, "earlier", ()))
 
 
 def _rest(ctx: Context, seconds: float, failures: Sequence[TaskFailedError]) -> None:

@@ -10,25 +10,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from contextlib import contextmanager, suppress
-from copy import copy
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from math import inf
 from threading import TIMEOUT_MAX, Lock, current_thread, main_thread
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from phases.exceptions import CancelledError, DeadlineExceededError
 from phases.mistakes import wrong_argument
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping
-
-#: The form of `do`, `undo` and an inverse.
-Work: TypeAlias = Callable[["Context"], object]
 _ENDLESS = (inf, inf)
-_T = TypeVar("_T")
-
-
 _Action = Literal["+", "-", "~"]
 
 
@@ -73,7 +64,7 @@ class Change(_Change):
         >>> Change("+", "/etc/hosts").to_mapping()
         {'action': '+', 'subject': '/etc/hosts', 'detail': None, 'kind': ''}
         """
-        return self._asdict()
+        return {name: None if part is None else str(part) for name, part in self._asdict().items()}
 
 
 class Wait(NamedTuple):
@@ -129,34 +120,11 @@ class Named(Protocol):
 class Account(Protocol):
     """The part of a run's account that a task reaches through its context."""
 
-    def skips(self, name: str) -> bool:
-        """Return True if the run leaves out tasks of this name."""
-
     def record(self, change: Change, undo: Work | None) -> None:
         """Add a change, with its inverse."""
 
-    def result(self, value: object) -> None:
-        """Keep the task's value."""
-
     def degrade(self, reason: str) -> None:
         """Keep what the task lacks."""
-
-    def wait(self, wait: Wait) -> None:
-        """Report what the task waits for."""
-
-
-class Note:
-    """Notes if one of these ends, a limit or a list of reasons, was raised."""
-
-    def __init__(self, *ends: object) -> None:
-        self._ends = ends
-        self.is_raised = False
-
-    def take(self, end: object) -> None:
-        """Note an end that is raised; that of a narrower context is not among these."""
-        # By identity: a context shares the limit and the lists of its parents.
-        if any(end is own for own in self._ends):
-            self.is_raised = True
 
 
 class Context:
@@ -177,9 +145,10 @@ class Context:
             raise wrong_argument("clock", clock, "a Clock", "ManualClock()")
         #: The clock that measures all waiting.
         self.clock: Clock = clock or SystemClock()
-        #: See `phases.run_context`.
+        #: The logger of the run.
+        self.log: logging.Logger = logging.getLogger("phases")
+        #: What follows is also read and changed by `phases.hosting`.
         self._account: Account | None = None
-        self._logger: logging.Logger = logging.getLogger("phases")
         # A list for this context and for each parent; cancelling puts the reason into the first
         # one.
         self._reasons: tuple[list[str], ...] = ([],)
@@ -189,9 +158,8 @@ class Context:
         #: The context of each `interruptible` block that the main thread is in; parents and
         #: children share the list.
         self._interruptible: list[Context] = []
-        #: Of the contexts of the current task, see `run_context.noting`; the last is that of this
-        #: one.
-        self._notes: tuple[Note, ...] = ()
+        #: The ids of the ends that `check` has raised to the current task.
+        self._raised: set[int] = set()
         #: The deadline, with its timeout for the message.
         self._limit = _ENDLESS
         self._limit = self._earlier_limit(timeout)
@@ -204,10 +172,6 @@ class Context:
     def child(self, timeout: float | None = None) -> Context:
         """Return a context that ends with this one or earlier; its cancellation ends it alone."""
         return self._derive(_reasons=([], *self._reasons), _limit=self._earlier_limit(timeout))
-
-    def unrecorded(self) -> Context:
-        """Return the same context outside of the run, whose report is not changed by this work."""
-        return self._derive(_account=None)
 
     def shielded(self) -> Context:
         """Return a context without an end, for work that must finish after this one has ended."""
@@ -229,27 +193,7 @@ class Context:
         >>> run(serve, timeout=0.5).ok
         True
         """
-        return self._derive(_notes=())
-
-    def holding(self, resource: Hashable) -> Context:
-        """Return the same context, for code that runs while a resource (a file) is locked."""
-        return self._derive(_held={**self._held, resource: Lock()})
-
-    def held(self, resource: Hashable) -> Lock | None:
-        """Return the lock that users of a locked resource share; None if it is not locked."""
-        return self._held.get(resource)
-
-    def first(self, key: Hashable, value: _T) -> _T:
-        """Return the value that the outermost run was given first for the key, whatever came later.
-
-        It is for a state that tasks change and their comparison needs as it was: an attempt of
-        `with_retry`, and each task of a group, gets that of before the run.
-
-        >>> ctx = Context()
-        >>> ctx.first("version", 1), ctx.first("version", 2)
-        (1, 1)
-        """
-        return cast("_T", self._firsts.setdefault(key, value))
+        return self._derive(_raised=set())
 
     def record(self, change: Change, *, undo: Work | None = None) -> None:
         """Record a change of the current task; call this after the change is in effect.
@@ -275,18 +219,6 @@ class Context:
         if self._account is not None:
             self._account.record(change, undo)
 
-    def result(self, value: object) -> None:
-        """Leave a value of the current task in its report, whether it then fails or not.
-
-        Outside a run this does nothing.
-
-        >>> from phases import run, task
-        >>> run(task("answer")(lambda ctx: ctx.result(42))).result
-        42
-        """
-        if self._account is not None:
-            self._account.result(value)
-
     def degrade(self, reason: str) -> None:
         """Report that the current task lacks something, although it may complete.
 
@@ -302,28 +234,6 @@ class Context:
         if self._account is not None:
             self._account.degrade(reason)
 
-    def report_wait(self, reason: str, *, seconds: float | None) -> None:
-        """Report to the observers of the run that the task waits from now on.
-
-        Call it once for a wait, before it. Outside a run this does nothing.
-
-        Args:
-            reason: What it waits for, or why.
-            seconds: The longest time that it waits; None if that of the context.
-
-        >>> from phases import run, task
-        >>> lease = task("lease")(lambda ctx: ctx.report_wait("a DHCP lease", seconds=30))
-        >>> events = []
-        >>> report = run(lease, observer=events.append)
-        >>> events[1].status, events[1].wait
-        ('waiting', Wait(reason='a DHCP lease', seconds=30))
-        """
-        left = self.remaining()
-        if seconds is None or (left is not None and left < seconds):
-            seconds = left
-        if self._account is not None:
-            self._account.wait(Wait(reason, seconds))
-
     def cancel(self, reason: str) -> None:
         """End this context and its children, and wake every thread that waits on them.
 
@@ -331,17 +241,12 @@ class Context:
         """
         # str: None in its place would not count as a cancellation.
         self._reasons[0].append(str(reason))
-        self.notify()
-
-    @property
-    def reason(self) -> str | None:
-        """The reason for its cancellation; None if it was not cancelled."""
-        return next((reasons[0] for reasons in self._reasons if reasons), None)
+        self._notify()
 
     @property
     def cancelled(self) -> bool:
         """True if it or a parent was cancelled; a passed deadline does not count."""
-        return self.reason is not None
+        return any(self._reasons)
 
     @property
     def deadline(self) -> float | None:
@@ -365,72 +270,19 @@ class Context:
         """
         for reasons in self._reasons:
             if reasons:
-                self._note(reasons)
+                self._raised.add(id(reasons))
                 raise CancelledError(reasons[0])
         if self.remaining() == 0:
-            self._note(self._limit)
+            self._raised.add(id(self._limit))
             raise DeadlineExceededError(self._limit[1])
-
-    @contextmanager
-    def interruptible(self) -> Iterator[None]:
-        """Let a signal end the block at once.
-
-        It is for a long computation that changes nothing and cannot call `check`. If a handled
-        signal (see `cancel_on_signals`) cancels the context while the main thread is in the block,
-        CancelledError is raised there in the middle of the work, as KeyboardInterrupt would be. So
-        nothing that the block leaves half done may be used afterwards. In any other thread the
-        block ends as it would without this.
-
-        >>> with Context().interruptible():
-        ...     numbers = sorted(range(1000))
-        """
-        blocks = self._interruptible if current_thread() is main_thread() else []
-        blocks.append(self)
-        try:
-            # Within the block: a signal after this ends it, too.
-            self.check()
-            yield
-        finally:
-            blocks.pop()
-
-    def cancel_by_signal(self, reason: str) -> None:
-        """Cancel from a signal handler, and end the main thread's `interruptible` block.
-
-        A block of a parent goes on, because that is not cancelled.
-        """
-        self.cancel(reason)
-        for context in self._interruptible:
-            context.check()
-
-    def skips(self, task: Named) -> bool:
-        """Return True if `run(skip=...)` leaves the task out; False outside a run.
-
-        A group calls this when it prepares something for its subtasks.
-
-        >>> from phases import Serial, run, task
-        >>> class Bootstrap(Serial):
-        ...     def do(self, ctx):
-        ...         print("will do", [each.name for each in self.subtasks if not ctx.skips(each)])
-        ...         super().do(ctx)
-        >>> routes, probes = (task(name)(lambda ctx: None) for name in ("routes", "probes"))
-        >>> run(Bootstrap(routes, probes, name="bootstrap"), skip=["probes"]).ok
-        will do ['routes']
-        True
-        """
-        return self._account is not None and self._account.skips(task.name)
 
     def sleep(self, seconds: float) -> None:
         """Sleep, or raise as `check` does as soon as the context is over."""
         until = self.clock.monotonic() + not_negative(seconds)
-        self.wait(lambda: self.cancelled, until=min(until, self._limit[0]))
+        self._wait(lambda: self.cancelled, min(until, self._limit[0]))
         self.check()
 
-    def wait(self, done: Callable[[], bool], *, until: float | None = None) -> bool:
-        """Wait until `done()` returns True; return False if `until` comes first.
-
-        Each `notify` and `cancel` calls it again. This does not raise when the context ends: to end
-        with it, let `done` test `cancelled` and pass `deadline` as `until`.
-        """
+    def _wait(self, done: Callable[[], bool], until: float | None) -> bool:
         doorbell = Lock()
         doorbell.acquire()
         self._doorbells.add(doorbell)
@@ -443,14 +295,9 @@ class Context:
         finally:
             self._doorbells.discard(doorbell)
 
-    def notify(self) -> None:
-        """Wake every thread that waits in this context, its parents or its children."""
+    def _notify(self) -> None:
         for doorbell in tuple(self._doorbells):
             ring(doorbell)
-
-    def _note(self, end: object) -> None:
-        for note in self._notes:
-            note.take(end)
 
     def _earlier_limit(self, timeout: float | None) -> tuple[float, float]:
         if timeout is None:
@@ -460,9 +307,14 @@ class Context:
         )
 
     def _derive(self, **changes: object) -> Context:
-        derived = copy(self)
-        vars(derived).update(changes)
+        # Not by `copy`, which takes ten times as long: each task has contexts of its own.
+        derived = object.__new__(type(self))
+        vars(derived).update(vars(self), **changes)
         return derived
+
+
+#: The form of `do`, `undo` and an inverse.
+Work: TypeAlias = Callable[[Context], object]
 
 
 def end_of_work(clock: Clock, until: float | None) -> float | None:

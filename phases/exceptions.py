@@ -10,12 +10,10 @@ PhaseError
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from shlex import join
 from signal import Signals
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 #: The number of characters of a command's stderr in an error, from its end, which has the reason.
 _STDERR_TAIL = 2000
@@ -57,8 +55,8 @@ class TaskFailedError(PhaseError):
         self.cause = cause
         # Here and not only in a `raise ... from`: those in `others` are never raised.
         self.__cause__: BaseException | None = cause
-        #: True if each cause is retryable, or lacks the attribute, as errors of other libraries do.
-        self.retryable: bool = all(getattr(cause, "retryable", True) for cause in self.failures)
+        #: True if each cause says so, or is an OSError.
+        self.retryable: bool = all(map(may_pass, self.failures))
         # Attempts that fail alike are shown once. A text of several lines has its end on a separate
         # line.
         texts = dict.fromkeys(
@@ -197,6 +195,40 @@ def most_similar(name: str, known: Iterable[str], *, similarity: float = 0.6) ->
 
 #: The errors of `Context.check`. `ctx.over` shows if they mean the end of `ctx` itself.
 CONTEXT_OVER = (CancelledError, DeadlineExceededError)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Return True if the same call may succeed later: an error says so itself, or is an OSError.
+
+    >>> may_pass(OSError("busy")), may_pass(KeyError("token"))
+    (True, False)
+    """
+    return bool(getattr(error, "retryable", isinstance(error, OSError)))
+
+
+def is_bug(error: BaseException) -> bool:
+    """Return True for an error that nobody raised on purpose: where it is tells more than its text.
+
+    One that is raised on purpose is an OSError, or says if it is `retryable`.
+    """
+    is_meant = isinstance(error, OSError) or hasattr(error, "retryable")
+    return isinstance(error, Exception) and not is_meant
+
+
+def place_of(error: BaseException) -> str | None:
+    """Return the line of a bug, as `join.py:7 in join`; None for an error that is none.
+
+    It is the innermost line outside of this package.
+    """
+    place = None
+    traceback = error.__traceback__ if is_bug(error) else None
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if frame.f_globals.get("__package__") != __package__:
+            file = frame.f_code.co_filename.rpartition("/")[2]
+            place = f"{file}:{traceback.tb_lineno} in {frame.f_code.co_name}"
+        traceback = traceback.tb_next
+    return place
 
 
 def leaves(error: BaseException) -> tuple[BaseException, ...]:

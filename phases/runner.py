@@ -8,26 +8,53 @@ position in the run (`Step`), so groups need neither logs nor reports.
 from __future__ import annotations
 
 import signal
-import sys
-from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import contextmanager, nullcontext, suppress
+from logging import Logger
 from threading import Lock, current_thread, main_thread
-from typing import TYPE_CHECKING, NamedTuple
+from types import FrameType
+from typing import Any, NamedTuple
 
-from phases.context import Change, Context
-from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, UnknownTaskError, describe
-from phases.mistakes import PLAIN, require_logger, require_plain, require_task, wrong_argument
-from phases.report import Event, Record, Report, Step, names_in_path, whole_path
-from phases.run_context import account_of, has_raised, logger_of, noting, within
-from phases.task import Group, Plannable, Task, Tolerant
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-    from logging import Logger
-    from types import FrameType
-
-    from phases.context import Work
-    from phases.report import Status
+from phases.context import Change, Context, Work
+from phases.exceptions import (
+    CONTEXT_OVER,
+    PhaseError,
+    TaskFailedError,
+    UnknownTaskError,
+    describe,
+    is_bug,
+    leaves,
+)
+from phases.hosting import (
+    cancel_by_signal,
+    has_raised,
+    names_around,
+    notify,
+    step_of,
+    with_logger,
+    within,
+)
+from phases.mistakes import (
+    PLAIN,
+    require_logger,
+    require_plain,
+    require_task,
+    shown,
+    wrong_argument,
+)
+from phases.report import Event, Record, Report, Status, names_in_path
+from phases.step import Step
+from phases.task import Plannable, Task, Tolerant, is_group
 
 _CHANGES = "a plan is a list of Change, [] if there is nothing to change"
 
@@ -41,9 +68,9 @@ def execute(task: Task, ctx: Context | None = None, *, logger: Logger | None = N
     default is the logger of the surrounding task, or `phases`.
 
     A `do` that returns has failed, too, if it returns a coroutine, which never ran, an error, which
-    was not raised, the report of a run that failed, or a Future that holds one of these; or if its
-    context has raised its end to it, in any thread, and it caught that. Work that ends late without
-    having been interrupted is complete. `Context.expiring` is for work that the end completes.
+    was not raised, or the report of a run that failed; or if its context has raised its end to it,
+    in any thread, and it caught that. Work that ends late without having been interrupted is
+    complete. `Context.expiring` is for work that the end completes.
 
     >>> from phases import Serial, task
     >>> @task("static-routes")
@@ -54,7 +81,7 @@ def execute(task: Task, ctx: Context | None = None, *, logger: Logger | None = N
     phases.exceptions.TaskFailedError: bootstrap/static-routes: no such device
     """
     ctx = context_for(task, ctx, logger)
-    do_step(step_of(task, ctx), ctx)
+    do_step(step_for(task, ctx), ctx)
 
 
 def context_for(task: object, ctx: object, logger: Logger | None = None) -> Context:
@@ -67,13 +94,13 @@ def context_for(task: object, ctx: object, logger: Logger | None = None) -> Cont
     if not isinstance(ctx, Context):
         raise TypeError(f"the second argument must be a Context, or left out (got {ctx!r})")
     require_logger(logger)
-    return within(ctx, account_of(ctx), logger)
+    return ctx if logger is None else with_logger(ctx, logger)
 
 
-def step_of(task: Task, ctx: Context) -> Step:
+def step_for(task: Task, ctx: Context) -> Step:
     """Return the step of a task that is done now, in the run of its context if there is one."""
-    account = account_of(ctx)
-    return account.enter(task) if isinstance(account, Step) else Step(Report(task), Lock())
+    step = step_of(ctx)
+    return Step(Report(task), Lock()) if step is None else step.enter(task)
 
 
 def do_step(step: Step, ctx: Context) -> None:
@@ -83,7 +110,7 @@ def do_step(step: Step, ctx: Context) -> None:
             report.status = "skipped"
             if getattr(report.task, "proves", False):
                 report.add_reason("it proves the work of others, and was skipped")
-        log_line(logger_of(ctx).info, "skipped", step.report, "skipped")
+        log_line(ctx.log.info, "skipped", step.report, "skipped")
     else:
         _perform(step, ctx, step.report.task.do)
 
@@ -95,14 +122,12 @@ def undo(task: Task, ctx: Context | None = None, *, logger: Logger | None = None
     without `undo` is left as it is, with a warning in the log.
     """
     ctx = context_for(task, ctx, logger)
-    account = account_of(ctx)
-    names = account.report.names_inside if isinstance(account, Step) else ()
-    _undo(Report(task, names), getattr(task, "undo", None), ctx)
+    _undo(Report(task, names_around(ctx)), getattr(task, "undo", None), ctx)
 
 
 def _undo(report: Report, inverse: Work | None, ctx: Context) -> None:
     if inverse is None:
-        log_line(logger_of(ctx).warning, "cannot undo", report, "skipped")
+        log_line(ctx.log.warning, "cannot undo", report, "skipped")
     else:
         # Outside the steps of the run, whose report has only the changes that its tasks made.
         _perform(Step(report, Lock()), ctx, inverse, undoing=True)
@@ -110,29 +135,28 @@ def _undo(report: Report, inverse: Work | None, ctx: Context) -> None:
 
 def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -> None:
     report = step.report
-    logger = logger_of(ctx)
     name, prefix = ("undo", "undo ") if undoing else ("do", "")
     status: Status = "undone" if undoing else "ok"
     word = "completed"
-    log = logger.info
+    log = ctx.log.info
     seen = raised = None
     begun = ctx.clock.monotonic()
     try:
-        log_line(logger.info, f"{prefix}started", report, "started")
+        log_line(log, f"{prefix}started", report, "started")
         ctx.check()
         step.begin(ctx.clock.time())
-        ctx.notify()  # a Parallel waits until all have begun
-        result = complete(method, within(ctx, step).expiring(), name)
-        if isinstance(result, Report):
-            step.count_run(result)
+        notify(ctx)  # a Parallel waits until all have begun
+        result = complete(method, within(ctx, step), name)
+        if result is not None:
+            report.result = result
     except BaseException as error:
         seen = error
         raised = _as_raised(error, report.task, ctx)
         status = word = "cancelled"
-        log = logger.warning
+        log = ctx.log.warning
         if isinstance(raised, TaskFailedError):
             status = word = "failed"
-            log = logger.error
+            log = ctx.log.error
             if isinstance(report.task, Tolerant) and not undoing:
                 try:
                     report.task.tolerate(raised)
@@ -142,7 +166,7 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
                         seen = raised = TaskFailedError.combine([raised, own])
                 else:
                     word = "failed, and is optional"
-                    log = logger.warning
+                    log = ctx.log.warning
                     return
         if raised is error:
             raise
@@ -155,7 +179,7 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
 
 def complete(method: Work, ctx: Context, name: str = "do") -> object:
     """Call the method; raise TaskFailedError if it caught the end of `ctx`, and returned."""
-    ctx = noting(ctx)
+    ctx = ctx.expiring()
     result = call(method, ctx, name)
     raise_failure(result, name)
     if has_raised(ctx):
@@ -168,16 +192,17 @@ def complete(method: Work, ctx: Context, name: str = "do") -> object:
 
 
 def call(method: Work, ctx: Context, name: str) -> object:
-    """Call a `do`, `undo` or `plan`; raise TypeError if it returns a coroutine or an error.
-
-    A Future that it returns must be done: its value, or its error, is that of the method.
+    """Call a `do`, `undo` or `plan`; raise TypeError for a coroutine, a Future or an error.
 
     >>> call(lambda ctx: OSError("busy"), Context(), "do")
     Traceback (most recent call last):
     TypeError: do(ctx) returned an OSError, and a task that fails raises it
     """
-    result = value_of(method(ctx), name)
-    if isinstance(result, Awaitable | Generator | AsyncGenerator):
+    result = method(ctx)
+    if result is None:
+        return None
+    is_future = hasattr(result, "add_done_callback")
+    if is_future or isinstance(result, Awaitable | Generator | AsyncGenerator):
         # Without this a dropped coroutine writes a RuntimeWarning in addition to our error.
         if isinstance(result, Coroutine | Generator):
             result.close()
@@ -189,36 +214,16 @@ def call(method: Work, ctx: Context, name: str) -> object:
     return result
 
 
-def value_of(result: object, name: str) -> object:
-    """Return the value of a Future that a method returned, or raise its error; or the result.
-
-    Raise TypeError if the Future is not done.
-    """
-    # Only a program that has loaded the module, which takes a while, has such an object.
-    futures = sys.modules.get("concurrent.futures")
-    if futures is None or not isinstance(result, futures.Future):
-        return result
-    if not result.done():
-        raise TypeError(
-            f"{name}(ctx) returned a Future that is not done: return its result(), which waits"
-        )
-    return result.result()
-
-
-def require_changes(planned: object) -> tuple[Change, ...]:
+def require_changes(planned: Any) -> tuple[Change, ...]:
     """Return the changes that a `plan` returned; raise TypeError for anything else.
 
     >>> require_changes(["+ /etc/hosts"])
     Traceback (most recent call last):
-    TypeError: plan(ctx) returned a list with '+ /etc/hosts' in it: a plan is a list of Change, \
-[] if there is nothing to change
+    TypeError: plan(ctx) returned ['+ /etc/hosts']: a plan is a list of Change, [] if there is \
+nothing to change
     """
-    kind = type(planned).__name__
-    if not isinstance(planned, Sequence):
-        raise TypeError(f"plan(ctx) returned a {kind}: {_CHANGES}")
-    for item in planned:
-        if not isinstance(item, Change):
-            raise TypeError(f"plan(ctx) returned a {kind} with {item!r} in it: {_CHANGES}")
+    if not isinstance(planned, Sequence) or not all(isinstance(each, Change) for each in planned):
+        raise TypeError(f"plan(ctx) returned {shown(planned)}: {_CHANGES}")
     return tuple(planned)
 
 
@@ -252,10 +257,8 @@ def _as_raised(error: BaseException, task: Task, ctx: Context) -> BaseException:
 def _is_interrupt(error: BaseException) -> bool:
     """Return True for an error such as KeyboardInterrupt."""
     # A coroutine that was cancelled in a loop of the task is a failure: raised to the caller's
-    # coroutine, it would look as if that had been cancelled. Only a program that has loaded the
-    # module has such an error.
-    loops = sys.modules.get("asyncio.exceptions")
-    is_of_coroutine = loops is not None and isinstance(error, loops.CancelledError)
+    # coroutine, it would look as if that had been cancelled.
+    is_of_coroutine = type(error).__module__ == "asyncio.exceptions"
     return not (isinstance(error, Exception) or is_of_coroutine)
 
 
@@ -269,7 +272,7 @@ def log_line(
     """Log one line with `log`, such as `logger.info`, with the same values in `extra`.
 
     It shows only the first line of an error: the caller shows the rest, and not every group around
-    the task.
+    the task. That of the task with a bug has its traceback.
     """
     line = f"{word} task={report.path}"
     if report.duration is not None:
@@ -287,7 +290,14 @@ def log_line(
         "error": text,
         "outcome": word,
     }
-    log("%s", line, extra=extra)
+    log("%s", line, extra=extra, exc_info=_new_bug(error))
+
+
+def _new_bug(error: BaseException | None) -> BaseException | None:
+    """Return the cause of an error if it is a bug that no task inside has logged."""
+    if isinstance(error, TaskFailedError):
+        error = None if error.names else error.cause
+    return error if error is not None and any(map(is_bug, leaves(error))) else None
 
 
 class Plan(NamedTuple):
@@ -323,7 +333,7 @@ def plan(task: Task, ctx: Context | None = None) -> Plan:
     unplannable = []
     for report in Report(task).walk():
         leaf = report.task
-        if isinstance(leaf, Group):
+        if is_group(leaf):
             continue
         if not isinstance(leaf, Plannable):
             unplannable.append(report.path)
@@ -353,9 +363,7 @@ def run(
 ) -> Report:
     """Run a pipeline and return its report; a failure is in the report and is not raised.
 
-    With the context of a running task this is a part of that run: its steps, changes and inverses
-    are in that report, below the task. If it fails, is degraded, or goes on in a thread when that
-    run returns, the task is degraded; to fail, let `do` return the report.
+    Inside a task, `execute(task, ctx)` does another one as a part of the same run.
 
     Args:
         task: The task to run.
@@ -386,18 +394,21 @@ def run(
     'ok'
     """
     ctx = context_for(task, ctx, logger)
-    outer = _running_step(ctx)
-    # Expiring: its end is in the report, and not raised to the task around it.
-    ctx = within(ctx.child(timeout), outer).expiring()
+    if step := step_of(ctx):
+        raise TypeError(
+            f"ctx is that of the running task {step.report.name!r}, and run begins another run: "
+            "write execute(task, ctx), which is a part of this one"
+        )
+    # Expiring: its end is in the report, and not raised to the work around it.
+    ctx = ctx.child(timeout).expiring()
     if observer is not None:
         require_plain(observer, "the observer")
-    report = Report(task, () if outer is None else outer.report.names_inside)
-    left_out = [*_named(report, "skip", skip)]
-    left_out += _others(report, list(_named(report, "only", only)))
+    report = Report(task)
+    left_out = _named(report, "skip", skip)
+    if wanted := _named(report, "only", only):
+        left_out.update(_others(report, wanted))
     observers = () if observer is None else (observer,)
     step = Step(report, Lock(), left_out, observers, [] if undo_on_failure else None)
-    if outer is not None:
-        step = outer.enter_run(step)
     with cancel_on_signals(ctx) if handle_signals else nullcontext():
         try:
             _do_run(step, ctx, undo_on_failure=undo_on_failure)
@@ -405,54 +416,28 @@ def run(
             # The caller has no other way to it.
             interrupt.report = report  # type: ignore[attr-defined]  # of any type
             raise
-        finally:
-            if outer is not None:
-                outer.leave_run(step)
-            else:
-                step.close()
     return report
 
 
-def _named(whole: Report, option: str, words: Iterable[str]) -> Iterator[str]:
-    """Yield names as they are, and whole paths for their ends; refuse those that no task has."""
+def _named(whole: Report, option: str, words: Iterable[str]) -> set[str]:
+    """Return the paths of the tasks with these names, or ends of paths; refuse an unknown one."""
     if isinstance(words, str):
         raise wrong_argument(option, words, "a list", f"[{words!r}]")
     reports = [report for report in whole.walk() if names_in_path(report.task)]
-    unknown = []
-    for word in words:
-        found = [report.path for report in reports if report.is_named(str(word))]
-        if not isinstance(word, str) or not found:  # type: ignore[redundant-expr]  # not all callers are checked
-            unknown.append(word)
-        elif "/" in word:
-            yield from map(whole_path, found)
-        else:
-            yield word
-    if unknown:
-        known = dict.fromkeys(report.name for report in reports)
-        raise UnknownTaskError(unknown, [*known])
+    paths = {word: [each.path for each in reports if each.is_named(str(word))] for word in words}
+    if unknown := [word for word, found in paths.items() if not found]:
+        raise UnknownTaskError(unknown, [*dict.fromkeys(report.name for report in reports)])
+    return {path for found in paths.values() for path in found}
 
 
-def _others(whole: Report, wanted: Collection[str]) -> Iterator[str]:
-    """Yield the path of each task without any of those that are wanted inside or around it."""
-    if not wanted:
+def _others(report: Report, wanted: Collection[str]) -> Iterator[str]:
+    """Yield the paths of the tasks without any of those that are wanted inside or around them."""
+    if report.path in wanted:
         return
-    chosen = [
-        each for each in whole.walk() if each.name in wanted or whole_path(each.path) in wanted
-    ]
-    kept = {inside for report in chosen for inside in report.walk()}
-    # A group is done for the sake of what is inside.
-    for report in whole.walk():
-        if not kept.isdisjoint(report.walk()):
-            kept.add(report)
-    for report in whole.walk():
-        if report not in kept:
-            yield whole_path(report.path)
-
-
-def _running_step(ctx: Context) -> Step | None:
-    """Return the step of the task that runs now; None in a thread that outlives its run, too."""
-    account = account_of(ctx)
-    return account if isinstance(account, Step) and not account.report.is_over else None
+    if not any(inside.path in wanted for inside in report.walk()):
+        yield report.path
+    for child in report.children:
+        yield from _others(child, wanted)
 
 
 def _do_run(step: Step, ctx: Context, *, undo_on_failure: bool) -> None:
@@ -470,6 +455,10 @@ def _undo_run(outermost: Step, ctx: Context) -> None:
     whole = outermost.report
     failures = []
     failed_before = {report for report in whole.walk() if report.status == "failed"}
+    for report in whole.walk():
+        if word := _left_midway(report):
+            report.add_reason(f"not undone: {word}")
+            log_line(ctx.log.warning, f"not undone: {word}", report, report.status)
 
     def reverse(record: Record) -> bool:
         # Each inverse has a context of its own, which an interrupt cancels.
@@ -489,12 +478,36 @@ def _undo_run(outermost: Step, ctx: Context) -> None:
             if isinstance(result, BaseException):
                 fail(report, result)
     except BaseException as interrupt:
-        for report, _, changes in reversed(outermost.records or ()):
-            log_not_undone(report.task, report.names, ctx, interrupt, changes)
-            fail(report, interrupt)
+        for record in reversed(outermost.records or ()):
+            _log_left(record, ctx, interrupt)
+            fail(record.report, interrupt)
         raise
     finally:
         _settle(outermost, failures, failed_before)
+
+
+def _log_left(record: Record, ctx: Context, interrupt: BaseException) -> None:
+    """Log a task that an interrupted undo leaves, with its newest change."""
+    changes = record.changes
+    word = f"not undone: {changes[-1]}" if changes else "not undone"
+    if changes[1:]:
+        word += f", and {len(changes) - 1} before it,"
+    left = Report(record.report.task, record.report.names)
+    log_line(ctx.log.error, word, left, "failed", interrupt)
+
+
+def _left_midway(report: Report) -> str | None:
+    """Return why the undo leaves a task as it is that ended midway, None if it does not."""
+    task = report.task
+    words = {"failed": "failed", "cancelled": "was cancelled"}
+    has_begun = report.start is not None and report.status in words
+    # A task inside has ended midway.
+    is_around = is_group(task) or any(not child.ok for child in report.children)
+    if is_around or not has_begun or getattr(task, "records", False):
+        return None
+    if any(record.undo for record in report.records):
+        return None
+    return f"{report.name} {words[report.status]} midway, and recorded no inverse"
 
 
 def _settle(
@@ -504,32 +517,13 @@ def _settle(
     whole = outermost.report
     # Completed groups get the status of their subtasks; failures that they tolerated do not count.
     for report in whole.walk():
-        if isinstance(report.task, Group) and report.status == "ok":
+        if is_group(report.task) and report.status == "ok":
             inside = {child.status for child in report.children if child not in failed_before}
-            if "failed" in inside:
-                report.status = "failed"
-                outermost.notify(report)
-            elif "undone" in inside:
-                report.status = "undone"
+            if inside & {"failed", "undone"}:
+                report.status = "failed" if "failed" in inside else "undone"
                 outermost.notify(report)
     if failures and isinstance(whole.error, TaskFailedError):
         whole.error = TaskFailedError.combine([whole.error, *failures])
-
-
-def log_not_undone(
-    task: Task,
-    names: tuple[str, ...],
-    ctx: Context,
-    interrupt: BaseException,
-    changes: Sequence[Change] = (),
-) -> None:
-    """Log a task that an interrupted undo leaves, with its newest change."""
-    word = "not undone"
-    if changes:
-        word += f": {changes[-1]}"
-    if changes[1:]:
-        word += f", and {len(changes) - 1} before it,"
-    log_line(logger_of(ctx).error, word, Report(task, names), "failed", interrupt)
 
 
 @contextmanager
@@ -559,7 +553,7 @@ def cancel_on_signals(
         else:
             for each in before:
                 signal.signal(each, second)
-        ctx.cancel_by_signal(signal.Signals(number).name)
+        cancel_by_signal(ctx, signal.Signals(number).name)
 
     numbers = signals if current_thread() is main_thread() else ()
     # Python cannot restore a handler that was not installed from Python; it has None for it.

@@ -8,14 +8,11 @@ each. Without a task that `proves` the work of others (an attribute that is true
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Protocol, TypeGuard, runtime_checkable
 
 from phases.context import Change, Context, Named
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from phases.exceptions import TaskFailedError
+from phases.exceptions import TaskFailedError
 
 
 @runtime_checkable
@@ -31,10 +28,10 @@ class Task(Named, Protocol):
     """
 
     def do(self, ctx: Context) -> object:
-        """Do the work, or raise; the runner ignores the returned value, but for failures.
+        """Do the work and return its result, if it has one; or raise.
 
         `do` is a plain function: the runner refuses an `async` function, a generator, and an error
-        that is returned; a report or a Future that holds an error fails the task, and so does an
+        or a Future that is returned; the report of a run that failed fails the task, and so does an
         end of its context that it catches without raising it again. It is safe to call twice.
         A long `do` calls `ctx.check()` between steps, waits with `ctx.sleep()`, starts processes
         with `run_command(ctx, ...)` and calls `ctx.record()` after each change.
@@ -81,3 +78,8 @@ class Group(Protocol):
     @property
     def anonymous(self) -> bool:
         """True if the name was generated from those of the subtasks."""
+
+
+def is_group(task: object) -> TypeGuard[Group]:
+    """Return True for a task that consists of tasks; `isinstance` takes ten times as long."""
+    return hasattr(task, "subtasks") and hasattr(task, "anonymous")

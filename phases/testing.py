@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import itemgetter
 from threading import Condition, Lock
-from typing import TYPE_CHECKING
 
 from phases.context import not_negative, ring
 from phases.mistakes import wrong_argument
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["ManualClock"]
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from phases.compose import Serial
-from phases.report import Record, Report, Step
-from phases.run_context import account_of, within
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from phases.context import Change, Context
+from phases.context import Change, Context
+from phases.hosting import step_of, unrecorded, within
+from phases.report import Record, Report
+from phases.step import Step
 
 
 class Transaction:
@@ -31,8 +28,7 @@ class Transaction:
     """
 
     def __init__(self, ctx: Context) -> None:
-        account = account_of(ctx)
-        run = account if isinstance(account, Step) else Step(Report(Serial()), Lock())
+        run = step_of(ctx) or Step(Report(Serial()), Lock())
         self._of_run = run.records
         self._records = list[Record]()
         self._step = run._replace(records=self._records)
@@ -59,7 +55,7 @@ class Transaction:
         An interrupt ends one inverse, and is raised after the last; a second one, or one after
         `ctx` was cancelled, is raised at once, and `changes` has what stays.
         """
-        own = self.ctx.unrecorded().shielded().child(timeout)
+        own = unrecorded(self.ctx).shielded().child(timeout)
 
         def reverse(record: Record) -> object:
             return record.undo is not None and record.undo(own.child((own.remaining() or 0) / 2))

@@ -66,10 +66,6 @@ with_timeout(t, 5, share=50)
     share ~ got 50 ~ more than 0 and at most 1
 with_retry(t, attempts=0)
     attempts ~ got 0 ~ a whole number of at least 1
-with_retry(t, attempts=3, retry_on=OSError)
-    retry_on ~ class 'OSError' ~ a tuple of exception
-with_retry(t, attempts=3, retry_on=(OSError, "x"))
-    retry_on ~ 'x' ~ a tuple of exception classes
 with_retry(t, attempts=3, jitter=2)
     jitter ~ got 2 ~ at least 0 and at most 1
 tolerate(t, on_failure="x")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from phases.hosting import report_wait
+
 if TYPE_CHECKING:
     from phases import Context
 
@@ -22,4 +24,4 @@ def begin_wait(
     # A brief command logs lines that have `waits` at once.
     extra = {"waits": True, **fields}
     logger.log(level, "waiting up to %g s: %s", round(seconds, 1), reason, extra=extra)
-    ctx.report_wait(reason, seconds=seconds)
+    report_wait(ctx, reason, seconds=seconds)

@@ -20,6 +20,7 @@ from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.config.wire import errors_under, read_json, wire_fields
 from hostrouting.exceptions import ConfigMistake, HostFileError, InvalidConfigError
 from hostrouting.net.addresses import FAMILY_NAMES, is_device_name
+from phases.hosting import first
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -124,7 +125,7 @@ def first_intent(ctx: Context, host: Host) -> bytes | None:
 
     Call it under the run lock, before any change: a task of the same run may have replaced it.
     """
-    return ctx.first((INTENT_PATH, host.lock), host.files.read(INTENT_PATH))
+    return first(ctx, (INTENT_PATH, host.lock), host.files.read(INTENT_PATH))
 
 
 def config_over(content: bytes | None, new: HostRoutingConfig) -> HostRoutingConfig | None:

@@ -17,6 +17,7 @@ from hostrouting.node.output import end_log
 from hostrouting.node.status import Outcome, verdict_now
 from hostrouting.route_overlap import OverlapReport
 from phases import CancelledError, Context, cancel_on_signals, run
+from phases.hosting import reason_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -53,10 +54,11 @@ def run_task(
             report = run(task, ctx, timeout=arguments.timeout or DEFAULT_TIMEOUT, logger=_logger)
             return _answer(arguments, report, ctx, host, installs if report.ok else None)
         except KeyboardInterrupt as interrupt:
-            if ctx.reason is None:
+            reason = reason_of(ctx)
+            if reason is None:
                 raise
             ended = getattr(interrupt, "report", None)
-            return _stop(arguments, ctx.reason, ended=ended, complete=report)
+            return _stop(arguments, reason, ended=ended, complete=report)
 
 
 @contextmanager
@@ -99,12 +101,13 @@ def _answer(
     }
     answer |= {name: value for name, value in account.items() if value}
     if report.error:
-        _logger.error("%s", explained(report.error))
+        _logger.error("%s", explained(report.error, is_logged=True))
         end_log(failed=True)
     print_answer(arguments, answer, [*lines_of(report), *outcome.lines()])
     # A run that was complete before the signal, and its look, are not ended by it.
-    if ctx.reason is not None and (report.error or look.cancelled):
-        return status_of_signal(ctx.reason)
+    reason = reason_of(ctx)
+    if reason is not None and (report.error or look.cancelled):
+        return status_of_signal(reason)
     if report.error:
         return status_after(report.error)
     return BAD if is_wrong else FINE

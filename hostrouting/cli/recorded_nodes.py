@@ -10,6 +10,7 @@ from hostrouting.base.commands import USAGE, printable
 from hostrouting.cli.shared import config_of, context, refuse
 from hostrouting.fleet.stream import Summary, read_lines, verdict_on, verdicts
 from hostrouting.node.output import json_line, print_lines
+from phases.hosting import interruptible
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -35,7 +36,7 @@ def prove_records(arguments: Namespace, *, planned: bool, fail_on: str) -> int:
     counts = summary.counts
 
     def lines() -> Iterator[str]:
-        with context(None) as ctx, ctx.interruptible():
+        with context(None) as ctx, interruptible(ctx):
             for verdict in verdicts(read_lines(arguments.records), judge, arguments.jobs):
                 if summary.add(verdict) or arguments.verbose or is_json:
                     yield json_line(verdict.to_mapping()) if is_json else printable(str(verdict))

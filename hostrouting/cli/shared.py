@@ -139,11 +139,14 @@ def print_answer(arguments: Namespace, mapping: Mapping[str, object], lines: Ite
         print_lines(map(painted, wrapped(lines, width=width_of_stdout())))
 
 
-def explained(error: BaseException) -> object:
-    """Return what to print about an error; log its traceback if nobody raised it on purpose."""
+def explained(error: BaseException, *, is_logged: bool = False) -> object:
+    """Return what to print about an error; log its traceback if nobody raised it on purpose.
+
+    That of a task `is_logged` by its run.
+    """
     failures = getattr(error, "failures", (error,))
     is_internal = not all(isinstance(failure, _EXPECTED) for failure in failures)
-    log = _logger.error if is_internal else _logger.debug
+    log = _logger.error if is_internal and not is_logged else _logger.debug
     log("where it happened", exc_info=error)
     if is_internal:
         return f"internal error: {describe(error)}; report it, with the above: {_ISSUES}"

@@ -263,7 +263,7 @@ class NetworkEvents(Protocol):
         something to take, so a task waits without using processor time::
 
             with host.events.listen(ctx, families=(IPV4,)) as listener:
-                ctx.wait(lambda: listener.has_news)
+                wait(ctx, lambda: listener.has_news)
                 events = listener.take()
 
         Several listeners are independent. A cancelled context raises `CancelledError`.
@@ -281,7 +281,7 @@ class Listener(Protocol):
 
     @property
     def has_news(self) -> bool:
-        """True if `take` would return events or raise: `ctx.wait(lambda: listener.has_news)`."""
+        """True if `take` would return events or raise: `wait(ctx, lambda: listener.has_news)`."""
 
     def take(self) -> list[NetworkEvent]:
         """Return the events since the last call or `listen`, in the kernel's order; never wait.

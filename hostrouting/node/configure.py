@@ -50,6 +50,7 @@ from phases import (
     tolerate,
     with_timeout,
 )
+from phases.hosting import interruptible, leave, skips
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -287,10 +288,10 @@ class _Pipeline(NamedTask, ABC):
         kept = frozenset(
             capability.section
             for capability in CAPABILITIES
-            if capability.in_config(self._config).part_names() and ctx.skips(capability)
+            if capability.in_config(self._config).part_names() and skips(ctx, capability)
         )
         return [
-            *(part for live, part in pair if not ctx.skips(live)),
+            *(part for live, part in pair if not skips(ctx, live)),
             Intent(config=self._config, kept=kept, exits=pins),
         ]
 
@@ -418,13 +419,13 @@ class Configure(_Pipeline):
         if not self._host.is_live:
             return Plan(None, Forecast())
         earlier = installed_over(self._host.files, self._config)
-        with ctx.interruptible():
+        with interruptible(ctx):
             forecaster = Forecaster(ctx, self._config, self._host, earlier=self._counted(earlier))
             return forecaster.plan(partial(self._plan_routes, ctx))
 
     def _pins(self, ctx: Context, planned: Plan | None) -> Exits | None:
         section = self._config.route_overlap
-        if ctx.skips(self._check) or section.expected_devs or not section.cidrs:
+        if skips(ctx, self._check) or section.expected_devs or not section.cidrs:
             return None
         if planned is None:
             planned = self._planned(ctx)
@@ -450,7 +451,7 @@ class Configure(_Pipeline):
         if earlier is not None and earlier is not self._config:
             for warning in dropped(earlier, self._config):
                 self._log.warning("%s", warning)
-        if not ctx.skips(self._check):
+        if not skips(ctx, self._check):
             log_dropped(ctx, counted, self._config, self._log)
         prove = self._prove_before(ctx, counted)
         run = self._run
@@ -471,7 +472,7 @@ class Configure(_Pipeline):
         """Degrade the step if the aim is not reached, by all that was done, and by its proof."""
         pair = (self._files, self._routes, self._check)
         # A task that is skipped, or that does not install anything for a boot, is so on purpose.
-        if self._files not in self.subtasks or any(map(ctx.skips, pair)):
+        if self._files not in self.subtasks or any(skips(ctx, part) for part in pair):
             return
         from hostrouting.node.check import look_after_apply
 
@@ -483,13 +484,13 @@ class Configure(_Pipeline):
             self.applied = look_after_apply(
                 own, self._config, self._host, overlap=run.overlap, node=node
             )
-            ctx.result(self.applied)
+            leave(ctx, self.applied)
             # Under WARN an address that leaves wrong is no error of the node.
             if self.applied.is_wrong or not self.applied.overlap.ok:
                 ctx.degrade(self.applied.first_wrong)
 
     def _plan_routes(self, ctx: Context, node: Host) -> RoutePlan | None:
-        return None if ctx.skips(self._routes) else self._routes.plan_routes(node)
+        return None if skips(ctx, self._routes) else self._routes.plan_routes(node)
 
     def _counted(self, earlier: HostRoutingConfig | None) -> HostRoutingConfig | None:
         """Return the earlier config if its addresses count: `{}` is meant to drop all of them."""
@@ -499,7 +500,7 @@ class Configure(_Pipeline):
         self, ctx: Context, earlier: HostRoutingConfig | None
     ) -> Callable[[str], None] | None:
         """Refuse a plan that makes the node worse; return the proof for after the changes."""
-        if ctx.skips(self._check):
+        if skips(ctx, self._check):
             # The installed proof stays, and nothing compares it.
             if earlier is not None and earlier.route_overlap.cidrs:
                 ctx.degrade("the installed proof stays, and nothing compares it with this config")

@@ -12,6 +12,7 @@ from hostrouting.net.exits import working
 from hostrouting.route_overlap import check_now
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.forecast import Forecaster
+from phases.hosting import interruptible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +63,7 @@ def fixed(
     reason = "no routes of a config make this node right"
     # Routes that repair one finding may bring another one to light, but hardly ever twice.
     for _ in range(4):
-        with ctx.interruptible():
+        with interruptible(ctx):
             # What a pinned exit completes is proven by another section.
             forecaster = Forecaster(ctx, config, host, now=None if pinned else now)
             plan = ConfigureStaticRoutes(config, host=host).plan_routes(forecaster.node)

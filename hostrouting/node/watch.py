@@ -19,6 +19,7 @@ from hostrouting.watch.installed import wait_for_installed
 from hostrouting.watch.signs import LivingClock
 from hostrouting.watch.task import KeepNode
 from phases import CancelledError, Context, cancel_on_signals
+from phases.hosting import interruptible
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -100,7 +101,7 @@ def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingCon
                 host.supervisor, NoSupervisor
             ):
                 # A pipe may never be written to.
-                with suppress(CancelledError), ctx.interruptible():
+                with suppress(CancelledError), interruptible(ctx):
                     is_installed = host.files.exists(INTENT_PATH)
                     if is_installed or options.config is not None:
                         config = read_config()

@@ -29,6 +29,7 @@ from hostrouting.net.addresses import Prefix, outside
 from hostrouting.route_overlap.look import check_now, lasting_kinds, leave_marker
 from hostrouting.route_overlap.script import LOGGED, MARKER_DETECTED, MARKERS, boot_part
 from phases import Change, Context
+from phases.hosting import leave
 
 if TYPE_CHECKING:
     from hostrouting.boot import Waiting
@@ -113,7 +114,7 @@ class CheckRouteOverlap(PairTask):
             report = look.report
         else:
             report = self._prove(ctx, waiting, accepted)
-        ctx.result(report)
+        leave(ctx, report)
         if not report.ok:
             ctx.degrade(report.first_wrong)
         try:

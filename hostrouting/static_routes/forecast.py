@@ -34,6 +34,7 @@ from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.route_overlap.task import left_unproven
 from hostrouting.static_routes.account import RouteAccount
 from hostrouting.static_routes.lost_hops import LostHop, lost_hops
+from phases.hosting import interruptible
 
 if TYPE_CHECKING:
     import logging
@@ -444,7 +445,7 @@ class ProvenRun:
         self._host = host
         self._logger = logger
         self._force = force
-        with ctx.interruptible():
+        with interruptible(ctx):
             self._forecaster = Forecaster(ctx, config, host, earlier=earlier)
         #: Of the changes that were proven.
         self.plan: Plan = Plan(None, Forecast())
@@ -460,7 +461,7 @@ class ProvenRun:
 
     def before(self, routes_of: Callable[[Host], RoutePlan | None]) -> None:
         """Plan the changes that `routes_of` returns for a reading, and prove the node with them."""
-        with self._ctx.interruptible():
+        with interruptible(self._ctx):
             self._forecaster.look()
             self.plan = self._forecaster.plan(routes_of)
         self._judge(self.plan.forecast, "nothing was changed")
@@ -470,7 +471,7 @@ class ProvenRun:
 
         `accepted` is that of `look_once`.
         """
-        with self._ctx.interruptible():
+        with interruptible(self._ctx):
             self.node = at_one_moment(self._host)
             now, look = self._forecaster.now(self.node, accepted)
         known = [each.fact for each in self.plan.forecast.worse]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -13,6 +14,7 @@ from hostrouting.exceptions import BackendError, EventsLostError
 from hostrouting.host.ports import Listener, NetworkEvents
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.testing.faults import Faulty
+from phases.hosting import notify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -53,7 +55,7 @@ class MemoryEvents(Faulty):
     ) -> Iterator[MemoryListener]:
         """See `NetworkEvents.listen`."""
         self._begin(ctx, "listen")
-        listener = MemoryListener(self, ctx.notify, families)
+        listener = MemoryListener(self, partial(notify, ctx), families)
         self.listeners.append(listener)
         try:
             yield listener

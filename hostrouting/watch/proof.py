@@ -21,6 +21,7 @@ from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric
 from hostrouting.route_overlap.look import announced_fabric, leave_marker, prove_now, unready_units
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.route_overlap.task import log_findings, log_notes
+from phases.hosting import interruptible, unrecorded
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -162,7 +163,7 @@ class ProofKeeper(Keeper):
         started = time.thread_time()
         self._stamps = self._stamps_now()
         # On a node with many routes it takes seconds.
-        with ctx.interruptible():
+        with interruptible(ctx):
             self._fabric = self._announced_fabric(ctx)
             late = unready_units(ctx, config, self._host)
             report = prove_now(config, self._fabric, self._host, late)
@@ -249,7 +250,7 @@ class ProofKeeper(Keeper):
     def _leave_marker(self, ctx: Context, report: OverlapReport) -> float:
         """Write the marker; return the pause before the next proof."""
         try:
-            leave_marker(RecordedFiles(ctx.unrecorded(), self._host), report)
+            leave_marker(RecordedFiles(unrecorded(ctx), self._host), report)
         except HostFileError as error:
             # The proof goes on, and counts readings meanwhile.
             self._marker.log(str(error))

@@ -24,6 +24,7 @@ from hostrouting.static_routes.observed import read
 from hostrouting.static_routes.reconcile import Routes, owned_in
 from hostrouting.watch.installed import duties_of
 from phases import Change, Context, Transaction
+from phases.hosting import interruptible, unrecorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -104,7 +105,7 @@ class RouteKeeper(Keeper):
             if self._installed.is_reset:
                 return inf
             # On a node with many routes it takes seconds.
-            with held.interruptible():
+            with interruptible(held):
                 observed = read(self._host.routes, config.static_routes.routes)
             self._repair(held, config, observed)
         now = ctx.clock.monotonic()
@@ -159,7 +160,7 @@ class RouteKeeper(Keeper):
             self._paused = {}
         self._note_contests(observed, now)
         # An endless run must not record its changes: their list would grow for ever.
-        changes = Transaction(ctx.unrecorded())
+        changes = Transaction(unrecorded(ctx))
         self._last = repair(
             changes.ctx,
             routes,

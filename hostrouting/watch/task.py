@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from hostrouting.watch.proof import ProofKeeper
 from hostrouting.watch.routes import RouteKeeper
 from hostrouting.watch.signs import WatchRounds
 from phases import CancelledError, Context, DeadlineExceededError
+from phases.hosting import held, holding, notify, wait
 
 if TYPE_CHECKING:
     import logging
@@ -53,12 +55,12 @@ class SharedLock:
     @contextmanager
     def hold(self, ctx: Context) -> Iterator[Context]:
         """See `RunLock.hold`; other users of this object may hold it at the same time."""
-        if ctx.held(self) is not None:
+        if held(ctx, self) is not None:
             yield ctx
             return
         self._enter(ctx)
         try:
-            yield ctx.holding(self)
+            yield holding(ctx, self)
         finally:
             with self._guard:
                 self._users -= 1
@@ -82,7 +84,7 @@ class SharedLock:
                 break
             self._waiting.add(ctx)
             try:
-                ctx.wait(lambda: ctx.cancelled or not self._is_awaited, until=ctx.deadline)
+                wait(ctx, lambda: ctx.cancelled or not self._is_awaited, until=ctx.deadline)
             finally:
                 self._waiting.discard(ctx)
         try:
@@ -94,7 +96,7 @@ class SharedLock:
         finally:
             self._is_awaited = False
             for waiting in tuple(self._waiting):
-                waiting.notify()
+                notify(waiting)
 
 
 # --- the thread of the siblings
@@ -121,15 +123,15 @@ def _siblings(
     def look_soon() -> None:
         for keeper in keepers:
             keeper.read_soon(now=ctx.clock.monotonic())
-        ctx.notify()
+        notify(ctx)
 
     def keep() -> None:
         while not ctx.cancelled:
             _run_if_due(ctx, keepers)
-            surrounding.notify()
+            notify(surrounding)
             due = min(keeper.due for keeper in keepers)
             # It may be due earlier meanwhile.
-            ctx.wait(lambda: ctx.cancelled or min(each.due for each in keepers) < due, until=due)  # noqa: B023
+            wait(ctx, lambda: ctx.cancelled or min(each.due for each in keepers) < due, until=due)  # noqa: B023
 
     thread = threading.Thread(target=keep, name="hostrouting-siblings", daemon=True)
     thread.start()
@@ -203,7 +205,7 @@ class KeepNode(NodeTask):
                 return "; ".join(filter(None, (*pair, *troubles)))
 
             rounds = WatchRounds(host.supervisor, installed, self._calls, keepers, state)
-            self._wake = ctx.notify
+            self._wake = partial(notify, ctx)
             while not (ctx.over or installed.is_reset):
                 rounds.families = installed.config.families
                 # It listens before it reads: no later change is missed.
@@ -234,9 +236,9 @@ def _keep(ctx: Context, keepers: Sequence[Keeper], listener: Listener, rounds: W
         rounds.end()
         if ctx.over or rounds.is_done:
             return
-        has_come = ctx.wait(is_woken, until=min(end, *(keeper.due for keeper in keepers)))
+        has_come = wait(ctx, is_woken, until=min(end, *(keeper.due for keeper in keepers)))
         if has_come and not rounds.is_called:
-            ctx.wait(lambda: ctx.cancelled, until=min(end, now() + _SECONDS_TOGETHER))
+            wait(ctx, lambda: ctx.cancelled, until=min(end, now() + _SECONDS_TOGETHER))
         if ctx.cancelled:
             return
         try:

@@ -26,6 +26,7 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents, NetlinkListener
 from hostrouting.net.addresses import format_ipv4
 from phases import Context
+from phases.hosting import wait
 
 DELETION = "watch, a route deleted"
 AT_ONCE = "watch, 1,000 deleted at once"
@@ -246,7 +247,7 @@ class _Seen:
 
     def _events(self) -> Iterator[RouteEvent]:
         until = time.monotonic() + _SECONDS
-        while self._ctx.wait(lambda: self._listener.has_news, until=until):
+        while wait(self._ctx, lambda: self._listener.has_news, until=until):
             yield from (event for event in self._listener.take() if isinstance(event, RouteEvent))
 
 

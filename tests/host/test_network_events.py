@@ -32,6 +32,7 @@ from hostrouting.host.netlink.events import NetlinkEvents, NetlinkListener
 from hostrouting.net.routes import place
 from hostrouting.testing import KernelNode, MemoryBackend, MemoryEvents, Node
 from phases import Context
+from phases.hosting import notify, wait
 
 
 class TestMemoryEvents(NetworkEventsContract):
@@ -164,9 +165,9 @@ class TestInTheKernel:
         class Counted(Context):
             calls = 0
 
-            def notify(self) -> None:
+            def _notify(self) -> None:
                 self.calls += 1
-                super().notify()
+                super()._notify()
 
         ctx = Counted()
         with NetlinkEvents(netns=node.name).listen(ctx) as listener:
@@ -279,7 +280,7 @@ class TestInTheKernel:
             pass
         listener._socket = closed
         node.add_route("9.0.0.0/8", dev="eth0")
-        assert ctx.wait(lambda: listener.has_news, until=ctx.clock.monotonic() + 30)
+        assert wait(ctx, lambda: listener.has_news, until=ctx.clock.monotonic() + 30)
         for _ in range(2):
             with pytest.raises(
                 BackendError, match=r"^listening to network events has ended: .*Bad file"
@@ -299,9 +300,9 @@ class TestInTheKernel:
         with ThreadPoolExecutor() as pool:
             churns = [pool.submit(churn, node, seed) for seed in (1, 2)]
             for each in churns:
-                each.add_done_callback(lambda _: ctx.notify())
+                each.add_done_callback(lambda _: notify(ctx))
             while not all(each.done() for each in churns):
-                ctx.wait(lambda: listener.has_news or all(each.done() for each in churns))
+                wait(ctx, lambda: listener.has_news or all(each.done() for each in churns))
                 events += listener.take()
         events += listener.take()
         assert len(events) > 1000

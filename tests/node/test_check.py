@@ -45,6 +45,7 @@ from hostrouting.route_overlap.look import prove_config
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange
 from phases import Context, TaskFailedError, execute, plan, run, task
+from phases.hosting import leave
 from phases.testing import ManualClock
 
 NSPAWN = "systemd-nspawn@.service"
@@ -626,9 +627,9 @@ def test_a_look_that_lacks_time_is_an_answer(host: FakeHost, look: str) -> None:
     def look_late(ctx: Context) -> None:
         clock.advance(1)
         if look == "check":
-            ctx.result(check_node(ctx, config, host))
+            leave(ctx, check_node(ctx, config, host))
         else:
-            ctx.result(node_status(ctx, host).report)
+            leave(ctx, node_status(ctx, host).report)
 
     report = run(look_late, Context(timeout=1, clock=clock))
     assert report.status == "ok"

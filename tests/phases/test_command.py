@@ -221,11 +221,11 @@ def test_interrupt_ends_the_command(fifo: Path) -> None:
     streams: list[TextIOWrapper] = []
 
     class Interrupted(Context):
-        def wait(self, done: object, *, until: float | None = None) -> bool:
+        def _wait(self, done: object, until: float | None) -> bool:
             if not streams:
                 streams.append(_ready(fifo))
                 raise KeyboardInterrupt
-            return super().wait(done, until=until)  # type: ignore[arg-type]  # passed on as it came
+            return super()._wait(done, until)  # type: ignore[arg-type]  # passed on as it came
 
     with pytest.raises(KeyboardInterrupt):
         run_command(Interrupted(), ["sh", "-c", f"exec 3>{fifo}; echo ready >&3; exec sleep 60"])

@@ -15,6 +15,7 @@ from phases import (
     task,
     with_retry,
 )
+from phases.hosting import first, notify, reason_of, wait
 from phases.testing import ManualClock
 
 
@@ -26,7 +27,7 @@ def test_cancel_gives_its_reason() -> None:
     with pytest.raises(CancelledError, match=r"^cancelled: SIGTERM$") as caught:
         ctx.check()
     assert caught.value.reason == "SIGTERM"
-    assert ctx.reason == "SIGTERM"
+    assert reason_of(ctx) == "SIGTERM"
 
 
 def test_deadline(clock: ManualClock) -> None:
@@ -67,8 +68,8 @@ def test_child_ends_with_its_parent() -> None:
     ctx = Context()
     before = ctx.child().child()
     ctx.cancel("stop")
-    assert before.reason == "stop"
-    assert ctx.child().reason == "stop"
+    assert reason_of(before) == "stop"
+    assert reason_of(ctx.child()) == "stop"
 
 
 def test_cancelling_a_child_leaves_the_parent() -> None:
@@ -145,17 +146,17 @@ def test_an_infinite_timeout_is_one() -> None:
     """float('inf') is a timeout like any other."""
     ctx = Context(timeout=float("inf"))
     ctx.sleep(0)
-    assert ctx.wait(lambda: True)
+    assert wait(ctx, lambda: True)
 
 
 def test_wait_is_rung_by_notify(threads: ThreadPoolExecutor) -> None:
     """Wait looks again after each notify anywhere in the same family."""
     ctx = Context()
     seen: list[int] = []
-    waiting = threads.submit(ctx.child().wait, lambda: len(seen) == 2)
+    waiting = threads.submit(wait, ctx.child(), lambda: len(seen) == 2)
     for number in range(2):
         seen.append(number)
-        ctx.child().notify()
+        notify(ctx.child())
     assert waiting.result(timeout=60) is True
 
 
@@ -180,7 +181,7 @@ def test_the_first_value_is_kept_for_the_outermost_run() -> None:
     seen = []
 
     def look(ctx: Context) -> None:
-        seen.append(ctx.first("state", next(values)))
+        seen.append(first(ctx, "state", next(values)))
         if len(seen) == 1:
             raise OSError("busy")
 
@@ -198,7 +199,7 @@ def test_each_run_of_a_context_has_a_first_value_of_its_own(start: Callable[...,
 
     @task("look")
     def look(ctx: Context) -> None:
-        seen.append(ctx.first("state", next(values)))
+        seen.append(first(ctx, "state", next(values)))
 
     ctx = Context()
     start(look, ctx)
@@ -209,6 +210,6 @@ def test_each_run_of_a_context_has_a_first_value_of_its_own(start: Callable[...,
 def test_keys_are_kept_apart() -> None:
     """A value of one key is not that of another."""
     ctx = Context()
-    assert ctx.first("a", 1) == 1
-    assert ctx.first("b", 2) == 2
-    assert ctx.child().first("a", 3) == 1
+    assert first(ctx, "a", 1) == 1
+    assert first(ctx, "b", 2) == 2
+    assert first(ctx.child(), "a", 3) == 1

@@ -13,10 +13,10 @@ from phases import (
     Serial,
     TaskFailedError,
     execute,
-    run,
     task,
     with_timeout,
 )
+from phases.hosting import reason_of
 from phases.testing import ManualClock
 
 
@@ -62,14 +62,12 @@ def test_failure_is_logged_on_one_line(
 
 
 def test_logger_holds_for_all_inside(caplog: pytest.LogCaptureFixture) -> None:
-    """The logger given to the outermost task is that of the tasks inside, and of a run with the
-    context of a task.
-    """
+    """The logger given to the outermost task is that of the tasks inside."""
     inner = task("inner")(lambda _: None)
 
     @task("outer")
     def outer(ctx: Context) -> None:
-        run(inner, ctx)
+        execute(inner, ctx)
 
     execute(Serial(Parallel(outer)), logger=logging.getLogger("agent"))
     assert {record.name for record in caplog.records} == {"agent"}
@@ -94,7 +92,7 @@ def test_task_gets_the_context_it_is_executed_with() -> None:
             Serial(task("a")(lambda ctx: ctx.cancel("maintenance")), RecordingTask("b", journal)),
             ctx,
         )
-    assert ctx.reason == "maintenance"
+    assert reason_of(ctx) == "maintenance"
     assert journal == []
 
 

@@ -16,8 +16,8 @@ from phases import (
     Transaction,
     run,
     task,
-    undo,
 )
+from phases.hosting import cancel_by_signal
 
 FIRST, SECOND, THIRD, FOURTH = (Change("+", name) for name in ("a", "b", "c", "d"))
 FAIL = FailingTask("fail", OSError("x"))
@@ -112,7 +112,7 @@ def test_an_interrupt_after_another_ends_the_undo(first: str) -> None:
     def stop(ctx: Context) -> None:
         if first == "an interrupt":
             raise KeyboardInterrupt
-        ctx.cancel_by_signal("SIGTERM")
+        cancel_by_signal(ctx, "SIGTERM")
         ctx.check()
 
     report = report_of(
@@ -132,21 +132,6 @@ def test_an_interrupt_before_the_undo_has_the_report() -> None:
         Serial(recording("one", FIRST, lambda _: None), FailingTask("stop", KeyboardInterrupt()))
     )
     assert [step.status for step in report.children] == ["undone", "cancelled"]
-
-
-def test_a_run_inside_leaves_its_inverses_to_the_run_around_it() -> None:
-    """A second interrupt ends the undo of the run inside; that around it calls what is left."""
-    undone: list[str] = []
-    inner = Serial(
-        recording("one", FIRST, lambda _: undone.append("one")),
-        recording("two", SECOND, interrupted),
-        FailingTask("stop", KeyboardInterrupt()),
-        name="inner",
-    )
-    report = report_of(task("outer")(lambda ctx: run(inner, ctx, undo_on_failure=True)))
-    assert report.name == "outer"
-    assert undone == []
-    assert report.changes == (FIRST, SECOND)
 
 
 def test_a_rollback_goes_on_after_an_interrupt() -> None:
@@ -178,22 +163,6 @@ def test_a_second_interrupt_ends_a_rollback(*, is_cancelled: bool) -> None:
     with pytest.raises(KeyboardInterrupt):
         list(transaction.rollback(timeout=15))
     assert transaction.changes == ((FIRST, SECOND, THIRD) if is_cancelled else (FIRST, SECOND))
-
-
-def test_the_undo_of_a_group_names_the_tasks_that_it_leaves(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """An interrupt ends an `undo` that a program calls; each task that is left has a line."""
-    journal: list[str] = []
-    inner = Serial(RecordingTask("two", journal), task("three", undo=interrupted)(interrupted))
-    with pytest.raises(KeyboardInterrupt):
-        undo(Serial(RecordingTask("one", journal), inner, name="all"))
-    assert journal == []
-    lines = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
-    assert lines == [
-        "not undone task=all/two error='KeyboardInterrupt'",
-        "not undone task=all/one error='KeyboardInterrupt'",
-    ]
 
 
 def test_a_task_error_is_still_a_failure() -> None:

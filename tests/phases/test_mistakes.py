@@ -157,9 +157,9 @@ def test_any_other_answer_is_ignored(answer: object) -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (lambda _: None, "a NoneType"),
-        (lambda _: Change("+", "a"), r"a Change with '\+' in it"),
-        (lambda _: [Change("+", "a"), "b"], "a list with 'b' in it"),
+        (lambda _: None, "None"),
+        (lambda _: Change("+", "a"), r"Change\(.*\)"),
+        (lambda _: [Change("+", "a"), "b"], r"\[Change\(.*\), 'b'\]"),
     ],
 )
 def test_a_plan_is_a_list_of_changes(answer: object, why: str) -> None:
@@ -337,12 +337,6 @@ SHARE = "share must be more than 0 and at most 1"
             "max_backoff",
             "1",
             "max_backoff must be a number of seconds (got '1'); write max_backoff=30",
-        ),
-        (
-            partial(with_retry, attempts=2),
-            "retry_on",
-            [3],
-            "retry_on must be a tuple of exception classes (got [3])",
         ),
         (with_timeout, "seconds", -1, "seconds must be at least 0 seconds (got -1)"),
         (

@@ -21,6 +21,7 @@ from phases import (
     task,
 )
 from phases.context import SystemClock
+from phases.hosting import reason_of, wait
 from phases.testing import ManualClock
 
 
@@ -34,7 +35,7 @@ def test_no_failure_is_lost() -> None:
     second = OSError("second")
 
     def later(ctx: Context) -> None:
-        ctx.wait(lambda: ctx.cancelled)
+        wait(ctx, lambda: ctx.cancelled)
         raise second
 
     with pytest.raises(
@@ -57,7 +58,7 @@ def test_a_clock_that_moves_by_itself_does_not_pass_the_tasks(
         run_command(ctx, ["sleep", "0.01"])
         raise OSError("x")
 
-    group = Parallel(task("a")(lambda ctx: ctx.wait(lambda: ctx.cancelled)), task("b")(fail))
+    group = Parallel(task("a")(lambda ctx: wait(ctx, lambda: ctx.cancelled)), task("b")(fail))
     ctx = Context(timeout=60, clock=ManualClock(auto=True))
     assert run(group, ctx).status == "failed"
     assert "still waiting" not in caplog.text
@@ -151,8 +152,8 @@ def test_all_begin_though_one_has_failed_before() -> None:
 
     def do(ctx: Context) -> None:
         began.append("b")
-        ctx.wait(lambda: ctx.cancelled)
-        reasons.append(ctx.reason)
+        wait(ctx, lambda: ctx.cancelled)
+        reasons.append(reason_of(ctx))
 
     ctx = Context()
     with pytest.raises(TaskFailedError, match=r"^a: x$") as caught:
@@ -241,7 +242,7 @@ def test_an_interrupt_in_a_subtask_weighs_more_than_a_failure() -> None:
     """SystemExit in one thread is raised as it is, though another task has failed before it."""
 
     def leave(ctx: Context) -> None:
-        ctx.wait(lambda: ctx.cancelled)
+        wait(ctx, lambda: ctx.cancelled)
         raise SystemExit(7)
 
     with pytest.raises(SystemExit) as raised:

@@ -24,6 +24,7 @@ from phases import (
     with_retry,
     with_timeout,
 )
+from phases.hosting import leave, notify, wait
 from phases.testing import ManualClock
 
 
@@ -76,7 +77,7 @@ def test_a_failed_attempt_leaves_no_result(clock: ManualClock) -> None:
     @task("a")
     def fail_first(ctx: Context) -> None:
         if errors:
-            ctx.result(41)
+            leave(ctx, 41)
             ctx.degrade("busy")
             raise errors.pop()
 
@@ -99,7 +100,7 @@ def test_each_failure_of_a_group_must_be_of_the_given_errors(clock: ManualClock)
     """A group with one failure of another kind fails at once: in part it would fail again."""
 
     def wrong_too(ctx: Context) -> None:
-        ctx.wait(lambda: ctx.cancelled)
+        wait(ctx, lambda: ctx.cancelled)
         raise ValueError("wrong")
 
     busy = FailingTask("a", OSError("busy"))
@@ -299,12 +300,12 @@ def test_the_end_of_a_group_keeps_the_failures_of_each_task() -> None:
     @task("a")
     def busy(ctx: Context) -> None:
         attempts.append(1)
-        ctx.notify()
+        notify(ctx)
         raise OSError("busy")
 
     @task("b")
     def sleeper(ctx: Context) -> None:
-        ctx.wait(lambda: bool(attempts))
+        wait(ctx, lambda: bool(attempts))
         ctx.sleep(60)
 
     whole = Serial(Parallel(with_retry(busy, attempts=99), sleeper, name="both"), name="all")

@@ -27,6 +27,7 @@ from phases import (
     with_retry,
     with_timeout,
 )
+from phases.hosting import leave, report_wait, skips
 from phases.testing import ManualClock
 
 
@@ -67,7 +68,9 @@ def test_report_of_a_run() -> None:
     nap_, fail, never = report.children
     rest = [{"action": "+", "subject": "rest", "detail": "1 s", "kind": ""}]
     assert nap_.to_mapping() == _entry("all/nap", "ok", begin, 1.0, changes=rest)
-    failures = [{"path": "all/fail", "type": "OSError", "retryable": True, "cause": "x"}]
+    failures = [
+        {"path": "all/fail", "type": "OSError", "retryable": True, "cause": "x", "where": None}
+    ]
     assert fail.to_mapping() == _entry(
         "all/fail", "failed", end, 0.0, error="fail: x", failures=failures
     )
@@ -108,30 +111,12 @@ def test_degraded() -> None:
         ctx.degrade("ib0 has no carrier")
         ctx.degrade("ib1 has no carrier")
         ctx.degrade("ib0 has no carrier")
-        ctx.result("mine")
 
     report = run(task("a")(leave_two))
     assert report.degraded
     assert report.to_mapping()["reasons"] == ["ib0 has no carrier", "ib1 has no carrier"]
     with pytest.raises(TypeError, match=r"^degrade takes the reason, a text \(got True\)$"):
         Context().degrade(True)  # type: ignore[arg-type]
-
-
-def test_a_context_that_is_kept_does_not_change_the_finished_report() -> None:
-    """A thread may outlive the run: a change, a result or a task after its end is not reported."""
-    kept: list[Context] = []
-    report = run(task("a")(kept.append), observer=kept.append)  # type: ignore[arg-type]
-    before = report.to_mapping()
-    events = len(kept)
-    kept[1].result(3)
-    kept[1].degrade("late")
-    kept[1].report_wait("a lease", seconds=3)
-    kept[1].record(Change("+", "/etc/hosts"))
-    with pytest.raises(TaskFailedError, match="late: x"):
-        execute(FailingTask("late", OSError("x")), kept[1])
-    assert report.to_mapping() == before
-    assert report.result is None
-    assert len(kept) == events
 
 
 def test_a_change_that_a_thread_records_during_the_undo_is_undone() -> None:
@@ -153,16 +138,14 @@ def test_a_change_that_a_thread_records_during_the_undo_is_undone() -> None:
 
 
 def test_a_result_is_found_by_the_path_of_its_step() -> None:
-    """A task leaves a value, of a type foreign to phases; each run begins without one; a path
+    """A task returns a value, of a type foreign to phases; each run begins without one; a path
     that leads nowhere is named beside those that exist.
     """
     answers = iter([1, 2])
 
     @task("prove")
-    def prove(ctx: Context) -> None:
-        value = next(answers, None)
-        if value is not None:
-            ctx.result(value)
+    def prove(_: Context) -> int | None:
+        return next(answers, None)
 
     pipeline = Serial(prove, name="all")
     reports = [run(pipeline) for _ in range(3)]
@@ -180,7 +163,6 @@ def test_a_result_is_found_by_the_path_of_its_step() -> None:
     # A whole path goes before the same words at the end of another one.
     nested = run(Serial(prove, Serial(Serial(prove, name="all"), name="inner"), name="all"))
     assert nested.find("all/prove") is nested.children[0]
-    Context().result(3)
 
 
 def test_a_report_is_neither_true_nor_false() -> None:
@@ -232,7 +214,7 @@ def test_a_group_has_the_tasks_that_will_be_skipped() -> None:
 
     class Observing(Serial):
         def do(self, ctx: Context) -> None:
-            seen.append({each.name: ctx.child(timeout=5).skips(each) for each in self.subtasks})
+            seen.append({each.name: skips(ctx.child(timeout=5), each) for each in self.subtasks})
             super().do(ctx)
 
     tasks = RecordingTask("a", []), with_timeout(RecordingTask("b", []), 5)
@@ -404,7 +386,7 @@ def test_interrupts_undo_and_pass(interrupt: BaseException) -> None:
 
 def _program(code: str) -> subprocess.CompletedProcess[str]:
     """Run the code in a new process, since signals go to whole processes."""
-    start = "import os, signal, sys\nfrom phases import *\n"
+    start = "import os, signal, sys\nfrom phases import *\nfrom phases.hosting import interruptible, reason_of\n"
     # If the tests run in the background of a shell, processes inherit an ignored SIGINT.
     start += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     argv = [sys.executable, "-c", start + textwrap.dedent(code)]
@@ -451,7 +433,7 @@ def test_second_signal_has_its_default_effect() -> None:
     program = _program("""
         def do(ctx):
             os.kill(os.getpid(), signal.SIGINT)
-            print(ctx.reason)
+            print(reason_of(ctx))
             os.kill(os.getpid(), signal.SIGINT)
         try:
             run(task("a")(do), handle_signals=True)
@@ -472,7 +454,7 @@ def test_a_second_signal_has_a_handler() -> None:
         try:
             with cancel_on_signals(Context(), signals=numbers, second=second) as ctx:
                 os.kill(os.getpid(), signal.SIGTERM)
-                print(ctx.reason)
+                print(reason_of(ctx))
                 os.kill(os.getpid(), signal.SIGQUIT)
         except KeyboardInterrupt:
             print("KeyboardInterrupt", before == [signal.getsignal(each) for each in numbers])
@@ -490,7 +472,7 @@ def test_interrupt_while_a_parallel_waits() -> None:
                 os.kill(os.getpid(), signal.SIGINT)
                 ctx.sleep(3600)
             finally:
-                print(ctx.reason)
+                print(reason_of(ctx))
         journal = []
         try:
             a = task("a", undo=lambda ctx: journal.append("undo a"))(lambda ctx: None)
@@ -529,7 +511,7 @@ def test_a_signal_ends_an_interruptible_block() -> None:
         import threading
         with cancel_on_signals(Context()) as ctx:
             def elsewhere():
-                with ctx.interruptible():
+                with interruptible(ctx):
                     inside.set()
                     done.wait()
                 print("thread: ended by itself")
@@ -539,8 +521,8 @@ def test_a_signal_ends_an_interruptible_block() -> None:
             inside.wait()
             child = ctx.child(timeout=3600)
             try:
-                with child.interruptible():
-                    with ctx.shielded().interruptible():
+                with interruptible(child):
+                    with interruptible(ctx.shielded()):
                         print("shielded: begun")
                     os.kill(os.getpid(), signal.SIGTERM)
                     while True:
@@ -550,12 +532,12 @@ def test_a_signal_ends_an_interruptible_block() -> None:
             done.set()
             thread.join()
             try:
-                with ctx.interruptible():
+                with interruptible(ctx):
                     print("begun although it is over")
             except CancelledError as error:
                 print(error)
         with cancel_on_signals(Context()) as ctx:
-            with ctx.shielded().interruptible():
+            with interruptible(ctx.shielded()):
                 os.kill(os.getpid(), signal.SIGTERM)
             print("shielded: ended by itself")
         """)
@@ -578,7 +560,7 @@ def test_a_signal_at_the_beginning_of_an_interruptible_block() -> None:
                 os.kill(os.getpid(), signal.SIGTERM)
         with cancel_on_signals(Signalled()) as ctx:
             try:
-                with ctx.interruptible():
+                with interruptible(ctx):
                     print("begun")
             except CancelledError as error:
                 print(error)
@@ -590,9 +572,9 @@ def test_a_signal_for_a_child_ends_no_block_of_its_parent() -> None:
     """The parent is not cancelled, so its block goes on to its end."""
     program = _program("""
         parent = Context()
-        with parent.interruptible(), cancel_on_signals(parent.child()) as child:
+        with interruptible(parent), cancel_on_signals(parent.child()) as child:
             os.kill(os.getpid(), signal.SIGTERM)
-            print(child.reason, parent.reason)
+            print(reason_of(child), reason_of(parent))
         """)
     assert program.stdout == "SIGTERM None\n"
     assert program.stderr == ""
@@ -630,9 +612,9 @@ def test_a_mapping_has_results_and_changes_that_were_undone() -> None:
             return {"answer": 42}
 
     @task("a")
-    def a(ctx: Context) -> None:
+    def a(ctx: Context) -> Answer:
         ctx.record(Change("+", "/etc/hosts"), undo=lambda _: None)
-        ctx.result(Answer())
+        return Answer()
 
     report = run(Serial(a, FailingTask("b", OSError("x")), name="all"), undo_on_failure=True)
     step = report.find("all/a").to_mapping()
@@ -648,10 +630,10 @@ def test_the_last_result_of_a_type_is_found() -> None:
 
     @task("late")
     def late(ctx: Context) -> None:
-        ctx.result("second")
+        leave(ctx, "second")
         raise OSError("busy")
 
-    first = task("early")(lambda ctx: ctx.result("first"))
+    first = task("early")(lambda _: "first")
     report = run(Serial(first, Serial(late, name="inner"), name="all"))
     assert report.result_of(str) == "second"
     assert report.children[0].result_of(str) == "first"
@@ -663,9 +645,9 @@ def test_an_observer_receives_waits() -> None:
 
     @task("lease")
     def lease(ctx: Context) -> None:
-        ctx.report_wait("a DHCP lease", seconds=30)
-        ctx.child(timeout=5).report_wait("an address", seconds=30)
-        ctx.report_wait("another run", seconds=None)
+        report_wait(ctx, "a DHCP lease", seconds=30)
+        report_wait(ctx.child(timeout=5), "an address", seconds=30)
+        report_wait(ctx, "another run", seconds=None)
 
     events: list[Event] = []
     clock = ManualClock(auto=True)
@@ -735,18 +717,6 @@ def test_only_distinguishes_a_path_from_a_name() -> None:
     report = run(Serial(outer, Serial(inner, name="certs")), only=["certs/ca"])
     assert done == ["certs/ca"]
     assert [each.status for each in report.walk()] == ["skipped", "ok", "ok", "ok"]
-
-
-def test_the_mapping_of_a_class_is_not_its_result() -> None:
-    """A task may leave a class, whose `to_mapping` has no value."""
-
-    class Answer:
-        def to_mapping(self) -> dict[str, int]:
-            return {}
-
-    report = run(task("a")(lambda ctx: ctx.result(Answer)))
-    assert report.result == Answer
-    assert report.to_mapping()["result"] is None
 
 
 def test_a_mapping_has_each_error_of_a_group() -> None:

@@ -27,6 +27,7 @@ from phases import (
     with_retry,
     with_timeout,
 )
+from phases.hosting import wait
 from phases.testing import ManualClock
 
 CAUGHT = "the task caught this and returned: it must raise it again"
@@ -122,7 +123,7 @@ def test_work_that_ends_late_is_complete_and_stays() -> None:
         clock.advance(6)
         assert ctx.over
         assert ctx.remaining() == 0
-        assert not ctx.wait(lambda: False, until=ctx.deadline)
+        assert not wait(ctx, lambda: False, until=ctx.deadline)
 
     for late in commit, with_timeout(commit, 5), Parallel(commit), with_timeout(Serial(commit), 5):
         report = run(late, Context(clock=clock), timeout=5, undo_on_failure=True)

@@ -1,6 +1,9 @@
+from functools import partial
+
 import pytest
 
 from phases import CancelledError, Context
+from phases.hosting import notify
 from phases.testing import ManualClock
 
 
@@ -15,7 +18,7 @@ def test_an_event_ends_a_wait_at_its_moment() -> None:
     clock = ManualClock(auto=True)
     ctx = Context(clock=clock)
     clock.at(3, lambda: ctx.cancel("the lease is gone"))
-    clock.at(1, ctx.notify)
+    clock.at(1, partial(notify, ctx))
     with pytest.raises(CancelledError):
         ctx.sleep(60)
     assert clock.monotonic() == 3

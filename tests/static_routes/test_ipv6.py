@@ -37,7 +37,7 @@ from hostrouting.testing import FakeHost, KernelNode, MemoryBackend, Node
 from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route
 from phases import Context, run
-from phases.run_context import within
+from phases.hosting import within
 
 PLACE = "fd00:9::/48"
 ROUTE = static_route(f"{PLACE} via fd00:1::7 dev eth0")
@@ -213,7 +213,7 @@ def test_another_gateway_and_back(host: Host) -> None:
     apply(host, ROUTE)
     account = Account()
     changed = attrs.evolve(ROUTE, gateway="fd00:1::9")
-    task(host, changed).act(within(Context(), account, logging.getLogger()))
+    task(host, changed).act(within(Context(), account))
     assert at(host) == [OWN_ROUTE.replace("::7", "::9")]
     account.undo()
     assert at(host) == [OWN_ROUTE]
@@ -225,7 +225,7 @@ def test_an_undo_leaves_the_place_to_its_new_holder(
     """A route that the run removed does not come back beside one that took its place."""
     apply(host, ROUTE)
     account = Account()
-    task(host).act(within(Context(), account, logging.getLogger()))
+    task(host).act(within(Context(), account))
     add(node, "fd00:1::8")
     account.inverses[0](Context())
     assert at(host) == [f"{PLACE} via fd00:1::8 dev eth0 proto static metric 1"]
@@ -288,7 +288,7 @@ def hostrouting_acts(
         for text in random.sample(PLACES, random.randrange(3))
     ]
     account = Account()
-    ctx = within(Context(), account, logging.getLogger())
+    ctx = within(Context(), account)
     with suppress(RouteRejectedError):
         match random.randrange(4):
             case 0:

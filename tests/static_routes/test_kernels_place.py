@@ -18,7 +18,7 @@ from hostrouting.static_routes.converge import converge as converge_routes
 from hostrouting.testing import KernelNode
 from hostrouting.testing.route_texts import route
 from phases import Context
-from phases.run_context import within
+from phases.hosting import within
 
 pytestmark = needs("kernel")
 

@@ -19,7 +19,7 @@ from hostrouting.static_routes.converge import converge
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.faults import Operations
 from phases import Context
-from phases.run_context import within
+from phases.hosting import within
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from hostrouting.static_routes.observed import read
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.route_texts import route
 from phases import Context
-from phases.run_context import within
+from phases.hosting import within
 
 FIRST = static_route("172.16.1.0/24 via 10.224.0.1 dev eth0")
 SECOND = static_route("172.16.2.0/24 via 10.225.0.1 dev eth1")

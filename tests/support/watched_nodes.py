@@ -11,6 +11,7 @@ from hostrouting import Host, HostRoutingConfig, Watch
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.testing import Node
 from phases import Context
+from phases.hosting import wait
 
 CONFIG = HostRoutingConfig.from_mapping(
     {
@@ -44,7 +45,7 @@ class Running:
         """
         now = self.ctx.clock.monotonic
         end = now() + SECONDS
-        while not self.ctx.wait(done, until=now() + 0.05):
+        while not wait(self.ctx, done, until=now() + 0.05):
             assert now() < end, f"not within {SECONDS} s"
             assert self.errors == []
 

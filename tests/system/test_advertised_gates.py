@@ -17,6 +17,7 @@ from support.systemd_box import BOX_ROOT, PYTHON, install_command, require_progr
 from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from phases import Context
+from phases.hosting import wait
 
 WATCH = "hostrouting-watch.service"
 SECTIONS = {
@@ -172,7 +173,7 @@ def test_watch(tmp_path: Path, owner: str, tree: Path) -> None:
         ctx = Context()
         for _ in range(6):
             give(lifetime=3)
-            assert not ctx.wait(lambda: bool(machine.news()), until=ctx.clock.monotonic() + 1)
+            assert not wait(ctx, lambda: bool(machine.news()), until=ctx.clock.monotonic() + 1)
         until_alarm()
         give()
         routers.by_device["eth0"].advertise(lifetime=0)

@@ -29,6 +29,7 @@ from hostrouting import BackendError, Configure, HostRoutingConfig, Reset, Watch
 from hostrouting.host import OUR_PROTOCOL, Host, Listener, RouteEvent
 from hostrouting.testing import KernelNode
 from phases import Context, execute
+from phases.hosting import wait
 
 pytestmark = needs_kernel
 
@@ -76,7 +77,7 @@ def apply(config: HostRoutingConfig, host: Host, listener: Listener, watch: Watc
     for _ in range(2):
         done.clear()
         watch.reload(read)
-        assert looks.wait(lambda: bool(done), until=looks.deadline)
+        assert wait(looks, lambda: bool(done), until=looks.deadline)
     events = [event for event in listener.take() if isinstance(event, RouteEvent)]
     assert [event for event in events if event.route.protocol == OUR_PROTOCOL] == []
     assert own_routes(host) == wanted

@@ -14,6 +14,7 @@ from hostrouting import RouteOverlapConfig, Watch
 from hostrouting.host import IPV4, ObservedRoute, Route, RouteChange
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context, Serial, Task, cancel_on_signals, run, with_timeout
+from phases.hosting import reason_of
 
 SECONDS = 60
 PROVEN = attrs.evolve(CONFIG, route_overlap=RouteOverlapConfig(expected_cidrs=("172.16.0.0/12",)))
@@ -51,7 +52,7 @@ class LongReadings(MemoryBackend):
 def watched(node: LongReadings) -> None:
     with cancel_on_signals(Context(timeout=2 * SECONDS)) as ctx:
         Watch(PROVEN, host=FakeHost(node)).do(ctx)
-    assert ctx.reason == "SIGTERM"
+    assert reason_of(ctx) == "SIGTERM"
 
 
 @pytest.mark.parametrize("signalled", [1, 2, 3])

@@ -15,6 +15,7 @@ from hostrouting.host import IPV6, OUR_PROTOCOL, ObservedRoute
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context
+from phases.hosting import wait
 
 WANTED = {"destination": "fd00:1::/64", "gateway": "fd00:9::1", "dev": "eth0"}
 
@@ -127,7 +128,7 @@ def test_the_next_advertisement_mends_a_loss() -> None:
 
             def is_quiet_for(seconds: float) -> bool:
                 ctx = Context()
-                return not ctx.wait(is_alarmed, until=ctx.clock.monotonic() + seconds)
+                return not wait(ctx, is_alarmed, until=ctx.clock.monotonic() + seconds)
 
             watch.until(lambda: host.files.exists(MARKER_OK))
             node.switch(rdma0__forwarding=1)

@@ -21,6 +21,7 @@ from hostrouting.watch.installed import wait_for_installed
 from hostrouting.watch.signs import LivingClock
 from phases import CancelledError, Context, cancel_on_signals
 from phases.context import SystemClock
+from phases.hosting import reason_of, wait
 from phases.testing import ManualClock
 
 SECONDS = 60
@@ -66,7 +67,7 @@ def watch(host: FakeHost, watching: Watch, *steps: Callable[[], object]) -> list
     object.__setattr__(host, "supervisor", supervisor)
     watching.do(supervisor.ctx)
     assert supervisor.steps == []
-    assert supervisor.ctx.reason == "told"
+    assert reason_of(supervisor.ctx) == "told"
     for message in supervisor.heard:
         message.pop("MONOTONIC_USEC", None)
     return supervisor.heard
@@ -279,7 +280,7 @@ class TestLivingClock:
             thread = threading.Thread(target=kill)
             thread.start()
             with pytest.raises(CancelledError, match="SIGTERM"):
-                ctx.shielded().wait(lambda: bool(ctx.check()), until=clock.monotonic() + SECONDS)  # type: ignore[func-returns-value]
+                wait(ctx.shielded(), lambda: bool(ctx.check()), until=clock.monotonic() + SECONDS)  # type: ignore[func-returns-value]
             thread.join()
         assert (sorted(os.listdir("/proc/self/fd")), threading.active_count()) == before  # noqa: PTH208
         assert signal.set_wakeup_fd(-1) == -1
@@ -319,7 +320,7 @@ class TestLivingClock:
         clock = LivingClock(supervisor)
         with clock.woken_by_signals():
             ctx = Context(clock=clock)
-            assert ctx.wait(lambda: len(supervisor.heard) >= 3, until=clock.monotonic() + SECONDS)
+            assert wait(ctx, lambda: len(supervisor.heard) >= 3, until=clock.monotonic() + SECONDS)
 
     def test_no_sign_is_due_without_a_manager(self) -> None:
         """A watch that a person started gives none."""

@@ -14,6 +14,7 @@ from hostrouting.base.facts import Facts
 from hostrouting.base.pace import MOST_CHANGES, Contest
 from hostrouting.boot import INTENT_PATH, SiblingKeeper
 from phases import Context, Transaction
+from phases.hosting import unrecorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -93,7 +94,7 @@ class StaleObjectKeeper(SiblingKeeper):
     ) -> None:
         """Sweep as an apply does, with the same readings and the same record."""
         with self._host.lock.hold(ctx) as held:
-            run = Transaction(held.unrecorded())
+            run = Transaction(unrecorded(held))
             if self._installed.read().stale_cni != section or self._installed.is_reset:
                 return
             try:

@@ -23,6 +23,7 @@ from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 from phases import Change, Context, TaskFailedError, cancel_on_signals, run
 from phases import task as part
+from phases.hosting import reason_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -157,7 +158,8 @@ def run_sweep(
         report = sweep_node(ctx, config, host, dry_run=options.dry_run, logger=logger)
     if report.error:
         # The signal is the reason of whatever failed then, such as the restoring of an object.
-        status = FAILED if ctx.reason is None else status_of_signal(ctx.reason)
+        reason = reason_of(ctx)
+        status = FAILED if reason is None else status_of_signal(reason)
     elif not report.ok:
         status = BAD
     else:

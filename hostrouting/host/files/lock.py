@@ -16,6 +16,7 @@ from hostrouting.exceptions import LockHeldError
 from hostrouting.host.files.rooted import file_errors, open_file, open_parent, shown_path
 from hostrouting.host.files.store import RootedFiles
 from phases import Context, DeadlineExceededError
+from phases.hosting import held, holding, report_wait
 
 if TYPE_CHECKING:
     import threading
@@ -68,20 +69,20 @@ class WaitingLock(ABC):
     def hold(self, ctx: Context) -> Iterator[Context]:
         """See `RunLock.hold`."""
         ctx.check()
-        shared = ctx.held(self.resource)
+        shared = held(ctx, self.resource)
         waiting = ctx.child(timeout=_LONGEST_WAIT) if ctx.deadline is None else ctx
         announced = None
         while True:
             with self.attempt() if shared is None else take_at_once(shared) as taken:
                 if taken:
-                    yield ctx.holding(self.resource)
+                    yield holding(ctx, self.resource)
                     return
             holder = self.holder_name()
             if holder != announced:
                 extra = {"holder": holder, "waits": True}
                 text = f"waiting for {self.other}"
                 _logger.info(text, holder, extra=extra)
-                waiting.report_wait(self.other % holder, seconds=None)
+                report_wait(waiting, self.other % holder, seconds=None)
                 announced = holder
             try:
                 waiting.sleep(_SECONDS_BETWEEN_TRIES)

@@ -11,6 +11,7 @@ import select
 import socket
 import struct
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from threading import RLock, Thread
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -45,6 +46,7 @@ from hostrouting.net.events import (
     RuleEvent,
     SettingEvent,
 )
+from phases.hosting import notify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -191,7 +193,10 @@ class NetlinkEvents(Adapter):
                 stack.callback(os.close, end)
             listener = NetlinkListener(opened, netns=self._netns)
             thread = Thread(
-                target=listener.empty, args=(end, ctx.notify), name="network-events", daemon=True
+                target=listener.empty,
+                args=(end, partial(notify, ctx)),
+                name="network-events",
+                daemon=True,
             )
             thread.start()
             stack.callback(thread.join)

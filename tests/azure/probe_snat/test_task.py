@@ -157,7 +157,7 @@ class TestDo:
         so.
         """
 
-        @task("later")
+        @task("later", records=True)
         def later(_: Context) -> None:
             host.nftables.texts[OWN_TABLE] = "flags dormant"
             raise OSError
@@ -173,7 +173,7 @@ class TestDo:
     ) -> None:
         """A run fails after another program has removed the table that this run loaded."""
 
-        @task("later")
+        @task("later", records=True)
         def later(_: Context) -> None:
             del host.nftables.texts[OWN_TABLE]
             raise OSError

@@ -29,6 +29,7 @@ from hostrouting.testing import KernelNode, Node
 from hostrouting.testing.contracts.routes import arrange, find, in_order, place
 from hostrouting.testing.route_texts import route
 from phases import CancelledError, Context
+from phases.hosting import wait
 
 #: Seconds after which an event of a slow machine counts as missed.
 PATIENCE = 30
@@ -126,11 +127,11 @@ class ListeningContract:
 
     def test_a_change_wakes_the_context(self, eth0: Node, listener: Listener, ctx: Context) -> None:
         """A thread that waits in it goes on; without news it waits."""
-        assert not ctx.wait(lambda: listener.has_news, until=ctx.clock.monotonic())
+        assert not wait(ctx, lambda: listener.has_news, until=ctx.clock.monotonic())
         awake: list[bool] = []
         until = ctx.clock.monotonic() + PATIENCE
         waiting = threading.Thread(
-            target=lambda: awake.append(ctx.wait(lambda: listener.has_news, until=until))
+            target=lambda: awake.append(wait(ctx, lambda: listener.has_news, until=until))
         )
         waiting.start()
         arrange(eth0, BY_FABRIC)
@@ -190,7 +191,7 @@ class NetworkEventsContract(ListeningContract):
         taken: list[DeviceEvent] = []
         until = ctx.clock.monotonic() + PATIENCE
         while not any(done(event.device) for event in taken):
-            assert ctx.wait(lambda: listener.has_news, until=until), taken
+            assert wait(ctx, lambda: listener.has_news, until=until), taken
             taken += [event for event in listener.take() if isinstance(event, DeviceEvent)]
         return taken
 

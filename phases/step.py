@@ -1,0 +1,169 @@
+"""Step: a task's place in a run, and the account that writes the report while the tasks run."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from threading import Lock
+from typing import Any, NamedTuple
+
+from phases.context import Change, Context, Wait, Work
+from phases.exceptions import TaskFailedError
+from phases.report import Event, Record, Report, Status
+from phases.task import Task, is_group
+
+
+class Step(NamedTuple):
+    """A task's place in a run, and the account that its context has, see `phases.context.Account`.
+
+    All steps of a run share the fields after `report`: above all the records, in the order of the
+    changes.
+    """
+
+    report: Report
+    lock: Lock
+    #: Paths.
+    skip: Collection[str] = ()
+    observers: Sequence[Callable[[Event], object]] = ()
+    #: None for a run that undoes nothing: one that lasts for months must not grow.
+    records: list[Record] | None = None
+
+    def enter(self, task: Task) -> Step:
+        """Return the step of a task that this one does now."""
+        parent = self.report
+        with self.lock:
+            free = [child for child in parent.named(task.name) if not child.is_under_way]
+            # A step that has not begun, or the oldest if the task is tried again.
+            of_task = (child for child in free if child.task is task)
+            report = min(of_task, key=lambda child: child.start or "", default=None)
+            if report is None:
+                report = Report(task, parent.names_inside)
+                if free:
+                    # A group that makes a task of this name in each round keeps the latest report.
+                    parent.replace(free, report)
+                else:
+                    parent.add(report)
+            report.status = "due"
+            report.duration = None
+        return self._replace(report=report)
+
+    def begin(self, now: float) -> None:
+        """Report that the task begins."""
+        report = self.report
+        report.start = time.strftime(f"%FT%T.{int(now % 1 * 1_000_000):06}Z", time.gmtime(now))
+        report.status = "running"
+        report.error = None
+        report.earlier = ()
+        report.attempts += 1
+        report.result = None
+        report.reasons = []
+        self.notify(report)
+
+    def begin_again(self, error: TaskFailedError, pause: Wait) -> None:
+        """Report that an attempt failed, and that the next one comes after the pause."""
+        self.report.attempts += 1
+        self.report.result = None
+        self.report.reasons = []
+        self.notify(self.report, status="retrying", error=error, wait=pause)
+
+    def end(self, status: Status, error: BaseException | None, duration: float) -> None:
+        """Report that the task ended."""
+        report = self.report
+        task = report.task
+        report.status = status
+        report.error = error
+        # The groups around it give the same error longer paths.
+        report.earlier = getattr(error, "earlier", ())
+        report.duration = duration
+        undo = getattr(task, "undo", None)
+        has_recorded = getattr(task, "records", False) or any(r.undo for r in report.records)
+        is_left_out = has_recorded or is_group(task) or (undo is None and report.children)
+        if status == "ok" and self.records is not None and not is_left_out:
+            # Its own inverse reverses the tasks inside, too, and earlier attempts.
+            inside = set(report.walk())
+            with self.lock:
+                others = [record for record in self.records if record.report not in inside]
+                self.records[:] = [*others, Record(report, undo, [])]
+        self.notify(report)
+
+    @property
+    def is_skipped(self) -> bool:
+        """True if the run leaves out the task of this step."""
+        return self.report.path in self.skip
+
+    def skips(self, name: str) -> bool:
+        """Return True if the run leaves out a task of this name that the task of this step does."""
+        return "/".join((*self.report.names_inside, name)) in self.skip
+
+    def degrade(self, reason: str) -> None:
+        """See `Account`."""
+        self.report.add_reason(reason)
+
+    def record(self, change: Change, undo: Work | None) -> None:
+        """See `Account`."""
+        with self.lock:
+            newest = self.records[-1] if self.records else None
+            if newest and newest.changes and newest.report is self.report and newest.undo == undo:
+                newest.changes.append(change)
+            else:
+                record = Record(self.report, undo, [change])
+                self.report.records.append(record)
+                if self.records is not None:
+                    self.records.append(record)
+        self.notify(self.report, change=change)
+
+    def roll_back(
+        self, undo: Callable[[Record], object], ctx: Context
+    ) -> Iterator[tuple[Record, object]]:
+        """Call `undo` for each record, newest first; yield it with the result or the error.
+
+        `undo` returns False if the change stays; it stays in the report, too. An interrupt is the
+        result of one record, and is raised after the last. A second one, or one after `ctx` was
+        cancelled, is raised at once: `records` has what is left, the interrupted one included.
+        """
+        interrupt: BaseException | None = None
+        while self.records:
+            record = self.records[-1]
+            try:
+                result = undo(record)
+            except Exception as error:  # noqa: BLE001 - after any failure the next one is tried
+                result = error
+            except BaseException as error:
+                if interrupt is not None or ctx.cancelled:
+                    raise
+                result = interrupt = error
+            else:
+                if result is not False:
+                    self._take_back(record)
+            # Not always the last one: a thread may have added a record meanwhile.
+            self.records.remove(record)
+            yield record, result
+        if interrupt is not None:
+            raise interrupt
+
+    def _take_back(self, record: Record) -> None:
+        """Report the changes of a record as undone; those of a task's own `undo` are all inside."""
+        if record.changes:
+            self._move_to_undone(record.report, [record])
+        else:
+            for report in record.report.walk():
+                self._move_to_undone(report, report.records)
+
+    def _move_to_undone(self, report: Report, reversed_ones: Sequence[Record]) -> None:
+        report.undone += [change for record in reversed_ones for change in record.changes]
+        report.records = [record for record in report.records if record not in reversed_ones]
+        if report.status == "ok" and not report.records:
+            report.status = "undone"
+            self.notify(report)
+
+    def notify(self, report: Report, **others: Any) -> None:
+        """Call the observers with an event of a task; `others` replace parts of it."""
+        for observer in self.observers:
+            event = Event(report.path, report.status, error=report.error)._replace(**others)
+            try:
+                observer(event)
+            except Exception:
+                logging.getLogger("phases").exception(
+                    "the observer of the run failed at %s", event.path
+                )

@@ -1,0 +1,281 @@
+"""What a task returns, raises and interrupts: the JSON, the tree and the log of each run, whole."""
+
+import enum
+import json
+import logging
+import os
+import re
+import signal
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime, timezone
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+import attrs
+import pytest
+
+from phases import (
+    CancelledError,
+    Change,
+    CommandFailedError,
+    Context,
+    PhaseError,
+    Report,
+    Serial,
+    Task,
+    run,
+    task,
+    with_retry,
+)
+from phases.testing import ManualClock
+
+
+@attrs.frozen
+class Lease:
+    address: str
+    until: date
+
+
+@dataclass
+class Disk:
+    path: Path
+    sizes: tuple[int, ...]
+
+
+class Port(NamedTuple):
+    number: int
+    open: bool
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Proof:
+    def to_mapping(self) -> dict[str, object]:
+        return {"ok": True, "ports": (Port(80, True),)}
+
+
+class Broken:
+    def __repr__(self) -> str:
+        return "<broken>"
+
+    def to_mapping(self) -> object:
+        raise KeyError("lost")
+
+
+class Mute:
+    def __repr__(self) -> str:
+        raise RuntimeError("mute")
+
+
+CIRCLE: list[object] = [1]
+CIRCLE.append(CIRCLE)
+
+#: A value, and the part of the mapping that shows it.
+RESULTS: list[tuple[object, dict[str, object]]] = [
+    (None, {"result": None}),
+    (42, {"result": 42}),
+    (True, {"result": True}),
+    (1.5, {"result": 1.5}),
+    ("text", {"result": "text"}),
+    ([1, "two", None], {"result": [1, "two", None]}),
+    ((1, (2,)), {"result": [1, [2]]}),
+    ({"a": {"b": 1}}, {"result": {"a": {"b": 1}}}),
+    ({1: "one", Color.RED: 2}, {"result": {"1": "one", "red": 2}}),
+    (
+        Lease("10.0.0.4", date(2026, 11, 28)),
+        {"result": {"address": "10.0.0.4", "until": "2026-11-28"}},
+    ),
+    (Disk(Path("/dev/sda"), (1, 2)), {"result": {"path": "/dev/sda", "sizes": [1, 2]}}),
+    (Port(80, True), {"result": {"number": 80, "open": True}}),
+    (Level.HIGH, {"result": 3}),
+    (PurePosixPath("/etc"), {"result": "/etc"}),
+    (datetime(2026, 1, 2, tzinfo=timezone.utc), {"result": "2026-01-02T00:00:00+00:00"}),
+    (Proof(), {"result": {"ok": True, "ports": [{"number": 80, "open": True}]}}),
+    (Broken(), {"result": "<broken>", "repr": True}),
+    (Mute(), {"result": "<Mute>", "repr": True}),
+    ({"raw": b"\x00"}, {"result": {"raw": "b'\\x00'"}, "repr": True}),
+    (CIRCLE, {"result": [1, "[1, [...]]"], "repr": True}),
+    (Proof, {"result": repr(Proof), "repr": True}),
+    (deque([1]), {"result": "deque([1])", "repr": True}),
+    (10**5000, {"result": "<int>", "repr": True}),
+]
+
+
+@pytest.mark.parametrize(("value", "shown"), RESULTS, ids=lambda each: type(each).__name__)
+def test_the_value_that_do_returns_is_the_result(value: object, shown: dict[str, object]) -> None:
+    """The report has the value itself, and its mapping always fits JSON."""
+    report = run(task("a")(lambda _: value))
+    assert report.result is value
+    mapping = report.to_mapping()
+    assert {name: mapping[name] for name in ("result", "repr") if name in mapping} == shown
+    assert json.loads(json.dumps(mapping))["status"] == "ok"
+
+
+def test_a_returned_report_of_a_failed_run_fails_the_task() -> None:
+    """That of a completed one is a result."""
+    good = run(task("inner")(lambda _: 1))
+    bad = run(task("inner")(lambda _: 1 / 0))
+    assert run(task("a")(lambda _: good)).to_mapping()["result"]["result"] == 1
+    report = run(task("a")(lambda _: bad))
+    assert str(report.error) == "a/inner: division by zero"
+
+
+def test_a_run_inside_a_task_is_refused() -> None:
+    """The error names what is a part of the same run."""
+    report = run(task("outer")(lambda ctx: run(task("inner")(print), ctx)))
+    assert str(report.error) == (
+        "outer: ctx is that of the running task 'outer', and run begins another run: write "
+        "execute(task, ctx), which is a part of this one"
+    )
+
+
+def _raising(error: BaseException) -> Task:
+    @task("join")
+    def join(_: Context) -> None:
+        raise error
+
+    return join
+
+
+class RefusedError(Exception):
+    retryable = False
+
+
+def _looking_up(_: Context) -> object:
+    tokens: dict[str, str] = {}
+    return tokens["token"]
+
+
+def _parsing(_: Context) -> object:
+    return json.loads("{")
+
+
+HERE = Path(__file__).name
+KEY_LINE = _looking_up.__code__.co_firstlineno + 2
+
+#: An error; its first line in the tree, if it may be repeated, and if the log has its traceback.
+ERRORS: list[tuple[Task, str, bool, bool]] = [
+    (
+        task("join")(_looking_up),
+        f"KeyError: 'token' ({HERE}:{KEY_LINE} in _looking_up)",
+        False,
+        True,
+    ),
+    (_raising(TypeError("no")), f"no ({HERE}:LINE in join)", False, True),
+    (_raising(ValueError("no")), f"no ({HERE}:LINE in join)", False, True),
+    (_raising(AssertionError()), f"AssertionError ({HERE}:LINE in join)", False, True),
+    (_raising(RuntimeError("a\nb")), f"a; b ({HERE}:LINE in join)", False, True),
+    (task("join")(_parsing), "LINE", False, True),
+    (_raising(OSError("busy")), "busy", True, False),
+    (_raising(FileNotFoundError(2, "gone", "/x")), "[Errno 2] gone: '/x'", True, False),
+    (_raising(RefusedError("the token has expired")), "the token has expired", False, False),
+    (_raising(PhaseError("on purpose")), "on purpose", False, False),
+    (_raising(CommandFailedError(["ip"], 1)), "`ip` ended with status 1", True, False),
+    (_raising(CancelledError("of its own")), "cancelled: of its own", False, False),
+]
+
+
+@pytest.mark.parametrize(("work", "line", "retryable", "is_bug"), ERRORS)
+def test_an_error_says_what_and_a_bug_says_where(
+    work: Task, line: str, retryable: bool, is_bug: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the tree, in JSON and, with its traceback, once in the log; a bug is never tried again."""
+    caplog.set_level(logging.INFO, "phases")
+    whole = Serial(with_retry(work, attempts=2), name="agent")
+    report = run(whole, Context(clock=ManualClock(auto=True)))
+    step = report.children[0]
+    assert step.attempts == 1 + retryable
+    assert report.status == "failed"
+    failure = report.to_mapping()["failures"][0]
+    assert failure["path"] == "agent/join"
+    assert failure["retryable"] is retryable
+    assert (failure["where"] is not None) == is_bug
+    if line != "LINE":
+        shown = re.sub(r":\d+ in join", ":LINE in join", str(report).splitlines()[1])
+        assert shown.endswith(f"  {line}")
+    traces = [record for record in caplog.records if record.exc_info]
+    assert len(traces) == is_bug
+    messages = [re.sub(r"duration=\S+", "duration=", record.message) for record in caplog.records]
+    assert messages[:2] == ["started task=agent", "started task=agent/join"]
+    assert [word.split(" error=")[0] for word in messages[-2:]] == [
+        "failed task=agent/join duration= status=failed",
+        "failed task=agent duration= status=failed",
+    ]
+    json.dumps(report.to_mapping())
+
+
+def test_a_bug_is_tried_again_if_it_is_named() -> None:
+    """An error of `retry_on` is, unless it says itself that it is in vain."""
+    clock = ManualClock(auto=True)
+    for error, attempts in (KeyError("a"), 3), (RefusedError("no"), 1):
+        again = with_retry(_raising(error), attempts=3, retry_on=(KeyError, RefusedError))
+        assert run(again, Context(clock=clock)).attempts == attempts
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_and_its_report_is_whole(
+    number: signal.Signals, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The JSON, the tree and the log."""
+    caplog.set_level(logging.INFO, "phases")
+
+    @task("join")
+    def join(ctx: Context) -> None:
+        os.kill(os.getpid(), number)
+        ctx.sleep(3600)
+
+    report = run(Serial(join, task("last")(print), name="agent"), handle_signals=True)
+    text = f"cancelled: {number.name}"
+    tree = re.sub(r"\d\.\d+ s", "T s", str(report))
+    assert tree.splitlines() == [
+        f"cancelled    agent  T s  {text}",
+        f"cancelled      join  T s  {text}",
+        "not-reached    last",
+    ]
+    mapping = report.to_mapping()
+    assert [mapping["status"], mapping["error"]] == ["cancelled", text]
+    assert [child["status"] for child in mapping["children"]] == ["cancelled", "not-reached"]
+    words = [re.sub(r"duration=\S+", "duration=", record.message) for record in caplog.records]
+    assert words == [
+        "started task=agent",
+        "started task=agent/join",
+        f"cancelled task=agent/join duration= status=cancelled error={text!r}",
+        f"cancelled task=agent duration= status=cancelled error={text!r}",
+    ]
+
+
+def _mounting(do: Callable[[Context], object], **others: Any) -> Report:
+    whole = Serial(task("mount", **others)(do), name="agent")
+    return run(whole, undo_on_failure=True, logger=logging.getLogger("agent"))
+
+
+def _fail(_: Context) -> None:
+    raise OSError("busy")
+
+
+def _record_and_fail(ctx: Context) -> None:
+    ctx.record(Change("+", "/mnt"), undo=lambda _: None)
+    raise OSError("busy")
+
+
+def test_what_an_undo_leaves_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """A task that fails midway and recorded no inverse is left as it is: the log and the report
+    say so, also if it has an `undo`, which is for completed tasks.
+    """
+    word = "not undone: mount failed midway, and recorded no inverse"
+    for others in {}, {"undo": print}:
+        report = _mounting(_fail, **others)
+        assert report.children[0].reasons == [word]
+        assert word in str(report)
+        assert [record.message[: len(word)] for record in caplog.records].count(word) == 1
+        caplog.clear()
+    assert _mounting(_fail, records=True).children[0].reasons == []
+    assert _mounting(_record_and_fail).children[0].reasons == []
