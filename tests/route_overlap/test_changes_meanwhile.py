@@ -19,7 +19,8 @@ from hostrouting.net.addresses import format_ipv4, parse_cidr
 from hostrouting.route_overlap import Finding
 from hostrouting.route_overlap.explain import explain_routing
 from hostrouting.testing import KernelNode, MemoryBackend
-from hostrouting.testing.contracts.routes import arrange, route
+from hostrouting.testing.contracts.routes import arrange
+from hostrouting.testing.route_texts import route
 
 FABRIC = "172.16.8.0/24"
 PODS = "10.96.0.0/24"

@@ -2,16 +2,17 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import attrs
 
 from hostrouting.host import Address
 from hostrouting.route_overlap import prove_egress
 from hostrouting.route_overlap.report import CidrReport, Finding
-from hostrouting.testing import MemoryBackend
 
 
-def prove(node: MemoryBackend, cidr: str, allowed: Sequence[str] = ()) -> CidrReport:
+def prove(node: Any, cidr: str, allowed: Sequence[str] = ()) -> CidrReport:
+    """Return the report of one CIDR; `node` is a backend, or one that passes on what it lacks."""
     [report] = prove_egress(node, [cidr], allowed_devs=allowed).cidrs
     return report
 

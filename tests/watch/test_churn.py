@@ -29,7 +29,7 @@ from hostrouting import BackendError, Configure, HostRoutingConfig, Reset, Watch
 from hostrouting.host import OUR_PROTOCOL, Host, Listener, RouteEvent
 from hostrouting.testing import KernelNode
 from phases import Context, execute
-from phases.hosting import wait
+from phases.hosting import notify, wait
 
 pytestmark = needs_kernel
 
@@ -71,7 +71,7 @@ def apply(config: HostRoutingConfig, host: Host, listener: Listener, watch: Watc
     def read() -> HostRoutingConfig:
         # The task calls this in the round after the one that is under way.
         done.append(True)
-        looks.notify()
+        notify(looks)
         return config
 
     for _ in range(2):
