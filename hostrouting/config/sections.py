@@ -503,9 +503,7 @@ class HostRoutingConfig(LightValue, WireValue):
         if not isinstance(path, str | int | os.PathLike):
             right = "'/etc/config.json', or path=0 for stdin"  # type: ignore[unreachable]  # not all callers are checked
             raise wrong_argument("path", path, "the path of a file", right)
-        name = "the config on stdin" if path == 0 else f"the config of descriptor {path!r}"
-        if not isinstance(path, int):
-            name = f"the config {os.fspath(path)!r}"
+        name = "the config on stdin" if isinstance(path, int) else f"the config {os.fspath(path)!r}"
         try:
             document = read_source(path, timeout=_LONGEST_WAIT if timeout is None else timeout)
         # Python refuses a path with a NUL by a ValueError.

@@ -39,7 +39,7 @@ def files():
 
 copy = f"{folder}.copy"
 subprocess.run(["cp", "-a", str(folder), copy], check=True)
-mount("-t", "tmpfs", "-o", "size=6m,mode=755", "none")
+mount("-t", "tmpfs", "-o", "size=10m,mode=755", "none")
 subprocess.run(["cp", "-a", f"{copy}/.", str(folder)], check=True)
 subprocess.run(["rm", "-r", copy], check=True)
 before = files()

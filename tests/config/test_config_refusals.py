@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.config_errors import GOOD, ROUTE, errors
 
-from hostrouting import ConfigMistake, InvalidConfigError, UnreadableConfigError
+from hostrouting import ConfigMistake, InvalidConfigError
 from hostrouting.config import (
     OWN_UNITS,
     HostRoutingConfig,
@@ -178,12 +178,6 @@ def test_a_source_of_another_type_is_refused(read: Callable[[], object], message
     with pytest.raises(TypeError) as caught:
         read()
     assert str(caught.value) == message
-
-
-def test_a_source_of_another_kind_is_named() -> None:
-    """A descriptor other than that of stdin."""
-    with pytest.raises(UnreadableConfigError, match="the config of descriptor 999999: Bad file"):
-        HostRoutingConfig.from_file(999_999)
 
 
 @pytest.mark.parametrize(

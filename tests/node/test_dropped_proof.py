@@ -101,21 +101,6 @@ def tried_twice(wanted: HostRoutingConfig, host: Host) -> Task:
     return with_retry(Serial(check, flaky, routes), attempts=2, backoff=0)
 
 
-def run_inside(wanted: HostRoutingConfig, host: Host) -> Task:
-    """Return a task that makes a run of each task of the pair, and is tried again once."""
-    routes, check = pair(wanted, host)
-    failures = [OSError("busy")]
-
-    @task("agent")
-    def agent(ctx: Context) -> None:
-        run(check, ctx).raise_for_failure()
-        if failures:
-            raise failures.pop()
-        run(routes, ctx).raise_for_failure()
-
-    return with_retry(agent, attempts=2, backoff=0)
-
-
 PIPELINES: Mapping[str, Callable[[HostRoutingConfig, Host], Task]] = {
     "whole": lambda wanted, host: Configure(wanted, host=host),
     "routes": lambda wanted, host: pair(wanted, host)[0],
@@ -125,7 +110,6 @@ PIPELINES: Mapping[str, Callable[[HostRoutingConfig, Host], Task]] = {
     "routes beside check": lambda wanted, host: Parallel(*pair(wanted, host)),
     "check beside routes": lambda wanted, host: Parallel(*reversed(pair(wanted, host))),
     "retried": tried_twice,
-    "runs inside": run_inside,
 }
 
 
