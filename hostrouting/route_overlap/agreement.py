@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import Lookup, ObservedRoute
     from hostrouting.route_overlap.snapshot import RoutingSnapshot, SourcedLookup
 
-#: The network, prefix length, gateway, device, next hops and header of a route. In an answer the
-#: table may be another one (local and main are one at first), and the kind (to a group); the state
-#: of devices and the time left change by themselves.
-_way = itemgetter(0, 1, 2, 3, 12, 15)
 #: The fields of a route by which paths differ.
 _hops_of = itemgetter(2, 3, 8, 9, 12)
 
@@ -97,6 +93,17 @@ def _newer(node: RoutingSnapshot, deciding: set[ObservedRoute | None]) -> set[Ob
     near = (route for route in node.routes if route[0] in networks) if strange else ()
     known = {*map(_way, (*near, *node.turns))}
     return {route for route in strange if route and _way(route) not in known}
+
+
+def _way(route: ObservedRoute) -> tuple[int, int, frozenset[tuple[str | None, object]]]:
+    """Return the network and the next hops of a route.
+
+    In an answer their order differs from call to call, and headers may be left out. The table may
+    be another one (local and main are one at first), and the kind (to a group); the state of
+    devices and the time left change by themselves.
+    """
+    hops = frozenset((hop.dev, hop.gateway) for hop in route.hops)
+    return route.network, route.prefix_length, hops
 
 
 def _origin(answer: Lookup) -> tuple[int, int]:
