@@ -58,9 +58,11 @@ STRICT = Intent(
     )
 )
 #: Everything of the distribution's unit stays as it is, except its command, which would need a
-#: container image. It speaks before the unit counts as started, and so before a boot is over.
+#: container image, and the watchdog of three minutes, to which that would answer. It speaks before
+#: the unit counts as started, and so before a boot is over.
 _PAYLOAD = """\
 [Service]
+WatchdogSec=0
 ExecStart=
 ExecStart=/bin/sh -c '\\
     trap "exit 133" USR1; echo %i >> /run/payloads; echo up; systemd-notify --ready; sleep infinity & wait'
