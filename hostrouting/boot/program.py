@@ -8,8 +8,8 @@ r"""The program that travels with the boot scripts, and answers what is not plai
 An apply makes it of the running installation: all rooms but those that no boot needs, and attrs.
 So the boot needs neither the installation nor its environment any more, only a Python: that of the
 apply runs the bytecode, and any other one compiles the sources. The bytecode is that which Python
-keeps beside the sources, wherever they are. The same sources give the same bytes, from Python 3.11
-on: before, marshal depends on the process.
+keeps beside the sources, wherever they are. Its bytes are not those of another process: marshal
+notes which strings a process has interned.
 
 The tag has the magic number of the bytecode, a checksum of the sources, one of the bytes after it,
 and the modules. By it a plan and an apply find out that the installed file is that of their
@@ -263,15 +263,9 @@ def _source(module: str) -> _Source:
 
 
 def _packed(code: CodeType, file: str, text: bytes) -> bytes:
-    """Return the bytecode file of a module; with Python 3.10 it differs between processes."""
-    # marshal notes which strings are interned. Those of one character are shared by all code of a
-    # process, and of a few of them that depends on what else it has run.
-    for number in range(128):
-        sys.intern(chr(number))
-    # Code that was just compiled shares other values than code that was read.
-    placed = marshal.dumps(_placed(code, f"{PROGRAM_PATH}/{file}"))
-    read = marshal.loads(placed)  # noqa: S302 - these are bytes of the line above
-    return MAGIC_NUMBER + _UNCHECKED + source_hash(text) + marshal.dumps(read)
+    """Return the bytecode file of a module."""
+    placed = _placed(code, f"{PROGRAM_PATH}/{file}")
+    return MAGIC_NUMBER + _UNCHECKED + source_hash(text) + marshal.dumps(placed)
 
 
 def _placed(code: CodeType, file: str) -> CodeType:
