@@ -72,18 +72,13 @@ if TYPE_CHECKING:
     from hostrouting.node.report import NodeReport
     from hostrouting.node.status import NodeStatus, node_status
     from hostrouting.node.watch import Watch
-    from hostrouting.route_overlap import (
-        CheckRouteOverlap,
-        CidrReport,
-        Finding,
-        OverlapReport,
-        SuggestedRoute,
-        prove_egress,
-    )
     from hostrouting.route_overlap.exits import MovedExit
     from hostrouting.route_overlap.explain import ExplainedPart, Explanation, explain_routing
     from hostrouting.route_overlap.fabric import Fabric, FabricAddress
-    from hostrouting.static_routes import ConfigureStaticRoutes
+    from hostrouting.route_overlap.proof import prove_egress
+    from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, SuggestedRoute
+    from hostrouting.route_overlap.task import CheckRouteOverlap
+    from hostrouting.static_routes.task import ConfigureStaticRoutes
 
 __all__ = [
     "BackendError",
@@ -151,34 +146,34 @@ __version__ = "0.1.0"
 #: hostrouting.config.
 _HOMES = {
     "BootFile": "boot.layout",
-    "CheckRouteOverlap": "route_overlap",
-    "CidrReport": "route_overlap",
+    "CheckRouteOverlap": "route_overlap.task",
+    "CidrReport": "route_overlap.report",
     "CleanStaleCNI": "azure.stale_cni.task",
     "ConfigMistake": "exceptions",
     "Configure": "node.configure",
     "ConfigureProbeSNAT": "azure.probe_snat.task",
-    "ConfigureStaticRoutes": "static_routes",
+    "ConfigureStaticRoutes": "static_routes.task",
     "ExplainedPart": "route_overlap.explain",
     "Explanation": "route_overlap.explain",
     "Fabric": "route_overlap.fabric",
     "FabricAddress": "route_overlap.fabric",
-    "Finding": "route_overlap",
+    "Finding": "route_overlap.report",
     "Host": "host",
     "MovedExit": "route_overlap.exits",
     "NodeFinding": "base.findings",
     "NodeReport": "node.report",
     "NodeStatus": "node.status",
-    "OverlapReport": "route_overlap",
+    "OverlapReport": "route_overlap.report",
     "Refusal": "exceptions",
     "RenderedFiles": "node.boot_files",
     "Reset": "node.configure",
     "RouteBackend": "host",
-    "SuggestedRoute": "route_overlap",
+    "SuggestedRoute": "route_overlap.report",
     "Watch": "node.watch",
     "check_node": "node.check",
     "explain_routing": "route_overlap.explain",
     "node_status": "node.status",
-    "prove_egress": "route_overlap",
+    "prove_egress": "route_overlap.proof",
     "render_files": "node.boot_files",
 }
 

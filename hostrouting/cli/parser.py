@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from hostrouting import __version__
 from hostrouting.base.commands import SHOW_HISTORY, USAGE, printable
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.cli.command import seconds, switch
 from hostrouting.cli.commands import all_commands, command_named
 from hostrouting.config.wire import closest

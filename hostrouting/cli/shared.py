@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.base.commands import BAD, FAILED, FINE, USAGE, status_of_signal
-from hostrouting.boot import installed_over, refuse_local_over, require_intent
+from hostrouting.boot.intent import installed_over, refuse_local_over, require_intent
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import (
     HostRoutingError,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import attrs
 
 from hostrouting import __version__
-from hostrouting.boot import exits_evidence, installed_checksum, read_intent
+from hostrouting.boot.intent import exits_evidence, installed_checksum, read_intent
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.fib import Fib

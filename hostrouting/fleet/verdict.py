@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from hostrouting.base.findings import NodeFinding
-from hostrouting.boot import NOT_INSTALLED
+from hostrouting.boot.intent import NOT_INSTALLED
 from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.net.addresses import IPV6
 from hostrouting.node.report import NodeReport
-from hostrouting.route_overlap import OverlapReport
 from hostrouting.route_overlap.look import announced_fabric, prove_now
-from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.route_overlap.report import OverlapReport
 from hostrouting.static_routes.forecast import Forecaster
+from hostrouting.static_routes.task import ConfigureStaticRoutes
 from phases import Context
 
 if TYPE_CHECKING:

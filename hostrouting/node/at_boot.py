@@ -21,7 +21,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.base.commands import CHECK, printable
-from hostrouting.boot import INTENT_PATH, WAIT_SECONDS, RecordedFiles, require_intent
+from hostrouting.boot.intent import require_intent
+from hostrouting.boot.layout import INTENT_PATH, WAIT_SECONDS
+from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.config import OverlapMode
 from hostrouting.exceptions import HostFileError, HostRoutingError
 from hostrouting.host import Host
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import NoReturn, TypeAlias
 
-    from hostrouting.route_overlap import OverlapReport
+    from hostrouting.route_overlap.report import OverlapReport
 
     Verb: TypeAlias = Callable[[Context, Host, bool], "Verdict"]
 

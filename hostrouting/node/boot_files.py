@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.base.findings import NodeFinding, Severity
-from hostrouting.boot import Boot
+from hostrouting.boot.boot import Boot
 from hostrouting.boot.generation import SCRIPT_PATHS, program_file
 from hostrouting.boot.intent import Intent, mode_of
 from hostrouting.boot.layout import (
@@ -28,8 +28,8 @@ from hostrouting.static_routes import script as routes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hostrouting.boot import BootFile, BootUnit, Departure
     from hostrouting.boot.capability import Program
+    from hostrouting.boot.layout import BootFile, BootUnit, Departure
     from hostrouting.config import HostRoutingConfig
     from phases import Context
 

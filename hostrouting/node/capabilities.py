@@ -20,8 +20,8 @@ from hostrouting.watch.capability import WATCH
 
 if TYPE_CHECKING:
     from hostrouting.base.findings import NodeFinding
-    from hostrouting.boot import BootUnit
     from hostrouting.boot.capability import Capability
+    from hostrouting.boot.layout import BootUnit
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
     from phases import Context

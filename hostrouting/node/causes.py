@@ -13,7 +13,7 @@ import attrs
 
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
-from hostrouting.boot import SCRIPT_DIRECTORY, UNIT_DIRECTORY
+from hostrouting.boot.layout import SCRIPT_DIRECTORY, UNIT_DIRECTORY
 from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:

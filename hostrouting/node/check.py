@@ -13,18 +13,11 @@ import attrs
 
 from hostrouting.base.commands import command_line
 from hostrouting.base.findings import NodeFinding, Severity, boot_file
-from hostrouting.boot import (
-    INTENT_PATH,
-    Boot,
-    Intent,
-    exits_under,
-    held_gates,
-    held_since,
-    installed_over,
-    is_refused_now,
-)
+from hostrouting.boot.boot import Boot
 from hostrouting.boot.capability import Inquiry
-from hostrouting.boot.intent import mode_of
+from hostrouting.boot.gates import held_gates, held_since, is_refused_now
+from hostrouting.boot.intent import Intent, exits_under, installed_over, mode_of
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, UnitError
 from hostrouting.host import Host
@@ -36,8 +29,10 @@ from hostrouting.node.causes import obstacles, unmasking
 from hostrouting.node.kubelet import off_the_exit
 from hostrouting.node.report import NO_PROGRAM, NodeReport
 from hostrouting.node.units import read_units
-from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
-from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.route_overlap.look import check_now
+from hostrouting.route_overlap.proof import silent_routers
+from hostrouting.route_overlap.report import OverlapReport
+from hostrouting.static_routes.task import ConfigureStaticRoutes
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:

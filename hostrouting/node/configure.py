@@ -9,21 +9,11 @@ from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from hostrouting.boot import (
-    FREE_UNITS,
-    INTENT_PATH,
-    SECONDS_TO_UNDO,
-    Boot,
-    Deployment,
-    Intent,
-    NamedTask,
-    NodeTask,
-    Part,
-    deploying,
-    exits_under,
-    installed_over,
-    refuse_local_over,
-)
+from hostrouting.boot.boot import Boot
+from hostrouting.boot.deployment import SECONDS_TO_UNDO, Deployment, deploying
+from hostrouting.boot.intent import Intent, Part, exits_under, installed_over, refuse_local_over
+from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH
+from hostrouting.boot.task import NamedTask, NodeTask
 from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.exceptions import (
     ConfigMistake,
@@ -33,10 +23,9 @@ from hostrouting.exceptions import (
 from hostrouting.host import Host
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.capabilities import CAPABILITIES, SIBLINGS, sibling_units
-from hostrouting.route_overlap import CheckRouteOverlap
-from hostrouting.route_overlap.task import log_dropped
-from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.route_overlap.task import CheckRouteOverlap, log_dropped
 from hostrouting.static_routes.forecast import Forecast, Forecaster, Plan, ProvenRun
+from hostrouting.static_routes.task import ConfigureStaticRoutes
 from phases import (
     CancelledError,
     Change,
@@ -55,12 +44,12 @@ from phases.hosting import interruptible, leave, skips
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from hostrouting.boot import Waiting
     from hostrouting.boot.capability import Capability
+    from hostrouting.boot.deployment import Waiting
     from hostrouting.config import StaticRoutesConfig
     from hostrouting.net.exits import Exits
     from hostrouting.node.report import NodeReport
-    from hostrouting.route_overlap import OverlapReport
+    from hostrouting.route_overlap.report import OverlapReport
     from hostrouting.static_routes.plan import RoutePlan
     from phases import Work
 

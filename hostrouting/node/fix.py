@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.base.commands import FIX
-from hostrouting.boot import exits_under
+from hostrouting.boot.intent import exits_under
 from hostrouting.net.exits import working
-from hostrouting.route_overlap import check_now
-from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.route_overlap.look import check_now
 from hostrouting.static_routes.forecast import Forecaster
+from hostrouting.static_routes.task import ConfigureStaticRoutes
 from phases.hosting import interruptible
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
     from hostrouting.net.exits import Exits
-    from hostrouting.route_overlap import OverlapReport
+    from hostrouting.route_overlap.report import OverlapReport
     from phases import Context
 
 

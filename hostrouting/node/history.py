@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import MESSAGE_ID
-from hostrouting.boot import installed_checksum
+from hostrouting.boot.intent import installed_checksum
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.systemd.notify import entry, send
 

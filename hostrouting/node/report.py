@@ -9,7 +9,7 @@ import attrs
 from hostrouting.base.commands import FIX, command_line
 from hostrouting.base.findings import NodeFinding, Severity, first_of
 from hostrouting.base.values import LightValue
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.host.units import template_of
 from hostrouting.net.addresses import Prefix
@@ -19,8 +19,7 @@ from hostrouting.route_overlap.report import defaults_of
 from phases.mistakes import NoTruth
 
 if TYPE_CHECKING:
-    from hostrouting.route_overlap import OverlapReport
-    from hostrouting.route_overlap.report import CidrReport, Finding
+    from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport
 
 #: The kind of the finding about a program that a boot lacks.
 NO_PROGRAM = "no-program"

@@ -13,15 +13,9 @@ import attrs
 
 from hostrouting.base.commands import CHECK, SHOW_HISTORY
 from hostrouting.base.findings import NodeFinding, Severity, first_of, rfc3339
-from hostrouting.boot import (
-    INTENT_PATH,
-    Boot,
-    Intent,
-    installed_checksum,
-    not_installed,
-    read_intent,
-)
-from hostrouting.boot.layout import FREE_UNITS, drop_in_of, unit_path
+from hostrouting.boot.boot import Boot
+from hostrouting.boot.intent import Intent, installed_checksum, not_installed, read_intent
+from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH, drop_in_of, unit_path
 from hostrouting.config import HostRoutingConfig, OverlapMode, Sibling
 from hostrouting.exceptions import HostRoutingError, UnitError
 from hostrouting.net.routes import is_merged
@@ -30,7 +24,7 @@ from hostrouting.node.check import check_node, look_after_apply, own_routes
 from hostrouting.node.report import NodeReport, causes_of, held_of, remarks_of
 from hostrouting.node.summary import Verdict, cut, in_full, shortest
 from hostrouting.node.units import read_units
-from hostrouting.route_overlap import OverlapReport
+from hostrouting.route_overlap.report import OverlapReport
 from hostrouting.route_overlap.script import config_in, config_in_force, render_script
 from hostrouting.static_routes.refusals import why_merged
 from phases.exceptions import CONTEXT_OVER, DeadlineExceededError

@@ -11,7 +11,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import Answer
-from hostrouting.boot import INTENT_PATH, NOT_INSTALLED
+from hostrouting.boot.intent import NOT_INSTALLED
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 from hostrouting.host.offline import NoSupervisor
 from hostrouting.node.capabilities import SIBLINGS
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Sequence
 
-    from hostrouting.boot import SiblingKeeper
+    from hostrouting.boot.keeper import SiblingKeeper
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
 

@@ -11,8 +11,8 @@ from hostrouting.config import OverlapMode
 from hostrouting.route_overlap.script import boot_part
 
 if TYPE_CHECKING:
-    from hostrouting.boot import Part
     from hostrouting.boot.capability import Inquiry
+    from hostrouting.boot.intent import Part
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
     from hostrouting.route_overlap.task import CheckRouteOverlap

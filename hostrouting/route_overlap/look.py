@@ -15,7 +15,8 @@ import attrs
 from hostrouting.base.commands import printable
 from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.base.waits import begin_wait
-from hostrouting.boot import WAIT_SECONDS, exits_under
+from hostrouting.boot.intent import exits_under
+from hostrouting.boot.layout import WAIT_SECONDS
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode
 from hostrouting.exceptions import HostFileError, HostRoutingError
 from hostrouting.net.addresses import Prefix
@@ -30,7 +31,7 @@ from phases import Context, DeadlineExceededError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from hostrouting.boot import RecordedFiles
+    from hostrouting.boot.recorded import RecordedFiles
     from hostrouting.config import StaticRoutesConfig
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate, BootUnit, Departure
+from hostrouting.boot.layout import RUNTIME_DIRECTORY, BootTemplate, BootUnit, Departure
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
 from hostrouting.exceptions import HostFileError
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address, is_network, roots_of

@@ -12,16 +12,11 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.base.findings import UNPROVEN
-from hostrouting.boot import (
-    RUNTIME_DIRECTORY,
-    WAITED,
-    WAITING,
-    PairTask,
-    RecordedFiles,
-    deploying,
-    installed_over,
-    refuse_local_over,
-)
+from hostrouting.boot.deployment import WAITING, deploying
+from hostrouting.boot.intent import installed_over, refuse_local_over
+from hostrouting.boot.layout import RUNTIME_DIRECTORY, WAITED
+from hostrouting.boot.recorded import RecordedFiles
+from hostrouting.boot.task import PairTask
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.config.rules import expected_cidr
 from hostrouting.exceptions import RouteOverlapError
@@ -32,7 +27,7 @@ from phases import Change, Context
 from phases.hosting import leave
 
 if TYPE_CHECKING:
-    from hostrouting.boot import Waiting
+    from hostrouting.boot.deployment import Waiting
     from hostrouting.route_overlap.look import Accepted, Look
     from hostrouting.route_overlap.report import OverlapReport
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from hostrouting.boot import exits_under, require_intent
+from hostrouting.boot.intent import exits_under, require_intent
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.static_routes.converge import log_consequences, repair
 from hostrouting.static_routes.observed import read

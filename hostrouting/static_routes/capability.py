@@ -8,7 +8,7 @@ from hostrouting.boot.capability import SCRIPT_PROGRAMS, Capability
 from hostrouting.static_routes.script import boot_part
 
 if TYPE_CHECKING:
-    from hostrouting.boot import Part
+    from hostrouting.boot.intent import Part
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
     from hostrouting.static_routes.task import ConfigureStaticRoutes

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import attrs
 
 from hostrouting.base.findings import first_of
-from hostrouting.boot import exits_under
+from hostrouting.boot.intent import exits_under
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.exceptions import UnknownDecisionError, WorseRoutingError
 from hostrouting.host.reading import at_one_moment
@@ -45,10 +45,9 @@ if TYPE_CHECKING:
     from hostrouting.host import Host, Route, RouteChange
     from hostrouting.host.ports import Routing
     from hostrouting.net.exits import Exits
-    from hostrouting.route_overlap import OverlapReport
     from hostrouting.route_overlap.exits import MovedExit
     from hostrouting.route_overlap.look import Accepted, Look
-    from hostrouting.route_overlap.report import Finding
+    from hostrouting.route_overlap.report import Finding, OverlapReport
     from hostrouting.static_routes.plan import Foreseen, RoutePlan
     from phases import Context
 

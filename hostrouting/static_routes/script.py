@@ -6,7 +6,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from hostrouting.boot import RUNTIME_DIRECTORY, WAITED, BootTemplate, BootUnit, Departure
+from hostrouting.boot.layout import RUNTIME_DIRECTORY, WAITED, BootTemplate, BootUnit, Departure
 from hostrouting.net.addresses import IPV4, IPV6, roots_of
 from hostrouting.net.routes import ATTRIBUTE_NAMES, attribute_words
 

@@ -6,14 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from hostrouting.base.findings import REFUSED
 from hostrouting.base.waits import begin_wait
-from hostrouting.boot import (
-    RUNTIME_DIRECTORY,
-    WAITING,
-    PairTask,
-    deploying,
-    exits_under,
-    installed_over,
-)
+from hostrouting.boot.deployment import WAITING, deploying
+from hostrouting.boot.intent import exits_under, installed_over
+from hostrouting.boot.layout import RUNTIME_DIRECTORY
+from hostrouting.boot.task import PairTask
 from hostrouting.exceptions import (
     BackendError,
     ConfigMistake,
@@ -39,7 +35,8 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Mapping, Sequence
 
-    from hostrouting.boot import Part, Waiting
+    from hostrouting.boot.deployment import Waiting
+    from hostrouting.boot.intent import Part
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host, Route
     from hostrouting.net.exits import Exits

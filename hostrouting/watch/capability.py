@@ -11,7 +11,7 @@ from hostrouting.config import WatchConfig
 from hostrouting.route_overlap.script import MARKER_OK
 
 if TYPE_CHECKING:
-    from hostrouting.boot import Part
+    from hostrouting.boot.intent import Part
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
     from hostrouting.watch.unit import ConfigureWatch

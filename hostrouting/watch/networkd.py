@@ -9,12 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.base.findings import NodeFinding, Severity
-from hostrouting.boot import (
-    DROP_IN_NAME,
-    BootFile,
-    exits_under,
-    read_asset,
-)
+from hostrouting.boot.intent import exits_under
+from hostrouting.boot.layout import DROP_IN_NAME, BootFile, read_asset
 from hostrouting.config import WatchConfig
 from hostrouting.host.units import MASK, assignments
 from hostrouting.static_routes.observed import read, resolved

@@ -11,7 +11,8 @@ import attrs
 
 from hostrouting.base.facts import Facts
 from hostrouting.base.pace import Pace
-from hostrouting.boot import WATCH_TASK, Keeper, RecordedFiles, Trouble
+from hostrouting.boot.keeper import WATCH_TASK, Keeper, Trouble
+from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import NetworkEvent, RouteEvent
@@ -26,8 +27,7 @@ from phases.hosting import interruptible, unrecorded
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from hostrouting.route_overlap import OverlapReport
-    from hostrouting.route_overlap.report import Finding
+    from hostrouting.route_overlap.report import Finding, OverlapReport
     from phases import Context
 
 #: The findings of each expected CIDR that has any; the refusals, and what the boot has logged, by

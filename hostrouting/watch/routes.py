@@ -10,7 +10,8 @@ import attrs
 
 from hostrouting.base.facts import Facts
 from hostrouting.base.pace import LONGEST_PAUSE, MOST_CHANGES, Contest, Pace
-from hostrouting.boot import Keeper, exits_under
+from hostrouting.boot.intent import exits_under
+from hostrouting.boot.keeper import Keeper
 from hostrouting.host import (
     OUR_PROTOCOL,
     AddressEvent,

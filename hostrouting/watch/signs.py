@@ -16,7 +16,7 @@ from phases.context import SystemClock, ring
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from hostrouting.boot import Keeper
+    from hostrouting.boot.keeper import Keeper
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Supervisor
     from hostrouting.watch.installed import InstalledConfig

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.boot import WATCH_TASK, NodeTask
+from hostrouting.boot.keeper import WATCH_TASK
+from hostrouting.boot.task import NodeTask
 from hostrouting.exceptions import EventsLostError
 from hostrouting.host import Host, Listener, RunLock
 from hostrouting.watch.installed import InstalledConfig
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hostrouting.boot import Keeper, SiblingKeeper
+    from hostrouting.boot.keeper import Keeper, SiblingKeeper
     from hostrouting.config import HostRoutingConfig
 
 

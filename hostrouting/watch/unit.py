@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import LEFT, RESTARTED, STARTED, STATES, NodeFinding, hindered
-from hostrouting.boot import (
+from hostrouting.boot.layout import (
     UNIT_DIRECTORY,
     BootFile,
     BootUnit,
     Departure,
-    Part,
-    SectionTask,
     is_program,
     program_path,
     read_asset,
 )
+from hostrouting.boot.task import SectionTask
 from hostrouting.config import HostRoutingConfig, WatchConfig
 from hostrouting.config.rules import write_duration
 from hostrouting.exceptions import UnitError
@@ -26,6 +25,7 @@ from hostrouting.watch.networkd import DROP_IN_PATH, drop_in
 from phases import Change, Context
 
 if TYPE_CHECKING:
+    from hostrouting.boot.intent import Part
     from hostrouting.host import FileStore, Host
 
 #: The unit of the mode `service`.

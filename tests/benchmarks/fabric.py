@@ -11,9 +11,10 @@ from benchmarks.cases import Group, Result, Setting
 from benchmarks.measure import BenchmarkError, Contender, contest, process
 from support.images import make_image
 
-from hostrouting import HostRoutingConfig, route_overlap
+from hostrouting import HostRoutingConfig
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.route_overlap import script as route_overlap_script
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, agent_mac, read_fabric
 
 BOOT = "boot check, announced fabric"
@@ -63,7 +64,7 @@ def _boot(setting: Setting) -> Result:
     # STRICT, so that an exit status of 10 means that all is well.
     section = {"expectedCidrs": list(CIDRS), "mode": "STRICT"}
     config = HostRoutingConfig.from_mapping({"routeOverlap": section, "gates": []})
-    script = route_overlap.render_script(config).decode()
+    script = route_overlap_script.render_script(config).decode()
 
     def of(root: Path) -> str:
         text = script

@@ -9,7 +9,8 @@ from benchmarks.cases import Group, Result, Setting
 from benchmarks.fabric import MARKERS, all_is_well
 from benchmarks.measure import Contender, Sample, contest, printed, process
 
-from hostrouting import HostRoutingConfig, route_overlap
+from hostrouting import HostRoutingConfig
+from hostrouting.route_overlap import script as route_overlap_script
 
 BOOT = "boot check, by family"
 NAMES = (BOOT,)
@@ -50,7 +51,9 @@ def _contender(setting: Setting, name: str) -> Contender:
     section = {"expectedCidrs": cidrs, "mode": "STRICT", "fabric": "off"}
     script = setting.folder / f"check-{name}.sh"
     script.write_bytes(
-        route_overlap.render_script(HostRoutingConfig.from_mapping({"routeOverlap": section}))
+        route_overlap_script.render_script(
+            HostRoutingConfig.from_mapping({"routeOverlap": section})
+        )
     )
 
     def run() -> Sample:

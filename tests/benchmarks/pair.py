@@ -22,9 +22,11 @@ from benchmarks.measure import (
 )
 from support.images import make_image
 
-from hostrouting import HostRoutingConfig, route_overlap, static_routes
+from hostrouting import HostRoutingConfig
 from hostrouting.boot.layout import PROGRAM_PATH
 from hostrouting.net.addresses import format_ipv4, parse_cidr
+from hostrouting.route_overlap import script as route_overlap_script
+from hostrouting.static_routes import script as static_routes_script
 
 BOOT, MANY_AT_BOOT, COMPLETED, MANY_AGAIN, MANY_CIDRS, CHECK = NAMES = (
     "boot, routes and check",
@@ -113,8 +115,8 @@ def pair(setting: Setting) -> list[Result]:
 def _boot(setting: Setting) -> Result:
     config = _config(AT_BOOT, CIDRS)
     rendered = [
-        _file(setting, "static-routes.sh", static_routes.render_script(config)),
-        _file(setting, "check-route-overlap.sh", route_overlap.render_script(config)),
+        _file(setting, "static-routes.sh", static_routes_script.render_script(config)),
+        _file(setting, "check-route-overlap.sh", route_overlap_script.render_script(config)),
     ]
     upstream = [_upstream_routes(setting, AT_BOOT), _upstream_check(setting, CIDRS)]
     contenders = [
@@ -175,11 +177,13 @@ def _many(setting: Setting, name: str) -> Result:
     if name == MANY_CIDRS:
         cidrs = [route.destination for route in world.uniform(count)]
         rendered = _file(
-            setting, "check-route-overlap.sh", route_overlap.render_script(_config(0, cidrs))
+            setting, "check-route-overlap.sh", route_overlap_script.render_script(_config(0, cidrs))
         )
         upstream = _upstream_check(setting, cidrs)
     else:
-        rendered = _file(setting, "static-routes.sh", static_routes.render_script(_config(count)))
+        rendered = _file(
+            setting, "static-routes.sh", static_routes_script.render_script(_config(count))
+        )
         upstream = _upstream_routes(setting, count)
     before = _fresh_boot if name == MANY_AT_BOOT else partial(_routes_in_force, count)
     rounds = min(_MOST_ROUNDS, setting.rounds(count))
@@ -192,7 +196,7 @@ def _completed(setting: Setting) -> Result:
     """Measure the script of routes that a default route completes, beside that of the same ones."""
     count = min(MANY, max(setting.sizes))
     scripts = {
-        name: [_file(setting, f"{name}.sh", static_routes.render_script(config))]
+        name: [_file(setting, f"{name}.sh", static_routes_script.render_script(config))]
         for name, config in (
             (WITHOUT_GATEWAY, _config(count, complete=False)),
             (OURS, _config(count)),

@@ -20,7 +20,7 @@ from benchmarks.cases import COMMAND, IP, OURS, Group, Result, Setting
 from benchmarks.measure import BenchmarkError, Contender, Contest, Sample, contest, environment
 
 from hostrouting import RouteRejectedError
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.host import Route, RouteChange, RouteEvent
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents, NetlinkListener

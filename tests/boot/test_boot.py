@@ -18,7 +18,7 @@ from support.needs import require
 
 from hostrouting import Host, OverlapMode, UnitError
 from hostrouting.base.findings import REFUSED
-from hostrouting.boot import Boot
+from hostrouting.boot.boot import Boot
 from hostrouting.boot.gates import ungated_agents
 from hostrouting.host.offline import offline_routes
 from hostrouting.host.units import UnitState

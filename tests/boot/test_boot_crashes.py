@@ -14,7 +14,8 @@ from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, install_upst
 from support.boots import pids_of_machines
 
 from hostrouting import Configure, HostRoutingConfig, UnitError
-from hostrouting.boot import Boot, layout
+from hostrouting.boot import layout
+from hostrouting.boot.boot import Boot
 from hostrouting.boot.generation import GENERATION_LINK, SCRIPT_PATHS, Generation
 from hostrouting.boot.layout import GATING_PATH, gating_entries, read_asset
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, install_upstream, stand_in
 from support.boots import pids_of_machines, seen
 
-from hostrouting.boot import Boot
+from hostrouting.boot.boot import Boot
 from hostrouting.testing import FakeHost
 from phases import Context
 

@@ -5,7 +5,7 @@ from support.boot_units import NSPAWN, STATIC, install_upstream, stand_in
 
 from hostrouting import UnitError
 from hostrouting.base.findings import NodeFinding
-from hostrouting.boot import Boot
+from hostrouting.boot.boot import Boot
 from hostrouting.boot.gates import (
     broken_glass,
     gate_faults,

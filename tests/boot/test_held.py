@@ -4,7 +4,7 @@ import pytest
 from support.boot_units import NSPAWN, STATIC, departure_of, stand_in
 
 from hostrouting import HostFileError, UnitError
-from hostrouting.boot import Boot
+from hostrouting.boot.boot import Boot
 from hostrouting.boot.gates import held_gates, release, release_ungated
 from hostrouting.boot.layout import WAKE
 from hostrouting.testing import FakeHost

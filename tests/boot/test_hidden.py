@@ -10,7 +10,7 @@ from support.needs import needs
 from support.shell_nodes import AS_A_GATE
 
 from hostrouting import Configure, Host, HostRoutingConfig, check_node
-from hostrouting.boot import Boot
+from hostrouting.boot.boot import Boot
 from hostrouting.testing import FakeHost
 from phases import Context, plan
 

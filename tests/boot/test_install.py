@@ -18,8 +18,8 @@ from support.boots import (
 )
 from support.filled import asset
 
-from hostrouting.boot import INTENT_PATH
 from hostrouting.boot.generation import generation_folders
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.boot.program import program_for
 from hostrouting.testing import FakeHost
 from phases import CancelledError, Context

@@ -32,7 +32,10 @@ from hostrouting import (
     Reset,
     check_node,
 )
-from hostrouting.boot import INTENT_PATH, Boot, Intent, SectionTask, read_intent
+from hostrouting.boot.boot import Boot
+from hostrouting.boot.intent import Intent, read_intent
+from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.task import SectionTask
 from hostrouting.node.boot_files import boot_parts, render_files
 from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs

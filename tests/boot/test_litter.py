@@ -12,7 +12,7 @@ from support.intent_nodes import PROBES, ROUTES, in_time, node
 from support.needs import needs
 
 from hostrouting import Configure, Host, HostRoutingConfig
-from hostrouting.boot import Boot
+from hostrouting.boot.boot import Boot
 from hostrouting.boot.layout import READY_WANTS, STARTING_LINKS
 from hostrouting.testing import FakeHost
 from phases import Context
@@ -127,7 +127,7 @@ def test_the_folders_of_links_are_known(mode: str) -> None:
 
 MOUNTED = """
 import sys
-from hostrouting.boot import Boot
+from hostrouting.boot.boot import Boot
 from hostrouting.host import Host
 sys.path[:0] = sys.argv[2:]
 from support.boot_units import NSPAWN, STATIC, stand_in

@@ -18,7 +18,8 @@ from support.patience import in_time
 
 from hostrouting import Configure, Host, HostFileError
 from hostrouting.base.findings import NodeFinding
-from hostrouting.boot import Boot, program
+from hostrouting.boot import program
+from hostrouting.boot.boot import Boot
 from hostrouting.boot.generation import GENERATION_LINK, Generation, contents_in_force
 from hostrouting.boot.layout import PROGRAM_PATH, SCRIPT_DIRECTORY
 from hostrouting.boot.program import (

@@ -18,7 +18,7 @@ from support.in_process import run_here
 from support.kernel import needs_kernel, powerless
 from support.needs import needs
 
-from hostrouting.boot import NOT_INSTALLED
+from hostrouting.boot.intent import NOT_INSTALLED
 from hostrouting.cli import main
 from hostrouting.config.schema import config_schema
 from hostrouting.host.files.lock import FileLock

@@ -33,7 +33,7 @@ from hostrouting import (
     render_files,
 )
 from hostrouting.base.commands import BAD, FAILED, command_line
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.cli.commands import all_commands
 from hostrouting.cli.parser import parser
 from hostrouting.cli.shared import status_after

@@ -11,7 +11,7 @@ from support.in_process import run_here
 from support.kernel import needs_kernel, uplink
 
 from hostrouting.base.commands import quoted
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.node.at_boot import answer, log_lines
 from hostrouting.route_overlap.script import MARKER_DETECTED
 from hostrouting.testing import FakeHost, KernelNode

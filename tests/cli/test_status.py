@@ -30,8 +30,9 @@ from hostrouting import (
     HostRoutingConfig,
     UnitError,
 )
-from hostrouting.boot import INTENT_PATH, NOT_INSTALLED, Boot, read_intent
-from hostrouting.boot.layout import PROGRAM_PATH
+from hostrouting.boot.boot import Boot
+from hostrouting.boot.intent import NOT_INSTALLED, read_intent
+from hostrouting.boot.layout import INTENT_PATH, PROGRAM_PATH
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.net.addresses import IPV4

@@ -19,7 +19,7 @@ from support.gated_machine import GatedMachine, require_nspawn
 from support.needs import needs
 from support.systemd_box import PYTHON, install_command, require_program
 
-from hostrouting.boot import RUNTIME_DIRECTORY
+from hostrouting.boot.layout import RUNTIME_DIRECTORY
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import KernelNode
 

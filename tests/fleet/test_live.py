@@ -20,7 +20,7 @@ from support.patience import in_time
 from support.routers import WiredNode
 
 from hostrouting import Host, HostRoutingConfig
-from hostrouting.boot import Intent
+from hostrouting.boot.intent import Intent
 from hostrouting.fleet import NodeRecord, prove_record, take_record
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.offline import absent

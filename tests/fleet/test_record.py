@@ -12,7 +12,7 @@ from hypothesis import given
 from support.fleets import CONFIG, FULL, as_document, leaves, records
 from support.kernel import connect
 
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.fleet import NodeRecord, prove_record, take_record
 from hostrouting.fleet.record import LONGEST
 from hostrouting.fleet.stream import verdict_on

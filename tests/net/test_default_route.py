@@ -17,7 +17,7 @@ from support.patience import wait_until
 from support.static_route_scripts import boot_with_program, config_of
 
 from hostrouting import HostRoutingConfig, OverlapReport, StaticRoute, prove_egress
-from hostrouting.static_routes import resolve
+from hostrouting.static_routes.reconcile import resolve
 from hostrouting.testing import KernelNode
 
 pytestmark = needs_kernel

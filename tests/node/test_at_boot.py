@@ -17,7 +17,7 @@ from support.overlap_answers import verdict_of
 from support.shell_nodes import run_on
 
 from hostrouting import Configure, Host, HostFileError, HostRoutingConfig, InvalidConfigError
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.node.at_boot import Verdict, answer, known_since, log_lines
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context

@@ -9,7 +9,7 @@ from support.patience import in_time
 from support.run_nodes import lose_our_routes, lose_the_default_route
 
 from hostrouting import Configure, HostRoutingConfig, node_status
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.net.exits import maybe_set_down, set_down
 from hostrouting.net.links import Device
 from hostrouting.node.check import check_node

@@ -44,7 +44,8 @@ from hostrouting import (
     node_status,
     render_files,
 )
-from hostrouting.boot import INTENT_PATH, Boot
+from hostrouting.boot.boot import Boot
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.host import IPV6
 from hostrouting.net.routes import default_routes
 from hostrouting.node.status import verdict_now

@@ -32,7 +32,8 @@ from hostrouting import (
     StaticRoutesConfig,
     WorseRoutingError,
 )
-from hostrouting.boot import INTENT_PATH, config_over
+from hostrouting.boot.intent import config_over
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.fleet import prove_record, take_record
 from hostrouting.host import Host, Route
 from hostrouting.net.addresses import IPV6, Prefix, outside

@@ -27,7 +27,7 @@ from support.patience import in_time
 from support.run_nodes import gpu_node
 
 from hostrouting import Configure, HostFileError, HostRoutingConfig, Reset, UnitError
-from hostrouting.boot import Boot
+from hostrouting.boot.boot import Boot
 from hostrouting.boot.deployment import Deployment
 from hostrouting.testing import FakeHost
 from hostrouting.testing.faults import Operations, Refused

@@ -24,7 +24,7 @@ from hostrouting import Configure, HostRoutingConfig, check_node
 from hostrouting.boot.program import wanted_program
 from hostrouting.host import Host, RouteChange
 from hostrouting.host.netlink.events import NetlinkEvents
-from hostrouting.route_overlap import render_script as render_check
+from hostrouting.route_overlap.script import render_script as render_check
 from hostrouting.testing import FakeHost, KernelNode
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.routes import RouteKeeper

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.documents import ROOT
 
 from hostrouting import BackendError
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.host.systemd.notify import entry
 from hostrouting.node.history import recorded
 from hostrouting.testing import MemoryFiles

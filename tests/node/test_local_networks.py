@@ -16,7 +16,8 @@ from hostrouting import (
     check_node,
     node_status,
 )
-from hostrouting.boot import INTENT_PATH, read_intent
+from hostrouting.boot.intent import read_intent
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.fleet import prove_record, take_record
 from hostrouting.node.at_boot import answer
 from hostrouting.node.configure import ConfigureLive

@@ -10,7 +10,8 @@ from support.patience import in_time
 
 from hostrouting import Configure, HostRoutingConfig, node_status
 from hostrouting.base.commands import CHECK, FIX
-from hostrouting.boot import INTENT_PATH, Intent, require_intent
+from hostrouting.boot.intent import Intent, require_intent
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.fleet import prove_record, take_record
 from hostrouting.host import Host
 from hostrouting.net.addresses import Prefix

@@ -22,8 +22,8 @@ from hostrouting import (
     RouteOverlapConfig,
     WorseRoutingError,
 )
-from hostrouting.boot import INTENT_PATH, Part, require_intent
-from hostrouting.boot.layout import GATE_LOCK, UNFINISHED
+from hostrouting.boot.intent import Part, require_intent
+from hostrouting.boot.layout import GATE_LOCK, INTENT_PATH, UNFINISHED
 from hostrouting.boot.steps import Steps
 from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, RouteChange
 from hostrouting.node.configure import ConfigureLive

@@ -16,7 +16,8 @@ from hostrouting import (
     Reset,
     node_status,
 )
-from hostrouting.boot import INTENT_PATH, require_intent
+from hostrouting.boot.intent import require_intent
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.fleet import NodeRecord, prove_record, take_record
 from hostrouting.host import OUR_PROTOCOL, Address, Host, NextHop, Route
 from hostrouting.net.routes import default_route

@@ -17,8 +17,8 @@ from support.patience import until_unplugged
 
 from hostrouting import HostRoutingConfig, prove_egress
 from hostrouting.net.addresses import parse_ipv4
-from hostrouting.route_overlap import check_now
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress
+from hostrouting.route_overlap.look import check_now
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 

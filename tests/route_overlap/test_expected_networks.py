@@ -13,7 +13,7 @@ from support.way_out_nodes import WayOutNode
 
 from hostrouting import Host, HostRoutingConfig, check_node
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.route_overlap import check_now
+from hostrouting.route_overlap.look import check_now
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import Context
 from phases.testing import ManualClock

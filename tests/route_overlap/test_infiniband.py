@@ -12,7 +12,7 @@ from support.overlap_answers import run_script
 
 from hostrouting import HostRoutingConfig, RouteBackend
 from hostrouting.host.pyroute import Pyroute2Backend
-from hostrouting.route_overlap import check_now
+from hostrouting.route_overlap.look import check_now
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import Context
 

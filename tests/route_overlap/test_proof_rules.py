@@ -10,8 +10,9 @@ from hostrouting.base.findings import NodeFinding
 from hostrouting.fib import Fib
 from hostrouting.host import IPV4, Route, Rule
 from hostrouting.net.addresses import parse_cidr
-from hostrouting.route_overlap import Finding, prove_egress
 from hostrouting.route_overlap.explain import explain_routing
+from hostrouting.route_overlap.proof import prove_egress
+from hostrouting.route_overlap.report import Finding
 from hostrouting.testing import KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 

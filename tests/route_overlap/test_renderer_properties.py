@@ -7,8 +7,7 @@ from support.examples import FEW
 
 from hostrouting import HostRoutingConfig
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
-from hostrouting.route_overlap import render_script
-from hostrouting.route_overlap.script import config_in
+from hostrouting.route_overlap.script import config_in, render_script
 from hostrouting.testing import strategies
 
 

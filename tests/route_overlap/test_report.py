@@ -8,9 +8,10 @@ from support.static_route_scripts import static_route
 
 from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.host import IPV4, ObservedRoute, Rule
-from hostrouting.route_overlap import CidrReport, OverlapReport, SuggestedRoute, prove_egress
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.look import prove_config, prove_now
+from hostrouting.route_overlap.proof import prove_egress
+from hostrouting.route_overlap.report import CidrReport, OverlapReport, SuggestedRoute
 from hostrouting.testing import FakeHost, MemoryBackend
 
 

@@ -16,11 +16,10 @@ from support.kernel import connect, needs_kernel
 from support.needs import needs
 from support.overlap_answers import ScriptRun, proven_at, run_script
 
-from hostrouting.boot import units_in
 from hostrouting.boot.generation import IDLE
+from hostrouting.boot.layout import units_in
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
-from hostrouting.route_overlap import render_script
-from hostrouting.route_overlap.script import boot_part, config_in
+from hostrouting.route_overlap.script import boot_part, config_in, render_script
 from hostrouting.testing import KernelNode
 
 

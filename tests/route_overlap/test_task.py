@@ -12,8 +12,7 @@ from support.kernel import connect
 from support.overlap_answers import verdict_of
 
 from hostrouting import CheckRouteOverlap, HostRoutingConfig, RouteOverlapError
-from hostrouting.boot import INTENT_PATH
-from hostrouting.boot.layout import GATING_PATH, PROGRAM_PATH
+from hostrouting.boot.layout import GATING_PATH, INTENT_PATH, PROGRAM_PATH
 from hostrouting.host import IPV4, ObservedRoute, UnitState
 from hostrouting.route_overlap.fabric import POOL
 from hostrouting.route_overlap.look import unready_units

@@ -13,7 +13,8 @@ from support.overlap_answers import ScriptRun, run_script
 
 from hostrouting import HostRoutingConfig
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.route_overlap import check_now, render_script
+from hostrouting.route_overlap.look import check_now
+from hostrouting.route_overlap.script import render_script
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 from phases.testing import ManualClock

@@ -13,8 +13,8 @@ from support.static_route_scripts import config_of, static_route
 
 from hostrouting import HostRoutingConfig, InvalidConfigError, StaticRoute
 from hostrouting.net.routes import ATTRIBUTES, Route, RouteAttribute, resting
-from hostrouting.static_routes import render_script
 from hostrouting.static_routes.reconcile import resolve
+from hostrouting.static_routes.script import render_script
 from hostrouting.testing.strategies import static_routes
 
 each_attribute = pytest.mark.parametrize("attribute", ATTRIBUTES, ids=lambda each: each.name)

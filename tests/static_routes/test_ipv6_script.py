@@ -10,7 +10,7 @@ from support.static_route_scripts import boot, boot_with_program, config_of, sta
 
 from hostrouting import StaticRoute
 from hostrouting.host import IPV6, OUR_PROTOCOL
-from hostrouting.static_routes import resolve
+from hostrouting.static_routes.reconcile import resolve
 from hostrouting.testing import KernelNode
 
 pytestmark = needs_kernel

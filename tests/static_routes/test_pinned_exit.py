@@ -15,13 +15,14 @@ from support.patience import in_time
 from support.static_route_scripts import config_of, impatient, install
 
 from hostrouting import BackendError, ConfigureStaticRoutes, HostRoutingConfig, StaticRoute
-from hostrouting.boot import Waiting
+from hostrouting.boot.deployment import Waiting
 from hostrouting.host import IPV4, IPV6, OUR_PROTOCOL, Address, Host, NextHop, ObservedRoute
 from hostrouting.net.addresses import FAMILY_NAMES
 from hostrouting.net.exits import working
 from hostrouting.net.links import Device
-from hostrouting.static_routes import render_script, resolve
 from hostrouting.static_routes.at_boot import repair_once
+from hostrouting.static_routes.reconcile import resolve
+from hostrouting.static_routes.script import render_script
 from hostrouting.testing import FakeHost, KernelNode
 
 ROUTE = StaticRoute(destination="172.16.8.0/22")

@@ -13,7 +13,7 @@ from hostrouting import BackendError, HostRoutingConfig
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.host import OUR_PROTOCOL, NextHop, ObservedRoute, Route, RouteChange
 from hostrouting.net.routes import place
-from hostrouting.static_routes import reconcile, resolve
+from hostrouting.static_routes.reconcile import reconcile, resolve
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 

@@ -7,7 +7,7 @@ from support.examples import FEW
 
 from hostrouting import HostRoutingConfig, StaticRoute
 from hostrouting.net.routes import ATTRIBUTE_NAMES
-from hostrouting.static_routes import render_script
+from hostrouting.static_routes.script import render_script
 from hostrouting.testing import strategies
 
 

@@ -6,7 +6,7 @@ from support.static_route_scripts import static_route
 from hostrouting import StaticRoute
 from hostrouting.host import Address, NextHop, ObservedRoute
 from hostrouting.net.routes import FLAG_DEAD
-from hostrouting.static_routes import resolve
+from hostrouting.static_routes.reconcile import resolve
 
 GATEWAY = Address.parse("10.224.0.1")
 OTHER = Address.parse("10.224.0.2")

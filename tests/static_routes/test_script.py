@@ -17,9 +17,8 @@ from support.needs import needs
 from support.static_route_scripts import boot, boot_with_program, config_of, impatient, static_route
 
 from hostrouting import HostRoutingConfig, StaticRoute
-from hostrouting.boot import units_in
-from hostrouting.static_routes import render_script
-from hostrouting.static_routes.script import boot_part
+from hostrouting.boot.layout import units_in
+from hostrouting.static_routes.script import boot_part, render_script
 from hostrouting.testing import KernelNode
 
 CONFIG = config_of(

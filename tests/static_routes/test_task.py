@@ -8,8 +8,7 @@ from support.static_route_nodes import CONFIG, NONE, WANTED, other_routes, own_r
 from support.static_route_scripts import config_of, static_route
 
 from hostrouting import ConfigureStaticRoutes, StaticRoute
-from hostrouting.boot import INTENT_PATH, units_in
-from hostrouting.boot.layout import GATING_PATH, PROGRAM_PATH
+from hostrouting.boot.layout import GATING_PATH, INTENT_PATH, PROGRAM_PATH, units_in
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.static_routes.script import DEPARTURE, boot_part
 from hostrouting.testing import FakeHost

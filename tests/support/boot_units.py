@@ -5,7 +5,7 @@ that upstream leaves on a machine.
 import subprocess
 from pathlib import Path
 
-from hostrouting.boot import SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootFile, BootUnit, Departure
+from hostrouting.boot.layout import SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootFile, BootUnit, Departure
 from hostrouting.host import FileStore
 
 NSPAWN = "systemd-nspawn@.service"

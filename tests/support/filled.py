@@ -5,7 +5,7 @@ from difflib import unified_diff
 from pathlib import Path
 
 import hostrouting
-from hostrouting.boot import read_asset
+from hostrouting.boot.layout import read_asset
 
 _PACKAGE = Path(str(hostrouting.__file__)).parent
 _MARK = re.compile(r"^ *# @(if [a-z0-9 ]+|end)@\n", re.MULTILINE)

@@ -17,7 +17,9 @@ from support.needs import require
 from support.systemd_box import BOX_ROOT, SystemdBox, install_command
 
 from hostrouting import Configure, Host, HostRoutingConfig
-from hostrouting.boot import INTENT_PATH, UNIT_DIRECTORY, Boot, BootUnit, Intent
+from hostrouting.boot.boot import Boot
+from hostrouting.boot.intent import Intent
+from hostrouting.boot.layout import INTENT_PATH, UNIT_DIRECTORY, BootUnit
 from hostrouting.host import UnitState
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.systemctl import Systemctl

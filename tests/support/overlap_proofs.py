@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from hostrouting.host import Address
-from hostrouting.route_overlap import prove_egress
+from hostrouting.route_overlap.proof import prove_egress
 from hostrouting.route_overlap.report import CidrReport, Finding
 
 

@@ -7,7 +7,8 @@ from support.boot_units import NSPAWN
 from support.command_line import enter
 
 from hostrouting import Host
-from hostrouting.boot import Boot, Part
+from hostrouting.boot.boot import Boot
+from hostrouting.boot.intent import Part
 from hostrouting.testing import KernelNode
 from phases import Context
 

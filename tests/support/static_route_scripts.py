@@ -11,10 +11,11 @@ from pathlib import Path
 from support.command_line import enter
 
 from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
-from hostrouting.boot import INTENT_PATH, Intent
+from hostrouting.boot.intent import Intent
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.boot.program import program_for
 from hostrouting.net.routes import ATTRIBUTE_NAMES
-from hostrouting.static_routes import render_script
+from hostrouting.static_routes.script import render_script
 from hostrouting.testing import FakeHost, KernelNode
 
 #: Without a virtual environment: its folders would be of no use to the program.

@@ -22,9 +22,9 @@ from support.systemd_box import PROGRAM, PYTHON, copy_program
 from system.troubles import EARLIER, GOOD, LINKS, PROBES, Outcome, Trouble
 
 from hostrouting import Configure, HostRoutingConfig, render_files
-from hostrouting.boot import INTENT_PATH, Intent, held_gates
-from hostrouting.boot.intent import installed_exits
-from hostrouting.boot.layout import drop_in_of
+from hostrouting.boot.gates import held_gates
+from hostrouting.boot.intent import Intent, installed_exits
+from hostrouting.boot.layout import INTENT_PATH, drop_in_of
 from hostrouting.host import OUR_PROTOCOL, Host
 from hostrouting.static_routes.script import render_script
 from phases import Context

@@ -21,7 +21,7 @@ from support.gated_machine import (
 from support.systemd_box import require_program
 
 from hostrouting.base.commands import CHECK
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import INTENT_PATH
 
 APPLY = f"hostrouting apply {INTENT_PATH}"
 FIX = "hostrouting check --fix | hostrouting apply -"

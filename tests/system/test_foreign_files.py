@@ -6,7 +6,7 @@ from pathlib import Path
 from support.gated_machine import RoutedMachine
 from support.systemd_box import require_program
 
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import INTENT_PATH
 
 UNITS = "/etc/systemd/system"
 NAMES = ("static-routes.service", "probe-snat.service")

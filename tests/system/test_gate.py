@@ -18,7 +18,10 @@ from support.gated_machine import (
 )
 
 from hostrouting import HostRoutingConfig, Reset, UnitError, check_node
-from hostrouting.boot import INTENT_PATH, UNIT_DIRECTORY, Boot, Intent, held_gates
+from hostrouting.boot.boot import Boot
+from hostrouting.boot.gates import held_gates
+from hostrouting.boot.intent import Intent
+from hostrouting.boot.layout import INTENT_PATH, UNIT_DIRECTORY
 from hostrouting.host.units import instance_of
 from hostrouting.watch.unit import ConfigureWatch
 

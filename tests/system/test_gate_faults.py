@@ -15,7 +15,7 @@ from support.gated_machine import (
 )
 
 from hostrouting import OverlapMode, UnitError
-from hostrouting.boot import Boot
+from hostrouting.boot.boot import Boot
 from hostrouting.boot.gates import gate_faults, is_unsuitable
 
 UNITS = "/etc/systemd/system"

@@ -20,7 +20,7 @@ from system.matrix import Node
 from system.troubles import RUN_FULL, config
 
 from hostrouting import HostRoutingConfig
-from hostrouting.boot import Intent
+from hostrouting.boot.intent import Intent
 
 ROUNDS = int(os.environ.get("HOSTROUTING_ROUNDS", "2"))
 #: So many steps of an apply precede its commit.

@@ -11,7 +11,7 @@ from support.systemd_box import install_command, require_program
 from system.test_networkd import Machine, prepare
 from system.test_networkd_dhcp import NETWORK, WIRE
 
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import INTENT_PATH
 
 CIDR = "172.20.8.0/22"
 PEER = "172.20.8.9"

@@ -8,7 +8,7 @@ from support.gated_machine import CIDR, DEFAULT_ROUTE, KUBE, KUBELET, RoutedMach
 from support.systemd_box import require_program
 from system.troubles import RUN_FULL
 
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import INTENT_PATH
 
 APPLY = f"hostrouting apply {INTENT_PATH}"
 RUN = "/run/aks-flex-node"

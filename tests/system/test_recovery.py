@@ -22,8 +22,8 @@ from support.gated_machine import (
 )
 
 from hostrouting import UnitError
-from hostrouting.boot import UNIT_DIRECTORY
 from hostrouting.boot.gates import held_gates, release
+from hostrouting.boot.layout import UNIT_DIRECTORY
 
 RETRY = "hostrouting-retry.service"
 #: The distribution's unit without the settings that a oneshot must not have; its command is still

@@ -7,8 +7,9 @@ from support.boot_units import CHECK, STATIC
 from support.gated_machine import GATES, KUBE, KUBELET, STAND_INS, STRICT, GatedMachine
 
 from hostrouting import Host, HostRoutingConfig
-from hostrouting.boot import SCRIPT_DIRECTORY, Boot, Intent
-from hostrouting.boot.layout import drop_in_of
+from hostrouting.boot.boot import Boot
+from hostrouting.boot.intent import Intent
+from hostrouting.boot.layout import SCRIPT_DIRECTORY, drop_in_of
 from hostrouting.host import FileStore
 
 RETRY = "hostrouting-retry.service"

@@ -25,7 +25,7 @@ from support.systemd_box import PROGRAM, PYTHON, copy_program, require_program
 
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.base.commands import SHOW_HISTORY
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import INTENT_PATH
 
 LINKS = """
 ip link add eth0 type veth peer name wire && ip link set wire up

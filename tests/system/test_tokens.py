@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.gated_machine import GatedMachine, applied
 
-from hostrouting.boot import INTENT_PATH
 from hostrouting.boot.gates import held_gates
+from hostrouting.boot.layout import INTENT_PATH
 
 #: An H200 node in small: the fabric takes the addresses of the cluster.
 LINKS = """

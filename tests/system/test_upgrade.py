@@ -13,7 +13,7 @@ from system.matrix import parsed
 from system.troubles import EARLIER, LINKS
 
 from hostrouting import Configure, Host
-from hostrouting.boot import UNIT_DIRECTORY
+from hostrouting.boot.layout import UNIT_DIRECTORY
 from phases import Context, TaskFailedError
 
 UNITS = f"{STATIC}.service", f"{CHECK}.service"

@@ -19,8 +19,9 @@ from support.gated_machine import (
 )
 
 from hostrouting import HostRoutingConfig, Reset
-from hostrouting.boot import UNIT_DIRECTORY, Boot, held_gates
-from hostrouting.boot.gates import gate_faults
+from hostrouting.boot.boot import Boot
+from hostrouting.boot.gates import gate_faults, held_gates
+from hostrouting.boot.layout import UNIT_DIRECTORY
 
 OTHER = "systemd-nspawn@other.service"
 RETRY = "hostrouting-retry.service"

@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from hostrouting import HostFileError, HostRoutingConfig
-from hostrouting.boot import Keeper, SiblingKeeper
+from hostrouting.boot.keeper import Keeper, SiblingKeeper
 from hostrouting.host import NetworkEvent
 from hostrouting.testing import FakeHost
 from hostrouting.watch.installed import InstalledConfig

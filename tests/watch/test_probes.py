@@ -15,7 +15,7 @@ from hostrouting.azure.probe_snat.ruleset import (
     parse,
     render,
 )
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.testing import FakeHost, strategies
 from hostrouting.watch.installed import InstalledConfig
 from phases import Context, execute

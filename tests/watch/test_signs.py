@@ -13,7 +13,8 @@ import pytest
 from support.patience import wait_until
 
 from hostrouting import HostRoutingConfig, InvalidConfigError, Watch
-from hostrouting.boot import INTENT_PATH, Intent
+from hostrouting.boot.intent import Intent
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.testing import FakeHost, MemorySupervisor
 from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route

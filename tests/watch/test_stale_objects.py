@@ -11,7 +11,8 @@ from support.stale_cni_sweeps import CONFLIST, DEAD, DEAD_MAC, LIVE, STALE, made
 from support.stale_cni_worlds import config_of, context, dnat, whole_state
 
 from hostrouting.azure.stale_cni.keeper import StaleObjectKeeper
-from hostrouting.boot import INTENT_PATH, Intent
+from hostrouting.boot.intent import Intent
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.testing import FakeHost
 from hostrouting.watch.installed import InstalledConfig
 from phases import Context, run, task

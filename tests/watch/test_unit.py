@@ -17,7 +17,7 @@ from support.needs import needs
 
 from hostrouting import Configure, HostRoutingConfig, Reset, UnitError, check_node
 from hostrouting.base.findings import NodeFinding
-from hostrouting.boot import require_intent
+from hostrouting.boot.intent import require_intent
 from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs
 from hostrouting.watch.unit import ConfigureWatch, boot_unit, command_path, has_duties

@@ -31,7 +31,8 @@ from hostrouting import (
     StaticRoute,
     Watch,
 )
-from hostrouting.boot import INTENT_PATH, Intent
+from hostrouting.boot.intent import Intent
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.host import OUR_PROTOCOL, Address, NextHop, Route, RouteChange
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.route_texts import route

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
     from hostrouting.base.findings import NodeFinding
-    from hostrouting.boot import Part, SiblingKeeper
+    from hostrouting.boot.intent import Part
+    from hostrouting.boot.keeper import SiblingKeeper
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
 

@@ -33,7 +33,7 @@ from hostrouting.net.routes import best_default_devs, default_routes
 from phases import Change, Context
 
 if TYPE_CHECKING:
-    from hostrouting.boot import BootUnit
+    from hostrouting.boot.layout import BootUnit
     from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
     from hostrouting.host import Host
 

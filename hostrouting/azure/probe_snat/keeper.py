@@ -10,7 +10,7 @@ import attrs
 from hostrouting.azure.probe_snat.detect import NotWanted, repair
 from hostrouting.azure.probe_snat.ruleset import template
 from hostrouting.base.facts import Facts
-from hostrouting.boot import SiblingKeeper
+from hostrouting.boot.keeper import SiblingKeeper
 from phases import Change, Context
 
 

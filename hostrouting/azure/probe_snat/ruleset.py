@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
-from hostrouting.boot import BootTemplate, BootUnit
+from hostrouting.boot.layout import BootTemplate, BootUnit
 from hostrouting.config import ProbeSNATConfig
 from hostrouting.net.addresses import check_device_name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from logging import DEBUG, INFO, WARNING
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hostrouting.azure.probe_snat.detect import (
     Loaded,
@@ -32,17 +32,15 @@ from hostrouting.azure.probe_snat.ruleset import (
 )
 from hostrouting.base.findings import LEFT, NodeFinding, hindered
 from hostrouting.base.waits import begin_wait
-from hostrouting.boot import (
-    SCRIPT_DIRECTORY,
-    BootUnit,
-    Intent,
-    RecordedFiles,
-    SectionTask,
-    program_path,
-)
 from hostrouting.boot.generation import Survey
+from hostrouting.boot.layout import SCRIPT_DIRECTORY, BootUnit, program_path
+from hostrouting.boot.recorded import RecordedFiles
+from hostrouting.boot.task import SectionTask
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from phases import Change, Context, DeadlineExceededError
+
+if TYPE_CHECKING:
+    from hostrouting.boot.intent import Intent
 
 #: The whole wait for router advertisements.
 _WAIT_SECONDS = 30

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from hostrouting.azure.stale_cni.task import CleanStaleCNI
     from hostrouting.base.findings import NodeFinding
-    from hostrouting.boot import SiblingKeeper
+    from hostrouting.boot.keeper import SiblingKeeper
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
     from phases import Context, Task

@@ -12,7 +12,8 @@ from hostrouting.azure.stale_cni.task import CleanStaleCNI
 from hostrouting.base.commands import command_line
 from hostrouting.base.facts import Facts
 from hostrouting.base.pace import MOST_CHANGES, Contest
-from hostrouting.boot import INTENT_PATH, SiblingKeeper
+from hostrouting.boot.keeper import SiblingKeeper
+from hostrouting.boot.layout import INTENT_PATH
 from phases import Context, Transaction
 from phases.hosting import unrecorded
 

@@ -19,7 +19,7 @@ from hostrouting.azure.stale_cni.leftovers import Snapshot, compare, identity
 from hostrouting.azure.stale_cni.node import Observer, Reading, by_sort, observe, wrong_bridge
 from hostrouting.azure.stale_cni.verdicts import Verdict, agree
 from hostrouting.base.findings import NodeFinding, hindered
-from hostrouting.boot import NodeTask
+from hostrouting.boot.task import NodeTask
 from hostrouting.exceptions import (
     HostFileError,
     HostRoutingError,

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import BAD, FAILED, FINE, FIX, USAGE
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, Command, switch
 from hostrouting.cli.shared import (
     context,

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import FINE, USAGE
-from hostrouting.boot import require_intent
+from hostrouting.boot.intent import require_intent
 from hostrouting.cli.command import Command
 from hostrouting.cli.shared import host_of, print_answer, refuse
 from hostrouting.exceptions import HostFileError, InvalidConfigError

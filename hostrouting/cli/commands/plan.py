@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE
 from hostrouting.base.findings import LEFT, REFUSED
-from hostrouting.boot import BOOT_FOLDERS, RELOAD, Boot, Intent
+from hostrouting.boot.boot import RELOAD, Boot
 from hostrouting.boot.gates import broken_glass
-from hostrouting.boot.intent import mode_of
-from hostrouting.boot.layout import GATE_LOCK, PROGRAM_PATH
+from hostrouting.boot.intent import Intent, mode_of
+from hostrouting.boot.layout import BOOT_FOLDERS, GATE_LOCK, PROGRAM_PATH
 from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, Command, switch
 from hostrouting.cli.shared import context, host_of, new_config_of, print_answer, with_read_units
 from hostrouting.config.sections import AGENT_LIST

@@ -17,7 +17,7 @@ from hostrouting.node.boot_files import render_files
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from hostrouting.boot import BootFile
+    from hostrouting.boot.layout import BootFile
     from hostrouting.node.boot_files import RenderedFiles
 
 _logger = logging.getLogger("hostrouting")

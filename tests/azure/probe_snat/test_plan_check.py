@@ -31,8 +31,7 @@ from hostrouting.azure.probe_snat.ruleset import (
     render,
 )
 from hostrouting.base.findings import LEFT, REFUSED
-from hostrouting.boot import INTENT_PATH
-from hostrouting.boot.layout import GATING_PATH, PROGRAM_PATH
+from hostrouting.boot.layout import GATING_PATH, INTENT_PATH, PROGRAM_PATH
 from hostrouting.testing import FakeHost
 from phases import Context
 

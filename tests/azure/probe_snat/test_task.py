@@ -44,8 +44,7 @@ from hostrouting import (
     UnitError,
 )
 from hostrouting.azure.probe_snat.ruleset import DEPARTURE, RULESET_PATH, boot_unit, render
-from hostrouting.boot import INTENT_PATH
-from hostrouting.boot.layout import GATING_PATH, PROGRAM_PATH
+from hostrouting.boot.layout import GATING_PATH, INTENT_PATH, PROGRAM_PATH
 from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange
