@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.kernel import connect
+from support.kernel import connect, host_of, kernel_of, needs_kernel
 from support.patience import in_time
+from support.routers import WiredNode
 
 from hostrouting import Configure, HostRoutingConfig, node_status
 from hostrouting.base.commands import CHECK, FIX
@@ -14,6 +15,7 @@ from hostrouting.boot.intent import Intent, require_intent
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.fleet import prove_record, take_record
 from hostrouting.host import Host
+from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import default_routes
 from hostrouting.node.fix import fixed
@@ -26,6 +28,12 @@ CIDRS = ("172.16.8.0/22", "172.16.16.0/24", "10.96.0.0/16", "10.244.0.0/16")
 ETH0 = ("eth0", "10.224.0.1")
 ETH1 = ("eth1", "10.9.0.1")
 IB0 = ("ib0", "172.16.0.1")
+#: A route without a device and gateway.
+ONE_ROUTE = {
+    "routeOverlap": {"mode": "STRICT", "expectedCidrs": ["172.16.8.0/22"]},
+    "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]},
+    "gates": [],
+}
 _MOST_STEPS = 4
 #: They only show more.
 _LOOKS = {None, CHECK, f"hostrouting plan {INTENT_PATH}"}
@@ -205,19 +213,12 @@ def test_no_address_loses_a_gateway_that_answers(first: int, count: int) -> None
         assert node_status(in_time(), node.host).next in _LOOKS, (seed, steps)
 
 
-def applied(**route: str) -> FakeHost:
+def applied() -> FakeHost:
     """Return a node that an apply under STRICT has made right by eth0."""
     host = FakeHost()
     connect(host.routes, eth0="10.224.0.4/16", eth1="10.9.0.4/16")
     host.routes.add_route("default", gateway=ETH0[1], dev="eth0", metric=100)
-    section = {"mode": "STRICT", "expectedCidrs": ["172.16.8.0/22"]}
-    routes = [{"destination": "172.16.8.0/22", **route}]
-    document = {
-        "routeOverlap": section,
-        "staticRoutes": {"enabled": True, "routes": routes},
-        "gates": [],
-    }
-    config = HostRoutingConfig.from_mapping(document)
+    config = HostRoutingConfig.from_mapping(ONE_ROUTE)
     assert run(Configure(config, host=host), in_time()).ok
     return host
 
@@ -242,6 +243,38 @@ def test_an_apply_that_loses_a_gateway_is_refused_and_not_offered() -> None:
     host.link_layer.mute.clear()
     assert node_status(in_time(), host).next == f"hostrouting apply {INTENT_PATH}"
     assert run(Configure(config, host=host), in_time()).ok
+
+
+@pytest.mark.slow
+@needs_kernel
+def test_the_kernel_resolves_the_gateway_that_would_be_lost() -> None:
+    """The new default route has a router that is INCOMPLETE, on the device of the one that answers.
+
+    No step moves the route, until that router answers.
+    """
+    with WiredNode.made() as node:
+        connect(node, eth0="10.224.0.4/16")
+        node.far.add_address("eth0", "10.224.0.1/16")
+        node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        link_layer = NetlinkLinkLayer(netns=node.name)
+        host = host_of(kernel_of(node), link_layer=link_layer)
+        config = HostRoutingConfig.from_mapping(ONE_ROUTE)
+        assert run(Configure(config, host=host), in_time()).ok
+        node.ip("route replace default via 10.224.0.9 dev eth0")
+        before = host.routes.routes()
+        assert node_status(in_time(), host).next in _LOOKS
+        assert node.ip("neigh show 10.224.0.9").split()[-1] in {"INCOMPLETE", "FAILED"}
+        assert "lladdr" in node.ip("neigh show 10.224.0.1")
+        [worse] = Configure(config, host=host).forecast(in_time()).worse
+        assert isinstance(worse.fact, LostHop)
+        assert isinstance(fixed(in_time(), config, host, seconds=0), str)
+        assert not run(Configure(config, host=host), in_time()).ok
+        assert host.routes.routes() == before
+        node.far.add_address("eth0", "10.224.0.9/16")
+        # An earlier question may have had its last try.
+        node.ip("neigh flush dev eth0")
+        assert node_status(in_time(), host).next == f"hostrouting apply {INTENT_PATH}"
+        assert run(Configure(config, host=host), in_time()).ok
 
 
 def test_a_route_of_an_image_keeps_its_device() -> None:
