@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from shlex import quote
 from signal import SIGKILL, SIGTERM
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from phases.context import Context, end_of_work, not_negative
+from phases.context import Context, end_of_work
 from phases.exceptions import CommandFailedError
 from phases.hosting import notify, wait
+
+#: The seconds between SIGTERM and SIGKILL.
+_GRACE = 1.0
 
 
 class CommandResult(NamedTuple):
@@ -31,11 +34,10 @@ def run_command(
     input: str | bytes | None = None,  # noqa: A002 - as subprocess.run calls it
     check: bool = True,
     env: Mapping[str, str] | None = None,
-    grace: float = 1.0,
 ) -> CommandResult:
     r"""Run a command until it ends or the context does.
 
-    When the context ends, the command and all its processes get SIGTERM, and `grace` seconds
+    When the context ends, the command and all its processes get SIGTERM, and a second
     later SIGKILL; then CancelledError or DeadlineExceededError is raised. Any thread may call this.
 
     Args:
@@ -45,7 +47,6 @@ def run_command(
         check: Raise CommandFailedError for a status other than 0. A command that cannot start
             always raises it.
         env: Variables added to those of this process. LC_ALL is C, so that messages can be parsed.
-        grace: Seconds between SIGTERM and SIGKILL.
 
     >>> from phases import Context
     >>> run_command(Context(), ["echo", "hello"]).stdout
@@ -53,8 +54,6 @@ def run_command(
     """
     if isinstance(argv, str | bytes) or not argv:
         raise TypeError(f"argv must be a list of a program and its arguments (got {argv!r})")
-    _require_texts(argv, env or {})
-    not_negative(grace, "grace")
     ctx.check()
     data = input.encode() if isinstance(input, str) else input
     # Imported here: it takes 8 ms, which only a program that starts processes should pay.
@@ -99,7 +98,7 @@ def run_command(
             # SIGKILL follows even if the command obeyed SIGTERM: its children may not have. A
             # process in another session may hold the pipes for ever, and the kernel may hold a
             # process: the wait is limited even after SIGKILL. The reading thread then goes on.
-            wait(ctx, lambda: bool(outcome), until=ctx.clock.monotonic() + grace)
+            wait(ctx, lambda: bool(outcome), until=ctx.clock.monotonic() + _GRACE)
         raise
     output = outcome[0]
     if isinstance(output, BaseException):
@@ -118,15 +117,3 @@ def _why_not_started(error: Exception, program: str) -> str:
     if isinstance(error, PermissionError):
         return f"could not be started: {error.strerror}; see: ls -l {quote(program)}"
     return f"could not be started: {getattr(error, 'strerror', None) or error}"
-
-
-def _require_texts(argv: Sequence[object], env: Mapping[str, Any]) -> None:
-    """Raise TypeError for an argument or a variable that no program can be given."""
-    for number, word in enumerate(argv):
-        if not isinstance(word, str | bytes | os.PathLike):
-            raise TypeError(f"argv[{number}] must be a text (got {word!r}); write {str(word)!r}")
-    for name, value in env.items():
-        # Not all callers are checked.
-        if {type(name), type(value)} != {str}:
-            right = f"{str(name)!r}: {str(value)!r}"
-            raise TypeError(f"env must have texts (got {name!r}: {value!r}); write {right}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
+from functools import partial
 from random import random
 from typing import Any
 
@@ -24,6 +25,11 @@ from phases.runner import (
 )
 from phases.step import Step
 from phases.task import Task
+
+#: The seconds after which the log names the tasks that a group waits for.
+_GRACE = 5.0
+#: The seconds up to which the pauses between attempts double.
+_LONGEST_PAUSE = 30.0
 
 
 class _Group:
@@ -88,42 +94,29 @@ class Parallel(_Group):
     """Tasks at the same time, each in a thread; the first failure cancels the remaining tasks.
 
     All begin, even if one fails early; a failure cancels the rest once the last has begun. None
-    begins if the system refuses a thread, or if the caller's context is over; after an interrupt or
-    the end of the caller's context no more tasks begin.
+    begins if the caller's context is over; after an interrupt or the end of the caller's context no
+    more tasks begin.
 
     The group waits for all tasks, as threads cannot be killed; the log names those that have not
-    ended `grace` seconds after they were cancelled. The first failure is raised and contains the
-    later ones; a task that ended because the group cancelled it has not failed, unless it caught
-    the CancelledError and returned.
+    ended 5 seconds after they were cancelled. The first failure is raised and contains the later
+    ones; a task that ended because the group cancelled it has not failed, unless it caught the
+    CancelledError and returned.
 
     >>> Parallel(task("a")(print), task("b")(print)).name
     'parallel(a, b)'
     """
 
-    def __init__(self, *tasks: Task, name: str | None = None, grace: float = 5.0) -> None:
-        super().__init__(*tasks, name=name)
-        self._grace = not_negative(grace, "grace")
-
     def do(self, ctx: Context) -> None:
         """Execute the subtasks in threads."""
         inner = ctx.child()
         running: list[Step] = []
-        failed = []
         errors: list[BaseException] = []
-        have_threads = False
 
-        def run_step(step: Step) -> None:
-            # Tasks begin once each has a thread: if a thread is refused, nothing has been done. A
-            # task woken by a cancel finds the context over. A threading.Event in its place would
-            # stay locked for ever after a Ctrl-C inside its `set`.
-            wait(inner, lambda: have_threads or inner.cancelled)
+        def do_and_keep_error(step: Step) -> None:
             try:
                 do_step(step, inner)
             except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
                 errors.append(error)
-                # Otherwise it has ended with the group.
-                if not isinstance(error, CONTEXT_OVER):
-                    failed.append(step.report.name)
             finally:
                 running.remove(step)
                 notify(inner)
@@ -134,41 +127,42 @@ class Parallel(_Group):
                 # With a copy of the context variables, in which programs bind values for log lines.
                 # Daemons: a second Ctrl-C must be able to end the program even if a task ignores
                 # its context.
-                thread = threading.Thread(
-                    target=copy_context().run, args=(run_step, step), name=subtask.name, daemon=True
-                )
+                work = partial(copy_context().run, do_and_keep_error, step)
                 try:
-                    thread.start()
+                    threading.Thread(target=work, name=subtask.name, daemon=True).start()
                 except RuntimeError:  # no more threads
                     running.remove(step)
                     step.report.status = "not-reached"
                     raise
-            have_threads = True
-            notify(inner)
-            self._wait(inner, running, failed)
+            _wait_for(running, errors, inner)
         except BaseException as error:
             # A second interrupt ends the wait.
             patient = isinstance(error, Exception) or not inner.over
             inner.cancel(describe(error))
             if patient:
-                self._wait(inner, running, failed)
+                _wait_for(running, errors, inner)
             raise
         _raise_first(errors)
 
-    def _wait(self, ctx: Context, running: list[Step], failed: list[str]) -> None:
-        def is_over() -> bool:
-            # A failure counts once all tasks have begun.
-            is_due = any(step.report.status != "running" for step in running.copy())
-            return not running or ctx.cancelled or bool(failed and not is_due)
 
-        wait(ctx, is_over, until=end_of_work(ctx.clock, ctx.deadline))
-        if failed:
-            ctx.cancel(f"{failed[0]} failed")
-        until = end_of_work(ctx.clock, ctx.clock.monotonic() + self._grace)
-        if not wait(ctx, lambda: not running, until=until):
-            names = ", ".join(step.report.name for step in running.copy())
-            ctx.log.warning("still waiting for %s: cancelled %g s ago", names, self._grace)
-            wait(ctx, lambda: not running)
+def _wait_for(running: Sequence[Step], errors: Sequence[BaseException], ctx: Context) -> None:
+    """Wait until all steps have ended; cancel them once one has failed and all have begun."""
+
+    def failures() -> list[BaseException]:
+        return [error for error in errors if not isinstance(error, CONTEXT_OVER)]
+
+    def is_over() -> bool:
+        have_begun = all(step.report.status == "running" for step in tuple(running))
+        return not running or ctx.cancelled or bool(have_begun and failures())
+
+    wait(ctx, is_over, until=end_of_work(ctx.clock, ctx.deadline))
+    for failure in failures():
+        ctx.cancel(f"{getattr(failure, 'path', describe(failure))} failed")
+    until = end_of_work(ctx.clock, ctx.clock.monotonic() + _GRACE)
+    if not wait(ctx, lambda: not running, until=until):
+        names = ", ".join(step.report.name for step in tuple(running))
+        ctx.log.warning("still waiting for %s: cancelled %g s ago", names, _GRACE)
+        wait(ctx, lambda: not running)
 
 
 def _raise_first(errors: Sequence[BaseException]) -> None:
@@ -267,7 +261,6 @@ def with_retry(
     *,
     attempts: int,
     backoff: float = 1.0,
-    max_backoff: float = 30.0,
     jitter: float = 0.0,
     retry_on: tuple[type[Exception], ...] = (),
 ) -> Task:
@@ -275,12 +268,12 @@ def with_retry(
 
     It is done again after an OSError, an error that says so itself by `retryable = True`, and one
     of `retry_on`, unless that has `retryable = False`. A bug, such as a KeyError, ends the retries,
-    and so does a cancellation. The pauses begin with `backoff` seconds and double up to
-    `max_backoff`; they end with the context. With `jitter`, each is shorter by a random part of it,
-    up to this one: with 0.5, a thousand nodes that failed at the same time try again at different
-    times. The last error is raised, with the earlier ones in its `failures`; if the context ends,
-    its error has them in `earlier`. A group is retried if all its failures allow it. An observer
-    gets an event `retrying` for each failed attempt.
+    and so does a cancellation. The pauses begin with `backoff` seconds and double up to 30; they
+    end with the context. With `jitter`, each is shorter by a random part of it, up to this one:
+    with 0.5, a thousand nodes that failed at the same time try again at different times. The last
+    error is raised, with the earlier ones in its `failures`; if the context ends, its error has
+    them in `earlier`. A group is retried if all its failures allow it. An observer gets an event
+    `retrying` for each failed attempt.
 
     >>> answers = [OSError("busy"), OSError("busy"), None]
     >>> @task("flaky")
@@ -295,7 +288,7 @@ def with_retry(
         raise ValueError(f"attempts must be a whole number of at least 1 (got {attempts!r})")
     if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:  # type: ignore[redundant-expr]  # same as attempts
         raise ValueError(f"jitter must be at least 0 and at most 1 (got {jitter!r})")
-    first_pause = min(not_negative(backoff, "backoff"), not_negative(max_backoff, "max_backoff"))
+    not_negative(backoff, "backoff")
 
     def may_be_repeated(failure: BaseException) -> bool:
         is_named = isinstance(failure, retry_on) and getattr(failure, "retryable", True)
@@ -303,30 +296,28 @@ def with_retry(
 
     def do(ctx: Context) -> object:
         failures: list[TaskFailedError] = []
-        pause = first_pause
+        pause = 0.0
+        longest = backoff
+        step = step_of(ctx) or Step(Report(task), threading.Lock())
         while True:
             try:
+                ctx.sleep(pause)
                 return complete(task.do, ctx)
             except Exception as error:
                 if isinstance(error, CONTEXT_OVER) and ctx.over:
                     error.earlier = (*error.earlier, *failures)
                     raise
                 last = _as_failure(error)
-                is_last = len(failures) + 1 == attempts
-                if is_last or not all(map(may_be_repeated, last.failures)):
+                if len(failures) + 1 == attempts or not all(map(may_be_repeated, last.failures)):
                     # The message begins with the last error; the earlier ones follow.
                     raise TaskFailedError.combine([last, *failures]) from last.cause
-                failures.append(last)
-                # Nothing secret depends on it.
-                seconds = pause * (1 - jitter * random())  # noqa: S311
-                word = f"attempt {len(failures)} of {attempts} failed, next in {seconds:.3g} s"
-                step = step_of(ctx) or Step(Report(task), threading.Lock())
-                step.begin_again(last, Wait("the next attempt", seconds))
-                log_line(ctx.log.warning, word, step.report, "retrying", last)
-                # Within the handler: if the context ends, its error shows the last one as its
-                # context.
-                _rest(ctx, seconds, failures)
-                pause = min(2 * pause, max_backoff)
+            failures.append(last)
+            # Nothing secret depends on it.
+            pause = longest * (1 - jitter * random())  # noqa: S311
+            longest = min(2 * longest, _LONGEST_PAUSE)
+            word = f"attempt {len(failures)} of {attempts} failed, next in {pause:.3g} s"
+            step.begin_again(last, Wait("the next attempt", pause))
+            log_line(ctx.log.warning, word, step.report, "retrying", last)
 
     return _around(task, do=do)
 
@@ -336,15 +327,6 @@ def _as_failure(error: Exception) -> TaskFailedError:
     if isinstance(error, TaskFailedError):
         return error
     return TaskFailedError((), error, others=getattr(error, "earlier", ()))
-
-
-def _rest(ctx: Context, seconds: float, failures: Sequence[TaskFailedError]) -> None:
-    """Sleep between two attempts; the end of the context keeps their failures."""
-    try:
-        ctx.sleep(seconds)
-    except CONTEXT_OVER as end:
-        end.earlier = tuple(failures)
-        raise
 
 
 def task(
@@ -366,8 +348,6 @@ def task(
     >>> execute(greet)
     hello
     """
-    if name == "" or not isinstance(name, str):
-        raise TypeError(f'a task needs a name, not {name!r}: write @task("name")')
     require_name(name, "a task")
     for ability, given in (("plan", plan), ("undo", undo)):
         if given is not None:

@@ -254,10 +254,7 @@ def describe(error: BaseException) -> str:
     """
     inside = leaves(error)
     text = _described(error) if inside == (error,) else "; ".join(map(describe, inside))
-    notes = getattr(error, "__notes__", None)
-    if isinstance(notes, list):
-        text += "".join(f"\n{note}" for note in notes)
-    return text
+    return "\n".join([text, *getattr(error, "__notes__", ())])
 
 
 def _described(error: BaseException) -> str:

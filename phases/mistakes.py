@@ -5,8 +5,6 @@ Without them an `async def do` would be called, never run, and be reported as do
 
 from __future__ import annotations
 
-from functools import partial
-from types import ModuleType
 from typing import ClassVar, NoReturn
 
 #: In a message; the whole of a config would hide the rest.
@@ -64,10 +62,6 @@ def require_task(candidate: object) -> None:
     why = f"{shown(candidate)} is not a task: a task has a name (a text, not empty) and do(ctx)"
     if isinstance(candidate, type):
         why = f"{candidate.__name__} is a class, not a task: call it to make an instance"
-    elif candidate is None:
-        why += "; does the function that makes it lack its `return`?"
-    elif isinstance(candidate, list | tuple):
-        why = f"a {type(candidate).__name__} is not a task: pass its tasks, as in Serial(*tasks)"
     elif callable(candidate) and not hasattr(candidate, "do"):
         why = f'{candidate!r} is a function, not a task: write @task("name"), or task("name")(it)'
     raise TypeError(why)
@@ -83,19 +77,9 @@ def require_plain(function: object, name: str) -> None:
     """Raise TypeError for anything but a function, and for an async function or a generator."""
     if not callable(function):
         raise TypeError(f"{name} must be a function (got {function!r})")
-    while isinstance(function, partial):
-        function = function.func
-    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    code = getattr(function, "__code__", None)
     if code and code.co_flags & _LAZY:
         raise TypeError(f"{name} is an async function or a generator, and {PLAIN}")
-
-
-def require_logger(logger: object) -> None:
-    """Raise TypeError for anything but a logger, perhaps of another library, or None."""
-    # The module has the same functions.
-    is_other = isinstance(logger, type | ModuleType) or not hasattr(logger, "info")
-    if logger is not None and is_other:
-        raise wrong_argument("logger", logger, "a logging.Logger", "logging.getLogger('...')")
 
 
 def require_name(name: object, owner: str) -> None:
@@ -106,7 +90,7 @@ def require_name(name: object, owner: str) -> None:
     ValueError: a task cannot be named 'certs/ca': the slash parts the names of a path; use certs-ca
     """
     if not isinstance(name, str) or not name:
-        raise ValueError(f"{owner} cannot be named {name!r}: give a text, or leave the name out")
+        raise TypeError(f"{owner} cannot be named {name!r}: give a text")
     if "/" in name:
         better = name.replace("/", "-")
         raise ValueError(

@@ -38,12 +38,15 @@ class Event(NamedTuple):
     wait: Wait | None = None
 
 
-class Record(NamedTuple):
+class Record:
     """Consecutive changes of a task with one inverse; or, without changes, a task's own `undo`."""
 
-    report: Report
-    undo: Work | None
-    changes: list[Change]
+    def __init__(self, report: Report, undo: Work | None, *changes: Change) -> None:
+        self.report = report
+        self.undo = undo
+        self.changes: list[Change] = [*changes]
+        #: True once the inverse has reversed them.
+        self.is_undone = False
 
 
 class Report(NoTruth):
@@ -81,8 +84,6 @@ class Report(NoTruth):
         self.reasons: list[str] = []
         #: For the runner; see `changes`.
         self.records: list[Record] = []
-        #: The changes that were reversed.
-        self.undone: list[Change] = []
         subtasks = task.subtasks if is_group(task) else ()
         self.children: list[Report] = []
         #: The same by name: a group may have thousands.
@@ -106,7 +107,7 @@ class Report(NoTruth):
         failed         routes  0.0... s  no such device
         not-reached    probes
         """
-        return "\n".join([*_lines(self), *self._lines_of_more()])
+        return "\n".join([*self._lines(), *self._lines_of_more()])
 
     def _lines_of_more(self) -> Iterator[str]:
         """Yield a line for each failure that no step has, such as that of a check between steps."""
@@ -125,21 +126,15 @@ class Report(NoTruth):
         """The status, or `degraded`."""
         return "degraded" if self.degraded else self.status
 
-    @property
-    def line(self) -> str:
-        """The name and seconds of the task, and why it failed."""
-        parts = [self.name]
-        if self.duration is not None:
-            parts.append(f"{self.duration:.3f} s")
-        parts.append(self._reason)
-        return "  ".join(filter(None, parts))
-
-    @property
-    def _reason(self) -> str:
-        """Why the task itself failed or is degraded; a task inside has a line of its own."""
+    def _lines(self, indent: str = "") -> Iterator[str]:
+        """Yield a line for the task and each one inside: its status, seconds, and why it failed."""
+        time = "" if self.duration is None else f"{self.duration:.3f} s"
         cause = self._own_cause
         failure = "" if cause is None else _in_short(cause)
-        return "; ".join(filter(None, [failure, *self.reasons]))
+        reason = "; ".join(filter(None, [failure, *self.reasons]))
+        yield f"{self.word:<12} {indent}" + "  ".join(filter(None, [self.name, time, reason]))
+        for child in self.children:
+            yield from child._lines(f"{indent}  ")  # noqa: SLF001 - of the same class
 
     @property
     def _own_cause(self) -> BaseException | None:
@@ -158,19 +153,12 @@ class Report(NoTruth):
         >>> report.find("demo/answer").result, report.find("answer").result
         (42, 42)
         """
-        reports = list(self.walk())
-        whole = {path, "/".join((*self.names, path))}
-        found = [report for report in reports if report.path in whole]
-        found = found or [report for report in reports if report.is_named(path)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise KeyError(
-                f"several steps are named {path!r}: {', '.join(each.path for each in found)}"
-            )
-        raise KeyError(
-            f"no step is named {path!r}; the steps are: {', '.join(each.path for each in reports)}"
-        )
+        found = [report for report in self.walk() if report.is_named(path)]
+        whole = [report for report in found if report.path in {path, "/".join((*self.names, path))}]
+        if len(whole or found) != 1:
+            steps = ", ".join(report.path for report in found or self.walk())
+            raise KeyError(f"{len(found)} steps are named {path!r} of these: {steps}")
+        return (whole or found)[0]
 
     @property
     def path(self) -> str:
@@ -204,6 +192,11 @@ class Report(NoTruth):
         return self.status in {"ok", "skipped"}
 
     @property
+    def has_inverse(self) -> bool:
+        """True if the task recorded an inverse, or declares that it records all its changes."""
+        return getattr(self.task, "records", False) or any(each.undo for each in self.records)
+
+    @property
     def is_under_way(self) -> bool:
         """True from the moment in which the task is due until it ends."""
         return self.status in {"due", "running"}
@@ -230,6 +223,7 @@ class Report(NoTruth):
             for report in self.walk()
             for record in report.records
             for change in record.changes
+            if not record.is_undone
         )
 
     def named(self, name: str) -> list[Report]:
@@ -281,8 +275,11 @@ class Report(NoTruth):
         that JSON cannot hold. A change that was reversed has `undone`.
         """
         result = as_result(self.result)
-        own = [change.to_mapping() for record in self.records for change in record.changes]
-        undone = [{**change.to_mapping(), "undone": True} for change in self.undone]
+        changes = [
+            change.to_mapping() | ({"undone": True} if record.is_undone else {})
+            for record in self.records
+            for change in record.changes
+        ]
         return {
             "name": self.name,
             "path": self.path,
@@ -295,7 +292,7 @@ class Report(NoTruth):
             "error": None if self.error is None else describe(self.error),
             "failures": [_failure_to_mapping(*failure) for failure in self._failures()],
             **result,
-            "changes": [*own, *undone],
+            "changes": changes,
             "children": [child.to_mapping() for child in self.children],
         }
 
@@ -312,12 +309,6 @@ class Report(NoTruth):
             for error in failure.walk():
                 path = "/".join((*self.names, *error.names))
                 yield from ((path, leaf) for leaf in leaves(error.cause))
-
-
-def _lines(report: Report, indent: str = "") -> Iterator[str]:
-    yield f"{report.word:<12} {indent}{report.line}"
-    for child in report.children:
-        yield from _lines(child, f"{indent}  ")
 
 
 def _in_short(cause: BaseException) -> str:

@@ -13,10 +13,10 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
-    Coroutine,
     Generator,
     Iterable,
     Iterator,
+    Mapping,
     Sequence,
 )
 from contextlib import contextmanager, nullcontext, suppress
@@ -46,7 +46,6 @@ from phases.hosting import (
 )
 from phases.mistakes import (
     PLAIN,
-    require_logger,
     require_plain,
     require_task,
     shown,
@@ -93,7 +92,6 @@ def context_for(task: object, ctx: object, logger: Logger | None = None) -> Cont
     ctx = Context() if ctx is None else ctx
     if not isinstance(ctx, Context):
         raise TypeError(f"the second argument must be a Context, or left out (got {ctx!r})")
-    require_logger(logger)
     return ctx if logger is None else with_logger(ctx, logger)
 
 
@@ -149,7 +147,7 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
         result = complete(method, within(ctx, step), name)
         if result is not None:
             report.result = result
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - it is raised again
         seen = error
         raised = _as_raised(error, report.task, ctx)
         status = word = "cancelled"
@@ -157,19 +155,13 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
         if isinstance(raised, TaskFailedError):
             status = word = "failed"
             log = ctx.log.error
-            if isinstance(report.task, Tolerant) and not undoing:
-                try:
-                    report.task.tolerate(raised)
-                except Exception as refusal:  # noqa: BLE001 - so it is not tolerated
-                    if refusal is not raised:
-                        own = TaskFailedError((report.name,), refusal)
-                        seen = raised = TaskFailedError.combine([raised, own])
-                else:
-                    word = "failed, and is optional"
-                    log = ctx.log.warning
-                    return
-        if raised is error:
-            raise
+            refusal = _refusal(raised, report.task) if not undoing else raised
+            if refusal is None:
+                word = "failed, and is optional"
+                log = ctx.log.warning
+                return
+            if refusal is not raised:
+                seen = raised = refusal
         raise raised from raised.__cause__
     finally:
         step.end(status, raised, ctx.clock.monotonic() - begun)
@@ -177,11 +169,28 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
         log_line(log, prefix + word, report, status, seen)
 
 
+def _refusal(failure: TaskFailedError, task: Task) -> TaskFailedError | None:
+    """Return the error of a task whose failure is not tolerated; None if it is."""
+    if not isinstance(task, Tolerant):
+        return failure
+    try:
+        task.tolerate(failure)
+    except Exception as refusal:  # noqa: BLE001 - so it is not tolerated
+        if refusal is failure:
+            return failure
+        return TaskFailedError.combine([failure, TaskFailedError((task.name,), refusal)])
+    return None
+
+
 def complete(method: Work, ctx: Context, name: str = "do") -> object:
-    """Call the method; raise TaskFailedError if it caught the end of `ctx`, and returned."""
+    """Call the method; raise TaskFailedError if it caught the end of `ctx`, and returned.
+
+    A report that it returned raises its error.
+    """
     ctx = ctx.expiring()
     result = call(method, ctx, name)
-    raise_failure(result, name)
+    if isinstance(result, Report):
+        result.raise_for_failure()
     if has_raised(ctx):
         try:
             ctx.check()
@@ -192,26 +201,20 @@ def complete(method: Work, ctx: Context, name: str = "do") -> object:
 
 
 def call(method: Work, ctx: Context, name: str) -> object:
-    """Call a `do`, `undo` or `plan`; raise TypeError for a coroutine, a Future or an error.
+    """Call a `do`, `undo` or `plan`; raise TypeError for a coroutine or an error.
 
     >>> call(lambda ctx: OSError("busy"), Context(), "do")
     Traceback (most recent call last):
-    TypeError: do(ctx) returned an OSError, and a task that fails raises it
+    TypeError: do(ctx) returned OSError('busy'), and a task that fails raises it
     """
     result = method(ctx)
-    if result is None:
-        return None
-    is_future = hasattr(result, "add_done_callback")
-    if is_future or isinstance(result, Awaitable | Generator | AsyncGenerator):
-        # Without this a dropped coroutine writes a RuntimeWarning in addition to our error.
-        if isinstance(result, Coroutine | Generator):
-            result.close()
-        raise TypeError(f"{name}(ctx) returned a {type(result).__name__}, and {PLAIN}")
-    if isinstance(result, BaseException):
-        raise TypeError(
-            f"{name}(ctx) returned an {type(result).__name__}, and a task that fails raises it"
-        ) from result
-    return result
+    if isinstance(result, Exception):
+        why = "a task that fails raises it"
+    elif isinstance(result, Awaitable | Generator | AsyncGenerator):
+        why = PLAIN
+    else:
+        return result
+    raise TypeError(f"{name}(ctx) returned {shown(result)}, and {why}")
 
 
 def require_changes(planned: Any) -> tuple[Change, ...]:
@@ -227,17 +230,9 @@ nothing to change
     return tuple(planned)
 
 
-def raise_failure(result: object, name: str) -> None:
-    """Raise the error of a report that a method returned."""
-    if isinstance(result, Report) and not result.ok:
-        result.raise_for_failure()
-        # It was never reached, or it was undone.
-        raise PhaseError(f"{name}(ctx) returned the report of {result.path}: {result.status}")
-
-
 def _as_raised(error: BaseException, task: Task, ctx: Context) -> BaseException:
     """Return an error of a task as its caller sees it."""
-    if _is_interrupt(error):
+    if not isinstance(error, Exception):
         # It is not a failure of the task: it ends everything and passes unchanged.
         ctx.cancel(describe(error))
         return error
@@ -252,14 +247,6 @@ def _as_raised(error: BaseException, task: Task, ctx: Context) -> BaseException:
     if isinstance(error, TaskFailedError):
         return error.under(*names_in_path(task))
     return TaskFailedError((task.name,), error, others=earlier)
-
-
-def _is_interrupt(error: BaseException) -> bool:
-    """Return True for an error such as KeyboardInterrupt."""
-    # A coroutine that was cancelled in a loop of the task is a failure: raised to the caller's
-    # coroutine, it would look as if that had been cancelled.
-    is_of_coroutine = type(error).__module__ == "asyncio.exceptions"
-    return not (isinstance(error, Exception) or is_of_coroutine)
 
 
 def log_line(
@@ -452,13 +439,9 @@ def _do_run(step: Step, ctx: Context, *, undo_on_failure: bool) -> None:
 
 
 def _undo_run(outermost: Step, ctx: Context) -> None:
+    """Reverse the records of a run, newest first; what stays is in the log and in the report."""
     whole = outermost.report
-    failures = []
-    failed_before = {report for report in whole.walk() if report.status == "failed"}
-    for report in whole.walk():
-        if word := _left_midway(report):
-            report.add_reason(f"not undone: {word}")
-            log_line(ctx.log.warning, f"not undone: {word}", report, report.status)
+    stuck: dict[Report, TaskFailedError] = {}
 
     def reverse(record: Record) -> bool:
         # Each inverse has a context of its own, which an interrupt cancels.
@@ -471,59 +454,51 @@ def _undo_run(outermost: Step, ctx: Context) -> None:
         report.status = "failed"
         report.error = error
         outermost.notify(report)
-        failures.append(error.under(*report.names[len(whole.names) :]))
+        stuck[report] = error.under(*report.names[len(whole.names) :])
 
+    for report in whole.walk():
+        if _is_left_midway(report):
+            word = f"not undone: {report.name} {report.status} midway, and recorded no inverse"
+            report.add_reason(word)
+            log_line(ctx.log.warning, word, report, report.status)
     try:
-        for (report, *_), result in outermost.roll_back(reverse, ctx):
+        for record, result in outermost.roll_back(reverse, ctx):
             if isinstance(result, BaseException):
-                fail(report, result)
+                fail(record.report, result)
     except BaseException as interrupt:
         for record in reversed(outermost.records or ()):
-            _log_left(record, ctx, interrupt)
+            log_line(ctx.log.error, "not undone", record.report, "failed", interrupt)
             fail(record.report, interrupt)
         raise
     finally:
-        _settle(outermost, failures, failed_before)
+        _settle(outermost, stuck)
 
 
-def _log_left(record: Record, ctx: Context, interrupt: BaseException) -> None:
-    """Log a task that an interrupted undo leaves, with its newest change."""
-    changes = record.changes
-    word = f"not undone: {changes[-1]}" if changes else "not undone"
-    if changes[1:]:
-        word += f", and {len(changes) - 1} before it,"
-    left = Report(record.report.task, record.report.names)
-    log_line(ctx.log.error, word, left, "failed", interrupt)
+def _is_left_midway(report: Report) -> bool:
+    """Return True for a task that has begun and not completed, and recorded no inverse."""
+    # A group ends midway if a task inside does.
+    is_around = is_group(report.task) or any(not child.ok for child in report.children)
+    is_midway = report.start is not None and report.status in {"failed", "cancelled"}
+    return is_midway and not is_around and not report.has_inverse
 
 
-def _left_midway(report: Report) -> str | None:
-    """Return why the undo leaves a task as it is that ended midway, None if it does not."""
-    task = report.task
-    words = {"failed": "failed", "cancelled": "was cancelled"}
-    has_begun = report.start is not None and report.status in words
-    # A task inside has ended midway.
-    is_around = is_group(task) or any(not child.ok for child in report.children)
-    if is_around or not has_begun or getattr(task, "records", False):
-        return None
-    if any(record.undo for record in report.records):
-        return None
-    return f"{report.name} {words[report.status]} midway, and recorded no inverse"
-
-
-def _settle(
-    outermost: Step, failures: Sequence[TaskFailedError], failed_before: Collection[Report]
-) -> None:
-    """Give groups the status of their subtasks, and the run the failures of its undo."""
+def _settle(outermost: Step, stuck: Mapping[Report, TaskFailedError]) -> None:
+    """Give completed groups the status of what was undone in them, and the run its failures."""
     whole = outermost.report
-    # Completed groups get the status of their subtasks; failures that they tolerated do not count.
+    have_failed = {*stuck}
     for report in whole.walk():
-        if is_group(report.task) and report.status == "ok":
-            inside = {child.status for child in report.children if child not in failed_before}
-            if inside & {"failed", "undone"}:
-                report.status = "failed" if "failed" in inside else "undone"
-                outermost.notify(report)
-    if failures and isinstance(whole.error, TaskFailedError):
-        whole.error = TaskFailedError.combine([whole.error, *failures])
+        if not is_group(report.task) or report.status != "ok":
+            continue
+        if not have_failed.isdisjoint(report.children):
+            have_failed.add(report)
+            report.status = "failed"
+        elif any(child.status == "undone" for child in report.children):
+            report.status = "undone"
+        else:
+            continue
+        outermost.notify(report)
+    if stuck and isinstance(whole.error, TaskFailedError):
+        whole.error = TaskFailedError.combine([whole.error, *stuck.values()])
 
 
 @contextmanager

@@ -77,14 +77,13 @@ class Step(NamedTuple):
         report.earlier = getattr(error, "earlier", ())
         report.duration = duration
         undo = getattr(task, "undo", None)
-        has_recorded = getattr(task, "records", False) or any(r.undo for r in report.records)
-        is_left_out = has_recorded or is_group(task) or (undo is None and report.children)
+        is_left_out = report.has_inverse or is_group(task) or (undo is None and report.children)
         if status == "ok" and self.records is not None and not is_left_out:
             # Its own inverse reverses the tasks inside, too, and earlier attempts.
             inside = set(report.walk())
             with self.lock:
                 others = [record for record in self.records if record.report not in inside]
-                self.records[:] = [*others, Record(report, undo, [])]
+                self.records[:] = [*others, Record(report, undo)]
         self.notify(report)
 
     @property
@@ -107,7 +106,7 @@ class Step(NamedTuple):
             if newest and newest.changes and newest.report is self.report and newest.undo == undo:
                 newest.changes.append(change)
             else:
-                record = Record(self.report, undo, [change])
+                record = Record(self.report, undo, change)
                 self.report.records.append(record)
                 if self.records is not None:
                     self.records.append(record)
@@ -135,27 +134,22 @@ class Step(NamedTuple):
                 result = interrupt = error
             else:
                 if result is not False:
-                    self._take_back(record)
+                    self._mark_undone(record)
             # Not always the last one: a thread may have added a record meanwhile.
             self.records.remove(record)
             yield record, result
         if interrupt is not None:
             raise interrupt
 
-    def _take_back(self, record: Record) -> None:
-        """Report the changes of a record as undone; those of a task's own `undo` are all inside."""
-        if record.changes:
-            self._move_to_undone(record.report, [record])
-        else:
-            for report in record.report.walk():
-                self._move_to_undone(report, report.records)
-
-    def _move_to_undone(self, report: Report, reversed_ones: Sequence[Record]) -> None:
-        report.undone += [change for record in reversed_ones for change in record.changes]
-        report.records = [record for record in report.records if record not in reversed_ones]
-        if report.status == "ok" and not report.records:
-            report.status = "undone"
-            self.notify(report)
+    def _mark_undone(self, record: Record) -> None:
+        # A task's own `undo`, which has no changes, reverses those of the tasks inside, too.
+        reports = [record.report] if record.changes else record.report.walk()
+        for report in reports:
+            for each in [record] if record.changes else report.records:
+                each.is_undone = True
+            if report.status == "ok" and all(each.is_undone for each in report.records):
+                report.status = "undone"
+                self.notify(report)
 
     def notify(self, report: Report, **others: Any) -> None:
         """Call the observers with an event of a task; `others` replace parts of it."""

@@ -7,7 +7,6 @@ from operator import itemgetter
 from threading import Condition, Lock
 
 from phases.context import not_negative, ring
-from phases.mistakes import wrong_argument
 
 __all__ = ["ManualClock"]
 
@@ -49,8 +48,6 @@ class ManualClock:
         >>> Context(clock=clock).sleep(5)
         the lease is there, at 3
         """
-        if not callable(event):
-            raise wrong_argument("event", event, "a function", "print")
         self._events.append((not_negative(seconds), event))
         self._events.sort(key=itemgetter(0))
 

@@ -1,6 +1,5 @@
 """What programmers write by mistake: each error names the argument, its value and the correct form."""
 
-import logging
 import re
 
 import pytest
@@ -21,9 +20,7 @@ from phases import Context, Task, task
 #: A call, and below it what its error must name: the argument, the value and the correct form.
 TABLE = r"""
 task(None)
-    needs a name ~ None ~ @task\("name"\)
-task(1)
-    needs a name ~ not 1 ~ @task\("name"\)
+    a task cannot be named ~ None ~ give a text
 task("a", undo="x")
     undo of task 'a' ~ got 'x' ~ must be a function
 task("a", plan=[])
@@ -33,17 +30,15 @@ task("a")("b")
 task("a b/c")
     a task cannot be named ~ 'a b/c' ~ use a b-c
 Serial([t])
-    is not a task ~ a list ~ Serial\(\*tasks\)
+    is not a task ~ \[<task a>\] ~ a name .* and do\(ctx\)
 Serial(t, t)
     two tasks named ~ 'a' ~ rename one
 Serial(t, name=1)
-    a Serial cannot be named ~ 1 ~ give a text, or leave the name out
+    a Serial cannot be named ~ 1 ~ give a text
 Parallel([t])
-    is not a task ~ a list ~ \(\*tasks\)
-Parallel(t, grace=-1)
-    grace ~ got -1 ~ at least 0 seconds
+    is not a task ~ \[<task a>.*\] ~ a name .* and do\(ctx\)
 run([t])
-    is not a task ~ a list ~ \(\*tasks\)
+    is not a task ~ \[<task a>.*\] ~ a name .* and do\(ctx\)
 run(t, 30)
     the second argument ~ got 30 ~ must be a Context, or left out
 run(t, timeout=-1)
@@ -57,7 +52,7 @@ run(t, observer=[])
 execute(t, 5)
     the second argument ~ got 5 ~ must be a Context, or left out
 execute([t, t])
-    is not a task ~ a list ~ \(\*tasks\)
+    is not a task ~ \[<task a>.*\] ~ a name .* and do\(ctx\)
 undo(t, 3)
     the second argument ~ got 3 ~ must be a Context, or left out
 t(Context())
@@ -76,16 +71,10 @@ Context().record("x")
     is not a Change ~ 'x' ~ ctx\.record\(Change
 Context().record(Change("+", "a"), undo=3)
     undo of '\+ a' ~ got 3 ~ a function of the context
-Change("add", "x")
-    the action of a change ~ got 'add' ~ must be '\+', '-' or '~'
 run_command(Context(), "echo a")
     argv ~ got 'echo a' ~ a list of a program and its arguments
 run_command(Context(), [])
     argv ~ got \[\] ~ a list of a program and its arguments
-run_command(Context(), ["echo", 1])
-    argv\[1\] ~ got 1 ~ write '1'
-run_command(Context(), ["true"], env={"A": 1})
-    env ~ got 'A': 1 ~ write 'A': '1'
 HostRoutingConfig.from_json({})
     document ~ got \{\} ~ a mapping is for from_mapping
 Route.parse("10.0.0.0/8", dev="eth0", metric=-1)
@@ -100,12 +89,6 @@ run(t, skip="b")
     skip must be ~ got 'b' ~ write skip=\['b'\]
 run(t, only="a")
     only must be ~ got 'a' ~ write only=\['a'\]
-run(t, logger=logging)
-    logger must be ~ got <module 'logging' from ~ write logger=logging\.getLogger\('\.\.\.'\)
-execute(t, logger="x")
-    logger must be ~ got 'x' ~ write logger=logging\.getLogger\('\.\.\.'\)
-undo(t, logger=print)
-    logger must be ~ got <built-in function print> ~ write logger=logging\.getLogger\('\.\.\.'\)
 with_timeout(t, "5")
     seconds must be ~ got '5' ~ write seconds=30
 with_timeout(5, t)
@@ -114,10 +97,6 @@ with_retry(t, attempts=3, backoff="1")
     backoff must be ~ got '1' ~ write backoff=30
 Context(timeout="30")
     timeout must be ~ got '30' ~ write timeout=30
-Context(clock=3)
-    clock must be ~ got 3 ~ write clock=ManualClock\(\)
-Context(clock=ManualClock)
-    clock must be ~ got <class 'phases\.testing\.ManualClock'> ~ write clock=ManualClock\(\)
 Context().sleep("1")
     seconds must be ~ got '1' ~ write seconds=30
 Context().sleep(None)
@@ -126,18 +105,10 @@ Context().child("3")
     timeout must be ~ got '3' ~ write timeout=30
 Context().child(timeout="3")
     timeout must be ~ got '3' ~ write timeout=30
-Change("+", None)
-    subject must be ~ got None ~ write subject='\.\.\.'
-Change("+", 3)
-    subject must be ~ got 3 ~ write subject='\.\.\.'
-run_command(Context(), ["true"], grace="x")
-    grace must be ~ got 'x' ~ write grace=30
 cancel_on_signals(t).__enter__()
     ctx must be ~ got <task a> ~ write ctx=Context\(\)
 ManualClock().at("3", print)
     seconds must be ~ got '3' ~ write seconds=30
-ManualClock().at(3, 4)
-    event must be ~ got 4 ~ write event=print
 Configure(None)
     config must be ~ got None ~ write config=HostRoutingConfig\.from_mapping\(
 Configure({})
@@ -148,8 +119,6 @@ Configure(config, host=node())
     host must be ~ got MemoryBackend\(lo, eth0\) ~ write host=Host\.live\(\), or FakeHost\(routes\)
 Configure(config, host="localhost")
     host must be ~ got 'localhost' ~ write host=Host\.live\(\), or FakeHost\(routes\)
-Configure(config, host=FakeHost(), logger="x")
-    logger must be ~ got 'x' ~ write logger=logging\.getLogger\('\.\.\.'\)
 Configure(config.to_mapping(), host=FakeHost())
     config must be ~ got \{\} ~ write config=HostRoutingConfig\.from_mapping\(
 CheckRouteOverlap(["10.0.0.0/8"])
@@ -206,8 +175,6 @@ prove_record(NodeRecord(), {})
     config must be ~ got \{\} ~ write config=HostRoutingConfig\.from_mapping\(
 RouteChange.add(StaticRoute("10.0.0.0/8"))
     after must be ~ got StaticRoute\( ~ write after=Route\.parse\('10\.0\.0\.0/8', dev='eth0'\)
-run(t, logger=logging.Logger)
-    logger must be ~ got <class 'logging.Logger'> ~ write logger=logging.getLogger
 RouteChange.remove(route)
     before must be ~ got <Route 10\.0\.0\.0/8 ~ write before=backend\.routes\(\)\[0\]
 """
@@ -243,7 +210,7 @@ def _names() -> dict[str, object]:
     program: Task = _task
     route = hostrouting.host.Route.parse("10.0.0.0/8", dev="eth0")
     own = {"t": program, "config": HostRoutingConfig(), "node": _node, "route": route}
-    return names | own | {"logging": logging}
+    return names | own
 
 
 LINES = TABLE.strip().splitlines()

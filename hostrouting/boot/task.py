@@ -15,7 +15,6 @@ from hostrouting.config import require_config
 from hostrouting.exceptions import BackendError
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6
-from phases.mistakes import require_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,7 +48,6 @@ class NodeTask(NamedTask, ABC):
     ) -> None:
         self._config = require_config(config)
         self._host = Host.given_or_live(host)
-        require_logger(logger)
         self._logger = logger or logging.getLogger(type(self).__module__)
         is_lacking = self._host.is_live and IPV6 not in self._host.routes.families
         if is_lacking and IPV6 in config.families:

@@ -150,7 +150,13 @@ def lines_of(report: Report, *, stay: str = "these changes stay") -> list[str]:
     started = [change for change in report.changes if change.kind in _STARTS]
     groups = {
         stay: [change for change in report.changes if change.kind not in _STARTS],
-        "these were undone": [change for each in report.walk() for change in each.undone],
+        "these were undone": [
+            change
+            for step in report.walk()
+            for record in step.records
+            if record.is_undone
+            for change in record.changes
+        ],
         "these have started": started,
     }
     lines = []

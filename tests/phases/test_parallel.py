@@ -90,7 +90,6 @@ def test_a_task_that_ignores_its_context_is_named_and_waited_for(
     group = Parallel(
         task("stubborn")(lambda _: _discard(release.wait(10))),
         FailingTask("fail", OSError("x")),
-        grace=5,
     )
     running = threads.submit(execute, group, Context(clock=clock), logger=logger)
     clock.wait_for_sleepers()
@@ -104,7 +103,7 @@ def test_a_task_that_ignores_its_context_is_named_and_waited_for(
 
 
 def test_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the system refuses a thread, no task begins at all, which the report shows."""
+    """If the system refuses a thread, the group ends those that have begun, and fails."""
     start = threading.Thread.start
     began: list[str] = []
 
@@ -121,7 +120,7 @@ def test_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     report = run(Parallel(task("a")(do), task("b")(lambda _: None), name="both"))
     assert str(report.error) == "both: can't start new thread"
     assert [child.status for child in report.children] == ["cancelled", "not-reached"]
-    assert began == []
+    assert began in ([], ["a"])
 
 
 def _after(name: str) -> Callable[[logging.LogRecord], bool]:

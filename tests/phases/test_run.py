@@ -115,8 +115,6 @@ def test_degraded() -> None:
     report = run(task("a")(leave_two))
     assert report.degraded
     assert report.to_mapping()["reasons"] == ["ib0 has no carrier", "ib1 has no carrier"]
-    with pytest.raises(TypeError, match=r"^degrade takes the reason, a text \(got True\)$"):
-        Context().degrade(True)  # type: ignore[arg-type]
 
 
 def test_a_change_that_a_thread_records_during_the_undo_is_undone() -> None:
@@ -152,12 +150,12 @@ def test_a_result_is_found_by_the_path_of_its_step() -> None:
     assert [r.find("all/prove").result for r in reports] == [1, 2, None]
     assert [r.result_of(int) for r in reports] == [1, 2, None]
     assert reports[0].find("prove") is reports[0].children[0]
-    with pytest.raises(KeyError, match="no step is named 'rove'; the steps are: all/prove, all"):
+    with pytest.raises(KeyError, match="0 steps are named 'rove' of these: all/prove, all"):
         reports[0].find("rove")
     twice = run(Serial(prove, Serial(prove, name="inner"), name="all"))
     assert twice.find("all/prove") is twice.children[0]
     with pytest.raises(
-        KeyError, match="several steps are named 'prove': all/prove, all/inner/prove"
+        KeyError, match="2 steps are named 'prove' of these: all/prove, all/inner/prove"
     ):
         twice.find("prove")
     # A whole path goes before the same words at the end of another one.
