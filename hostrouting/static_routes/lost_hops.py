@@ -45,10 +45,13 @@ class LostHop(NamedTuple):
         before, after = (f"{gateway} dev {dev}" for dev, gateway in (self.before, self.after))
         if not self.is_silent:
             return f"{self.address} leaves by {before}, and would by {after}"
+        dev, gateway = self.before
+        name = f"{dev} in expectedDevs of routeOverlap"
+        if dev == self.after[0]:
+            name = f"{gateway} as gateway of the static route"
         return (
             f"{self.address} would leave by {after}, which does not answer, and {before}, by which "
-            f"it leaves now, does: see the router, or name {self.before[0]} in expectedDevs of "
-            "routeOverlap"
+            f"it leaves now, does: see the router, or name {name}"
         )
 
 

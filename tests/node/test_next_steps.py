@@ -213,6 +213,15 @@ def test_no_address_loses_a_gateway_that_answers(first: int, count: int) -> None
         assert node_status(in_time(), node.host).next in _LOOKS, (seed, steps)
 
 
+def silenced() -> FakeHost:
+    """Return such a node whose default route then names another router, which does not answer."""
+    host = applied()
+    host.routes.delete_route(default_routes(host.routes.routes())[0])
+    host.routes.add_route("default", gateway="10.224.0.9", dev="eth0", metric=100)
+    host.link_layer.mute.add(("eth0", "10.224.0.9"))
+    return host
+
+
 def applied() -> FakeHost:
     """Return a node that an apply under STRICT has made right by eth0."""
     host = FakeHost()
@@ -225,10 +234,7 @@ def applied() -> FakeHost:
 
 def test_an_apply_that_loses_a_gateway_is_refused_and_not_offered() -> None:
     """The default route names another router, which does not answer, while the old one does."""
-    host = applied()
-    host.routes.delete_route(default_routes(host.routes.routes())[0])
-    host.routes.add_route("default", gateway="10.224.0.9", dev="eth0", metric=100)
-    host.link_layer.mute.add(("eth0", "10.224.0.9"))
+    host = silenced()
     status = node_status(in_time(), host)
     [lost] = [found for found in status.report.findings if found.kind == "lost-route"]
     assert (status.report.is_worse, lost.action) == (True, "~")
@@ -243,6 +249,19 @@ def test_an_apply_that_loses_a_gateway_is_refused_and_not_offered() -> None:
     host.link_layer.mute.clear()
     assert node_status(in_time(), host).next == f"hostrouting apply {INTENT_PATH}"
     assert run(Configure(config, host=host), in_time()).ok
+
+
+def test_the_step_of_such_a_refusal_helps() -> None:
+    """It names the gateway: the device would be expected by a default route that stays silent."""
+    host = silenced()
+    [worse] = Configure(require_intent(host), host=host).forecast(in_time()).worse
+    assert str(worse.fact).endswith(f"or name {ETH0[1]} as gateway of the static route")
+    before = host.routes.routes()
+    routes = [{"destination": "172.16.8.0/22", "gateway": ETH0[1]}]
+    named = {**ONE_ROUTE, "staticRoutes": {"enabled": True, "routes": routes}}
+    assert run(Configure(HostRoutingConfig.from_mapping(named), host=host), in_time()).ok
+    assert host.routes.routes() == before
+    assert node_status(in_time(), host).next is None
 
 
 @pytest.mark.slow
