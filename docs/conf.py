@@ -28,9 +28,15 @@ extensions = [
 default_role = "name"
 # A page shows --options.
 smartquotes = False
+# Plain output has no language.
+highlight_language = "text"
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_baseurl = "https://hostrouting.github.io/hostrouting/"
 html_theme_options = {
+    # A line of 100 characters fits beside both columns of a window of 1,280 pixels.
+    "light_css_variables": {"code-font-size": "72%"},
     "source_repository": "https://github.com/hostrouting/hostrouting/",
     "source_branch": "main",
     "source_directory": "docs/",

@@ -45,7 +45,8 @@ class _Group:
                 if name_inside in names:
                     raise ValueError(f"a group has two tasks named {name_inside!r}: rename one")
                 names.add(name_inside)
-        self.subtasks = tasks
+        #: The tasks inside, in their order.
+        self.subtasks: tuple[Task, ...] = tasks
         self.anonymous: bool = name is None
         kind = type(self).__name__.lower()
         self.name: str = (

@@ -1,4 +1,4 @@
-"""docs/reference.md and hostrouting.json(5), from the parser, the config and the findings.
+"""docs/reference.md and hostrouting.json(5), from the config and the findings.
 
 python release/reference.py        writes docs/reference.md
 """
@@ -6,7 +6,6 @@ python release/reference.py        writes docs/reference.md
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,12 +14,11 @@ import manual
 from findings import OF_THE_NODE, OF_THE_PROOF, Kind
 
 from hostrouting import __version__
-from hostrouting.cli.parser import parser
 from hostrouting.config import HostRoutingConfig
 from hostrouting.config.wire import WireField, WireValue, schema_of, sentence_of, wire_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 #: The example of hostrouting.json(5).
 _EXAMPLE: Final = {
@@ -35,10 +33,6 @@ _EXAMPLE: Final = {
     }
 }
 _REQUIRED: Final = "required"
-#: The options of every command, which are in the template.
-_OF_ALL: Final = {"help", "json", "verbose", "timeout"}
-_USAGE_OF_ALL: Final = " [--json] [-v] [--timeout S]"
-_OPTIONS: Final = ("Option", "Meaning")
 #: In the page and in the manual.
 _ABOUT_THE_CONFIG: Final = """\
 The file is JSON: the hostRouting object, or a whole agent config that has it under that key. Its
@@ -52,27 +46,11 @@ _TEMPLATE: Final = Path(__file__).with_name("reference.template.md")
 
 def page() -> str:
     """Return docs/reference.md."""
-    groups = list(manual.groups(parser()))
-    shared = _shared(command for _, members in groups for command in members.values())
-    commands = (
-        line
-        for heading, members in groups
-        for line in (
-            f"### Commands that {heading}",
-            "",
-            *(line for item in members.items() for line in _command(*item, shared=shared)),
-        )
-    )
     parts = {
-        "shared": _table(_OPTIONS, shared),
-        "commands": commands,
         "about": [_ABOUT_THE_CONFIG],
         "config": (line for path, cls in _sections() for line in _section(path, cls)),
         "proof": _findings(OF_THE_PROOF),
         "node": _findings(OF_THE_NODE),
-        "files": _table(
-            ("Path", "Content"), ((f"`{path}`", text) for path, text in manual.FILES.items())
-        ),
     }
     text = _TEMPLATE.read_text()
     for name, lines in parts.items():
@@ -103,38 +81,6 @@ def config_page() -> str:
     example = json.dumps(_EXAMPLE, indent=2).replace("\\", r"\e").replace("-", r"\-")
     lines += [".SH EXAMPLE", ".nf", example, ".fi", ".SH SEE ALSO", r"\fBhostrouting\fR(1)"]
     return "\n".join(lines) + "\n"
-
-
-def _command(name: str, command: Any, *, shared: Collection[tuple[str, str]]) -> Iterator[str]:
-    text = command.description[0].upper() + command.description[1:]
-    usage = manual.plain_usage(command).replace(_USAGE_OF_ALL, "")
-    yield from (f"#### {name}", "", f"{text}.", "", "```", usage, "```", "")
-    rows = [row for row in _options(command) if row not in shared]
-    if rows:
-        yield from _table(_OPTIONS, rows)
-
-
-def _shared(commands: Iterable[Any]) -> list[tuple[str, str]]:
-    """Return the options that several commands have with the same meaning."""
-    counted = Counter(row for command in commands for row in _options(command))
-    return [row for row, number in counted.items() if number > 1]
-
-
-def _options(command: Any) -> list[tuple[str, str]]:
-    return [
-        (f"`{_words(action)}`", action.help or "")
-        for action in command._actions  # noqa: SLF001 - as manual
-        if action.dest not in _OF_ALL
-    ]
-
-
-def _words(action: Any) -> str:
-    value = str(action.metavar or "|".join(map(str, action.choices or ())))
-    if not action.option_strings:
-        return f"[{value}]" if action.nargs == "?" else value
-    if action.nargs == "+":
-        value = f"{value}..."
-    return " ".join([", ".join(action.option_strings), value if action.nargs != 0 else ""]).strip()
 
 
 def _sections() -> Iterator[tuple[str, type[WireValue]]]:

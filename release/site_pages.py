@@ -146,8 +146,13 @@ class PublicNames(SphinxDirective):
 
 
 def page(module: str) -> Iterator[str]:
-    """Yield the lines of a module's page: what it is for, a table of each group, and its names."""
-    yield from (f".. automodule:: {module}", "", f".. currentmodule:: {module}", "")
+    """Yield the lines of a module's page: what it is for, a table of each group, and its names.
+
+    The files of its room, and what else its docstring has, are the end of the page.
+    """
+    text = inspect.getdoc(import_module(module)) or ""
+    summary, _, more = text.partition("\n\n")
+    yield from (f".. py:module:: {module}", "", *_as_rst([summary]))
     names = import_module(module).__all__
     elsewhere = [name for name in names if home(module, name) != module]
     for title in _DIRECTIVES:
@@ -163,6 +168,8 @@ def page(module: str) -> Iterator[str]:
     for name in elsewhere:
         yield from (f".. py:class:: {name}", "   :no-typesetting:", "")
     yield from (f"- `{home(module, name)}.{name}`" for name in elsewhere)
+    if more:
+        yield from ("", "The module", "----------", "", *_as_rst(more.split("\n")))
 
 
 def _kind(module: str, name: str) -> str:
@@ -255,7 +262,7 @@ def _as_rst(lines: Sequence[str]) -> list[str]:
 
 def _paragraph(text: str, before: str) -> str:
     if text.startswith(">>>"):
-        return text
+        return f".. code-block:: pycon\n\n{textwrap.indent(text, '    ')}"
     if text.startswith("Args:\n"):
         arguments = _escaped(text.removeprefix("Args:\n"))
         return re.sub(r"^    (\w+): ", r":param \1: ", arguments, flags=re.MULTILINE)
@@ -266,11 +273,12 @@ def _paragraph(text: str, before: str) -> str:
 
 
 def _language(block: str) -> str:
+    """Return python for a block with a statement; a list of names is an expression."""
     try:
-        ast.parse(textwrap.dedent(block))
+        statements = ast.parse(textwrap.dedent(block)).body
     except SyntaxError:
         return "text"
-    return "python"
+    return "text" if all(isinstance(each, ast.Expr) for each in statements) else "python"
 
 
 def _escaped(text: str) -> str:

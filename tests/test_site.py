@@ -159,6 +159,23 @@ def test_a_field_of_the_config_has_its_sentence() -> None:
     assert "<p>How IPv6 is found: imds queries the cloud, address reads the device" in field
 
 
+def test_a_page_begins_with_what_a_user_imports() -> None:
+    """The files of its room come last, as plain text."""
+    page = (SITE / "api/hostrouting.html").read_text(encoding="utf-8")
+    names, _, files = page.partition('id="the-module"')
+    assert 'id="hostrouting.Configure"' in names
+    assert "route_overlap/" not in names.partition('id="tasks"')[0]
+    assert 'class="highlight-text' in files
+    assert 'class="highlight-python' not in files
+
+
+def test_plain_output_has_no_colours() -> None:
+    """A block without a language is text."""
+    page = (SITE / "fleet.html").read_text(encoding="utf-8")
+    block = page.partition("of 4,000 nodes")[0].rpartition("<div")[0].rpartition("<div")[2]
+    assert "highlight-text" in block
+
+
 def test_the_pictures_are_shown() -> None:
     """The first page shows the problem, the page of the design the rooms."""
     for page, picture in ("index.html", "problem.svg"), ("design.html", "rooms.svg"):
