@@ -3,6 +3,7 @@
 import subprocess
 from pathlib import Path
 
+import attrs
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
 from support.boots import (
@@ -18,6 +19,7 @@ from support.boots import (
 )
 from support.filled import asset
 
+from hostrouting import Host
 from hostrouting.boot.generation import generation_folders
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.boot.program import program_for
@@ -239,6 +241,20 @@ def test_an_image_gets_the_same(host: FakeHost, ctx: Context) -> None:
     assert image.services.started == []
     changing = {"daemon_reload", "enable", "disable", "start", "stop"}
     assert {call[0] for call in image.services.operations.calls} & changing == set()
+
+
+def test_where_no_systemd_runs_the_files_are_what_it_has_read(tmp_path: Path, ctx: Context) -> None:
+    """In a chroot nothing of right files differs: a `check` there has no error about systemd."""
+    gate = tmp_path / f"{UNITS}/kubelet.service".lstrip("/")
+    gate.parent.mkdir(parents=True)
+    gate.write_text("[Service]\nExecStart=/bin/true\n")
+    image = Host.offline(tmp_path)
+    unit = stand_in(STATIC)
+    assert boot(image, "kubelet.service").install(ctx, unit)
+    chroot = boot(attrs.evolve(image, is_live=True), "kubelet.service")
+    assert chroot.drift(ctx, unit) == []
+    (tmp_path / KUBELET_DROP_IN.lstrip("/")).unlink()
+    assert chroot.drift(ctx, unit)
 
 
 @pytest.mark.parametrize("path", [DROP_IN, f"{UNITS}/static-routes.service"])

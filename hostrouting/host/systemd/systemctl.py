@@ -221,6 +221,9 @@ class OfflineUnits:
             UnitState(
                 unit,
                 "masked" if files.is_masked(unit) else "loaded",
+                # Nothing has read them, so they are as they would be read now.
+                drop_ins=frozenset([*files.texts(unit)][1:]),
+                requires=files.requires(unit),
                 is_enabled=files.is_enabled(unit),
             )
             if files.path(unit)

@@ -74,6 +74,14 @@ class UnitFiles:
             if name.endswith((".wants", ".requires"))
         )
 
+    def requires(self, unit: str) -> frozenset[str]:
+        """Return the units that a start of this one starts and needs, by its files and links."""
+        names = settings(self.texts(unit).values(), "Requires")["Requires"].split()
+        for name in _names(unit):
+            for folder in UNIT_FOLDERS:
+                names += self._files.names(f"{folder}/{name}.requires")
+        return frozenset(names)
+
     def ordered_before(self, unit: str) -> frozenset[str]:
         """Return the units that wait for this one at a boot, directly or through others.
 
