@@ -20,6 +20,7 @@ from support.boots import (
 from support.filled import asset
 
 from hostrouting import Host
+from hostrouting.boot.boot import Boot
 from hostrouting.boot.generation import generation_folders
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.boot.program import program_for
@@ -250,8 +251,8 @@ def test_where_no_systemd_runs_the_files_are_what_it_has_read(tmp_path: Path, ct
     gate.write_text("[Service]\nExecStart=/bin/true\n")
     image = Host.offline(tmp_path)
     unit = stand_in(STATIC)
-    assert boot(image, "kubelet.service").install(ctx, unit)
-    chroot = boot(attrs.evolve(image, is_live=True), "kubelet.service")
+    assert Boot(image, gates=("kubelet.service",)).install(ctx, unit)
+    chroot = Boot(attrs.evolve(image, is_live=True), gates=("kubelet.service",))
     assert chroot.drift(ctx, unit) == []
     (tmp_path / KUBELET_DROP_IN.lstrip("/")).unlink()
     assert chroot.drift(ctx, unit)
