@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 from support.kernel import needs_kernel
-from support.ordinary_nodes import NODES, OrdinaryNode
+from support.ordinary_nodes import NODES, NOT_PLAIN, OrdinaryNode
 from support.patience import in_time
 from support.routers import ROUTER
 
@@ -152,23 +152,13 @@ def test_it_is_plain(name: str, tmp_path: Path) -> None:
     assert config.gates == (tuple(gates) or HostRoutingConfig().gates)
 
 
-#: The boot script leaves them to the program whatever the config (docs/limits.md).
-_BEYOND = {
-    "a table for each of two NICs",
-    "AWS' rules for pods of a second interface",
-    "an advertised default route by a nexthop object",
-    "wg-quick for all traffic",
-    "services by a nexthop object",
-}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
         name
         for name, node in NODES.items()
-        if node.is_right and node.expected is None and name not in _BEYOND
+        if node.is_right and node.expected is None and name not in NOT_PLAIN
     ],
 )
 def test_as_plain_as_without_devices(name: str, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from support.kernel import kernel_of, needs_kernel
-from support.ordinary_nodes import NODES
+from support.ordinary_nodes import NODES, NOT_PLAIN
 from support.patience import in_time
 
 from hostrouting import prove_egress
@@ -13,19 +13,6 @@ from hostrouting.fleet.record import NodeRecord, take_record
 from hostrouting.testing import FakeHost, KernelNode
 
 pytestmark = needs_kernel
-
-
-#: Right nodes that the boot script leaves to the program, with the reason (docs/limits.md).
-_NOT_PLAIN = {
-    "a table for each of two NICs": "device (eth1)",
-    "AWS' rules for pods of a second interface": "device (eth1)",
-    "an advertised default route by a nexthop object": "row (default nhid 77 ",
-    "a block of Calico, with pods": "row (6 ",
-    "a block of Calico, with its own address": "row (6 ",
-    "an IPv6 block of Calico": "ip (RTNETLINK",
-    "wg-quick for all traffic": "device (wg0)",
-    "services by a nexthop object": "row (10.96.0.0/12 nhid 20 ",
-}
 
 
 @pytest.mark.parametrize("name", NODES)
@@ -52,6 +39,6 @@ def test_it_is_right(name: str, tmp_path: Path) -> None:
         ]
     assert reports[0].ok == ordinary.is_right, reports[0].lines()
     assert reports[1].lines() == reports[0].lines()
-    reason = _NOT_PLAIN.get(name, "")
+    reason = NOT_PLAIN.get(name, "")
     assert ran.is_plain == (ordinary.is_right and not reason), ran.output
     assert reason in ran.output

@@ -330,3 +330,15 @@ NODES: Final = {
         _SERVICES,
     ),
 }
+
+#: Right nodes that the boot script leaves to the program, with the reason (docs/limits.md).
+NOT_PLAIN = {
+    "a table for each of two NICs": "device (eth1)",
+    "AWS' rules for pods of a second interface": "device (eth1)",
+    "an advertised default route by a nexthop object": "row (default nhid 77 ",
+    "a block of Calico, with pods": "row (6 ",
+    "a block of Calico, with its own address": "row (6 ",
+    "an IPv6 block of Calico": "ip (RTNETLINK",
+    "wg-quick for all traffic": "device (wg0)",
+    "services by a nexthop object": "row (10.96.0.0/12 nhid 20 ",
+}

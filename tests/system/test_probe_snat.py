@@ -160,7 +160,10 @@ def test_rules_that_were_cut(tmp_path: Path, mode: str) -> None:
         for gate in GATES:
             drop_in = gate_drop_in(gate, OverlapMode(mode))
             image.files.write(drop_in.path, drop_in.content, mode=0o644)
-        image.files.write(RULESET_PATH, b"table ip6 azureSLBProbe {}\n", mode=0o644)
+        installed = image.files.read(RULESET_PATH) or b""
+        head, newline, _ = installed.partition(b"\n")
+        rest = b"table ip6 azureSLBProbe {}\n"
+        image.files.write(RULESET_PATH, head + newline + rest, mode=0o644)
 
     late = "systemd-nspawn@late.service"
     with GatedMachine(tmp_path, units=(), arrange=cut, prepare=LINKS) as machine:
