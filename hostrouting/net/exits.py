@@ -72,28 +72,15 @@ def no_default(family: int, fabric: Iterable[tuple[int, str]]) -> str:
     return f"no {FAMILY_NAMES[family]} default route{beside}"
 
 
-def set_down(pinned: str | None, links: Sequence[Device]) -> tuple[str, ...]:
-    """Return the devices that are set down, of which one would be the exit of a family.
+def set_down(pinned: str | None, links: Sequence[Device]) -> tuple[tuple[str, ...], bool]:
+    """Return the devices set down that may be the exit of a family, and True if one of them is.
 
-    That is the `pinned` one, or else each that leads to a wire, if all of these are down. The end
-    of a pod's veth is none of them on a node with other devices.
+    That is the `pinned` one, or else each that leads to a wire. While one of these is up, that may
+    be the exit. The end of a pod's veth is none of them on a node with other devices.
     """
-    devices = {link.name: link for link in links}
-    if pinned in devices:
-        return () if devices[pinned].up else (pinned,)
-    wired = _wired(links)
-    return () if any(link.up for link in wired) else tuple(link.name for link in wired)
-
-
-def maybe_set_down(pinned: str | None, links: Sequence[Device]) -> tuple[str, ...]:
-    """Return the devices that are set down where an up one may as well be the exit of a family.
-
-    None of them is of interest beside the `pinned` one.
-    """
-    if any(link.name == pinned for link in links):
-        return ()
-    wired = _wired(links)
-    return tuple(link.name for link in wired if not link.up)
+    candidates = [link for link in links if link.name == pinned] or _wired(links)
+    down = tuple(link.name for link in candidates if not link.up)
+    return down, len(down) == len(candidates)
 
 
 def _wired(links: Sequence[Device]) -> Sequence[Device]:

@@ -160,7 +160,7 @@ def explain_routing(
         views = {view: _first_answers(view, prefix) for view in snapshot.views}
         # A connection gets the first answer: that for the source that it will have, if rules select
         # by source.
-        decided = (_decided(snapshot, part) for part in looked[prefix])
+        decided = (DecidedPart.of(snapshot, part, *part.answers[0]) for part in looked[prefix])
         explained = partial(_explained, snapshot, views, allowed.get(prefix.family), colours)
         explanation = tuple(
             ExplainedPart(
@@ -178,13 +178,6 @@ def _first_answers(node: RoutingSnapshot, prefix: Prefix) -> dict[int, SourcedLo
     """Return the first answer of each part of a network, by the first address of the part."""
     [parts] = looked_up(node, [str(prefix)]).parts
     return {part.first: part.answers[0] for part in parts}
-
-
-def _decided(node: RoutingSnapshot, part: CidrPart) -> DecidedPart:
-    answer, source = part.answers[0]
-    decider = node.decider(answer, source)
-    rule = node.special_rule(decider, answer.destination, source)
-    return DecidedPart(part, answer, decider, rule)
 
 
 class _Answer(NamedTuple):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
 from hostrouting.net.addresses import IPV4, is_device_name, is_network
-from hostrouting.net.exits import fabric_exits, maybe_set_down, set_down, unnamed
+from hostrouting.net.exits import fabric_exits, set_down, unnamed
 from hostrouting.net.routes import MAIN_TABLE
 from hostrouting.route_overlap.report import CidrReport, OverlapReport, wrong_devs
 
@@ -105,16 +105,18 @@ class FamilyProof(NamedTuple):
     def down_devs(self) -> tuple[str, ...]:
         """The devices that are set down, and that are expected, or would be."""
         if self._awaits_exit:
-            return set_down(self.node.pinned.get(self.node.family), self.node.links)
+            return self._set_down[0] if self._set_down[1] else ()
         down = {link.name for link in self.node.links if not link.up}
         return tuple(dev for dev in self.dead_ends if dev in down)
 
     @property
     def maybe_down_devs(self) -> tuple[str, ...]:
         """Those set down where another one, which is up, may get the default route instead."""
-        if self.down_devs or not self._awaits_exit:
-            return ()
-        return maybe_set_down(self.node.pinned.get(self.node.family), self.node.links)
+        return () if self.down_devs or not self._awaits_exit else self._set_down[0]
+
+    @property
+    def _set_down(self) -> tuple[tuple[str, ...], bool]:
+        return set_down(self.node.pinned.get(self.node.family), self.node.links)
 
     @property
     def _awaits_exit(self) -> bool:

@@ -334,6 +334,12 @@ class DecidedPart(NamedTuple):
     decider: ObservedRoute | Rule | None
     rule: Rule | None = None
 
+    @classmethod
+    def of(cls, node: RoutingSnapshot, part: CidrPart, answer: Lookup, source: int) -> DecidedPart:
+        """Return what decides an answer with a source."""
+        decider = node.decider(answer, source)
+        return cls(part, answer, decider, node.special_rule(decider, answer.destination, source))
+
     @property
     def kind(self) -> Kind:
         """The kind of `Finding` that this is, if the devices are not allowed."""

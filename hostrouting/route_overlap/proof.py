@@ -314,9 +314,7 @@ def _judged(node: RoutingSnapshot, looked: LookedUp) -> _Judged:
             for answer, source in node.ways(part.answers):
                 devs.update(answer.route.devs if answer.route else ())
                 if not node.is_fine(answer, source):
-                    decider = node.decider(answer, source)
-                    rule = node.special_rule(decider, answer.destination, source)
-                    wrong.append(DecidedPart(part, answer, decider, rule))
+                    wrong.append(DecidedPart.of(node, part, answer, source))
                     break
         bad.append(wrong)
     return _Judged(bad, devs)

@@ -145,7 +145,8 @@ def lack(device: Device, route: Route) -> str:
 
 def giver(family: int, exits: Exits, links: Sequence[Device]) -> str:
     """Return where a missing default route comes from: a device that is set up, or a program."""
-    if down := set_down(exits.get(family), links):
+    down, is_one_the_exit = set_down(exits.get(family), links)
+    if down and is_one_the_exit:
         [dev, *others] = down
         command = quoted("ip", "link", "set", "DEVICE" if others else dev, "up")
         return f"{' and '.join(down)} {'are' if others else 'is'} set down; run: {command}"

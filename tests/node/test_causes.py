@@ -10,7 +10,7 @@ from support.run_nodes import lose_our_routes, lose_the_default_route
 
 from hostrouting import Configure, HostRoutingConfig, node_status
 from hostrouting.boot.layout import INTENT_PATH
-from hostrouting.net.exits import maybe_set_down, set_down
+from hostrouting.net.exits import set_down
 from hostrouting.net.links import Device
 from hostrouting.node.check import check_node
 from hostrouting.testing import FakeHost
@@ -197,23 +197,23 @@ def test_a_default_route_that_networkd_lost(host: FakeHost) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pinned", "links", "down", "maybe"),
+    ("pinned", "links", "down", "is_one_the_exit"),
     [
-        ("eth0", {"eth0": True, "eth1": False}, (), ()),
-        ("eth0", {"eth0": False, "eth1": True}, ("eth0",), ()),
-        ("gone0", {"eth0": False, "eth1": False}, ("eth0", "eth1"), ("eth0", "eth1")),
-        (None, {"eth0": False, "eth1": True}, (), ("eth0",)),
-        (None, {"eth0": False, "cali0": True}, ("eth0",), ("eth0",)),
-        (None, {"eth0": True, "cali0": False}, (), ()),
-        (None, {"cali0": False}, ("cali0",), ("cali0",)),
-        (None, {"eth0": False, "docker0": True}, ("eth0",), ("eth0",)),
+        ("eth0", {"eth0": True, "eth1": False}, (), False),
+        ("eth0", {"eth0": False, "eth1": True}, ("eth0",), True),
+        ("gone0", {"eth0": False, "eth1": False}, ("eth0", "eth1"), True),
+        (None, {"eth0": False, "eth1": True}, ("eth0",), False),
+        (None, {"eth0": False, "cali0": True}, ("eth0",), True),
+        (None, {"eth0": True, "cali0": False}, (), False),
+        (None, {"cali0": False}, ("cali0",), True),
+        (None, {"eth0": False, "docker0": True}, ("eth0",), True),
     ],
 )
 def test_which_devices_are_set_down(
     pinned: str | None,
     links: dict[str, bool],
     down: tuple[str, ...],
-    maybe: tuple[str, ...],
+    is_one_the_exit: bool,
 ) -> None:
     """The pinned device, or else all that lead to a wire; pods and bridges do not count.
 
@@ -224,5 +224,4 @@ def test_which_devices_are_set_down(
         Device(name, number, up=up, kind=kinds.get(name, ""))
         for number, (name, up) in enumerate(links.items())
     ]
-    assert set_down(pinned, devices) == down
-    assert maybe_set_down(pinned, devices) == maybe
+    assert set_down(pinned, devices) == (down, is_one_the_exit)
