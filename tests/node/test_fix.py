@@ -26,6 +26,7 @@ from hostrouting import (
 from hostrouting.base.commands import FIX
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import LOCAL_TABLE, OUR_PROTOCOL, Route, default_routes
+from hostrouting.net.rules import Rule
 from hostrouting.node.fix import fixed
 from hostrouting.route_overlap.look import announced_fabric, prove_config
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
@@ -147,6 +148,18 @@ def test_in_the_kernel(case: tuple[World, dict[str, Any]]) -> None:
     with KernelNode.made() as node:
         case[0].arrange(node)
         judge(node, case[1])
+
+
+def test_nothing_is_written_beside_what_an_operator_must_mend() -> None:
+    """A route would mend the first CIDR, and none mends the second, which a rule refuses."""
+    host = FakeHost()
+    uplink(host.routes, ib0="172.16.1.4/16")
+    host.routes.add_rule(Rule(100, action="prohibit", destination=(0x0A600000, 16)))
+    section = {"expectedCidrs": ["172.16.8.0/22", "10.96.0.0/16"]}
+    config = HostRoutingConfig.from_mapping({"routeOverlap": section})
+    assert isinstance(fixed(in_time(), config, host), str)
+    host.routes.remove_rule(Rule(100, action="prohibit", destination=(0x0A600000, 16)))
+    assert isinstance(fixed(in_time(), config, host), HostRoutingConfig)
 
 
 def by_another_router(host: FakeHost, *, carrier: bool = True) -> HostRoutingConfig:
