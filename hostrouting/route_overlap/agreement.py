@@ -141,6 +141,9 @@ def compare_paths(
         way = path.route
         if way is None:
             return not ways[at]
+        if way.kind == "local":
+            # It is by the loopback device, whatever device has the address.
+            return any(route.kind == "local" for route in ways[at])
         found = way.dev, way.gateway, way.source if is_ipv4 else None
         for route in ways[at]:
             key = _hops_of(route)

@@ -162,6 +162,14 @@ def test_a_pod_in_the_table_of_a_source(node: Any, backend: Any) -> None:
     assert shapes(prove(meanwhile, PODS)) == [("overlap", "10.96.0.1", "10.96.0.255", "ib0")]
 
 
+def test_a_quiet_node_is_asked_once_about_its_own_address(node: Any, backend: Any) -> None:
+    """The kernel answers by lo where the route of an own address names its device."""
+    node.add_rule(Rule(100, table=78, source=(0xAC100104, 32)))
+    meanwhile = Meanwhile(backend)
+    assert prove(meanwhile, "10.224.0.4/32").ok
+    assert meanwhile.asked == 1
+
+
 def test_what_changes_each_time_is_undecided(node: Any, backend: Any) -> None:
     """After three readings the addresses are a finding, also of `explain`."""
     numbers = iter(range(200, 300))
