@@ -308,9 +308,7 @@ class Forecaster:
             if not all(report.ok for report in reports):
                 worse += self._worse(self._prove(was), reports, was, model, changes)
             lost = tuple(self._lost(reports, was, model))
-            worse += [
-                each for each in lost if isinstance(each.fact, LostHop) and each.fact.is_silent
-            ]
+            worse += filter(_loses_gateway, lost)
             return Forecast(reports[0], (*worse, *self._moves(reports[0])), lost=lost)
         except UnknownDecisionError as error:
             return Forecast(undecided=str(error))
@@ -402,6 +400,10 @@ class Forecaster:
             for cidr, finding in _worse(old, new, was, now):
                 cause = _cause(Address.parse(finding.first), changes)
                 yield Worse(WorseRange(cidr, finding), new, section, cause)
+
+
+def _loses_gateway(worse: Worse) -> bool:
+    return isinstance(worse.fact, LostHop) and worse.fact.is_silent
 
 
 def _not_taken(
