@@ -155,3 +155,24 @@ def test_a_stop_of_the_retry_that_gates_cancel_is_tried_again(
         boot.install(ctx, stand_in(STATIC, "echo changed\n"))
     is_same = host.services.state(ctx, RETRY).main_pid == earlier
     assert is_same == (refusals == 4)
+
+
+def test_a_stop_that_is_canceled_once_the_run_has_ended_is_done(
+    host: FakeHost, ctx: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gate has started the retry again meanwhile: the later run reads the new files."""
+    boot = Boot(host, gates=["kubelet.service"])
+    boot.install(ctx, stand_in(STATIC))
+    host.services.start(ctx, RETRY)
+    earlier = host.services.state(ctx, RETRY).main_pid
+    stop = host.services.stop
+
+    def stop_and_start(ctx: Context, unit: str) -> None:
+        stop(ctx, unit)
+        if unit == RETRY:
+            host.services.start(ctx, RETRY)
+            raise UnitError("Job for it canceled.")
+
+    monkeypatch.setattr(host.services, "stop", stop_and_start)
+    boot.install(ctx, stand_in(STATIC, "echo changed\n"))
+    assert host.services.state(ctx, RETRY).main_pid != earlier

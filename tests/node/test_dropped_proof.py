@@ -31,8 +31,9 @@ from hostrouting import (
     StaticRoute,
     StaticRoutesConfig,
     WorseRoutingError,
+    node_status,
 )
-from hostrouting.boot.intent import config_over
+from hostrouting.boot.intent import Intent, config_over
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.fleet import prove_record, take_record
 from hostrouting.host import Host, Route
@@ -298,6 +299,16 @@ def test_the_scripts_know_what_the_installed_config_has_lost(
     assert check_node(in_time(), wanted, host, seconds=0, path="new.json").is_worse
     assert run(Configure(wanted, host=host, force=True), in_time()).ok
     assert own_routes(host) == ["172.16.16.0/24"]
+
+
+def test_a_status_names_a_config_that_was_edited(host: FakeHost) -> None:
+    """Its scripts expect something else, until an apply writes both."""
+    assert not node_status(in_time(), host).edited
+    wanted = config(WIDE, expected=(HALF,))
+    host.files.write(INTENT_PATH, Intent(config=wanted).file.content, mode=0o644)
+    assert node_status(in_time(), host).edited
+    assert run(Configure(wanted, host=host, force=True), in_time()).ok
+    assert not node_status(in_time(), host).edited
 
 
 # --- the proof alone

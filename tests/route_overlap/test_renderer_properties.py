@@ -2,7 +2,7 @@
 
 import subprocess
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from support.examples import FEW
 
 from hostrouting import HostRoutingConfig
@@ -41,6 +41,11 @@ def test_any_config_is_data_to_bash(config: HostRoutingConfig) -> None:
     assert done.stderr == b""
 
 
+@example(
+    HostRoutingConfig.from_mapping(
+        {"routeOverlap": {"expectedCidrs": [], "expectedDevs": ["eth0", "10.224.0.0/16"]}}
+    )
+)
 @given(strategies.configs())
 def test_it_has_the_section_of_its_config(config: HostRoutingConfig) -> None:
     """The addresses, devices, patterns and mode that an apply wrote can be read from it."""
