@@ -279,3 +279,12 @@ def test_what_an_undo_leaves_is_named(caplog: pytest.LogCaptureFixture) -> None:
         caplog.clear()
     assert _mounting(_fail, records=True).children[0].reasons == []
     assert _mounting(_record_and_fail).children[0].reasons == []
+
+
+def test_a_task_that_never_began_is_not_left_midway() -> None:
+    """A run that is cancelled before a task begins has left nothing of it."""
+    ctx = Context()
+    ctx.cancel("maintenance")
+    report = run(task("mount")(_fail), ctx, undo_on_failure=True)
+    assert report.status == "cancelled"
+    assert report.reasons == []

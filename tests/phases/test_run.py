@@ -159,8 +159,8 @@ def test_a_result_is_found_by_the_path_of_its_step() -> None:
     ):
         twice.find("prove")
     # A whole path goes before the same words at the end of another one.
-    nested = run(Serial(prove, Serial(Serial(prove, name="all"), name="inner"), name="all"))
-    assert nested.find("all/prove") is nested.children[0]
+    nested = run(Serial(Serial(Serial(prove, name="all"), name="inner"), prove, name="all"))
+    assert nested.find("all/prove") is nested.children[1]
 
 
 def test_a_report_is_neither_true_nor_false() -> None:
