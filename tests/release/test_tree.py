@@ -53,6 +53,7 @@ def test_each_file_of_docs_and_examples_is_in_the_package(documents: Path) -> No
         "docs/external.txt",
         "docs/index.md",
         "docs/security.md",
+        "docs/static/site.css",
     }
 
 
