@@ -67,7 +67,7 @@ def units_of(gates: Sequence[str]) -> list[str]:
     own = (name for name in sorted(OWN_UNITS) if "@" not in name)
     # Almost every unit is ordered before these targets.
     ends = ("multi-user.target", "shutdown.target")
-    return [*dict.fromkeys((*gates, *AGENTS, *own, HELD_TEMPLATE, *ends))]
+    return [*dict.fromkeys((*gates, *AGENTS, *own, *ends))]
 
 
 def held_gates(ctx: Context, services: ServiceManager) -> list[str]:
@@ -284,8 +284,16 @@ _CORRECT = "correct it, or take it out of hostRouting.gates"
 _WANTED = ("WantedBy", "RequiredBy", "ConditionResult", "ConditionTimestampMonotonic")
 #: The settings of a gate that show if it is faulty.
 _OF_GATE = ("After", "ExecStartPre", "OnFailureJobMode", "OnFailureIsolate", _TRIGGERS)
-#: All settings that a look at a right node reads.
-LOOKED_AT: Final = ("Before", *_OF_GATE, *_UNSUITABLE, *_JOB_TIMEOUTS)
+#: All settings that a look reads.
+LOOKED_AT: Final = (
+    "Before",
+    _SINCE,
+    _RAN,
+    _RESTARTS,
+    *_OF_GATE,
+    *_UNSUITABLE,
+    *_JOB_TIMEOUTS,
+)
 #: Every service waits for these, unless it has DefaultDependencies=no.
 _ALWAYS_AWAITED = frozenset({"sysinit.target", "basic.target"})
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.boot.gates import LOOKED_AT, units_of
+from hostrouting.boot.layout import HELD_TEMPLATE
 from hostrouting.host.systemd.systemctl import Systemctl, UnitReading
 
 if TYPE_CHECKING:
@@ -22,4 +23,6 @@ def read_units(ctx: Context, host: Host, gates: Sequence[str]) -> Host:
     # A fake, and the files of an image, are read in no time.
     if not isinstance(services, Systemctl):
         return host
-    return attrs.evolve(host, services=UnitReading.of(ctx, services, units_of(gates), LOOKED_AT))
+    units = units_of(gates)
+    reading = UnitReading.of(ctx, services, units, LOOKED_AT, marks=HELD_TEMPLATE)
+    return attrs.evolve(host, services=reading)

@@ -77,7 +77,8 @@ class TestSystemctl(LiveServiceManagerContract):
         self, box: SystemdBox, units: Units, ctx: Context
     ) -> None:
         """About units, templates and loaded instances that it has read; what comes later changes it
-        not. systemd answers for other units and settings, and for a unit by an alias.
+        not. systemd answers for other units and settings, and for a unit by an alias. Marks are read
+        first, for a unit that has passed its gate has no mark any more.
         """
         for instance in "one", r"two\x2dthree":
             units.install_daemon("ct-read@.service")
@@ -87,10 +88,12 @@ class TestSystemctl(LiveServiceManagerContract):
         units.reload()
         live = Systemctl((*box.enter, "systemctl"))
         names = ["ct-read@.service", "ct-lasts.service", "ct-lacks.service", "ct-alias.service"]
-        counted = Systemctl((*box.enter, "sh", "-c", 'echo >> /run/calls; systemctl "$@"', "sh"))
-        read = UnitReading.of(
-            ctx, counted, [*names, "shutdown.target"], ["Before", "TimeoutStartSec"]
+        counted = Systemctl(
+            (*box.enter, "sh", "-c", 'echo "$*" >> /run/calls; systemctl "$@"', "sh")
         )
+        settings = ["Before", "TimeoutStartSec"]
+        queried = [*names, "shutdown.target"]
+        read = UnitReading.of(ctx, counted, queried, settings, marks="ct-mark@.service")
         for services in read, live:
             assert services.states(ctx, *names) == live.states(ctx, *names)
             for name in (*names, r"ct-read@two\x2dthree.service"):
@@ -99,13 +102,18 @@ class TestSystemctl(LiveServiceManagerContract):
                 [setting] = services.settings(ctx, name, "TimeoutStartSec").values()
                 assert {"TimeoutStartSec": setting} == live.settings(ctx, name, "TimeoutStartSec")
             assert services.ordered_before(ctx, names[0]) == live.ordered_before(ctx, names[0])
-        assert len(units.files.read("/run/calls") or b"") == 1
+        assert read.loaded(ctx, "ct-mark@.service") == []
+        calls = (units.files.read("/run/calls") or b"").decode().splitlines()
+        assert [call.rpartition(" ")[2] for call in calls] == [
+            "ct-mark@*.service",
+            "ct-read@*.service",
+        ]
         units.stop("ct-read@one.service")
         assert [state.is_running for state in read.loaded(ctx, names[0])] == [True, True]
         assert not live.state(ctx, "ct-read@one.service").is_running
         assert read.settings(ctx, names[1], "Type") == {"Type": "oneshot"}
         assert not read.state(ctx, "ct-other.service").exists
-        assert len(units.files.read("/run/calls") or b"") == 3
+        assert len((units.files.read("/run/calls") or b"").splitlines()) == 4
 
     @pytest.mark.parametrize(
         "command",
@@ -228,6 +236,6 @@ def test_an_answer_for_fewer_units_names_them(printed: str) -> None:
     with pytest.raises(UnitError, match=r"show -- a\.service b\.service`.* of 2 units"):
         services.states(Context(), "a.service", "b.service")
     with pytest.raises(UnitError, match="of 3 units"):
-        UnitReading.of(Context(), services, ["a.service", "b@.service"], [])
+        UnitReading.of(Context(), services, ["a.service", "b@.service"], [], marks="c@.service")
     if not printed:
         assert services.loaded(Context(), "a@.service") == []

@@ -154,16 +154,28 @@ class UnitReading(Systemctl):
 
     @classmethod
     def of(
-        cls, ctx: Context, services: Systemctl, units: Sequence[str], settings: Sequence[str]
+        cls,
+        ctx: Context,
+        services: Systemctl,
+        units: Sequence[str],
+        settings: Sequence[str],
+        *,
+        marks: str,
     ) -> UnitReading:
-        """Read units by one call, and all loaded instances of those that are templates."""
+        """Read units by one call, and all loaded instances of those that are templates.
+
+        The instances of the template `marks` are read before: a unit whose start sets such a mark
+        for a moment has begun to start, or has started, in what is read of the unit itself.
+        """
         properties = [*_PROPERTIES, *map(_shown_as, settings)]
+        marked = instance_of(marks, "*")
+        marking = services._show(ctx, properties, [marked])  # noqa: SLF001 - its own class
         names = [instance_of(unit, NOBODYS_INSTANCE) for unit in units]
         patterns = [instance_of(unit, "*") for unit in units if "@." in unit]
         blocks = services._show(ctx, properties, [*names, *patterns])  # noqa: SLF001 - its own class
         loaded = blocks[len(names) :]
         shown = {unit: [block] for unit, block in zip(names, blocks, strict=False)}
-        shown |= {block["Id"]: [block] for block in loaded}
+        shown |= {block["Id"]: [block] for block in (*marking, *loaded)} | {marked: marking}
         for pattern in patterns:
             start, _, end = pattern.partition("*")
             shown[pattern] = [
