@@ -12,7 +12,7 @@ from typing import Any
 from phases.context import Change, Context, Wait, Work, end_of_work, not_negative
 from phases.exceptions import CONTEXT_OVER, TaskFailedError, describe, may_pass
 from phases.hosting import notify, step_of, wait
-from phases.mistakes import require_name, require_plain, require_runnable
+from phases.mistakes import require_name, require_plain, require_runnable, wrong_argument
 from phases.report import Report, names_in_path
 from phases.runner import (
     complete,
@@ -269,12 +269,12 @@ def with_retry(
 
     It is done again after an OSError, an error that says so itself by `retryable = True`, and one
     of `retry_on`, unless that has `retryable = False`. A bug, such as a KeyError, ends the retries,
-    and so does a cancellation. The pauses begin with `backoff` seconds and double up to 30; they
-    end with the context. With `jitter`, each is shorter by a random part of it, up to this one:
-    with 0.5, a thousand nodes that failed at the same time try again at different times. The last
-    error is raised, with the earlier ones in its `failures`; if the context ends, its error has
-    them in `earlier`. A group is retried if all its failures allow it. An observer gets an event
-    `retrying` for each failed attempt.
+    and so does a cancellation. The pauses begin with `backoff` seconds, and double up to 30 if they
+    are shorter; they end with the context. With `jitter`, each is shorter by a random part of it,
+    up to this one: with 0.5, a thousand nodes that failed at the same time try again at different
+    times. The last error is raised, with the earlier ones in its `failures`; if the context ends,
+    its error has them in `earlier`. A group is retried if all its failures allow it. An observer
+    gets an event `retrying` for each failed attempt.
 
     >>> answers = [OSError("busy"), OSError("busy"), None]
     >>> @task("flaky")
@@ -290,6 +290,8 @@ def with_retry(
     if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:  # type: ignore[redundant-expr]  # same as attempts
         raise ValueError(f"jitter must be at least 0 and at most 1 (got {jitter!r})")
     not_negative(backoff, "backoff")
+    if not isinstance(retry_on, tuple):
+        raise wrong_argument("retry_on", retry_on, "a tuple of exception classes", "(OSError,)")
 
     def may_be_repeated(failure: BaseException) -> bool:
         is_named = isinstance(failure, retry_on) and getattr(failure, "retryable", True)
@@ -315,7 +317,7 @@ def with_retry(
             failures.append(last)
             # Nothing secret depends on it.
             pause = longest * (1 - jitter * random())  # noqa: S311
-            longest = min(2 * longest, _LONGEST_PAUSE)
+            longest = max(backoff, min(2 * longest, _LONGEST_PAUSE))
             word = f"attempt {len(failures)} of {attempts} failed, next in {pause:.3g} s"
             step.begin_again(last, Wait("the next attempt", pause))
             log_line(ctx.log.warning, word, step.report, "retrying", last)

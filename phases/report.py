@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from phases.context import Change, Wait, Work
@@ -218,13 +219,17 @@ class Report(NoTruth):
     @property
     def changes(self) -> tuple[Change, ...]:
         """The changes of the task and of all tasks inside, in all attempts, unless undone."""
-        return tuple(
-            change
-            for report in self.walk()
-            for record in report.records
-            for change in record.changes
-            if not record.is_undone
-        )
+        return self._changes(are_undone=False)
+
+    @property
+    def undone(self) -> tuple[Change, ...]:
+        """Those changes that were undone."""
+        return self._changes(are_undone=True)
+
+    def _changes(self, *, are_undone: bool) -> tuple[Change, ...]:
+        records = (record for report in self.walk() for record in report.records)
+        wanted = (record.changes for record in records if record.is_undone == are_undone)
+        return tuple(chain.from_iterable(wanted))
 
     def named(self, name: str) -> list[Report]:
         """Return the reports of the tasks of this name directly inside."""

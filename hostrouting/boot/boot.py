@@ -528,16 +528,17 @@ class Boot:
 
         It may end all the same, and a later run begins; or it goes on, if the stop had not begun.
         """
-        for is_last in (False, False, False, True):
+        for attempts_left in (3, 2, 1, 0):
             try:
-                return self._services.stop(ctx, RETRY_UNIT)
+                self._services.stop(ctx, RETRY_UNIT)
             except UnitError:
                 now = self._services.state(ctx, RETRY_UNIT)
-                if not now.is_running or now.main_pid != retry.main_pid:
-                    return None
-                if is_last:
+                goes_on = now.is_running and now.main_pid == retry.main_pid
+                if goes_on and attempts_left:
+                    continue
+                if goes_on:
                     raise
-        return None
+            return
 
     def _stop_removed(self, ctx: Context, names: Collection[str]) -> None:
         for name in sorted(names):

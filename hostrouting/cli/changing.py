@@ -150,13 +150,7 @@ def lines_of(report: Report, *, stay: str = "these changes stay") -> list[str]:
     started = [change for change in report.changes if change.kind in _STARTS]
     groups = {
         stay: [change for change in report.changes if change.kind not in _STARTS],
-        "these were undone": [
-            change
-            for step in report.walk()
-            for record in step.records
-            if record.is_undone
-            for change in record.changes
-        ],
+        "these were undone": report.undone,
         "these have started": started,
     }
     lines = []

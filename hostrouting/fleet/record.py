@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 LONGEST: Final = 16 << 20
 #: Of the format. After a release another one is needed for another meaning of a field, or one more.
 _VERSION = 1
+_LINE = "a record is one line, as `record` prints it"
 #: Each device has these, and no static route and no expected CIDR is there.
 _OF_A_LINK = (Prefix(IPV6, 0xFE80 << 112, 10), Prefix(IPV6, 0xFF << 120, 8))
 
@@ -84,10 +85,10 @@ class NodeRecord:
         try:
             text = line if isinstance(line, str) else line.decode()
             document = typed(json.loads(text, object_pairs_hook=_once), dict, "the record")
+        except UnicodeDecodeError as error:
+            raise NoRecordError(f"byte {error.start + 1}: is not UTF-8; {_LINE}") from None
         except json.JSONDecodeError as error:
-            raise NoRecordError(
-                f"column {error.colno}: {error.msg}; a record is one line, as `record` prints it"
-            ) from None
+            raise NoRecordError(f"column {error.colno}: {error.msg}; {_LINE}") from None
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         version = document.pop("version", None)

@@ -73,10 +73,10 @@ def no_default(family: int, fabric: Iterable[tuple[int, str]]) -> str:
 
 
 def set_down(pinned: str | None, links: Sequence[Device]) -> tuple[tuple[str, ...], bool]:
-    """Return the devices set down that may be the exit of a family, and True if one of them is.
+    """Return the devices set down that may be the exit of a family, and True if no other one may.
 
-    That is the `pinned` one, or else each that leads to a wire. While one of these is up, that may
-    be the exit. The end of a pod's veth is none of them on a node with other devices.
+    The `pinned` device may, or else each that leads to a wire: the end of a pod's veth only on a
+    node without other devices.
     """
     candidates = [link for link in links if link.name == pinned] or _wired(links)
     down = tuple(link.name for link in candidates if not link.up)

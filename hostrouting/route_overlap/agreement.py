@@ -16,7 +16,7 @@ from hostrouting.net.links import source_by
 from hostrouting.net.routes import MAIN_TABLE, TABLE_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hostrouting.net.routes import Lookup, ObservedRoute
     from hostrouting.route_overlap.snapshot import RoutingSnapshot, SourcedLookup
@@ -38,52 +38,82 @@ class Answered(NamedTuple):
     sourced: dict[int, list[SourcedLookup]]
 
 
+class _Several(NamedTuple):
+    """The last address, the answer and its source (0 without one) of each part of several ones."""
+
+    lasts: list[int]
+    answers: list[Lookup]
+    sources: list[int]
+
+    @classmethod
+    def of(cls, parts: Answered) -> _Several:
+        """Return these of the parts of all CIDRs."""
+        several = [*map(ne, parts.firsts, parts.lasts)]
+        lasts = [*compress(parts.lasts, several)]
+        answers = [*compress(parts.plain, several)]
+        sources = [0] * len(answers)
+        for last, plain in [*zip(lasts, answers, strict=True)] if parts.sourced else ():
+            for answer, source in parts.sourced.get(plain.destination, ()):
+                lasts.append(last)
+                answers.append(answer)
+                sources.append(source)
+        return cls(lasts, answers, sources)
+
+
 def compare(node: RoutingSnapshot, parts: Answered) -> list[tuple[int, int]]:
     """Add the first addresses of parts with answers of another reading to `node.changed`.
 
     Return the ranges that newer routes decide at the beginning of a part, each as its first and
     last address.
     """
-    # Those of several addresses; without a source the source is 0.
-    several = [*map(ne, parts.firsts, parts.lasts)]
-    lasts = [*compress(parts.lasts, several)]
-    answers = [*compress(parts.plain, several)]
-    sources = [0] * len(answers)
-    for last, plain in [*zip(lasts, answers, strict=True)] if parts.sourced else ():
-        for answer, source in parts.sourced.get(plain.destination, ()):
-            lasts.append(last)
-            answers.append(answer)
-            sources.append(source)
-    routes = [answer[1] for answer in answers]
-    beginnings: list[tuple[int, int]] = []
+    several = _Several.of(parts)
+    routes = [answer[1] for answer in several.answers]
     deciding = {*routes}
     new = _newer(node, deciding)
     newer = {at: route for at, route in enumerate(routes) if route and route in new} if new else {}
-    for at, route in newer.items():
-        first = answers[at].destination
-        end = route.network + (1 << address_bits(node.family) - route.prefix_length) - 1
-        if first <= end < lasts[at]:
-            beginnings.append((first, end))
-        elif end != lasts[at] or end + 1 not in node.edges:
-            # It may hide others that are as new.
-            node.changed.add(first)
-    elsewhere = {source for source in {*sources} if _leads_elsewhere(node, source)}
+    beginnings = _beginnings(node, several, newer)
+    elsewhere = {source for source in {*several.sources} if _leads_elsewhere(node, source)}
     apart = {route for route in deciding if route is None or route[5] != MAIN_TABLE}
     doubtful = [
         at
         for at, route in enumerate(routes if apart or elsewhere else ())
-        if at not in newer and (route in apart or sources[at] in elsewhere)
+        if at not in newer and (route in apart or several.sources[at] in elsewhere)
     ]
     if doubtful:
-        others = node.lookup(
-            [lasts[at] for at in doubtful], sources=[sources[at] or None for at in doubtful]
-        )
-        pairs = zip(map(answers.__getitem__, doubtful), others, strict=True)
-        differ = (one.destination for one, other in pairs if _origin(one) != _origin(other))
-        node.changed.update(differ)
+        _compare_ends(node, several, doubtful)
     if node.backend.rules(node.family) != node.rules:
         node.changed.update(parts.firsts)
     return beginnings
+
+
+def _beginnings(
+    node: RoutingSnapshot, several: _Several, newer: Mapping[int, ObservedRoute]
+) -> list[tuple[int, int]]:
+    """Return the ranges of newer routes, by position, that end within their part.
+
+    One that ends elsewhere than its part, or where no part may end, may hide others that are as
+    new: then the part has changed.
+    """
+    beginnings: list[tuple[int, int]] = []
+    for at, route in newer.items():
+        first = several.answers[at].destination
+        end = route.network + (1 << address_bits(node.family) - route.prefix_length) - 1
+        if first <= end < several.lasts[at]:
+            beginnings.append((first, end))
+        elif end != several.lasts[at] or end + 1 not in node.edges:
+            node.changed.add(first)
+    return beginnings
+
+
+def _compare_ends(node: RoutingSnapshot, several: _Several, doubtful: Sequence[int]) -> None:
+    """Add the parts, by position, whose last address is decided by another table or errno."""
+    others = node.lookup(
+        [several.lasts[at] for at in doubtful],
+        sources=[several.sources[at] or None for at in doubtful],
+    )
+    pairs = zip(map(several.answers.__getitem__, doubtful), others, strict=True)
+    differ = (one.destination for one, other in pairs if _origin(one) != _origin(other))
+    node.changed.update(differ)
 
 
 def _newer(node: RoutingSnapshot, deciding: set[ObservedRoute | None]) -> set[ObservedRoute | None]:

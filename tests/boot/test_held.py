@@ -133,15 +133,20 @@ def test_with_a_gate_left_the_retry_starts_what_waited(host: FakeHost, ctx: Cont
     assert state.is_running
 
 
+def with_retry_running(host: FakeHost, ctx: Context) -> tuple[Boot, int]:
+    """Return an installed boot, and the process of its retry."""
+    boot = Boot(host, gates=["kubelet.service"])
+    boot.install(ctx, stand_in(STATIC))
+    host.services.start(ctx, RETRY)
+    return boot, host.services.state(ctx, RETRY).main_pid
+
+
 @pytest.mark.parametrize("refusals", [3, 4])
 def test_a_stop_of_the_retry_that_gates_cancel_is_tried_again(
     host: FakeHost, ctx: Context, monkeypatch: pytest.MonkeyPatch, refusals: int
 ) -> None:
     """As long as the same run goes on; four times at most, since systemd may refuse it."""
-    boot = Boot(host, gates=["kubelet.service"])
-    boot.install(ctx, stand_in(STATIC))
-    host.services.start(ctx, RETRY)
-    earlier = host.services.state(ctx, RETRY).main_pid
+    boot, earlier = with_retry_running(host, ctx)
     stop = host.services.stop
     canceled = [UnitError("Job for it canceled.")] * refusals
 
@@ -161,10 +166,7 @@ def test_a_stop_that_is_canceled_once_the_run_has_ended_is_done(
     host: FakeHost, ctx: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gate has started the retry again meanwhile: the later run reads the new files."""
-    boot = Boot(host, gates=["kubelet.service"])
-    boot.install(ctx, stand_in(STATIC))
-    host.services.start(ctx, RETRY)
-    earlier = host.services.state(ctx, RETRY).main_pid
+    boot, earlier = with_retry_running(host, ctx)
     stop = host.services.stop
 
     def stop_and_start(ctx: Context, unit: str) -> None:

@@ -116,7 +116,7 @@ def test_a_wrong_value_is_refused_by_its_place() -> None:
         (b"[]", "the record should be an object, not list"),
         (b"[" * 100_000, "it is nested too deeply"),
         (b'{"version": 1, "devices": ' + b"[" * 100_000, "it is nested too deeply"),
-        (b"\xff{}", "'utf-8' codec can't decode byte 0xff"),
+        (b"\xff{}", "byte 1: is not UTF-8; a record is one line, as `record` prints it"),
         ("\ufeff{}".encode(), "column 1: Unexpected UTF-8 BOM"),
         (b'{"version": 1, "devices": %s}' % (b"9" * 5000), "Exceeds the limit"),
         (b'{"version": 1, "merged": NaN}', ".merged: it should be true or false, not float"),

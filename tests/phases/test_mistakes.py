@@ -295,6 +295,12 @@ SHARE = "share must be more than 0 and at most 1"
             -1,
             "backoff must be at least 0 seconds (got -1)",
         ),
+        (
+            partial(with_retry, attempts=2),
+            "retry_on",
+            OSError,
+            "retry_on must be a tuple of exception classes (got <class 'OSError'>); write retry_on=(OSError,)",
+        ),
         (with_timeout, "seconds", -1, "seconds must be at least 0 seconds (got -1)"),
         (
             with_timeout,

@@ -53,6 +53,14 @@ def test_backoff_doubles_up_to_its_maximum(clock: ManualClock) -> None:
     assert clock.monotonic() == 91
 
 
+def test_a_longer_backoff_is_that_of_each_pause(clock: ManualClock) -> None:
+    """Pauses are 60 and 60 seconds: none is shorter than the first."""
+    retried = with_retry(FailingTask("a", OSError()), attempts=3, backoff=60)
+    with pytest.raises(TaskFailedError):
+        execute(retried, Context(clock=clock))
+    assert clock.monotonic() == 120
+
+
 def test_all_attempts_are_reached(clock: ManualClock) -> None:
     """The last error is raised, the earlier ones are in its failures."""
     errors = [OSError("one"), OSError("two"), OSError("three")]
