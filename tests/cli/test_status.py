@@ -24,17 +24,13 @@ from support.run_nodes import lose_our_routes, lose_the_default_route
 
 from hostrouting import (
     BackendError,
-    Configure,
     Host,
     HostFileError,
-    HostRoutingConfig,
     UnitError,
 )
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import NOT_INSTALLED, read_intent
 from hostrouting.boot.layout import INTENT_PATH, PROGRAM_PATH
-from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import OUR_PROTOCOL, TABLE_NAMES
 from hostrouting.net.rules import FIRST_RULES
@@ -561,14 +557,6 @@ def test_where_systemctl_does_nothing(
     status = run("status", "--json", inside=node, prefix=[*installed(config), *offline])
     gates_now = json.loads(status.stdout)["gates"].values()
     assert {gate["active_state"] for gate in gates_now} <= {"unknown"}
-    wanted = HostRoutingConfig.from_file(config)
-    fake = FakeHost()
-    services = Systemctl((*offline, "systemctl"))
-    live = Host(
-        routes=NetlinkBackend(netns=node.name), files=fake.files, lock=fake.lock, services=services
-    )
-    with pytest.raises(UnitError, match="--root /"):
-        Configure(wanted, host=live).do(Context(timeout=60))
     assert node.ip("route show table all") == before
 
 

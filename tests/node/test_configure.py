@@ -29,6 +29,7 @@ from hostrouting import (
     Configure,
     ConfigureProbeSNAT,
     ConfigureStaticRoutes,
+    Host,
     HostRoutingConfig,
     InvalidConfigError,
     LinkNotFoundError,
@@ -47,6 +48,7 @@ from hostrouting import (
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.host import IPV6
+from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.net.routes import default_routes
 from hostrouting.node.status import verdict_now
 from hostrouting.testing import FakeHost, MemoryBackend, MemoryMetadata
@@ -816,3 +818,18 @@ def test_a_watch_has_its_config_though_the_probes_failed(host: FakeHost) -> None
     assert run(configure(host, **sections), in_time(600)).degraded
     installed = HostRoutingConfig.from_json(host.files.read(INTENT_PATH) or b"")
     assert installed.to_mapping() == {"watch": {"enabled": True}, "gates": []}
+
+
+@pytest.mark.parametrize("gates", [["kubelet.service"], []])
+def test_where_systemctl_does_nothing_an_apply_changes_nothing(
+    host: FakeHost, gates: list[str]
+) -> None:
+    """In a chroot it ends with 0, and the routes are those of the machine around it."""
+    words = ("sh", "-c", "echo Running in chroot, ignoring command >&2", "systemctl")
+    chroot = Host(routes=host.routes, services=Systemctl(words), files=host.files, lock=host.lock)
+    config = HostRoutingConfig.from_mapping({**ROUTES, "gates": gates})
+    before = host.routes.routes()
+    with pytest.raises(UnitError, match="--root /"):
+        Configure(config, host=chroot).do(in_time())
+    assert host.routes.routes() == before
+    assert not host.files.exists(INTENT_PATH)
