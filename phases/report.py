@@ -49,6 +49,11 @@ class Record:
         #: True once the inverse has reversed them.
         self.is_undone = False
 
+    def to_mappings(self) -> list[dict[str, Any]]:
+        """Return the changes for JSON."""
+        more = {"undone": True} if self.is_undone else {}
+        return [{**change.to_mapping(), **more} for change in self.changes]
+
 
 class Report(NoTruth):
     """The result of a task and of its subtasks (`children`).
@@ -280,11 +285,6 @@ class Report(NoTruth):
         that JSON cannot hold. A change that was reversed has `undone`.
         """
         result = as_result(self.result)
-        changes = [
-            change.to_mapping() | ({"undone": True} if record.is_undone else {})
-            for record in self.records
-            for change in record.changes
-        ]
         return {
             "name": self.name,
             "path": self.path,
@@ -297,7 +297,7 @@ class Report(NoTruth):
             "error": None if self.error is None else describe(self.error),
             "failures": [_failure_to_mapping(*failure) for failure in self._failures()],
             **result,
-            "changes": changes,
+            "changes": [*chain.from_iterable(record.to_mappings() for record in self.records)],
             "children": [child.to_mapping() for child in self.children],
         }
 

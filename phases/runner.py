@@ -411,10 +411,16 @@ def _named(whole: Report, option: str, words: Iterable[str]) -> set[str]:
     if isinstance(words, str):
         raise wrong_argument(option, words, "a list", f"[{words!r}]")
     reports = [report for report in whole.walk() if names_in_path(report.task)]
-    paths = {word: [each.path for each in reports if each.is_named(str(word))] for word in words}
-    if unknown := [word for word, found in paths.items() if not found]:
+    paths: set[str] = set()
+    unknown = []
+    for word in words:
+        found = {report.path for report in reports if report.is_named(str(word))}
+        paths |= found
+        if not found:
+            unknown.append(word)
+    if unknown:
         raise UnknownTaskError(unknown, [*dict.fromkeys(report.name for report in reports)])
-    return {path for found in paths.values() for path in found}
+    return paths
 
 
 def _others(report: Report, wanted: Collection[str]) -> Iterator[str]:

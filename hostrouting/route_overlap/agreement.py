@@ -52,11 +52,12 @@ class _Several(NamedTuple):
         lasts = [*compress(parts.lasts, several)]
         answers = [*compress(parts.plain, several)]
         sources = [0] * len(answers)
-        for last, plain in [*zip(lasts, answers, strict=True)] if parts.sourced else ():
-            for answer, source in parts.sourced.get(plain.destination, ()):
-                lasts.append(last)
-                answers.append(answer)
-                sources.append(source)
+        if parts.sourced:
+            for last, plain in [*zip(lasts, answers, strict=True)]:
+                for answer, source in parts.sourced.get(plain.destination, ()):
+                    lasts.append(last)
+                    answers.append(answer)
+                    sources.append(source)
         return cls(lasts, answers, sources)
 
 

@@ -415,7 +415,11 @@ def _finding(
         own = tuple(format_address(IPV4, number) for number in taken)
         return make(kind="announced", own=own, **announcement._asdict())
     kind, dev = _kind_and_device(group[0], node.allowed)
-    is_moved = bool(node.moved and (kind, dev) == ("overlap", node.moved.before))
+    cause = None
+    if answer.errno == CHANGING:
+        cause = "changing"
+    elif node.moved and (kind, dev) == ("overlap", node.moved.before):
+        cause = "moved-exit"
     # Adjacent blackholes have one answer, but are different routes. The kernel names table local
     # only once a rule of the node was changed, so no finding does.
     deciders = (
@@ -433,17 +437,16 @@ def _finding(
     if kind == "blocked" and kept:
         routes = (each.decider for each in kept if isinstance(each.decider, ObservedRoute))
         program = " and ".join(dict.fromkeys(map(owner_of, routes)))
+    own_parts = kept if answer.route else []
     return make(
         kind=kind,
         command=command,
-        own=tuple(
-            format_address(node.family, decided.part.first) for decided in kept if answer.route
-        ),
+        own=tuple(format_address(node.family, decided.part.first) for decided in own_parts),
         rule=rule and str(rule),
         program=program,
         devs=answer.route.devs if answer.route else (),
         dev=dev,
-        cause="changing" if answer.errno == CHANGING else "moved-exit" if is_moved else None,
+        cause=cause,
         route="; ".join(dict.fromkeys(deciders)) or None,
     )
 
