@@ -13,6 +13,7 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
+    Coroutine,
     Generator,
     Iterable,
     Iterator,
@@ -211,6 +212,10 @@ def call(method: Work, ctx: Context, name: str) -> object:
     if isinstance(result, Exception):
         why = "a task that fails raises it"
     elif isinstance(result, Awaitable | Generator | AsyncGenerator):
+        if isinstance(result, Coroutine):
+            # Python warns of a coroutine that was dropped wherever it collects it: in the next test
+            # of an agent, for example.
+            result.close()
         why = PLAIN
     else:
         return result

@@ -76,10 +76,6 @@ ANSWERS = [
 IGNORED = [None, False, True, 0, 1, "done", ("+", "a"), OSError, object()]
 
 
-# Python's own warning about a coroutine that nothing awaits says the same.
-pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-
-
 @pytest.mark.parametrize(("do", "why"), ANSWERS)
 def test_a_do_that_never_ran_is_a_failure(do: Callable[[object], object], why: str) -> None:
     """A `do` that never ran, or that returns its error, fails: in execute, in run and in a group; so
