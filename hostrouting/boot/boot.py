@@ -467,7 +467,7 @@ class Boot:
             except HostFileError as error:
                 # /run may be full. Without the note the next run finishes this one, unless it is
                 # killed right now.
-                self._logger.warning("%s; going on without it", error)
+                self._logger.warning("%s; this run leaves no note for the next one", error)
         try:
             yield
         except Exception:

@@ -503,7 +503,8 @@ class HostRoutingConfig(LightValue, WireValue):
         if not isinstance(path, str | int | os.PathLike):
             right = "'/etc/config.json', or path=0 for stdin"  # type: ignore[unreachable]  # not all callers are checked
             raise wrong_argument("path", path, "the path of a file", right)
-        name = "the config on stdin" if isinstance(path, int) else f"the config {os.fspath(path)!r}"
+        place = f"on descriptor {path}" if isinstance(path, int) else repr(os.fspath(path))
+        name = f"the config {'on stdin' if path == 0 else place}"
         try:
             document = read_source(path, timeout=_LONGEST_WAIT if timeout is None else timeout)
         # Python refuses a path with a NUL by a ValueError.

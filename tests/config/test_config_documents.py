@@ -158,6 +158,8 @@ def test_a_file_that_cannot_be_read_names_path_reason_and_step() -> None:
         HostRoutingConfig.from_file("a\0b")
     assert str(caught.value).endswith("; give the path of another file")
     assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(UnreadableConfigError, match=r"^cannot read the config on descriptor 999: "):
+        HostRoutingConfig.from_file(999)
 
 
 def test_a_pipe_without_a_writer_does_not_hang(
