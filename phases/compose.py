@@ -10,7 +10,7 @@ from random import random
 from typing import Any
 
 from phases.context import Change, Context, Wait, Work, end_of_work, not_negative
-from phases.exceptions import CONTEXT_OVER, TaskFailedError, describe, may_pass
+from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, describe, may_pass
 from phases.hosting import notify, step_of, wait
 from phases.mistakes import require_name, require_plain, require_runnable, wrong_argument
 from phases.report import Report, names_in_path
@@ -67,18 +67,13 @@ class _Group:
 
     def undo(self, ctx: Context) -> None:
         """Undo the subtasks in reverse order; a failure does not stop the rest."""
-        failures = []
+        errors = []
         for subtask in reversed(self.subtasks):
             try:
                 undo(subtask, ctx)
-            except TaskFailedError as error:
-                failures.append(error)
-            except CONTEXT_OVER:
-                if not failures:
-                    raise
-                break
-        if failures:
-            raise TaskFailedError.combine(failures)
+            except PhaseError as error:
+                errors.append(error)
+        _raise_first(errors)
 
 
 class Serial(_Group):

@@ -14,10 +14,13 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from math import inf
 from threading import TIMEOUT_MAX, Lock, current_thread, main_thread
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 from phases.exceptions import CancelledError, DeadlineExceededError
 from phases.mistakes import wrong_argument
+
+if TYPE_CHECKING:
+    from phases.step import Step
 
 _ENDLESS = (inf, inf)
 
@@ -91,24 +94,6 @@ class SystemClock:
         doorbell.acquire(timeout=min(max(left, 0), longest))
 
 
-class Named(Protocol):
-    """An object with a name."""
-
-    @property
-    def name(self) -> str:
-        """The name in logs, errors, reports and `skip`."""
-
-
-class Account(Protocol):
-    """The part of a run's account that a task reaches through its context."""
-
-    def record(self, change: Change, undo: Work | None) -> None:
-        """Add a change, with its inverse."""
-
-    def degrade(self, reason: str) -> None:
-        """Keep what the task lacks."""
-
-
 class Context:
     """Limits the time of a task, cancels it, and receives the changes that it makes.
 
@@ -128,7 +113,8 @@ class Context:
         #: The logger of the run.
         self.log: logging.Logger = logging.getLogger("phases")
         #: What follows is also read and changed by `phases.hosting`.
-        self._account: Account | None = None
+        #: The step of the current task; None outside a run.
+        self._step: Step | None = None
         # A list for this context and for each parent; cancelling puts the reason into the first
         # one.
         self._reasons: tuple[list[str], ...] = ([],)
@@ -191,8 +177,8 @@ class Context:
             raise TypeError(f"{change!r} is not a Change: write ctx.record(Change('+', subject))")
         if undo is not None and not callable(undo):
             raise TypeError(f"undo of '{change}' must be a function of the context (got {undo!r})")
-        if self._account is not None:
-            self._account.record(change, undo)
+        if self._step is not None:
+            self._step.record(change, undo)
 
     def degrade(self, reason: str) -> None:
         """Report that the current task lacks something, although it may complete.
@@ -204,8 +190,8 @@ class Context:
         >>> report.ok, report.degraded, report.reasons
         (True, True, ['no IPv6 address'])
         """
-        if self._account is not None:
-            self._account.degrade(str(reason))
+        if self._step is not None:
+            self._step.report.add_reason(str(reason))
 
     def cancel(self, reason: str) -> None:
         """End this context and its children, and wake every thread that waits on them.

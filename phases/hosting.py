@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from threading import Lock, current_thread, main_thread
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from phases.context import Wait
 
@@ -12,10 +12,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
     from logging import Logger
 
-    from phases.context import Account, Context, Named
+    from phases.context import Context
     from phases.step import Step
 
 _T = TypeVar("_T")
+
+
+class Named(Protocol):
+    """A task, or what a library has for one."""
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
 
 
 def wait(ctx: Context, done: Callable[[], bool], *, until: float | None = None) -> bool:
@@ -103,20 +111,14 @@ def first(ctx: Context, key: Hashable, value: _T) -> _T:
 
 def step_of(ctx: Context) -> Step | None:
     """Return the step of the current task; None outside a run."""
-    return cast("Step | None", ctx._account)
+    return ctx._step
 
 
-def within(ctx: Context, account: Account) -> Context:
+def within(ctx: Context, step: Step) -> Context:
     """Return the same context (cancelling either cancels both) for another task."""
     # The outermost task begins a run: another run in this context has values of its own.
-    firsts = ctx._firsts if ctx._account else {}
-    return ctx._derive(_account=account, _firsts=firsts)
-
-
-def names_around(ctx: Context) -> tuple[str, ...]:
-    """Return the path of the tasks that the current task does, without their names."""
-    step = step_of(ctx)
-    return () if step is None else step.report.names_inside
+    firsts = ctx._firsts if ctx._step else {}
+    return ctx._derive(_step=step, _firsts=firsts)
 
 
 def with_logger(ctx: Context, logger: Logger) -> Context:
@@ -126,7 +128,7 @@ def with_logger(ctx: Context, logger: Logger) -> Context:
 
 def unrecorded(ctx: Context) -> Context:
     """Return the same context outside of the run, whose report is not changed by this work."""
-    return ctx._derive(_account=None)
+    return ctx._derive(_step=None)
 
 
 def skips(ctx: Context, task: Named) -> bool:
@@ -145,7 +147,7 @@ def skips(ctx: Context, task: Named) -> bool:
     True
     """
     step = step_of(ctx)
-    return step is not None and step.skips(task.name)
+    return step is not None and "/".join((*step.report.names_inside, task.name)) in step.skip
 
 
 def leave(ctx: Context, value: object) -> None:

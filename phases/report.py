@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -73,10 +73,12 @@ class Report(NoTruth):
 
     _tested = ".ok, .degraded"
 
-    def __init__(self, task: Task, names: tuple[str, ...] = ()) -> None:
+    def __init__(self, task: Task, parent: Report | None = None) -> None:
         self.task = task
+        #: That of the task around this one.
+        self.parent = parent
         #: The path of the task, without its name.
-        self.names = names
+        self.names: tuple[str, ...] = () if parent is None else parent.names_inside
         self.name: str = task.name
         self.status: Status = "not-reached"
         self.start: str | None = None
@@ -90,12 +92,11 @@ class Report(NoTruth):
         self.reasons: list[str] = []
         #: For the runner; see `changes`.
         self.records: list[Record] = []
-        subtasks = task.subtasks if is_group(task) else ()
         self.children: list[Report] = []
         #: The same by name: a group may have thousands.
         self._named: dict[str, list[Report]] = {}
-        for subtask in subtasks:
-            self.add(Report(subtask, self.names_inside))
+        for subtask in task.subtasks if is_group(task) else ():
+            self.add(subtask)
 
     def __repr__(self) -> str:
         return f"<Report of {self.name}: {self.word}>"
@@ -236,20 +237,27 @@ class Report(NoTruth):
         wanted = (record.changes for record in records if record.is_undone == are_undone)
         return tuple(chain.from_iterable(wanted))
 
-    def named(self, name: str) -> list[Report]:
-        """Return the reports of the tasks of this name directly inside."""
-        return self._named.get(name, [])
-
-    def add(self, child: Report) -> None:
+    def add(self, task: Task) -> Report:
         """Add the report of a task inside, after the others."""
+        child = Report(task, self)
         self.children.append(child)
-        self._named.setdefault(child.name, []).append(child)
+        self._named.setdefault(task.name, []).append(child)
+        return child
 
-    def replace(self, older: Sequence[Report], child: Report) -> None:
-        """Put a report in the place of older ones of the same name."""
-        self.children[self.children.index(older[0])] = child
-        self.children[:] = [each for each in self.children if each not in older]
-        self._named[child.name] = [each for each in self.children if each.name == child.name]
+    def due(self, task: Task) -> Report:
+        """Return the report of a task inside that begins soon.
+
+        A task of the same name has the same report, unless both are under way: a loop that makes
+        its tasks in each round does not fill the memory.
+        """
+        free = [child for child in self._named.get(task.name, ()) if not child.is_under_way]
+        # One that has not begun, or the oldest if the task is tried again.
+        order = [(child.task is not task, child.start or "") for child in free]
+        report = free[order.index(min(order))] if free else self.add(task)
+        report.task = task
+        report.status = "due"
+        report.duration = None
+        return report
 
     def add_reason(self, reason: str) -> None:
         """Add why the task is degraded."""
@@ -266,11 +274,8 @@ class Report(NoTruth):
         >>> report.result_of(int), report.result_of(str)
         (42, None)
         """
-        last = None
-        for report in self.walk():
-            if isinstance(report.result, kind):
-                last = report.result
-        return last
+        results = [each.result for each in self.walk() if isinstance(each.result, kind)]
+        return results[-1] if results else None
 
     def raise_for_failure(self) -> None:
         """Raise `error` if there is one, as `execute` would have."""

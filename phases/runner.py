@@ -39,7 +39,6 @@ from phases.exceptions import (
 from phases.hosting import (
     cancel_by_signal,
     has_raised,
-    names_around,
     notify,
     step_of,
     with_logger,
@@ -104,7 +103,7 @@ def step_for(task: Task, ctx: Context) -> Step:
 
 def do_step(step: Step, ctx: Context) -> None:
     """Execute the task of a step, unless the run leaves it out."""
-    if step.is_skipped:
+    if step.report.path in step.skip:
         for report in step.report.walk():
             report.status = "skipped"
             if getattr(report.task, "proves", False):
@@ -121,7 +120,9 @@ def undo(task: Task, ctx: Context | None = None, *, logger: Logger | None = None
     without `undo` is left as it is, with a warning in the log.
     """
     ctx = context_for(task, ctx, logger)
-    _undo(Report(task, names_around(ctx)), getattr(task, "undo", None), ctx)
+    step = step_of(ctx)
+    report = Report(task, None if step is None else step.report)
+    _undo(report, getattr(task, "undo", None), ctx)
 
 
 def _undo(report: Report, inverse: Work | None, ctx: Context) -> None:
@@ -295,8 +296,8 @@ def _new_bug(error: BaseException | None) -> BaseException | None:
 class Plan(NamedTuple):
     """The forecast of a task and its subtasks.
 
-    `changes` are in the order in which `do` would make them, `by_task` groups them by the path of
-    their task. `unplannable` are the paths of tasks without a `plan`.
+    `changes` are in the order in which `do` would make them. `unplannable` are the paths of tasks
+    without a `plan`.
 
     >>> from phases import Change, Serial, task
     >>> hosts = task("hosts", plan=lambda ctx: [Change("+", "/etc/hosts")])(lambda ctx: None)
@@ -305,13 +306,8 @@ class Plan(NamedTuple):
     ? reboot has no plan
     """
 
-    by_task: tuple[tuple[str, tuple[Change, ...]], ...]
+    changes: tuple[Change, ...]
     unplannable: tuple[str, ...]
-
-    @property
-    def changes(self) -> tuple[Change, ...]:
-        """All changes, in order."""
-        return tuple(change for _, changes in self.by_task for change in changes)
 
     def __str__(self) -> str:
         unknown = [f"? {path} has no plan" for path in self.unplannable]
@@ -321,7 +317,7 @@ class Plan(NamedTuple):
 def plan(task: Task, ctx: Context | None = None) -> Plan:
     """Return the forecast of a task and its subtasks; raise TaskFailedError if a plan fails."""
     ctx = context_for(task, ctx)
-    by_task = []
+    changes: list[Change] = []
     unplannable = []
     for report in Report(task).walk():
         leaf = report.task
@@ -332,13 +328,13 @@ def plan(task: Task, ctx: Context | None = None) -> Plan:
             continue
         try:
             ctx.check()
-            by_task.append((report.path, require_changes(complete(leaf.plan, ctx, "plan"))))
+            changes += require_changes(complete(leaf.plan, ctx, "plan"))
         except Exception as error:
             raised = _as_raised(error, leaf, ctx)
             if isinstance(raised, TaskFailedError):
                 raise raised.under(*report.names) from raised.cause
             raise
-    return Plan(tuple(by_task), tuple(unplannable))
+    return Plan(tuple(changes), tuple(unplannable))
 
 
 def run(
@@ -452,26 +448,21 @@ def _do_run(step: Step, ctx: Context, *, undo_on_failure: bool) -> None:
 def _undo_run(outermost: Step, ctx: Context) -> None:
     """Reverse the records of a run, newest first; what stays is in the log and in the report."""
     whole = outermost.report
-    stuck: dict[Report, TaskFailedError] = {}
+    failures: list[TaskFailedError] = []
 
     def reverse(record: Record) -> bool:
         # Each inverse has a context of its own, which an interrupt cancels.
-        _undo(Report(record.report.task, record.report.names), record.undo, ctx.shielded())
+        _undo(Report(record.report.task, record.report.parent), record.undo, ctx.shielded())
         return record.undo is not None
 
     def fail(report: Report, error: BaseException) -> None:
         if not isinstance(error, TaskFailedError):
             error = TaskFailedError((report.name,), error)
-        report.status = "failed"
         report.error = error
-        outermost.notify(report)
-        stuck[report] = error.under(*report.names[len(whole.names) :])
+        outermost.settle(report, "failed")
+        failures.append(error.under(*report.names))
 
-    for report in whole.walk():
-        if _is_left_midway(report):
-            word = f"not undone: {report.name} {report.status} midway, and recorded no inverse"
-            report.add_reason(word)
-            log_line(ctx.log.warning, word, report, report.status)
+    _name_what_was_left(whole, ctx)
     try:
         for record, result in outermost.roll_back(reverse, ctx):
             if isinstance(result, BaseException):
@@ -482,34 +473,20 @@ def _undo_run(outermost: Step, ctx: Context) -> None:
             fail(record.report, interrupt)
         raise
     finally:
-        _settle(outermost, stuck)
+        if failures and isinstance(whole.error, TaskFailedError):
+            whole.error = TaskFailedError.combine([whole.error, *failures])
 
 
-def _is_left_midway(report: Report) -> bool:
-    """Return True for a task that has begun and not completed, and recorded no inverse."""
-    # A group ends midway if a task inside does.
-    is_around = is_group(report.task) or any(not child.ok for child in report.children)
-    is_midway = report.start is not None and report.status in {"failed", "cancelled"}
-    return is_midway and not is_around and not report.has_inverse
-
-
-def _settle(outermost: Step, stuck: Mapping[Report, TaskFailedError]) -> None:
-    """Give completed groups the status of what was undone in them, and the run its failures."""
-    whole = outermost.report
-    have_failed = {*stuck}
+def _name_what_was_left(whole: Report, ctx: Context) -> None:
+    """Log and report each task that has begun and not completed, and recorded no inverse."""
     for report in whole.walk():
-        if not is_group(report.task) or report.status != "ok":
-            continue
-        if not have_failed.isdisjoint(report.children):
-            have_failed.add(report)
-            report.status = "failed"
-        elif any(child.status == "undone" for child in report.children):
-            report.status = "undone"
-        else:
-            continue
-        outermost.notify(report)
-    if stuck and isinstance(whole.error, TaskFailedError):
-        whole.error = TaskFailedError.combine([whole.error, *stuck.values()])
+        # A group ends midway if a task inside does.
+        is_around = is_group(report.task) or any(not child.ok for child in report.children)
+        is_midway = report.start is not None and report.status in {"failed", "cancelled"}
+        if is_midway and not is_around and not report.has_inverse:
+            word = f"not undone: {report.name} {report.status} midway, and recorded no inverse"
+            report.add_reason(word)
+            log_line(ctx.log.warning, word, report, report.status)
 
 
 @contextmanager
@@ -527,28 +504,25 @@ def cancel_on_signals(
     """
     if not isinstance(ctx, Context):
         raise wrong_argument("ctx", ctx, "a Context", "Context()")
-    is_over = False
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def cancel(number: int, _frame: FrameType | None) -> None:
-        if second is None or is_over:
-            restore()
-        else:
-            for each in before:
-                signal.signal(each, second)
-        cancel_by_signal(ctx, signal.Signals(number).name)
-
     numbers = signals if current_thread() is main_thread() else ()
     # Python cannot restore a handler that was not installed from Python; it has None for it.
     before = {number: signal.getsignal(number) or signal.SIG_DFL for number in numbers}
+    after_first = before if second is None else dict.fromkeys(numbers, second)
+
+    def cancel(number: int, _frame: FrameType | None) -> None:
+        _handle(after_first)
+        cancel_by_signal(ctx, signal.Signals(number).name)
+
     try:
-        for number in before:
-            signal.signal(number, cancel)
+        _handle(dict.fromkeys(numbers, cancel))
         yield ctx
     finally:
-        # A signal within `restore` must not install `second` again.
-        is_over = True
-        restore()
+        # A signal meanwhile must not install `second` again.
+        after_first = before
+        _handle(before)
+
+
+def _handle(handlers: Mapping[signal.Signals, Any]) -> None:
+    """Install handlers of signals."""
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

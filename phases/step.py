@@ -1,4 +1,4 @@
-"""Step: a task's place in a run, and the account that writes the report while the tasks run."""
+"""Step: a task's place in a run, which writes the report while the tasks run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from phases.task import Task, is_group
 
 
 class Step(NamedTuple):
-    """A task's place in a run, and the account that its context has, see `phases.context.Account`.
+    """A task's place in a run, which its context has.
 
     All steps of a run share the fields after `report`: above all the records, in the order of the
     changes.
@@ -31,21 +31,8 @@ class Step(NamedTuple):
 
     def enter(self, task: Task) -> Step:
         """Return the step of a task that this one does now."""
-        parent = self.report
         with self.lock:
-            free = [child for child in parent.named(task.name) if not child.is_under_way]
-            # A step that has not begun, or the oldest if the task is tried again.
-            of_task = (child for child in free if child.task is task)
-            report = min(of_task, key=lambda child: child.start or "", default=None)
-            if report is None:
-                report = Report(task, parent.names_inside)
-                if free:
-                    # A group that makes a task of this name in each round keeps the latest report.
-                    parent.replace(free, report)
-                else:
-                    parent.add(report)
-            report.status = "due"
-            report.duration = None
+            report = self.report.due(task)
         return self._replace(report=report)
 
     def begin(self, now: float) -> None:
@@ -86,21 +73,8 @@ class Step(NamedTuple):
                 self.records[:] = [*others, Record(report, undo)]
         self.notify(report)
 
-    @property
-    def is_skipped(self) -> bool:
-        """True if the run leaves out the task of this step."""
-        return self.report.path in self.skip
-
-    def skips(self, name: str) -> bool:
-        """Return True if the run leaves out a task of this name that the task of this step does."""
-        return "/".join((*self.report.names_inside, name)) in self.skip
-
-    def degrade(self, reason: str) -> None:
-        """See `Account`."""
-        self.report.add_reason(reason)
-
     def record(self, change: Change, undo: Work | None) -> None:
-        """See `Account`."""
+        """Add a change, with its inverse."""
         with self.lock:
             newest = self.records[-1] if self.records else None
             if newest and newest.changes and newest.report is self.report and newest.undo == undo:
@@ -148,8 +122,17 @@ class Step(NamedTuple):
             for each in [record] if record.changes else report.records:
                 each.is_undone = True
             if report.status == "ok" and all(each.is_undone for each in report.records):
-                report.status = "undone"
-                self.notify(report)
+                self.settle(report, "undone")
+
+    def settle(self, report: Report, status: Status) -> None:
+        """Give a task its status after an undo, and the completed groups around it."""
+        report.status = status
+        self.notify(report)
+        group = report.parent
+        if group is None or not is_group(group.task):
+            return
+        if group.status == "ok" or (group.status, status) == ("undone", "failed"):
+            self.settle(group, status)
 
     def notify(self, report: Report, **others: Any) -> None:
         """Call the observers with an event of a task; `others` replace parts of it."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeGuard, runtime_checkable
 
-from phases.context import Change, Context, Named
+from phases.context import Change, Context
 from phases.exceptions import TaskFailedError
 
 
 @runtime_checkable
-class Task(Named, Protocol):
+class Task(Protocol):
     """One unit of work.
 
     >>> class Greet:
@@ -26,6 +26,10 @@ class Task(Named, Protocol):
     >>> isinstance(Greet(), Task), isinstance(Greet(), Undoable)
     (True, False)
     """
+
+    @property
+    def name(self) -> str:
+        """The name in logs, errors, reports and `skip`."""
 
     def do(self, ctx: Context) -> object:
         """Do the work and return its result, if it has one; or raise.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from operator import itemgetter
 from threading import Condition, Lock
 
-from phases.context import not_negative, ring
+from phases.context import ring
 
 __all__ = ["ManualClock"]
 
@@ -33,23 +31,9 @@ class ManualClock:
         self._now = 0.0
         self._changed = Condition()
         self._sleepers: set[Lock] = set()
-        #: What happens at a moment, in the order of their times.
-        self._events: list[tuple[float, Callable[[], object]]] = []
 
     def __repr__(self) -> str:
         return f"<ManualClock at {self._now:g} s>"
-
-    def at(self, seconds: float, event: Callable[[], object]) -> None:
-        """Call a function as soon as the time is there: in the thread that moves the time.
-
-        >>> clock = ManualClock(auto=True)
-        >>> clock.at(3, lambda: print("the lease is there, at", clock.monotonic()))
-        >>> from phases import Context
-        >>> Context(clock=clock).sleep(5)
-        the lease is there, at 3
-        """
-        self._events.append((not_negative(seconds), event))
-        self._events.sort(key=itemgetter(0))
 
     def monotonic(self) -> float:
         """Seconds that the test let pass."""
@@ -61,20 +45,11 @@ class ManualClock:
 
     def advance(self, seconds: float) -> None:
         """Move the time, and wake all waiting threads."""
-        until = self._now + seconds
-        self._pass(until)
+        self._now += seconds
         with self._changed:
             # A woken thread is not a sleeper until it waits again.
             while self._sleepers:
                 ring(self._sleepers.pop())
-
-    def _pass(self, until: float) -> None:
-        """Move the time, and call what happens meanwhile."""
-        while self._events and self._events[0][0] <= until:
-            moment, event = self._events.pop(0)
-            self._now = max(self._now, moment)
-            event()
-        self._now = max(self._now, until)
 
     def wait_for_sleepers(self, count: int = 1, *, timeout: float = 10.0) -> None:
         """Return when at least `count` threads wait for time to pass; real seconds later, fail."""
@@ -87,12 +62,8 @@ class ManualClock:
     def wait(self, doorbell: Lock, until: float | None) -> None:
         """See `phases.Clock`."""
         if until is not None:
-            if self.auto and self._events and self._events[0][0] < until:
-                # It may end the wait.
-                self._pass(self._events[0][0])
-                return
             if self.auto:
-                self._pass(until)
+                self._now = max(self._now, until)
             with self._changed:
                 if self._now >= until:
                     return

@@ -107,8 +107,6 @@ Context().child(timeout="3")
     timeout must be ~ got '3' ~ write timeout=30
 cancel_on_signals(t).__enter__()
     ctx must be ~ got <task a> ~ write ctx=Context\(\)
-ManualClock().at("3", print)
-    seconds must be ~ got '3' ~ write seconds=30
 Configure(None)
     config must be ~ got None ~ write config=HostRoutingConfig\.from_mapping\(
 Configure({})
