@@ -1,6 +1,6 @@
 """A GPU node in memory for ConfigureStaticRoutes, and an account of the changes of a run."""
 
-from collections.abc import Callable
+from threading import Lock
 
 from support.kernel import connect
 
@@ -8,7 +8,8 @@ from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
-from phases import Change, Context, Wait
+from phases import Context, Report, Serial, Work
+from phases.step import Step
 
 CONFIG = HostRoutingConfig(
     static_routes=StaticRoutesConfig(
@@ -58,29 +59,19 @@ def state(host: FakeHost) -> object:
     return list(map(str, host.routes.routes())), host.files.tree.snapshot()
 
 
-class Account:
-    """Keeps the changes of a run, and their inverses."""
+class Account(Step):
+    """The step of a run, with its changes and their inverses."""
 
-    def __init__(self) -> None:
-        self.changes: list[str] = []
-        self.inverses: list[Callable[[Context], object]] = []
+    def __new__(cls) -> "Account":
+        return super().__new__(cls, Report(Serial()), Lock(), records=[])
 
-    def skips(self, _name: str) -> bool:
-        return False
+    @property
+    def changes(self) -> list[str]:
+        return [str(change) for change in self.report.changes]
 
-    def record(self, change: Change, undo: Callable[[Context], object] | None) -> None:
-        assert undo is not None
-        self.changes.append(str(change))
-        self.inverses.append(undo)
-
-    def result(self, value: object) -> None:
-        raise AssertionError(f"routes have no result (got {value!r})")
-
-    def degrade(self, reason: str) -> None:
-        raise AssertionError(f"routes degrade nothing (got {reason!r})")
-
-    def wait(self, wait: Wait) -> None:
-        raise AssertionError(f"a repair does not wait (got {wait!r})")
+    @property
+    def inverses(self) -> list[Work]:
+        return [record.undo for record in self.report.records if record.undo]
 
     def undo(self) -> list[object]:
         """Run the inverses, and return their results."""
