@@ -14,13 +14,10 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from math import inf
 from threading import TIMEOUT_MAX, Lock, current_thread, main_thread
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from phases.exceptions import CancelledError, DeadlineExceededError
 from phases.mistakes import wrong_argument
-
-if TYPE_CHECKING:
-    from phases.step import Step
 
 _ENDLESS = (inf, inf)
 
@@ -113,8 +110,8 @@ class Context:
         #: The logger of the run.
         self.log: logging.Logger = logging.getLogger("phases")
         #: What follows is also read and changed by `phases.hosting`.
-        #: The step of the current task; None outside a run.
-        self._step: Step | None = None
+        #: The `phases.step.Step` of the current task; None outside a run.
+        self._step: Any = None
         # A list for this context and for each parent; cancelling puts the reason into the first
         # one.
         self._reasons: tuple[list[str], ...] = ([],)

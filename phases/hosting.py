@@ -111,7 +111,7 @@ def first(ctx: Context, key: Hashable, value: _T) -> _T:
 
 def step_of(ctx: Context) -> Step | None:
     """Return the step of the current task; None outside a run."""
-    return ctx._step
+    return cast("Step | None", ctx._step)
 
 
 def within(ctx: Context, step: Step) -> Context:
