@@ -40,7 +40,7 @@ def families(setting: Setting) -> list[Result]:
     world.demand_own_run()
     world.clean()
     contenders = [_contender(setting, name) for name in (IPV4, IPV6, MIXED)]
-    with _defaults():
+    with defaults():
         measured = contest(contenders, ROUTES, rounds=setting.rounds(ROUTES), check=all_is_well)
     ratios = [(IPV6, IPV4), (MIXED, IPV4)]
     return [Result(BOOT, [measured._replace(clock="cpu")], ratios, "and 4 CIDRs", whole=True)]
@@ -75,9 +75,12 @@ def _of(name: str, table: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 @contextmanager
-def _defaults() -> Iterator[None]:
+def defaults() -> Iterator[None]:
+    """Give the node a default route of each family, until the end of the block."""
     ways = [("-4", world.GATEWAY), ("-6", IPV6_GATEWAY)]
     _ip(f"-6 address add {_ADDRESS} dev {world.DEVICE} nodad")
+    # As in `world.build`.
+    _ip(f"neigh add {IPV6_GATEWAY} lladdr 02:00:00:00:00:01 nud permanent dev {world.DEVICE}")
     for family, gateway in ways:
         _ip(f"{family} route add default via {gateway} dev {world.DEVICE}")
     try:
@@ -86,6 +89,7 @@ def _defaults() -> Iterator[None]:
         for family, _ in ways:
             _ip(f"{family} route flush proto 142")
             _ip(f"{family} route delete default dev {world.DEVICE}")
+        _ip(f"neigh delete {IPV6_GATEWAY} dev {world.DEVICE}")
         _ip(f"-6 address delete {_ADDRESS} dev {world.DEVICE}")
 
 

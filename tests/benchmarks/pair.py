@@ -162,7 +162,7 @@ def applied(setting: Setting, count: int, cidrs: Sequence[str]) -> Iterator[Path
     world.demand_own_run()
     root = setting.folder / "applied"
     make_image(root)
-    command(OURS, root, "apply", config_file(setting, count, cidrs)).run()
+    command(OURS, root, "apply", config_file(setting, neighbours(count), cidrs)).run()
     shutil.copytree(root / str(_GENERATION.relative_to("/")), _GENERATION, symlinks=True)
     try:
         yield root
@@ -272,37 +272,53 @@ def _check(setting: Setting) -> Result:
     contenders = []
     for name, number in ((MANY_EXPECTED, 1000), (FEW_EXPECTED, 10)):
         cidrs = [route.destination for route in routes[:number]]
-        config = config_file(setting, 0, cidrs, name=f"{number}.json")
+        config = config_file(setting, (), cidrs, name=f"{number}.json")
         contenders.append(program(name, "-m", "hostrouting", "check", config))
     measured = contest(contenders, count, rounds=min(_MOST_ROUNDS, setting.rounds(count)))
     return Result(CHECK, [measured], [(MANY_EXPECTED, FEW_EXPECTED)], whole=True)
 
 
-def _document(count: int, cidrs: Sequence[str] = (), *, complete: bool = True) -> dict[str, Any]:
-    way = {"gateway": world.GATEWAY, "dev": world.DEVICE} if complete else {}
-    routes = [{"destination": route.destination, **way} for route in world.uniform(count)]
+def _document(
+    networks: Sequence[str],
+    cidrs: Sequence[str] = (),
+    *,
+    gateway: str | None = world.GATEWAY,
+    gates: Sequence[str] = (),
+) -> dict[str, Any]:
+    way = {"gateway": gateway, "dev": world.DEVICE} if gateway else {}
+    routes = [{"destination": network, **way} for network in networks]
     # STRICT, so that an exit status of 0 means that all is well.
     return {
-        "staticRoutes": {"enabled": count > 0, "routes": routes},
+        "staticRoutes": {"enabled": bool(routes), "routes": routes},
         "routeOverlap": {"expectedCidrs": list(cidrs), "mode": "STRICT"},
-        "gates": [],
+        "gates": list(gates),
     }
 
 
+def neighbours(count: int) -> list[str]:
+    """Return the networks of uniform routes."""
+    return [route.destination for route in world.uniform(count)]
+
+
 def _config(count: int, cidrs: Sequence[str] = (), *, complete: bool = True) -> HostRoutingConfig:
-    return HostRoutingConfig.from_mapping(_document(count, cidrs, complete=complete))
+    gateway = world.GATEWAY if complete else None
+    return HostRoutingConfig.from_mapping(_document(neighbours(count), cidrs, gateway=gateway))
 
 
 def config_file(
     setting: Setting,
-    count: int,
+    networks: Sequence[str],
     cidrs: Sequence[str] = (),
     *,
-    complete: bool = True,
+    gateway: str | None = world.GATEWAY,
+    gates: Sequence[str] = (),
     name: str = "config.json",
 ) -> str:
-    """Write a config with so many routes, and return its path."""
-    document = {"hostRouting": _document(count, cidrs, complete=complete)}
+    """Write a config with routes to these networks, and return its path.
+
+    Without a gateway, the default route completes them.
+    """
+    document = {"hostRouting": _document(networks, cidrs, gateway=gateway, gates=gates)}
     return _file(setting, name, json.dumps(document).encode())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import attrs
@@ -93,6 +93,13 @@ _RESTORED = Ratio(watch.DELETED, IP)
 _RECORDED = Ratio(OURS, fleet.PARSER)
 _ONE_FILE = Ratio(one_file.FILE, one_file.INSTALLED)
 _ANNOUNCED = Ratio(fabric.ANNOUNCED, fabric.WITHOUT)
+_FORMS = {
+    commands.APART: ("that are no neighbours, to neighbours", 1.4),
+    commands.IPV6: ("of IPv6, to IPv4", 1.5),
+    commands.GATED: ("with two gates, to none", 1.4),
+}
+_FEW = 10
+_MANY_CIDRS = "check of 10,000 CIDRs"
 
 
 def _of_a_command(case: str, words: str, limit: float, completed: float) -> tuple[Row, Row]:
@@ -105,6 +112,21 @@ def _of_a_command(case: str, words: str, limit: float, completed: float) -> tupl
             promise=without, figure=_COMPLETED, limit=completed, waits=commands.COMPLETED
         ),
     )
+
+
+def _of_few_routes(case: str, words: str, limit: float) -> Row:
+    """Return the row of a command that does little, to the start of Python and attrs."""
+    figure = Ratio(commands.COMPLETE, start.ATTRS)
+    return Row(f"{words} of {_FEW} routes, to import attrs", case, figure, limit, items=_FEW)
+
+
+def _of_forms(case: str, words: str, *forms: str) -> Iterator[Row]:
+    """Yield the rows of a command for other forms of routes, to neighbours of IPv4."""
+    for form in forms:
+        words_of_form, limit = _FORMS[form]
+        figure = Ratio(form, commands.COMPLETE)
+        promise = f"{words} {words_of_form}"
+        yield Row(promise, case, figure, limit, items=commands.MOST, waits=form)
 
 
 def _of_a_storm(kind: str, count: int, share: float, alarm: float) -> tuple[Row, Row]:
@@ -143,15 +165,39 @@ PROMISES = (
     Row(
         "a recorded node (fleet), to json.loads of its line", fleet.IPV4, _RECORDED, 20, waits=OURS
     ),
+    _of_few_routes(commands.PLAN, "first plan", 4),
+    _of_few_routes(commands.APPLY, "first apply", 7.5),
+    _of_few_routes(commands.CHECK, "check", 4),
+    *_of_forms(commands.APPLY, "apply of 10,000 routes", commands.IPV6),
+    *_of_forms(commands.CHECK, "check of 10,000 routes", commands.IPV6, commands.APART),
+    Row(
+        f"{_MANY_CIDRS}, no neighbours, to neighbours",
+        commands.CIDRS_CHECK,
+        Ratio(commands.APART, commands.RIGHT),
+        1.6,
+        items=commands.MOST,
+        waits=commands.APART,
+    ),
+    Row(
+        f"{_MANY_CIDRS}, all wrong, to right",
+        commands.CIDRS_CHECK,
+        Ratio(commands.WRONG, commands.RIGHT),
+        5.5,
+        items=commands.MOST,
+        waits=commands.WRONG,
+    ),
+)
+
+FURTHER = (
     Row("apply with verification, to C", cases.INSTALL, Ratio(VERIFIED, C), 2.7),
     Row("lookup, to C", cases.LOOKUP, _TO_C, 3.4),
     Row(
         "ip -batch, to apply with verification", cases.INSTALL, Ratio(IP, VERIFIED), 1.3, floor=True
     ),
-)
-
-FURTHER = (
     *_of_a_command(commands.AGAIN, "apply of 10,000 routes again", 10, 1.4),
+    *_of_forms(commands.APPLY, "apply of 10,000 routes", commands.APART, commands.GATED),
+    *_of_forms(commands.AGAIN, "apply of 10,000 routes again", *_FORMS),
+    *_of_forms(commands.CHECK, "check of 10,000 routes", commands.GATED),
     Row("apply without reading back, to C", cases.INSTALL, _TO_C, 1.9),
     Row("dump of a uniform table, to ip route show", cases.UNIFORM, _TO_IP, 0.75),
     Row("dump of a mixed table, to ip route show", cases.MIXED, _TO_IP, 1.2),

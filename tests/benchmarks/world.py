@@ -34,7 +34,7 @@ ADDRESS, GATEWAY = _PLACES[DEVICE]
 
 #: Selects the routes of every case, whatever their mark.
 EVERYBODYS = ("table", "main", "root", "11.0.0.0/8")
-_MOUNT_NAME = ("table", "main", "proto", "142")
+_OWN_ROUTES = ("table", "main", "proto", "142")
 
 _SELF = Path("/proc/self/ns/net")
 _MOUNTS = Path("/proc/self/mounts")
@@ -127,7 +127,8 @@ def default_route() -> Iterator[None]:
 
 def clean() -> None:
     """Remove all our routes, and let the kernel free them before the next measurement."""
-    flush(*_MOUNT_NAME)
+    printed("ip", "-6", "route", "flush", *_OWN_ROUTES)
+    flush(*_OWN_ROUTES)
 
 
 def sweep() -> None:
@@ -141,9 +142,11 @@ def flush(*selection: str) -> None:
     time.sleep(0.02)
 
 
-def check_installed(count: int, selection: Sequence[str] = _MOUNT_NAME) -> None:
+def check_installed(count: int, selection: Sequence[str] = _OWN_ROUTES) -> None:
     """BenchmarkError unless `count` of our routes are there, or of those of another selection."""
     found = _shown(*selection).count("\n")
+    if selection == _OWN_ROUTES:
+        found += printed("ip", "-6", "route", "show", *selection).count("\n")
     if found != count:
         raise BenchmarkError(f"expected {count} routes, the kernel has {found}")
 
