@@ -34,6 +34,8 @@ STATES: Final = {
     "-": "is not of this config",
     "~": "is not as this config wants it",
 }
+#: Why addresses are undecided that no route with a header decides.
+CHANGING_WORDS: Final = "routing changes while it is read"
 
 
 def rfc3339(seconds: float) -> str:

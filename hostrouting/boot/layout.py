@@ -261,12 +261,12 @@ def gating_entry(unit: BootUnit) -> str:
     >>> gating_entry(unit)
     'a'
     """
-    import hashlib  # loads OpenSSL
-
     name = unit.name.removesuffix(".service")
     script = unit.files[0]
     if script.path.endswith(".sh"):
         return name
+    import hashlib  # loads OpenSSL
+
     return f"{name}:{hashlib.sha256(script.content).hexdigest()}"
 
 

@@ -10,8 +10,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from hostrouting.base.commands import BAD, FAILED, FINE, USAGE, status_of_signal
 from hostrouting.boot.intent import installed_over, refuse_local_over, require_intent
 from hostrouting.config import HostRoutingConfig
@@ -19,11 +17,9 @@ from hostrouting.exceptions import (
     HostRoutingError,
     InvalidConfigError,
     RouteOverlapError,
-    UnitError,
 )
 from hostrouting.host import Host
 from hostrouting.host.files.store import RootedFiles
-from hostrouting.host.systemd.systemctl import NoSystemdError, OfflineUnits
 from hostrouting.node.output import (
     json_line,
     painted,
@@ -32,13 +28,12 @@ from hostrouting.node.output import (
     width_of_stdout,
     wrapped,
 )
-from hostrouting.node.units import read_units
 from phases import Context, PhaseError, cancel_on_signals
 from phases.exceptions import describe
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from hostrouting.base.commands import Answer
 
@@ -80,17 +75,6 @@ def host_of(arguments: Namespace) -> Host:
     if arguments.root is None:
         return Host.live()
     return Host.offline(os.path.abspath(arguments.root))  # noqa: PTH100 (slow)
-
-
-def with_read_units(ctx: Context, host: Host, gates: Sequence[str]) -> Host:
-    """Return the host with one reading of its units; of their files where no systemd runs."""
-    try:
-        return read_units(ctx, host, gates)
-    except NoSystemdError:
-        return attrs.evolve(host, services=OfflineUnits("/"))
-    except UnitError:
-        # Each look names what systemd refuses.
-        return host
 
 
 def context(timeout: float | None) -> AbstractContextManager[Context]:

@@ -6,7 +6,21 @@ stream      lines of files in, verdicts and their summary out, in one process or
 metrics     the report of `check` for Prometheus
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from hostrouting.fleet.record import Line, NodeRecord, take_record
-from hostrouting.fleet.verdict import NodeVerdict, prove_record
+
+if TYPE_CHECKING:
+    from hostrouting.fleet.verdict import NodeVerdict, prove_record
 
 __all__ = ["Line", "NodeRecord", "NodeVerdict", "prove_record", "take_record"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from hostrouting.fleet import verdict
+
+    return getattr(verdict, name)

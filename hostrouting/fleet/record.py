@@ -15,15 +15,13 @@ from hostrouting import __version__
 from hostrouting.boot.intent import exits_evidence, installed_checksum, read_intent
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import InvalidConfigError
-from hostrouting.fib import Fib
 from hostrouting.host import Host
 from hostrouting.host.offline import absent
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.mappings import Form, typed
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, ObservedRoute
-from hostrouting.route_overlap.fabric import Fabric, FabricAddress
+from hostrouting.route_overlap.fabric import Fabric, FabricAddress, announced_fabric
 from hostrouting.route_overlap.lasting import evidence
-from hostrouting.route_overlap.look import announced_fabric
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -109,6 +107,8 @@ class NodeRecord:
     @property
     def host(self) -> Host:
         """The node for the proof; its routes are a model."""
+        from hostrouting.fib import Fib
+
         fib = Fib.of(self.devices, self.routes, self.rules)
         pairs = ((device.name, failed) for device in self.devices for failed in device.failed)
         silent = frozenset() if self.is_router else frozenset(pairs)

@@ -13,7 +13,8 @@ from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.net.addresses import IPV6
 from hostrouting.node.report import NodeReport
-from hostrouting.route_overlap.look import announced_fabric, prove_now
+from hostrouting.route_overlap.fabric import announced_fabric
+from hostrouting.route_overlap.look import prove_now
 from hostrouting.route_overlap.report import OverlapReport
 from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.static_routes.task import ConfigureStaticRoutes

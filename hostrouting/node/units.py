@@ -8,7 +8,13 @@ import attrs
 
 from hostrouting.boot.gates import LOOKED_AT, units_of
 from hostrouting.boot.layout import HELD_TEMPLATE
-from hostrouting.host.systemd.systemctl import Systemctl, UnitReading
+from hostrouting.exceptions import UnitError
+from hostrouting.host.systemd.systemctl import (
+    NoSystemdError,
+    OfflineUnits,
+    Systemctl,
+    UnitReading,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,3 +32,14 @@ def read_units(ctx: Context, host: Host, gates: Sequence[str]) -> Host:
     units = units_of(gates)
     reading = UnitReading.of(ctx, services, units, LOOKED_AT, marks=HELD_TEMPLATE)
     return attrs.evolve(host, services=reading)
+
+
+def with_read_units(ctx: Context, host: Host, gates: Sequence[str]) -> Host:
+    """Return the host with one reading of its units; of their files where no systemd runs."""
+    try:
+        return read_units(ctx, host, gates)
+    except NoSystemdError:
+        return attrs.evolve(host, services=OfflineUnits("/"))
+    except UnitError:
+        # Each look names what systemd refuses.
+        return host

@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import attrs
 
 from hostrouting.base.commands import Painted, printable
+from hostrouting.base.findings import CHANGING_WORDS
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, RouteOverlapConfig
 from hostrouting.net.addresses import Address, Prefix, address_bits
 from hostrouting.route_overlap.parts import CidrPart, DecidedPart, adjacent, looked_up, read
-from hostrouting.route_overlap.proof import allowed_devices, lost_rule_findings
-from hostrouting.route_overlap.report import CHANGING_WORDS
 from hostrouting.route_overlap.snapshot import (
     AllowedDevices,
     RoutingSnapshot,
     SourcedLookup,
+    allowed_devices,
     is_same,
+    lost_rule_findings,
 )
 
 if TYPE_CHECKING:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.net.addresses import parse_ipv4
+from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hostrouting.host import FileStore
+    from hostrouting.host import FileStore, Host
 
 CONFIGURATION: Final = "/etc/waagent.conf"
 POOL: Final = "/var/lib/hyperv/.kvp_pool_0"
@@ -41,6 +42,8 @@ _DRIVER = b"NdDriverVersion"
 #: Bytes of a file. A node has about ten records in its pool, and a few kilobytes in the
 #: configuration.
 _LARGEST = 256 * 1024
+#: A daemon writes the pool in less.
+_SECONDS_TO_WRITE = 0.1
 #: How often the pool is read if it is empty or ends within a record: its daemon empties it, and
 #: writes it anew.
 _READINGS = 3
@@ -79,6 +82,19 @@ class Fabric(NamedTuple):
     notes: tuple[str, ...] = ()
     #: The agent would act if the pool had the addresses, which its daemon may write any moment.
     awaited: bool = False
+
+
+def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -> Fabric:
+    """Return the announced fabric."""
+    if setting != "auto":
+        networks = () if setting == "off" else tuple(setting)
+        return Fabric(networks=networks, source="routeOverlap.fabric")
+
+    def pause() -> None:
+        with suppress(DeadlineExceededError):
+            ctx.sleep(_SECONDS_TO_WRITE)
+
+    return read_fabric(host.files, pause=pause)
 
 
 def read_fabric(files: FileStore, *, pause: Callable[[], object]) -> Fabric:

@@ -21,7 +21,7 @@ from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapM
 from hostrouting.exceptions import HostFileError, HostRoutingError
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.exits import no_default
-from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
+from hostrouting.route_overlap.fabric import POOL, Fabric, announced_fabric
 from hostrouting.route_overlap.lasting import learned_by_kernel, vanishing
 from hostrouting.route_overlap.proof import prove_families
 from hostrouting.route_overlap.report import OverlapReport, described
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_LOOKS: Final = 0.5
-#: A daemon writes the pool in less.
-_SECONDS_TO_WRITE = 0.1
 _SECONDS_TO_LOOK = 5
 #: The kinds of findings that a lease, a driver or a carrier resolves.
 _TRANSIENT = frozenset({"no-route", "dead-end"})
@@ -255,19 +253,6 @@ def _likely_mistakes(config: HostRoutingConfig) -> Iterator[NodeFinding]:
             advice = "name the devices that are meant"
             reason = f"{pattern!r} allows every device, so nothing is an overlap; {advice}"
             yield NodeFinding("allows-all", "routeOverlap.allowedDevs", reason, "warning")
-
-
-def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -> Fabric:
-    """Return the announced fabric."""
-    if setting != "auto":
-        networks = () if setting == "off" else tuple(setting)
-        return Fabric(networks=networks, source="routeOverlap.fabric")
-
-    def pause() -> None:
-        with suppress(DeadlineExceededError):
-            ctx.sleep(_SECONDS_TO_WRITE)
-
-    return read_fabric(host.files, pause=pause)
 
 
 def _has_infiniband(host: Host) -> bool:

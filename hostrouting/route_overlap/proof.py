@@ -20,23 +20,16 @@ from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
 from hostrouting.net.addresses import (
-    FAMILY_NAMES,
     IPV4,
-    IPV6,
     Prefix,
     format_address,
-    is_network,
 )
-from hostrouting.net.exits import unnamed
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
     ObservedRoute,
     best_default_devs,
-    default_route,
     default_routes,
-    expected_exit,
 )
-from hostrouting.net.rules import addition, lost_rules
 from hostrouting.route_overlap.families import FamilyProof, Proofs
 from hostrouting.route_overlap.lasting import deciding_and_warnings
 from hostrouting.route_overlap.parts import (
@@ -48,7 +41,14 @@ from hostrouting.route_overlap.parts import (
     removal,
 )
 from hostrouting.route_overlap.report import Finding, OverlapReport, SuggestedRoute
-from hostrouting.route_overlap.snapshot import CHANGING, AllowedDevices, RoutingSnapshot, owner_of
+from hostrouting.route_overlap.snapshot import (
+    CHANGING,
+    AllowedDevices,
+    RoutingSnapshot,
+    allowed_devices,
+    lost_rule_findings,
+    owner_of,
+)
 from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
@@ -175,23 +175,6 @@ def _ambiguous_exits(node: RoutingSnapshot, *, is_named: bool) -> Iterator[NodeF
             step += f"; if not, {owner}" if owner else ""
         subject = f"the IPv4 default route by {best[0]}"
         yield NodeFinding("chosen-exit", subject, reason, "note", step)
-
-
-def lost_rule_findings(node: RoutingSnapshot) -> list[NodeFinding]:
-    """Return a warning for each built-in rule that is gone."""
-    reason = "is gone, so the kernel does not search the table"
-    if node.family == IPV6:
-        reason += " once any rule is added"
-    return [
-        NodeFinding(
-            "lost-rule",
-            f"the {FAMILY_NAMES[node.family]} rule '{rule}'",
-            reason,
-            "warning",
-            command=addition(rule),
-        )
-        for rule in lost_rules(node.rules, node.family)
-    ]
 
 
 def _prove(
@@ -349,45 +332,6 @@ def _policy_notes(
         reasons.append("; ".join(sentences))
     subject = packets or "packets that no rule selects by more than addresses"
     return [NodeFinding("policy-rule", subject, reason, "note") for reason in reasons]
-
-
-def allowed_devices(
-    node: RoutingSnapshot, patterns: Sequence[str], expected_devs: Sequence[str] | None
-) -> AllowedDevices:
-    """Return the devices that may carry expected traffic, by default routes or the config."""
-    held: dict[str, list[str]] = {}
-    if expected_devs is None:
-        expected = _expected_by_default(node)
-        if not expected:
-            return AllowedDevices()
-    else:
-        held = {dev: node.holders(dev) for dev in expected_devs if is_network(dev)}
-        # Where not one device holds a network, that stays: no device has such a name.
-        single = {network: devs[0] for network, devs in held.items() if len(devs) == 1}
-        expected = tuple(dict.fromkeys(single.get(dev, dev) for dev in expected_devs))
-    without_carrier = [device.name for device in node.links if not (device.up and device.carrier)]
-    return AllowedDevices(
-        expected=expected,
-        patterns=tuple(patterns),
-        dead_ends=frozenset(expected).intersection(without_carrier),
-        undecided=tuple((network, tuple(devs)) for network, devs in held.items() if len(devs) > 1),
-    )
-
-
-def _expected_by_default(node: RoutingSnapshot) -> tuple[str, ...]:
-    """Return the devices of the default route that decides among those that may be the exit."""
-    leading = unnamed(node.defaults, node.links)
-    if node.family == IPV6:
-        ipv4 = unnamed(default_routes(node.backend.routes()), node.links)
-        return expected_exit(ipv4, leading)
-    first = default_route(leading)
-    default = node.joined(first)
-    if default is None:
-        return ()
-    if default is not first and len(default.devs) > 1:
-        # Of default routes in turns, any may be the one for packets to the fabric.
-        return ()
-    return default.devs
 
 
 def _findings(bad: Iterable[DecidedPart], node: RoutingSnapshot) -> tuple[Finding, ...]:

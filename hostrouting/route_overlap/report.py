@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from hostrouting.base.commands import quoted
-from hostrouting.base.findings import first_of
+from hostrouting.base.findings import CHANGING_WORDS, first_of
 from hostrouting.base.values import LightValue
 from hostrouting.config import (
     PRESETS,
@@ -62,8 +62,6 @@ _EXPLANATIONS: Final = frozenset(
 )
 #: Those of them on what has changed on the node.
 _CAUSES: Final = _EXPLANATIONS - {"several-exits"}
-#: Why addresses are undecided that no route with a header decides.
-CHANGING_WORDS: Final = "routing changes while it is read"
 #: The words of a finding about its addresses.
 _SENTENCES: Final[dict[Kind, str]] = {
     "overlap": "overlap, leaves by {dev}{among}",

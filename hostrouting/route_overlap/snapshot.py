@@ -9,10 +9,19 @@ from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from hostrouting.base.findings import NodeFinding
 from hostrouting.exceptions import BackendError
 from hostrouting.host import Host
-from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
-from hostrouting.net.exits import working
+from hostrouting.net.addresses import (
+    FAMILY_NAMES,
+    IPV4,
+    IPV6,
+    Address,
+    Prefix,
+    address_bits,
+    is_network,
+)
+from hostrouting.net.exits import unnamed, working
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     IP_TUNNELS,
@@ -24,6 +33,7 @@ from hostrouting.net.routes import (
     ObservedRoute,
     default_route,
     default_routes,
+    expected_exit,
     in_turns,
     place,
     preference,
@@ -32,7 +42,9 @@ from hostrouting.net.rules import (
     OTHER_PROTOCOL,
     UDP,
     Rule,
+    addition,
     as_of_protocol,
+    lost_rules,
     packets_of,
     protocols_apart,
 )
@@ -521,3 +533,59 @@ def is_same(decider: ObservedRoute | Rule | None, route: ObservedRoute) -> bool:
 def _rank(route: ObservedRoute) -> tuple[object, ...]:
     """Return the fields that equal IPv6 routes share."""
     return place(route), preference(route), route.kind
+
+
+def allowed_devices(
+    node: RoutingSnapshot, patterns: Sequence[str], expected_devs: Sequence[str] | None
+) -> AllowedDevices:
+    """Return the devices that may carry expected traffic, by default routes or the config."""
+    held: dict[str, list[str]] = {}
+    if expected_devs is None:
+        expected = _expected_by_default(node)
+        if not expected:
+            return AllowedDevices()
+    else:
+        held = {dev: node.holders(dev) for dev in expected_devs if is_network(dev)}
+        # Where not one device holds a network, that stays: no device has such a name.
+        single = {network: devs[0] for network, devs in held.items() if len(devs) == 1}
+        expected = tuple(dict.fromkeys(single.get(dev, dev) for dev in expected_devs))
+    without_carrier = [device.name for device in node.links if not (device.up and device.carrier)]
+    return AllowedDevices(
+        expected=expected,
+        patterns=tuple(patterns),
+        dead_ends=frozenset(expected).intersection(without_carrier),
+        undecided=tuple((network, tuple(devs)) for network, devs in held.items() if len(devs) > 1),
+    )
+
+
+def _expected_by_default(node: RoutingSnapshot) -> tuple[str, ...]:
+    """Return the devices of the default route that decides among those that may be the exit."""
+    leading = unnamed(node.defaults, node.links)
+    if node.family == IPV6:
+        ipv4 = unnamed(default_routes(node.backend.routes()), node.links)
+        return expected_exit(ipv4, leading)
+    first = default_route(leading)
+    default = node.joined(first)
+    if default is None:
+        return ()
+    if default is not first and len(default.devs) > 1:
+        # Of default routes in turns, any may be the one for packets to the fabric.
+        return ()
+    return default.devs
+
+
+def lost_rule_findings(node: RoutingSnapshot) -> list[NodeFinding]:
+    """Return a warning for each built-in rule that is gone."""
+    reason = "is gone, so the kernel does not search the table"
+    if node.family == IPV6:
+        reason += " once any rule is added"
+    return [
+        NodeFinding(
+            "lost-rule",
+            f"the {FAMILY_NAMES[node.family]} rule '{rule}'",
+            reason,
+            "warning",
+            command=addition(rule),
+        )
+        for rule in lost_rules(node.rules, node.family)
+    ]

@@ -22,13 +22,8 @@ from hostrouting.exceptions import UnknownDecisionError, WorseRoutingError
 from hostrouting.host.reading import at_one_moment
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.routes import NextHop, ObservedRoute, place
-from hostrouting.route_overlap.fabric import Fabric
-from hostrouting.route_overlap.look import (
-    announced_fabric,
-    look_once,
-    prove_config,
-    unready_units,
-)
+from hostrouting.route_overlap.fabric import Fabric, announced_fabric
+from hostrouting.route_overlap.look import look_once, prove_config, unready_units
 from hostrouting.route_overlap.script import config_in_force
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.route_overlap.task import left_unproven

@@ -24,7 +24,8 @@ from hostrouting.boot.intent import Intent
 from hostrouting.fleet import NodeRecord, prove_record, take_record
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.offline import absent
-from hostrouting.route_overlap.look import announced_fabric, prove_now
+from hostrouting.route_overlap.fabric import announced_fabric
+from hostrouting.route_overlap.look import prove_now
 from hostrouting.testing import KernelNode
 
 pytestmark = needs_kernel

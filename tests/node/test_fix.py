@@ -28,7 +28,8 @@ from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import LOCAL_TABLE, OUR_PROTOCOL, Route, default_routes
 from hostrouting.net.rules import Rule
 from hostrouting.node.fix import fixed
-from hostrouting.route_overlap.look import announced_fabric, prove_config
+from hostrouting.route_overlap.fabric import announced_fabric
+from hostrouting.route_overlap.look import prove_config
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 from phases import run

@@ -8,9 +8,9 @@ from hostrouting.base.commands import USAGE
 from hostrouting.cli.changing import run_task
 from hostrouting.cli.command import ROOT, Command, switch
 from hostrouting.cli.commands.plan import log_notices, show_plan
-from hostrouting.cli.shared import context, host_of, new_config_of, refuse, with_read_units
+from hostrouting.cli.shared import context, host_of, new_config_of, refuse
 from hostrouting.node.configure import Configure, ConfigureLive
-from hostrouting.node.units import read_units
+from hostrouting.node.units import read_units, with_read_units
 
 if TYPE_CHECKING:
     from argparse import Namespace

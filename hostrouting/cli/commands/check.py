@@ -15,11 +15,11 @@ from hostrouting.cli.shared import (
     new_config_of,
     print_answer,
     refuse,
-    with_read_units,
 )
 from hostrouting.exceptions import HostFileError
 from hostrouting.node.check import check_node
 from hostrouting.node.output import print_document
+from hostrouting.node.units import with_read_units
 
 if TYPE_CHECKING:
     from argparse import Namespace

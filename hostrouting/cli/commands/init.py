@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import FINE, USAGE
 from hostrouting.cli.command import Command
-from hostrouting.cli.shared import context, host_of, refuse, with_read_units
+from hostrouting.cli.shared import context, host_of, refuse
 from hostrouting.node.first_config import first_config
 from hostrouting.node.output import print_document
+from hostrouting.node.units import with_read_units
 
 if TYPE_CHECKING:
     from argparse import Namespace

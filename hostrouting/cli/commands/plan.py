@@ -13,13 +13,14 @@ from hostrouting.boot.gates import broken_glass
 from hostrouting.boot.intent import Intent, mode_of
 from hostrouting.boot.layout import BOOT_FOLDERS, GATE_LOCK, PROGRAM_PATH
 from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, Command, switch
-from hostrouting.cli.shared import context, host_of, new_config_of, print_answer, with_read_units
+from hostrouting.cli.shared import context, host_of, new_config_of, print_answer
 from hostrouting.config.sections import AGENT_LIST
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.systemd.systemctl import OfflineUnits
 from hostrouting.node.boot_files import installs_units, missing_programs, render_files
 from hostrouting.node.capabilities import warnings_of
 from hostrouting.node.configure import Configure
+from hostrouting.node.units import with_read_units
 from phases import TaskFailedError
 from phases import plan as plan_task
 
