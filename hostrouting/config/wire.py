@@ -326,7 +326,10 @@ def closest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str 
     if len(name) > _LONGEST_GUESSED:
         return None
     by_lower_case = {key.lower(): key for key in known}
-    match = most_similar(name.lower(), by_lower_case, similarity=similarity)
+    match: str | None = name.lower()
+    # To look for a similar one loads difflib.
+    if match not in by_lower_case:
+        match = most_similar(name.lower(), by_lower_case, similarity=similarity)
     return None if match is None else by_lower_case[match]
 
 

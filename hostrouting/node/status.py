@@ -13,6 +13,7 @@ import attrs
 
 from hostrouting.base.commands import CHECK, SHOW_HISTORY
 from hostrouting.base.findings import NodeFinding, Severity, first_of, rfc3339
+from hostrouting.base.values import LightValue
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent, installed_checksum, not_installed, read_intent
 from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH, drop_in_of, unit_path
@@ -43,7 +44,7 @@ _AHEAD = "unknown, since its time is later than that of this clock"
 
 
 @attrs.frozen(kw_only=True)
-class NodeStatus(NoTruth):
+class NodeStatus(LightValue, NoTruth):
     """The state of a node under the installed config."""
 
     _tested = ".report.ok, .sentence"

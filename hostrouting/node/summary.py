@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import attrs
 
 from hostrouting.base.commands import CHECK
+from hostrouting.base.values import LightValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ CLAUSES: Final = {
 
 
 @attrs.frozen
-class Cause:
+class Cause(LightValue):
     """One thing that is wrong, in short and in full."""
 
     #: What is wrong, and how: a number of others goes between the two.

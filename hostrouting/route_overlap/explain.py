@@ -16,6 +16,7 @@ import attrs
 
 from hostrouting.base.commands import Painted, printable
 from hostrouting.base.findings import CHANGING_WORDS
+from hostrouting.base.values import LightValue
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, RouteOverlapConfig
 from hostrouting.net.addresses import Address, Prefix, address_bits
 from hostrouting.route_overlap.parts import CidrPart, DecidedPart, adjacent, looked_up, read
@@ -43,7 +44,7 @@ _RED = 41
 
 
 @attrs.frozen
-class ExplainedPart:
+class ExplainedPart(LightValue):
     """A range of addresses: their devices and deciding route, or why they have none.
 
     `rule` is the rule that leads to the route, if its table is not one that every node searches.
@@ -78,7 +79,7 @@ class ExplainedPart:
 
 
 @attrs.frozen
-class Explanation:
+class Explanation(LightValue):
     """One requested range, divided where the answer changes."""
 
     asked: str
