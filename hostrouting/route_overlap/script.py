@@ -110,10 +110,15 @@ def _beyond(config: HostRoutingConfig) -> str:
 
 
 def _points(prefixes: Iterable[Prefix], family: int) -> list[str]:
-    """Return addresses with the length of their CIDR: the first of each, and special ones in it."""
+    """Return addresses with the length of their CIDR: one of each, and special ones in it.
+
+    Pods and services get the first addresses, and routes of their own.
+    """
     points: list[str] = []
     for prefix in sorted(prefix for prefix in prefixes if prefix.family == family):
         inside = [edge for edge in SPECIAL_EDGES[family] if prefix.network < edge <= prefix.last]
-        addresses = (format_address(family, point) for point in (prefix.network, *inside))
+        end = inside[0] if inside else prefix.last + 1
+        high = max(prefix.network, end - 2)
+        addresses = (format_address(family, point) for point in (high, *inside))
         points += [f"{address}/{prefix.length}" for address in addresses]
     return points

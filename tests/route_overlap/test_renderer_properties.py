@@ -7,6 +7,7 @@ from support.examples import FEW
 
 from hostrouting import HostRoutingConfig
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
+from hostrouting.net.addresses import Prefix
 from hostrouting.route_overlap.script import config_in, render_script
 from hostrouting.testing import strategies
 
@@ -30,7 +31,8 @@ def test_any_config_is_data_to_bash(config: HostRoutingConfig) -> None:
     output = done.stdout.decode().splitlines()
     assert len(output) == 13
     assert output[0] == section.mode
-    assert {*output[3].split(), *output[4].split()} >= {*section.cidrs}
+    points = map(Prefix.parse, [*output[3].split(), *output[4].split()])
+    assert {str(point.masked) for point in points} == {*section.cidrs}
     verdict = output[7].removesuffix(" leave by").removesuffix(" leaves by")
     assert verdict == ", ".join(section.cidrs)
     assert output[8] == "|".join(patterns)

@@ -49,7 +49,7 @@ class TestFiles:
             IDLE,
             render_script(CONFIG).replace(b"given=(", b"taken=("),
             render_script(CONFIG).replace(b"mode=STRICT", b"mode=\xff"),
-            render_script(CONFIG).replace(b"[4]='10.0.0.0/8", b"[4]='10.0.0.0/99"),
+            render_script(CONFIG).replace(b"[4]='10.255.255.254/8", b"[4]='10.0.0.0/99"),
         ],
         ids=["idle", "another form", "no mode", "no network"],
     )
@@ -62,7 +62,7 @@ class TestFiles:
         plain = asset("route_overlap/check-route-overlap.sh", COMMON="boot/common.sh")
         cidrs = "172.16.0.0/16, 10.0.0.0/8, 169.254.169.254/32, 10.0.0.0/24"
         roots = "10.0.0.0/8 169.254.169.254/32 172.16.0.0/16"
-        points = "10.0.0.0/8 10.0.0.0/24 169.254.169.254/32 172.16.0.0/16"
+        points = "10.255.255.254/8 10.0.0.254/24 169.254.169.254/32 172.16.255.254/16"
         patterns = "|".join((*DEFAULT_ALLOWED_DEVS, "mesh*", "veth[0-9]?"))
         assert changes(plain, render_script(CONFIG)) == [
             *("-mode=@MODE@", "+mode=STRICT"),
@@ -80,7 +80,7 @@ class TestFiles:
         ]
         # The kernel treats multicast and broadcast addresses specially: they are looked up, too.
         wide = render_script(with_fabric("off", "192.0.0.0/2"))
-        assert b"points=([4]='192.0.0.0/2 224.0.0.0/2 240.0.0.0/2 255.255.255.255/2'" in wide
+        assert b"points=([4]='223.255.255.254/2 224.0.0.0/2 240.0.0.0/2 255.255.255.255/2'" in wide
 
     def test_where_they_go(self) -> None:
         """The script before the unit that names it, with the modes that they need; it runs after

@@ -333,12 +333,14 @@ NODES: Final = {
 
 #: Right nodes that the boot script leaves to the program, with the reason (docs/limits.md).
 NOT_PLAIN = {
-    "a table for each of two NICs": "device (eth1)",
-    "AWS' rules for pods of a second interface": "device (eth1)",
+    "a table for each of two NICs": "rule (1000: from 10.225.0.4 lookup 101)",
+    "a second advertised default route, by the fabric": "default (default via fe80::1 ",
     "an advertised default route by a nexthop object": "row (default nhid 77 ",
     "a block of Calico, with pods": "row (6 ",
     "a block of Calico, with its own address": "row (6 ",
-    "an IPv6 block of Calico": "ip (RTNETLINK",
-    "wg-quick for all traffic": "device (wg0)",
+    "an IPv6 block of Calico": "row (6 ",
+    "wg-quick for all traffic": "rule (32764: ",
+    "the rule of VRFs": "rule (1000: ",
+    "Tailscale's rules": "rule (5270: ",
     "services by a nexthop object": "row (10.96.0.0/12 nhid 20 ",
 }

@@ -19,7 +19,8 @@ set -fu
 export LC_ALL=C
 
 mode=@MODE@
-# By family: a few networks that contain all CIDRs, and an address of each CIDR, with its length.
+# By family: a few networks that contain all CIDRs, and an address of each CIDR, with its length: a
+# high one, since pods and services get the first.
 declare -A roots=([4]='@ROOTS4@' [6]='@ROOTS6@')
 declare -A points=([4]='@POINTS4@' [6]='@POINTS6@')
 # In the same order the first and the last address of each IPv4 CIDR, as numbers.
@@ -56,16 +57,15 @@ local_table=255
 is_local="^[0-9]+:.from all lookup $local_table( proto [0-9]+)? *$"
 # The rule of the kernel. An older ip may not print what another one selects by.
 is_main="^32766:.from all lookup $main_table( proto [0-9]+)? *$"
-is_of_vrf='^[0-9]+:.from all lookup \[l3mdev-table\]( proto [0-9]+)? *$'
 is_by_mark='^[0-9]+:.from all fwmark (0x[0-9a-f]+)(/(0x[0-9a-f]+))? [a-z0-9]'
-is_lookup='^[0-9]+:.(not )?from (all|[0-9a-f.:/]+)( [a-z].*)? lookup ([0-9]+)( .*)?$'
+is_by_source='^[0-9]+:.from ([0-9a-f.:]+) lookup [0-9]+( proto [0-9]+)? *$'
+is_lookup="^[0-9]+:.(not )?from (all|[0-9a-f.:/]+)( [a-z].*)? lookup ($main_table|$local_table)( .*)?$"
 is_switch='OS\.(EnableRDMA|UpdateRdmaDriver|CheckRdmaDriver)'
 
 # Split a row, as `ip -o route` prints it, into its destination, table and metric, and the devices
 # of its next hops (devs).
 parse() { # row
     local words i
-    local gateway=''
     # Next hops follow a backslash and a tab.
     # shellcheck disable=SC2206 # Split at blanks.
     words=(${1//\\$'\t'/ })
@@ -78,18 +78,13 @@ parse() { # row
     for ((i = 1; i < ${#words[@]}; i++)); do
         case ${words[i]} in
             onlink | linkdown | nexthop) continue ;;
-            proto | scope | weight | pref | expires) ;;
+            via | proto | scope | weight | pref | expires) ;;
             mtu | advmss | hoplimit | initcwnd | initrwnd) ;;
             # The kernel refuses to send from there.
             src) [[ ${words[i + 1]-} != 127.* ]] || doubt row "$1" || return ;;
             metric) metric=${words[i + 1]-} ;;
             table) table=${words[i + 1]-} ;;
-            via) gateway=${words[i + 1]-} ;;
-            dev)
-                devs+=("${words[i + 1]-}")
-                # A host passes over it, for now.
-                [[ ! ${failed["$gateway ${words[i + 1]-}"]-} ]] || doubt neighbour "$1" || return
-                ;;
+            dev) devs+=("${words[i + 1]-}") ;;
             *) doubt row "$1" || return ;;
         esac
         i=$((i + 1))
@@ -117,16 +112,15 @@ judge() {
 
 # --- the rules
 
-# -> tables: those that may decide. Each CIDR has a route in table main, so no rule decides that
-# comes after it. A packet of the node has no mark, and without a VRF its device has no table.
-read_rules() { # rules, links
+# Succeed if tables local and main decide alone. Each CIDR has a route in main, so no rule decides
+# that comes after it. A packet of the node has no mark, and none has the source of a pod.
+read_rules() { # rules, addresses and routes
     local line is_first=yes
-    tables=(["$main_table"]=yes ["$local_table"]=yes)
     split "$1"
     for line in "${lines[@]}"; do
         if [[ $line =~ $is_by_mark ]] && ((BASH_REMATCH[1] & ${BASH_REMATCH[3]:-0xffffffff})); then
             continue
-        elif [[ $line =~ $is_of_vrf && $2 != *' master '* ]]; then
+        elif [[ $line =~ $is_by_source && $2 != *@(inet|inet6|src)" ${BASH_REMATCH[1]}"[\ /]* ]]; then
             continue
         elif [[ $line =~ $is_local ]]; then
             is_first=''
@@ -134,9 +128,7 @@ read_rules() { # rules, links
             break
         elif [[ $line =~ $is_main ]]; then
             return 0
-        elif [[ $line =~ $is_lookup ]]; then
-            tables[${BASH_REMATCH[4]}]=yes
-        else
+        elif [[ ! $line =~ $is_lookup ]]; then
             break
         fi
     done
@@ -145,24 +137,24 @@ read_rules() { # rules, links
 
 # --- the devices
 
-# -> exit_dev: the device of the default routes. The lowest metric decides. Where several have it,
-# and where the exit is not that of IPv4, all must name one device. InfiniBand is none: a router in
-# the fabric may have brought its route.
-find_exit() { # default routes of table main, links
-    local line dev lowest=''
+# -> exit_dev: the device of the default routes, unless IPv4 has named it. Of IPv4 those of the
+# lowest metric decide, in turns: all must name one device. Of IPv6 there may be one.
+find_exit() { # default routes of table main
+    local line dev lowest='' named=''
     split "$1"
+    [[ $family == 4 || ! ${lines[1]-} ]] || doubt default "$1" || return
     for line in "${lines[@]}"; do
-        # Those of hostrouting are completed by others.
-        [[ $line != *" proto $protocol "* ]] || continue
         parse "$line" || return
         lowest=${lowest:-$metric}
-        [[ $family == 6 || $metric == "$lowest" ]] || continue
+        [[ $metric == "$lowest" ]] || break
+        # Those of hostrouting are completed by others.
+        [[ $line != *" proto $protocol "* ]] || doubt default "$line" || return
         for dev in "${devs[@]}"; do
-            [[ ${exit_dev:-$dev} == "$dev" ]] || doubt default "$line" || return
-            exit_dev=$dev
+            [[ ${named:-$dev} == "$dev" ]] || doubt default "$line" || return
+            named=$dev
         done
     done
-    [[ ! $exit_dev ]] || ! is_infiniband "$exit_dev" "$2" || doubt default "$1"
+    exit_dev=${exit_dev:-$named}
 }
 
 # Succeed if a network stands for the exit: for hardware that is no InfiniBand, and alone has an
@@ -180,13 +172,15 @@ is_of_exit() { # addresses in the network
 }
 
 # -> expected: the devices by which the CIDRs must leave. IPv6 has those of IPv4, if there are any.
+# InfiniBand is none unless it is given: a router in the fabric may have brought its route.
 find_expected() { # default routes of table main, links, addresses in each network
     local addresses
     expected=("${given[@]}")
+    find_exit "$1" || return
     if ((${#given[@]} && ! ${#networks[@]})); then
         return 0
     fi
-    [[ $exit_dev ]] || find_exit "$1" "$2" || return
+    [[ ! $exit_dev ]] || ! is_infiniband "$exit_dev" "$2" || doubt default "$1" || return
     for addresses in "${@:3}"; do
         is_of_exit "$addresses" || return
     done
@@ -195,21 +189,16 @@ find_expected() { # default routes of table main, links, addresses in each netwo
 
 # --- the routes
 
-# -> failed: the gateways that a host passes over
-read_failed() { # neighbours
-    local line
-    split "$1"
-    for line in "${lines[@]}"; do
-        [[ $line =~ ^([0-9a-f:]+)' dev '([^ ]+)' ' ]] || doubt neighbour "$line" || return
-        failed["${BASH_REMATCH[1]} ${BASH_REMATCH[2]}"]=yes
-    done
+# Succeed if a row is of a table that may decide.
+may_decide() { # row
+    [[ $1 != *' table '* || $1 == *" table $local_table "* ]]
 }
 
 # Judge the rows inside of the roots. Of IPv4 the first to its destination decides, of IPv6 each
-# may.
+# may. -> seen: their destinations
 judge_inside() { # rows
     local line
-    local -A seen=() known=()
+    local -A known=()
     split "$1"
     for line in "${lines[@]}"; do
         # Many rows differ in their destinations alone.
@@ -217,8 +206,8 @@ judge_inside() { # rows
             seen["$main_table ${line%% *}"]=yes
             continue
         fi
+        may_decide "$line" || continue
         parse "$line" || return
-        [[ ${tables[$table]-} ]] || continue
         [[ $family == 6 || ! ${seen["$table $destination"]-} ]] || continue
         seen["$table $destination"]=yes
         judge || return
@@ -226,8 +215,8 @@ judge_inside() { # rows
     done
 }
 
-# Judge the answers for addresses of the CIDRs: a route that holds a whole CIDR decides where none
-# inside does. Where a longer one has the address, each route around the CIDR must be fine.
+# Judge the answers for an address of each CIDR: a route that holds the whole CIDR decides where
+# none inside does, or where those inside have gateways that are FAILED. -> covers: their lengths
 judge_answers() {
     local i length
     for i in "${!list[@]}"; do
@@ -235,42 +224,23 @@ judge_answers() {
         length=$((family == 4 ? 32 : 128))
         [[ $destination != */* ]] || length=${destination#*/}
         [[ $destination != default ]] || length=0
-        covers[i]=$length
-        if ((length > ${list[i]#*/})); then
-            covers[i]=0
-            further+=("route show "{,"table $local_table "}"match ${list[i]}")
-            continue
-        fi
-        [[ $table == "$main_table" ]] || doubt answer "${answers[i]}" || return
+        ((length <= ${list[i]#*/})) || doubt inside "${answers[i]}" || return
         judge || return
-        decides[$destination]=$metric
+        covers[i]=$length
     done
 }
 
-# Judge the routes that may have their turn with an answer: default routes of IPv4, and of IPv6 all
-# to its destination.
-judge_turns() { # rows around
+# Succeed if around the roots there are no IPv6 routes but the default route: they may have turns,
+# or be for one source, which no question has.
+is_alone() { # rows around
     local line
     split "$1"
     for line in "${lines[@]}"; do
+        may_decide "$line" || continue
         parse "$line" || return
-        # To a destination of no answer -1.
-        ((metric > ${decides[$destination]--1})) || judge || return
-    done
-}
-
-# Judge each row around CIDRs in some tables. Main, which no question names, must have one for each.
-judge_all() { # questions
-    local rows line
-    look "$family" "$@" || return
-    for rows in "${parts[@]}"; do
-        [[ $rows || $1 == *' table '* ]] || doubt around "$1" || return
-        shift
-        split "$rows"
-        for line in "${lines[@]}"; do
-            parse "$line" || return
-            judge || return
-        done
+        [[ "$table $destination" != "$main_table default" ]] || continue
+        # Those of a whole root are inside.
+        [[ ${seen["$table $destination"]-} ]] || doubt around "$line" || return
     done
 }
 
@@ -329,7 +299,6 @@ judge_fabric() { # rules, links, addresses
     # A rule may select by what comes, and table local precedes it.
     [[ $1 == $'0:\tfrom all lookup '"$local_table"* ]] || doubt fabric "$1" || return
     [[ ! $1 =~ 'from '[0-9] ]] || doubt fabric "$1" || return
-    ((${#tables[@]} == 2)) || doubt fabric "$1" || return
     for address in "${announced[@]}"; do
         is_apart "$address" || return
         is_apart "${address%.*.*}.0.0/16" || return
@@ -351,9 +320,9 @@ judge_fabric() { # rules, links, addresses
 # Succeed if a family is plainly right.
 is_plain_in() { # family
     local family=$1
-    local n m dev destination table metric rules links defaults inside around=''
-    local -a ask list answers devs covers=() further=() others=()
-    local -A fine=() failed=() tables=() decides=()
+    local n m dev destination table metric rules links addresses inside around
+    local -a ask list answers others devs covers=() within=()
+    local -A fine=() seen=()
     # shellcheck disable=SC2206 # Split at blanks.
     ask=(${roots[$family]})
     # shellcheck disable=SC2206 # Split at blanks.
@@ -363,45 +332,35 @@ is_plain_in() { # family
     # IPv4 names the device for IPv6, too.
     ((family == 4 || m)) || return 0
     answers=("${list[@]%/*}")
-    if ((family == 4)); then
-        others=("${networks[@]/#/addr show to }" ${announced[*]:+'addr show'})
-    else
-        others=("${ask[@]/#/route show match }")
-        # One of table local may be for a source, which no question has.
-        others+=("${ask[@]/#/route show table $local_table match }" 'neigh show nud failed')
+    others=("${networks[@]/#/addr show to }")
+    if ((family == 6)); then
+        others=("${ask[@]/#/route show table all match }")
     fi
-    look "$family" 'rule show' 'link show' 'route show exact default' \
+    look "$family" 'rule show' 'link show' 'addr show' 'route show exact default' \
         "${ask[@]/#/route show table all root }" "${answers[@]/#/route get fibmatch }" \
         "${others[@]}" || return
-    printf -v inside %s "${parts[@]:3:n}"
-    answers=("${parts[@]:3 + n:m}")
-    others=("${parts[@]:3 + n + m}")
     rules=${parts[0]}
     links=${parts[1]}
-    defaults=${parts[2]}
-    around=$defaults
-    if ((family == 6)); then
-        printf -v around %s "${others[@]:0:2 * n}"
-        read_failed "${others[-1]}" || return
-        others=()
-    fi
-    find_expected "$defaults" "$links" "${others[@]:0:${#networks[@]}}" || return
+    addresses=${parts[2]}
+    printf -v inside %s "${parts[@]:4:n}"
+    answers=("${parts[@]:4 + n:m}")
+    others=("${parts[@]:4 + n + m}")
+    ((family == 6)) || within=("${others[@]}")
+    find_expected "${parts[3]}" "$links" "${within[@]}" || return
     ((m)) || return 0
     [[ ${expected[*]-} ]] || doubt default "IPv$family" || return
     for dev in "${expected[@]}"; do
         has_carrier "$dev" "$links" || return
         fine[$dev]=yes
     done
-    read_rules "$rules" "$links" || return
+    read_rules "$rules" "$addresses$inside${answers[*]}" || return
     judge_inside "$inside" || return
+    if ((family == 6)); then
+        printf -v around %s "${others[@]}"
+        is_alone "$around" || return
+    fi
     judge_answers || return
-    judge_turns "$around" || return
-    for table in "${!tables[@]}"; do
-        [[ $table != @("$main_table"|"$local_table") ]] || continue
-        further+=("${ask[@]/#/route show table $table match }")
-    done
-    ((${#further[@]} == 0)) || judge_all "${further[@]}" || return
-    [[ $family == 6 || ! ${announced[*]-} ]] || judge_fabric "$rules" "$links" "${others[-1]}"
+    [[ $family == 6 || ! ${announced[*]-} ]] || judge_fabric "$rules" "$links" "$addresses"
 }
 
 # By name, the devices by which the CIDRs leave.
