@@ -15,6 +15,7 @@ from hatchling.builders.sdist import SdistBuilder
 from importlinter.api import read_configuration
 from support.documents import ROOT, blocks, links, paths_in
 from support.needs import needs
+from support.printed import leaves
 
 
 def run(*argv: str) -> str:
@@ -45,7 +46,7 @@ STORY = [
     "refused: configure/check-route-overlap",
     "fab0  172.16.1.5 - 172.16.7.255          172.16.0.0/16 dev fab0 proto kernel scope link src 172.16.1.4",
     "eth0  172.16.8.0 - 172.16.11.255         172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142",
-    "172.16.8.0/22 leaves by eth0",
+    leaves("172.16.8.0/22", "eth0"),
     "172.17.1.5   172.17.0.0/16 dev fab1 proto kernel scope link src 172.17.1.4",
 ]
 

@@ -15,6 +15,7 @@ from support.boot_units import NSPAWN
 from support.documents import ROOT, blocks
 from support.gated_machine import KUBE, GatedMachine, require_nspawn
 from support.needs import require
+from support.printed import leaves
 from support.systemd_box import install_command, require_program
 
 from hostrouting import Configure, Host, HostRoutingConfig
@@ -245,5 +246,5 @@ def test_every_row_has_a_line() -> None:
     sources = [*package.rglob("assets/*"), *capabilities, *package.rglob("keeper.py")]
     code = "".join(path.read_text(encoding="utf-8") for path in sources)
     # Texts of several lines, and the verdicts on several CIDRs and on one, are put together.
-    code = re.sub(r'\\\n|"\s+f?"', "", code) + " leaves by"
+    code = re.sub(r'\\\n|"\s+f?"', "", code) + leaves("")
     assert [words for words in rows() if words not in code] == []

@@ -94,3 +94,18 @@ def test_a_batch_that_ends_early_is_red() -> None:
         assert [*refusals] == [1]
         with pytest.raises(AssertionError, match="table"):
             batch(node.name, commands=[unknown, "link show"])
+
+
+def test_printed_words_stand_once() -> None:
+    """Where addresses leave, and what is next, is worded in `support.printed`, in golden files and
+    in the test of the report's text: whoever rewords it changes these.
+    """
+    words = re.compile(r"""(leaves by (?:[{]|\w+[0-9])|["'n]next: [^\[])""")
+    allowed = {"support/printed.py", "route_overlap/test_report.py", "test_tests.py"}
+    folder = ROOT / "tests"
+    worded = {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*.py")
+        if words.search(re.sub('""".*?"""', "", path.read_text(), flags=re.DOTALL))
+    }
+    assert {path for path in worded if not path.startswith("node/")} - allowed == set()

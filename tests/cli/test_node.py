@@ -17,8 +17,11 @@ from support.in_process import run_here
 from support.kernel import needs_kernel, powerless
 from support.needs import needs
 from support.patience import wait_until
+from support.printed import leaves, next_step
 
 from hostrouting.testing import KernelNode
+
+FINE = leaves("172.16.8.0/22", "eth0")
 
 
 def not_applied(config: str | Path) -> dict[str, str]:
@@ -80,9 +83,9 @@ def test_check_passes_once_the_route_is_there(node: KernelNode, checked: Path) -
     assert answered.returncode == 0
     assert answered.stdout.splitlines() == [
         f"warning: hostRouting: {missing}",
-        "172.16.8.0/22 leaves by eth0",
+        FINE,
         f"warning: not-applied: hostRouting: {missing}",
-        f"next: hostrouting apply {checked}",
+        next_step(f"hostrouting apply {checked}"),
     ]
     assert run("check", "--fail-on", "warning", checked, inside=node).returncode == 1
 
@@ -288,8 +291,8 @@ def test_a_first_try_needs_no_systemd(
     route = "172.16.8.0/22 via 10.224.0.1 dev eth0 \n"
     for given, status, word, left in (
         (worse, 1, "'; nothing was changed; ", ""),
-        (checked, 1, "leave by eth0 as a whole\nnext: hostrouting check CONFIG\n", ""),
-        (config, 0, "right: 172.16.8.0/22 leaves by eth0; ", route),
+        (checked, 1, next_step("hostrouting check CONFIG\n"), ""),
+        (config, 0, f"right: {FINE}; ", route),
     ):
         tried = within(node, "apply", "--live", given, prefix=_LEAVES, capture_output=True)
         assert tried.stdout.endswith(f"\n{status}\n{left}"), tried
@@ -297,11 +300,13 @@ def test_a_first_try_needs_no_systemd(
         # A refused run has left nothing that a reset would have to remove.
         assert tried.stdout.count("nothing is kept at the next boot") == (given == config)
     checked_after = run("check", config, inside=node).stdout
-    assert "nothing of this config is installed for the next boot\nnext: " in checked_after
+    assert (
+        "nothing of this config is installed for the next boot\n" + next_step("") in checked_after
+    )
     answer = json.loads(run("apply", "--live", "--json", config, inside=node).stdout)
     assert answer["ok"] is True
     assert answer["overlap"]["ok"] is True
-    assert answer["verdict"].startswith("right: 172.16.8.0/22 leaves by eth0; nothing is kept")
+    assert answer["verdict"].startswith(f"right: {FINE}; nothing is kept")
     assert "apply --live CONFIG" in run("apply", config, inside=node).stderr
     assert run("reset", inside=node).stdout.startswith("- 172.16.8.0/22 via")
 
@@ -343,7 +348,7 @@ def test_advice_names_no_stdin(node: KernelNode, checked: Path) -> None:
     """A line with `-` would wait for a config: the advice of `check -` has CONFIG in its place."""
     with checked.open("rb") as source:
         answer = within(node, "check", "-", capture_output=True, stdin=source).stdout
-    assert answer.endswith("\nnext: hostrouting apply CONFIG\n")
+    assert answer.endswith(next_step("hostrouting apply CONFIG\n"))
     assert "apply -" not in answer
 
 

@@ -12,6 +12,7 @@ from support.command_line import OTHER_COMMAND
 from support.in_process import Result, run_here
 from support.intent_nodes import node as node_in_memory
 from support.kernel import connect
+from support.printed import leaves, next_step
 
 from hostrouting import BackendError, Host, HostRoutingConfig, UnitError
 from hostrouting.cli import changing
@@ -119,7 +120,7 @@ def test_a_signal_in_the_look_after_a_failed_run(
     assert ended.returncode == 143
     assert ended.stderr == "hostrouting: reset: systemd is busy\n"
     assert ended.stdout == (
-        "the state of the node is unknown: cancelled: SIGTERM\nnext: hostrouting check\n"
+        "the state of the node is unknown: cancelled: SIGTERM\n" + next_step("hostrouting check\n")
     )
 
 
@@ -240,8 +241,8 @@ def test_what_stays_is_apart_from_what_has_started(host: FakeHost) -> None:
         "  + /run/aks-flex-node/route-overlap.detected",
         "these have started:",
         "  ~ hostrouting-watch.service (started)",
-        "wrong: 172.16.32.0/24 leaves by ib0",
-        "next: hostrouting check --fix | hostrouting apply -",
+        f"wrong: {leaves('172.16.32.0/24', 'ib0')}",
+        next_step("hostrouting check --fix | hostrouting apply -"),
     ]
 
 
@@ -271,7 +272,7 @@ def test_what_was_undone_is_apart_from_what_stays(host: FakeHost) -> None:
         "  + 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142\n"
         "wrong: 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142 (1 of 2): has protocol 142, "
         "but is not in this config\n"
-        "next: hostrouting apply /etc/aks-flex-node/hostrouting.json\n"
+        + next_step("hostrouting apply /etc/aks-flex-node/hostrouting.json\n")
     )
 
 
@@ -294,7 +295,7 @@ def test_what_stays_of_a_first_try_is_kept_at_no_boot(host: FakeHost) -> None:
         "  + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142\n"
         "wrong: 1 of 1 expected CIDRs do not leave by eth0 as a whole; nothing is kept at the next "
         "boot; to remove the routes, run: hostrouting reset\n"
-        "next: hostrouting check CONFIG\n"
+        + next_step("hostrouting check CONFIG\n")
     )
 
 

@@ -20,6 +20,7 @@ from support.command_line import CHECKED, MENDED, OTHER_COMMAND, ROUTES, install
 from support.in_process import Result, run_here
 from support.intent_nodes import node as node_in_memory
 from support.kernel import connect, needs_kernel
+from support.printed import NOTHING_NEXT, leaves, next_step, overlap
 from support.run_nodes import lose_our_routes, lose_the_default_route
 
 from hostrouting import (
@@ -40,7 +41,9 @@ from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 
 NSPAWN = "systemd-nspawn@.service"
-RIGHT = "1 of 1 routes are in force, 172.16.8.0/22 leaves by eth0"
+FINE = leaves("172.16.8.0/22", "eth0")
+RIGHT = f"1 of 1 routes are in force, {FINE}"
+WRONG = leaves("172.16.8.0/22", "ib0")
 APPLY = f"hostrouting apply {INTENT_PATH}"
 FIX = "hostrouting check --fix | hostrouting apply -"
 FABRIC = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
@@ -116,10 +119,10 @@ def test_a_node_that_is_right() -> None:
         "break glass: not set",
         "watch: hostrouting-watch.timer (active)",
         "routes: 1 of 1 routes are in force",
-        "proof: 172.16.8.0/22 leaves by eth0",
+        f"proof: {FINE}",
         "gates: no gate is held",
         f"  {NSPAWN}: open (inactive)",
-        "next: nothing to do",
+        NOTHING_NEXT,
     ]
 
 
@@ -130,7 +133,7 @@ def test_an_apply_that_changes_something_else_than_the_config(host: FakeHost) ->
     host.services.stop(Context(), "hostrouting-watch.timer")
     verdict, *_, step = run_here("status").stdout.splitlines()
     assert verdict.startswith("right: hostrouting-watch.timer: ")
-    assert step == f"next: {APPLY}"
+    assert step == next_step(APPLY)
     hours = {INTENT_PATH: 1}
     now = Context().clock.time()
     host.files.modified = lambda path: now - 3600 * hours.get(path, 0)  # type: ignore[method-assign]
@@ -161,7 +164,7 @@ def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
 @pytest.mark.parametrize(
     ("trouble", "status", "sentence", "step"),
     [
-        (lose_our_routes, 1, "wrong: 172.16.8.0/22 leaves by ib0, and 1 more", APPLY),
+        (lose_our_routes, 1, f"wrong: {WRONG}, and 1 more", APPLY),
         (
             lambda host: host.files.remove("/etc/systemd/system/static-routes.service"),
             1,
@@ -244,7 +247,7 @@ def test_an_apply_is_not_a_step_while_the_default_route_is_missing(host: FakeHos
     """It would wait, and fail: `check` has the step that comes first."""
     on_mended("apply")
     lose_the_default_route(host)
-    assert run_here("status").stdout.splitlines()[-1] == "next: hostrouting check"
+    assert run_here("status").stdout.splitlines()[-1] == next_step("hostrouting check")
 
 
 def test_a_silent_cloud_is_not_queried_by_status(host: FakeHost) -> None:
@@ -262,9 +265,9 @@ def test_an_overlap_that_is_only_warned_of_is_a_warning() -> None:
     """
     config = gated({"routeOverlap": {**CHECKED["routeOverlap"], "mode": "WARN"}})
     warned = on_stdin(config, "apply")
-    sentence = "warning: 172.16.8.0/22 leaves by ib0"
+    sentence = f"warning: {WRONG}"
     assert warned.returncode == 0
-    assert warned.stdout.splitlines()[-2:] == [sentence, f"next: {FIX}"]
+    assert warned.stdout.splitlines()[-2:] == [sentence, next_step(FIX)]
     # One line for each warning: how to resolve it is in the sentence.
     assert warned.stderr == f"hostrouting: {OVERLAP}\n"
     answer = json.loads(on_stdin(config, "apply", "--json").stdout)
@@ -386,8 +389,8 @@ def test_without_config_the_installed_one_is_meant(
     """
     on_mended("apply")
     lose_our_routes(host)
-    planned = "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142\nafter apply: 172.16.8.0/22 leaves by eth0\n"
-    assert run_here("plan").stdout == planned
+    planned = "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142\n"
+    assert run_here("plan").stdout == f"{planned}after apply: {FINE}\n"
     assert "error: lost-route" in run_here("check").stdout
     image = tmp_path / "image"
     image.mkdir()
@@ -509,11 +512,9 @@ def test_a_status_without_an_answer_of_systemd(
     on_mended("apply")
     monkeypatch.setattr(host.services, "state", Mock(side_effect=UnitError("no answer")))
     sentence, unasked, *facts = run_here("status").stdout.splitlines()
-    assert sentence == (
-        "right as far as asked: 1 of 1 routes are in force, 172.16.8.0/22 leaves by ..."
-    )
+    assert sentence == (f"right as far as asked: {RIGHT.removesuffix('eth0')}...")
     assert unasked == "  not looked at: no answer"
-    assert facts[-2:] == [f"  {NSPAWN}: open (unknown)", "next: hostrouting check"]
+    assert facts[-2:] == [f"  {NSPAWN}: open (unknown)", next_step("hostrouting check")]
 
 
 @needs_kernel
@@ -654,7 +655,7 @@ def test_a_check_advises_no_apply_that_would_be_refused(tmp_path: Path) -> None:
         path.write_text(json.dumps({"hostRouting": gated(section)}))
         shown = run_here("check", path).stdout
         assert f"hostrouting {command} {path}\n" in shown
-        assert shown.splitlines()[-1] == f"next: {step.format(path=path)}"
+        assert shown.splitlines()[-1] == next_step(step.format(path=path))
         assert run_here("apply", path).returncode == status
 
 
@@ -693,7 +694,7 @@ def test_a_first_line_without_room_for_the_gates(host: FakeHost) -> None:
     lose_our_routes(host)
     host.services.start(Context(), f"hostrouting-held@{unit}.service")
     shown = run_here("status").stdout.splitlines()
-    assert shown[0] == "wrong: 172.16.8.0/22 leaves by ib0, and 1 more"
+    assert shown[0] == f"wrong: {WRONG}, and 1 more"
     assert f"gates: {unit} is held" in shown
 
 
@@ -714,7 +715,7 @@ def test_a_plan_and_a_check_without_root_go_on(
         monkeypatch.setattr(host.files, name, partial(look, getattr(host.files, name)))
     planned = on_mended("plan")
     assert planned.returncode == 3
-    assert planned.stdout.splitlines()[-1] == "after apply: 172.16.8.0/22 leaves by eth0"
+    assert planned.stdout.splitlines()[-1] == f"after apply: {FINE}"
     assert "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142" in planned.stdout
     assert planned.stderr.startswith("hostrouting: not compared: cannot look for")
     assert on_stdin(gated(CHECKED), "plan").returncode == 1
@@ -748,10 +749,10 @@ def test_a_node_without_any_ipv4_rule_has_the_commands_for_both_tables(host: Fak
         steps += run_here("status").stdout.splitlines()[-1:]
         host.routes.add_rule(rule)
     assert steps == [
-        "next: ip rule add pref 0 lookup local",
-        "next: ip rule add pref 32766 lookup main",
+        next_step("ip rule add pref 0 lookup local"),
+        next_step("ip rule add pref 32766 lookup main"),
     ]
-    assert run_here("status").stdout.splitlines()[-1] == "next: nothing to do"
+    assert run_here("status").stdout.splitlines()[-1] == NOTHING_NEXT
 
 
 def test_a_link_of_the_installed_config_that_is_gone(host: FakeHost) -> None:
@@ -808,12 +809,10 @@ def test_a_bridge_inside_an_expected_network(host: FakeHost) -> None:
     host.routes.add_address("docker0", "172.17.0.1/24")
     command = "ip address del 172.17.0.1/24 dev docker0"
     [sentence, first, *_, following] = run_here("status").stdout.splitlines()
-    assert sentence == "warning: part of 172.17.0.0/16 leaves by docker0, and 3 more"
-    assert first == (
-        "  172.17.0.0: overlap, leaves by docker0 (172.17.0.0/24 dev docker0 proto kernel scope link "
-        "src 172.17.0.1)"
-    )
-    assert following == f"next: {command}"
+    assert sentence == f"warning: {leaves('part of 172.17.0.0/16', 'docker0')}, and 3 more"
+    route = "172.17.0.0/24 dev docker0 proto kernel scope link src 172.17.0.1"
+    assert first == "  " + overlap("172.17.0.0", "docker0", route=route)
+    assert following == next_step(command)
     assert on_stdin(expected, "apply").stdout.splitlines()[-2:] == [sentence, following]
     shown = run_here("check").stdout
     assert shown.splitlines()[-1] == following
@@ -840,7 +839,7 @@ def test_the_address_of_hardware_is_left_to_the_operator(host: FakeHost) -> None
     host.routes.add_address("eth1", "10.9.0.4/16")
     expected = gated({"routeOverlap": {"expectedCidrs": ["10.9.0.0/16"], "mode": "WARN"}})
     following = on_stdin(expected, "apply").stdout.splitlines()[-1]
-    assert following == "next: hostrouting check --fix | hostrouting apply -"
+    assert following == next_step("hostrouting check --fix | hostrouting apply -")
     assert "remove it from its device, or narrow expectedCidrs." in run_here("check").stdout
 
 
@@ -861,7 +860,7 @@ def test_the_warnings_of_check_are_those_of_apply_and_status(host: FakeHost) -> 
         "router, and the link to it"
     )
     assert applied.stdout.splitlines()[-1] == (
-        f"right: no route is wanted, 172.16.8.0/22 leaves by ib0, no gate is held, {silent}"
+        f"right: no route is wanted, {WRONG}, no gate is held, {silent}"
     )
     host.link_layer.mute.clear()
     assert run_here("status").stdout.splitlines()[:2] == [
@@ -883,7 +882,7 @@ def test_status_waits_until_the_node_is_right(
     waited = run_here("status", "--wait", "0.01")
     assert waited.returncode == 1
     [line] = waited.stderr.splitlines()
-    assert line == "hostrouting: waiting: wrong: 172.16.8.0/22 leaves by ib0, and 1 more"
+    assert line == f"hostrouting: waiting: wrong: {WRONG}, and 1 more"
     assert waited.stdout.splitlines()[0] == line.removeprefix("hostrouting: waiting: ")
     looks = iter([None, None, lambda: on_mended("apply")])
 

@@ -17,11 +17,14 @@ import pytest
 from support.documents import ROOT
 from support.gated_machine import GatedMachine, require_nspawn
 from support.needs import needs
+from support.printed import leaves
 from support.systemd_box import PYTHON, install_command, require_program
 
 from hostrouting.boot.layout import RUNTIME_DIRECTORY
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import KernelNode
+
+RIGHT = leaves("172.16.8.0/22", "eth0")
 
 EXAMPLES = ROOT / "examples/fleet"
 PLUGIN = EXAMPLES / "npd/check_hostrouting.sh"
@@ -56,7 +59,7 @@ WRONG = "expected addresses would not leave by this node\n"
 @pytest.mark.parametrize(
     ("ok", "detected", "status", "printed"),
     [
-        (b"172.16.8.0/22 leaves by eth0\n", None, 0, FINE),
+        (f"{RIGHT}\n".encode(), None, 0, FINE),
         (b"", f"{LINE}\n{LINE}\n".encode(), 1, f"{LINE[:80]}\n"),
         (None, b"", 1, WRONG),
         (None, None, 2, "no proof since the boot: there is no marker in "),
@@ -92,7 +95,7 @@ def test_the_plugin(
 def dated(seconds: float) -> bytes:
     """Return a marker with the time that many seconds ago."""
     date = datetime.now(timezone.utc) - timedelta(seconds=seconds)
-    return f"172.16.8.0/22 leaves by eth0\nproven {date:%Y-%m-%dT%H:%M:%SZ}\n".encode()
+    return f"{RIGHT}\nproven {date:%Y-%m-%dT%H:%M:%SZ}\n".encode()
 
 
 UNDATED = "the marker does not name the time of its proof\n"
@@ -111,7 +114,7 @@ UNDATED = "the marker does not name the time of its proof\n"
         (10_000, "proven max-age=5000", 0, "the last proof is of 20"),
         (10_000, "max-age=5000 proven", 0, "the last proof is of 20"),
         # Of an earlier release, empty or damaged.
-        (b"172.16.8.0/22 leaves by eth0\n", "max-age=5000", 2, UNDATED),
+        (f"{RIGHT}\n".encode(), "max-age=5000", 2, UNDATED),
         (b"", "max-age=5000", 2, UNDATED),
         (b"\nproven yesterday\n", "max-age=5000", 2, UNDATED),
         (0, "max-age=", 2, "max-age=: give a number of seconds\n"),

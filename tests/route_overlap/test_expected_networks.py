@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.kernel import needs_kernel
 from support.needs import require
+from support.printed import leaves
 from support.routers import WiredNode
 from support.way_out_nodes import WayOutNode
 
@@ -21,7 +22,7 @@ from phases.testing import ManualClock
 SERVICES = "10.96.0.0/16"
 NODES = "10.224.0.0/16"
 WIDE = "10.0.0.0/8"
-RIGHT = f"{SERVICES} leaves by eth0"
+RIGHT = leaves(SERVICES, "eth0")
 WRONG = "1 of 1 expected CIDRs do not leave by {} as a whole:"
 SEVERAL = "stands for none of eth0, eth1; name one of them, or a narrower network"
 #: The devices with default routes, `expectedDevs`, and the first line of the verdict.

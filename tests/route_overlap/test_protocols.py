@@ -2,6 +2,7 @@
 
 import pytest
 from support.kernel import kernel_of, needs_kernel
+from support.printed import overlap
 
 from hostrouting import OverlapReport, explain_routing, prove_egress
 from hostrouting.fib import Fib
@@ -77,7 +78,7 @@ def test_the_note_names_the_packets() -> None:
     [note] = [str(note) for note in report.notes if note.kind == "policy-rule"]
     assert note == (
         "note: policy-rule: packets of a protocol that no rule names: "
-        "172.16.8.0 to 172.16.11.255: overlap, leaves by ib0 (172.16.8.0/22 dev ib0 scope link)"
+        + overlap("172.16.8.0 to 172.16.11.255", "ib0", route="172.16.8.0/22 dev ib0 scope link")
     )
     [part] = explanation.parts
     assert part.by == "eth0+ib0"
@@ -163,13 +164,12 @@ def test_a_rule_by_mark_has_one_note() -> None:
         report = _reports(node)[0]
     assert report.ok
     [note] = map(str, report.notes)
-    assert note == (
-        "note: policy-rule: packets with mark 0x1/0xff: "
-        "172.16.9.0: overlap, leaves by ib0 (172.16.9.0 dev ib0 table 100 scope link); "
-        "172.16.9.8: overlap, leaves by ib0 (172.16.9.8 dev ib0 table 100 scope link); "
-        "172.16.9.16: overlap, leaves by ib0 (172.16.9.16 dev ib0 table 100 scope link); "
-        "and 3 more ranges"
-    )
+    ranges = [
+        overlap(first, "ib0", route=f"{first} dev ib0 table 100 scope link")
+        for first in ("172.16.9.0", "172.16.9.8", "172.16.9.16")
+    ]
+    listed = "; ".join([*ranges, "and 3 more ranges"])
+    assert note == f"note: policy-rule: packets with mark 0x1/0xff: {listed}"
 
 
 def test_findings_of_several_protocols_are_in_order() -> None:

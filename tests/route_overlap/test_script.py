@@ -15,12 +15,15 @@ from support.filled import asset, changes
 from support.kernel import connect, needs_kernel
 from support.needs import needs
 from support.overlap_answers import ScriptRun, proven_at, run_script
+from support.printed import leaves
 
 from hostrouting.boot.generation import IDLE
 from hostrouting.boot.layout import units_in
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
 from hostrouting.route_overlap.script import boot_part, config_in, render_script
 from hostrouting.testing import KernelNode
+
+FINE = leaves("10.96.0.0/16", "eth0")
 
 
 def with_fabric(fabric: object, *cidrs: str) -> HostRoutingConfig:
@@ -190,7 +193,7 @@ class TestRunning:
         before = datetime.now(timezone.utc).replace(microsecond=0)
         run_script(node, tmp_path / "run", ["10.96.0.0/16"], environment={"TZ": zone})
         marker = (tmp_path / "run/route-overlap.ok").read_text()
-        assert marker.startswith("10.96.0.0/16 leaves by eth0\nproven ")
+        assert marker.startswith(f"{FINE}\nproven ")
         assert before <= proven_at(marker) <= datetime.now(timezone.utc)
 
     def test_answers_cut_short_prove_nothing(
@@ -271,7 +274,7 @@ class TestRunning:
         assert first.startswith("<3>cannot be proven here: device (ib0); ")
         [again] = logged()
         assert re.fullmatch(r"<3>as before, since \d\d:\d\d: cannot be proven here: .*", again)
-        assert logged(cidr="10.96.0.0/16") == ["<5>10.96.0.0/16 leaves by eth0"]
+        assert logged(cidr="10.96.0.0/16") == [f"<5>{FINE}"]
         assert logged(cidr="10.96.0.0/16") == []
         [warning] = logged(mode="WARN")
         assert warning.startswith("<4>cannot be proven here: device (ib0); ")
@@ -413,7 +416,7 @@ class TestProgram:
             path.chmod(0o755)
             ran = self.run(node, path, 0, waits=2)
             assert ran.status == 10
-            assert ran.markers["route-overlap.ok"] == "10.96.0.0/16 leaves by eth0\n"
+            assert ran.markers["route-overlap.ok"] == f"{FINE}\n"
             node.ip("route del default")
             shutil.rmtree(program.with_name("run"))
 

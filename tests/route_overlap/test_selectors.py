@@ -14,6 +14,7 @@ from support.examples import FEW
 from support.kernel import connect, kernel_of, needs_kernel
 from support.node_worlds import World
 from support.overlap_answers import claimed
+from support.printed import overlap
 from support.two_worlds import decisions, let_packets_in
 
 from hostrouting import OverlapReport, prove_egress
@@ -135,7 +136,8 @@ def test_packets_and_the_device_by_which_they_leave_are_named(node: KernelNode) 
         "rule add pref 91 not oif wg0 lookup 88",
         allowed=(),
     )
-    leave = "172.16.8.0 to 172.16.11.255: overlap, leaves by ib0 (172.16.0.0/16 dev ib0 table 88 scope link)"
+    route = "172.16.0.0/16 dev ib0 table 88 scope link"
+    leave = overlap("172.16.8.0 to 172.16.11.255", "ib0", route=route)
     assert notes == [
         f"note: policy-rule: packets with mark 0x200/0xf00: {leave}",
         f"note: policy-rule: packets that come in by ib0, of protocol tcp, to port 443: {leave}",
@@ -163,7 +165,8 @@ class _Judgement:
             or note.reason.endswith("more ranges")
         ]
         # A range that a rule blocks has no devices.
-        pattern = re.compile(r"([\d.]+)(?: to ([\d.]+))?: (?:blocked|[^;]*?leaves by ([^(]*))")
+        way = overlap("", "([^(]*)", route="").removesuffix(" ()").rpartition(", ")[2]
+        pattern = re.compile(rf"([\d.]+)(?: to ([\d.]+))?: (?:blocked|[^;]*?{way})")
         reasons = [
             (note.subject, *match.groups())
             for note in notes

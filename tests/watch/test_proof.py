@@ -8,6 +8,7 @@ import logging
 import attrs
 import pytest
 from support.overlap_answers import proven_at, verdict_of
+from support.printed import LEAVE_AGAIN, leaves
 from support.proof_keepers import LINE, OVERLAP, ProvenNode, config_of
 
 from hostrouting import BackendError, Configure, HostRoutingConfig, Reset
@@ -30,6 +31,8 @@ from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing.contracts.routes import arrange
 from phases import DeadlineExceededError, execute, run, task
 from phases.testing import ManualClock
+
+FINE = leaves("172.16.0.0/16", "eth0")
 
 
 @pytest.fixture
@@ -110,9 +113,7 @@ def test_the_alarm_ends_at_once(watched: ProvenNode, caplog: pytest.LogCaptureFi
     caplog.clear()
     watched.mended()
     watched.run(0.1)
-    assert caplog.messages == [
-        "the expected addresses leave as they should again: 172.16.0.0/16 leaves by eth0"
-    ]
+    assert caplog.messages == [LEAVE_AGAIN + FINE]
     assert watched.marker() == "ok"
 
 
@@ -365,7 +366,7 @@ def test_the_marker_of_another_run(watched: ProvenNode, caplog: pytest.LogCaptur
 def proven_seconds(watched: ProvenNode) -> float:
     """Return the seconds from the start of the clock to the time that the marker names."""
     text = (watched.host.files.read(MARKER_OK) or b"").decode()
-    assert verdict_of(MARKER_OK, text) == "172.16.0.0/16 leaves by eth0\n"
+    assert verdict_of(MARKER_OK, text) == f"{FINE}\n"
     return proven_at(text).timestamp() - ManualClock.EPOCH
 
 
@@ -490,7 +491,5 @@ def test_the_end_of_an_alarm_of_the_boot(caplog: pytest.LogCaptureFixture) -> No
     watched = ProvenNode(config_of())
     watched.host.files.write(MARKER_DETECTED, b"by the boot\n", mode=0o644)
     watched.run(0.1)
-    assert caplog.messages == [
-        "the expected addresses leave as they should again: 172.16.0.0/16 leaves by eth0"
-    ]
+    assert caplog.messages == [LEAVE_AGAIN + FINE]
     assert watched.marker() == "ok"
