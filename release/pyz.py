@@ -3,14 +3,15 @@
     python release/pyz.py OUTPUT [VERSION PYTHON]...
 
 It has the sources of hostrouting (without its `testing`), phases and attrs, with their metadata,
-and compiled modules for each VERSION in a folder of this name: Python stores none for a zip file,
-and compiling at each start takes three times as long as the start. A Python without a folder reads
-the sources. Each entry has the same time, so two builds of the same sources with the same Pythons
-are the same bytes.
+and for each VERSION one entry of this name with all modules compiled: Python stores none for a zip
+file, and compiling at each start takes three times as long as the start. A Python without an entry
+reads the sources. Each entry has the same time, so two builds of the same sources with the same
+Pythons are the same bytes.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import stat
 import subprocess
@@ -38,24 +39,47 @@ if sys.version_info < (3, 10):
     sys.stderr.write("hostrouting needs Python 3.10 or newer, and this is %s\\n" % version)
     # The run could not be done; 1 would be a bad verdict on the node.
     sys.exit(3)
-# The compiled modules for this Python come before the sources, which serve every other one.
-sys.path.insert(0, "%s/%d.%d" % ((sys.path[0],) + sys.version_info[:2]))
+
+import marshal, zipimport
+from importlib.util import MAGIC_NUMBER
+
+archive = sys.path[0]
+modules = {}
+try:
+    entry = __loader__.get_data("%s/%d.%d" % ((archive,) + sys.version_info[:2]))
+except OSError:
+    pass
+else:
+    if entry.startswith(MAGIC_NUMBER):
+        modules = marshal.loads(entry[len(MAGIC_NUMBER):])
+
+class Importer(zipimport.zipimporter):
+    def get_code(self, name):
+        return marshal.loads(modules[name][1]) if name in modules else super().get_code(name)
+
+    # The inherited one compiles the source.
+    def get_filename(self, name):
+        return archive + "/" + modules[name][0] if name in modules else super().get_filename(name)
+
+sys.path_hooks.insert(0, Importer)
+sys.path_importer_cache.pop(archive, None)
 from hostrouting.__main__ import main
 
 main()
 """
-#: Compiles a tree for the Python that runs it. The code names no file of the machine that built it,
-#: and is never compared with a source: the zip file holds both, and changes as a whole. It has the
-#: docstrings of the config alone, which are the text of the manual and of the schema.
+#: Compiles modules for the Python that runs it. The code names no file of the build's machine, and
+#: has the docstrings of the config alone, which are the text of the manual and of the schema.
 _COMPILE = """\
-import pathlib, py_compile, sys
-options = {"doraise": True, "invalidation_mode": py_compile.PycInvalidationMode.UNCHECKED_HASH}
-for line in sys.stdin.read().splitlines():
-    target = pathlib.Path(sys.argv[2], line + "c")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    level = 0 if line.startswith("hostrouting/config/") else 2
-    source = pathlib.Path(sys.argv[1], line)
-    py_compile.compile(source, target, dfile=line, optimize=level, **options)
+import importlib.util, json, marshal, sys
+modules = {}
+for file, text in json.load(sys.stdin).items():
+    level = 0 if file.startswith("hostrouting/config/") else 2
+    code = compile(text, file, "exec", dont_inherit=True, optimize=level)
+    name = file[:-len(".py")].replace("/", ".")
+    if name.endswith(".__init__"):
+        name = name[:-len(".__init__")]
+    modules[name] = file, marshal.dumps(code)
+sys.stdout.buffer.write(importlib.util.MAGIC_NUMBER + marshal.dumps(modules))
 """
 
 
@@ -66,13 +90,7 @@ def build(
     files = dict(sources())
     entries = {"__main__.py": _MAIN, **files}
     for version, python in pythons.items():
-        compiled = _compiled(files, python)
-        assets = {
-            name: text
-            for name, text in files.items()
-            if not name.endswith(".py") and ".dist-info/" not in name
-        }
-        entries |= {f"{version}/{name}": content for name, content in (compiled | assets).items()}
+        entries[version] = _compiled(files, python)
     output.parent.mkdir(parents=True, exist_ok=True)
     # A build that fails, for example on a full disk, leaves nothing that looks like the file.
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:
@@ -114,21 +132,15 @@ def sources() -> Iterator[tuple[str, bytes]]:
     yield f"hostrouting-{version}.dist-info/METADATA", metadata.encode()
 
 
-def _compiled(files: dict[str, bytes], python: str) -> dict[str, bytes]:
-    names = [name for name in files if name.endswith(".py")]
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "source"), Path(folder, "target")
-        for name in names:
-            path = source / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(files[name])
-        # Without the columns of each instruction, which only carets in a traceback show.
-        words = [python, "-sB", "-X", "no_debug_ranges", "-c", _COMPILE, str(source), str(target)]
-        # The hashes order a set of words in compiled code, and -I would ignore their seed.
-        subprocess.run(
-            words, input="\n".join(names), text=True, check=True, env={"PYTHONHASHSEED": "0"}
-        )
-        return {f"{name}c": (target / f"{name}c").read_bytes() for name in names}
+def _compiled(files: dict[str, bytes], python: str) -> bytes:
+    modules = {name: text.decode() for name, text in files.items() if name.endswith(".py")}
+    # Without the columns of each instruction, which only carets in a traceback show.
+    words = [python, "-sB", "-X", "no_debug_ranges", "-c", _COMPILE]
+    # The hashes order a set of words in compiled code, and -I would ignore their seed.
+    environment = {"PYTHONHASHSEED": "0"}
+    content = json.dumps(modules).encode()
+    ran = subprocess.run(words, input=content, stdout=subprocess.PIPE, check=True, env=environment)
+    return ran.stdout
 
 
 if __name__ == "__main__":

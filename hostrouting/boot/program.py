@@ -252,13 +252,9 @@ def _source(module: str) -> _Source:
     package = sys.modules[module.partition(".")[0]]
     loader = cast("ResourceLoader", getattr(package.__spec__, "loader", None))
     folder = (package.__file__ or "").rpartition("/")[0].rpartition("/")[0]
-    # In the single file the folder of a package has bytecode only, and the one above the sources.
-    for root in (folder, folder.rpartition("/")[0]):
-        for file in (f"{path}/__init__.py", f"{path}.py"):
-            try:
-                return _Source(file, loader.get_data(f"{root}/{file}"))
-            except OSError:
-                continue
+    for file in (f"{path}/__init__.py", f"{path}.py"):
+        with suppress(OSError):
+            return _Source(file, loader.get_data(f"{folder}/{file}"))
     raise FileNotFoundError(f"the installation has no source of the module {module}")
 
 
