@@ -39,7 +39,7 @@ check: $(VENV)/ready
 
 # Ratios to a C program and to `ip -batch`, interleaved in one run; needs root for its namespace. BENCH_OPTIONS=--quick
 bench: $(VENV)/ready
-	$(BIN)/python tests/benchmarks/run.py --json bench.json $(BENCH_OPTIONS)
+	$(BIN)/python benchmarks/run.py --json bench.json $(BENCH_OPTIONS)
 
 $(VENV)/ready: requirements.lock pyproject.toml .ci/venv
 	.ci/venv $(PYTHON) $(VENV)

@@ -140,9 +140,10 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def types(session: nox.Session) -> None:
-    """Check the types of the packages, the tests, the examples and the programs of a release."""
+    """Check the types of the packages, and of all that is written around them."""
     _run(session, "mypy")
-    _run(session, "mypy", "--config-file", "pyproject.toml", "tests", "examples", "release")
+    folders = ("tests", "benchmarks", "examples", "release")
+    _run(session, "mypy", "--config-file", "pyproject.toml", *folders)
 
 
 @nox.session

@@ -5,6 +5,7 @@ skips.
 import gc
 import logging
 import os
+import sys
 import sysconfig
 from collections import Counter
 from collections.abc import Generator
@@ -19,6 +20,10 @@ from support.patience import in_time
 
 from hostrouting.host.packets import with_sbin
 from phases import Context
+
+# Tests import `benchmarks`. The root of the project is behind the installed packages, which may be
+# those of a wheel.
+sys.path.append(str(Path(__file__).parents[1]))
 
 # pytest rewrites the asserts of these modules, as it does those of test files.
 pytest.register_assert_rewrite("support.contracts")

@@ -21,7 +21,7 @@ import phases
 _TASK = "its room is loaded where the section is enabled or a task is made"
 #: The functions that import, and why: most starts do not need what they import, and it costs time,
 #: in percent of the instructions of an agent's imports. All else is imported at the top of a file;
-#: `tests/benchmarks/start.py` counts what that costs.
+#: `benchmarks/start.py` counts what that costs.
 DOORS = {
     "hostrouting/__main__.py::main": "until its handler is there, Ctrl-C would print a traceback",
     "hostrouting/azure/probe_snat/capability.py::_keeper": "only a watch has keepers",

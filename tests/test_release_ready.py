@@ -7,11 +7,11 @@ from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
-from benchmarks.targets import PROMISES
 from hatchling.builders.sdist import SdistBuilder
 from mutants.run import ROOMS
 from support.documents import ROOT, blocks, links
 
+from benchmarks.targets import PROMISES
 from hostrouting import __version__
 
 #: The versions of Python that .ci/pythons looks for.

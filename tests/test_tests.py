@@ -19,7 +19,7 @@ _SPINS = re.compile(r"\bdo\s+(?::|true|continue)?\s*;?\s*done\b")
 
 def test_nothing_waits_by_spinning() -> None:
     """No loop of bash is empty: `SystemdBox.until` and `wait_until` pause, and have a limit."""
-    folders = "tests", "hostrouting", "phases", "examples", "release", ".ci"
+    folders = "tests", "benchmarks", "hostrouting", "phases", "examples", "release", ".ci"
     paths = (path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file())
     texts = {
         path: path.read_text(errors="replace")

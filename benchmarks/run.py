@@ -9,9 +9,10 @@ everything was measured.
 import sys
 from pathlib import Path
 
-# As tests and type checker name these modules, in any working directory; and no module here hides
-# another one.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+# As tests and type checker name these modules, in any working directory; no module here hides
+# another one, and this folder's `hostrouting` does not hide the installed one.
+del sys.path[0]
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.session import main  # noqa: E402  # only now is it found
 

@@ -18,7 +18,7 @@ The command as one file: milliseconds of a whole check.
   file      hostrouting.pyz, with compiled modules for this Python
   installed the program of the installed package, whose modules Python has compiled before"""
 
-_BUILD = Path(__file__).parents[2] / "release/pyz.py"
+_BUILD = Path(__file__).parents[1] / "release/pyz.py"
 _CIDRS = ("10.244.0.0/16", "10.96.0.0/12")
 
 

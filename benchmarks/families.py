@@ -8,7 +8,6 @@ from benchmarks import world
 from benchmarks.cases import Group, Result, Setting
 from benchmarks.fabric import MARKERS, all_is_well
 from benchmarks.measure import Contender, Sample, contest, printed, process
-
 from hostrouting import HostRoutingConfig
 from hostrouting.route_overlap import script as route_overlap_script
 

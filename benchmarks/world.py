@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from benchmarks.measure import BenchmarkError, printed
-
 from hostrouting.host import Address, NextHop, Route
 from hostrouting.net.addresses import netmask, parse_ipv4
 

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from support.images import make_image
+
 from benchmarks import world
 from benchmarks.cases import OURS, Group, Result, Setting, command
 from benchmarks.measure import (
@@ -20,8 +22,6 @@ from benchmarks.measure import (
     program,
     ran,
 )
-from support.images import make_image
-
 from hostrouting import HostRoutingConfig
 from hostrouting.boot.layout import PROGRAM_PATH
 from hostrouting.net.addresses import format_ipv4, parse_cidr

@@ -7,7 +7,6 @@ from pathlib import Path
 from benchmarks import world
 from benchmarks.cases import Group, Result, Setting
 from benchmarks.measure import Contest, Sample, environment, printed
-
 from hostrouting.net.addresses import parse_ipv4
 
 MEMORY = "memory"

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from support.images import make_image
+
 from benchmarks import world
 from benchmarks.cases import Group, Result, Setting
 from benchmarks.measure import BenchmarkError, Contender, contest, process
-from support.images import make_image
-
 from hostrouting import HostRoutingConfig
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend

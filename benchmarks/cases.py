@@ -18,7 +18,6 @@ from benchmarks.measure import (
     program,
     self_timed,
 )
-
 from hostrouting.host import Route, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import format_ipv4

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from support.images import make_image
+
 from benchmarks import families, world
 from benchmarks.cases import COMMAND, IP, Group, Result, Setting, command
 from benchmarks.measure import (
@@ -24,7 +26,6 @@ from benchmarks.measure import (
 )
 from benchmarks.pair import CIDRS, batch_file, config_file, neighbours
 from benchmarks.start import ATTRS
-from support.images import make_image
 
 PLAN, APPLY, AGAIN, CHECK = NAMES = (
     "hostrouting plan",

@@ -13,7 +13,6 @@ from benchmarks.measure import (
     in_process,
     process,
 )
-
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.host.packets.ebtables_rules import parse_save
 from phases import Context

@@ -1,6 +1,6 @@
 """Count the rooms, files and functions that three typical operations pass through.
 
-    python tests/benchmarks/walks.py [WALK ...] [--files]
+    python benchmarks/walks.py [WALK ...] [--files]
 
     route     a StaticRoute, from JSON to the kernel and to the boot script
     finding   an expected CIDR, from JSON to the finding of an overlap

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.targets import FURTHER, PROMISES
+from support.documents import ROOT
 from support.kernel import needs_kernel
 from support.needs import needs
+
+from benchmarks.targets import FURTHER, PROMISES
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +28,7 @@ EMPTY_RUN = [
 def run(
     *options: str, within: Sequence[str] = (), program: str = "run.py"
 ) -> subprocess.CompletedProcess[str]:
-    file = str(Path(__file__).with_name(program))
+    file = str(ROOT / "benchmarks" / program)
     return subprocess.run(
         [*within, sys.executable, file, *options], check=False, capture_output=True, text=True
     )

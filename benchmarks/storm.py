@@ -14,7 +14,6 @@ from typing import NamedTuple
 from benchmarks import fabric, watch, world
 from benchmarks.cases import OURS, Group, Result, Setting
 from benchmarks.measure import BenchmarkError, Contest, Sample
-
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 
 ELSEWHERE = "storm outside the expected CIDRs"
