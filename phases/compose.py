@@ -10,7 +10,14 @@ from random import random
 from typing import Any
 
 from phases.context import Change, Context, Wait, Work, end_of_work, not_negative
-from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, describe, may_pass
+from phases.exceptions import (
+    CONTEXT_OVER,
+    PhaseError,
+    TaskFailedError,
+    as_failure,
+    describe,
+    may_pass,
+)
 from phases.hosting import notify, step_of, wait
 from phases.mistakes import require_name, require_plain, require_runnable, wrong_argument
 from phases.report import Report, names_in_path
@@ -303,9 +310,10 @@ def with_retry(
                 return complete(task.do, ctx)
             except Exception as error:
                 if isinstance(error, CONTEXT_OVER) and ctx.over:
-                    error.earlier = (*error.earlier, *failures)
+                    names = step.report.names_inside
+                    error.earlier += tuple(failure.under(*names) for failure in failures)
                     raise
-                last = _as_failure(error)
+                last = as_failure(error)
                 if len(failures) + 1 == attempts or not all(map(may_be_repeated, last.failures)):
                     # The message begins with the last error; the earlier ones follow.
                     raise TaskFailedError.combine([last, *failures]) from last.cause
@@ -318,13 +326,6 @@ def with_retry(
             log_line(ctx.log.warning, word, step.report, "retrying", last)
 
     return _around(task, do=do)
-
-
-def _as_failure(error: Exception) -> TaskFailedError:
-    """Return the error of an attempt, with the failures before it."""
-    if isinstance(error, TaskFailedError):
-        return error
-    return TaskFailedError((), error, others=getattr(error, "earlier", ()))
 
 
 def task(

@@ -78,9 +78,10 @@ class TaskFailedError(PhaseError):
         return tuple(leaf for error in self.walk() for leaf in leaves(error.cause))
 
     def under(self, *names: str) -> TaskFailedError:
-        """Return the same failure with `names` before each of its paths."""
+        """Return the same failure with `names` before each of its paths that lacks them."""
+        own = self.names if self.names[: len(names)] == names else (*names, *self.names)
         others = [error.under(*names) for error in self.others]
-        return TaskFailedError((*names, *self.names), self.cause, others=others)
+        return TaskFailedError(own, self.cause, others=others)
 
     @classmethod
     def combine(cls, errors: Sequence[TaskFailedError]) -> TaskFailedError:
@@ -195,6 +196,16 @@ def most_similar(name: str, known: Iterable[str], *, similarity: float = 0.6) ->
 
 #: The errors of `Context.check`. `ctx.over` shows if they mean the end of `ctx` itself.
 CONTEXT_OVER = (CancelledError, DeadlineExceededError)
+
+
+def as_failure(error: BaseException, *names: str) -> TaskFailedError:
+    """Return the error of the task with this path; one of a task inside stays as it is.
+
+    The failures of attempts before the end of a context are further ones.
+    """
+    if isinstance(error, TaskFailedError):
+        return error
+    return TaskFailedError(names, error, others=getattr(error, "earlier", ()))
 
 
 def may_pass(error: BaseException) -> bool:

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from phases.context import Change, Wait, Work
-from phases.exceptions import TaskFailedError, describe, leaves, may_pass, place_of
+from phases.exceptions import TaskFailedError, as_failure, describe, leaves, may_pass, place_of
 from phases.mistakes import NoTruth
 from phases.plain import as_result
 from phases.task import Task, is_group
@@ -85,8 +85,6 @@ class Report(NoTruth):
         self.duration: float | None = None
         self.attempts = 0
         self.error: BaseException | None = None
-        #: The failures of attempts before an end of the context, with the task's name first.
-        self.earlier: tuple[TaskFailedError, ...] = ()
         self.result: Any = None
         #: Why the task itself is degraded, see `Context.degrade`.
         self.reasons: list[str] = []
@@ -148,7 +146,7 @@ class Report(NoTruth):
         """The error of the task itself; None for that of a task inside."""
         cause = self.error
         if isinstance(cause, TaskFailedError):
-            return cause.cause if cause.names == (self.name,) else None
+            return cause.cause if cause.names == (*self.names, self.name) else None
         return cause
 
     def find(self, path: str) -> Report:
@@ -307,18 +305,11 @@ class Report(NoTruth):
         }
 
     def _failures(self) -> Iterator[tuple[str, BaseException]]:
-        """Yield each failure with its whole path."""
-        if isinstance(self.error, TaskFailedError):
-            failures = [self.error]
-        elif self.error is None:
-            return
-        else:
-            yield self.path, self.error
-            failures = [*self.earlier]
-        for failure in failures:
+        """Yield each failure with its path."""
+        if self.error is not None:
+            failure = as_failure(self.error, *self.names, self.name)
             for error in failure.walk():
-                path = "/".join((*self.names, *error.names))
-                yield from ((path, leaf) for leaf in leaves(error.cause))
+                yield from ((error.path, leaf) for leaf in leaves(error.cause))
 
 
 def _in_short(cause: BaseException) -> str:

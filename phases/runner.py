@@ -32,6 +32,7 @@ from phases.exceptions import (
     PhaseError,
     TaskFailedError,
     UnknownTaskError,
+    as_failure,
     describe,
     is_bug,
     leaves,
@@ -151,13 +152,13 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
             report.result = result
     except BaseException as error:  # noqa: BLE001 - it is raised again
         seen = error
-        raised = _as_raised(error, report.task, ctx)
+        raised = _as_raised(error, report, ctx)
         status = word = "cancelled"
         log = ctx.log.warning
         if isinstance(raised, TaskFailedError):
             status = word = "failed"
             log = ctx.log.error
-            refusal = _refusal(raised, report.task) if not undoing else raised
+            refusal = _refusal(raised, report) if not undoing else raised
             if refusal is None:
                 word = "failed, and is optional"
                 log = ctx.log.warning
@@ -171,16 +172,16 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
         log_line(log, prefix + word, report, status, seen)
 
 
-def _refusal(failure: TaskFailedError, task: Task) -> TaskFailedError | None:
+def _refusal(failure: TaskFailedError, report: Report) -> TaskFailedError | None:
     """Return the error of a task whose failure is not tolerated; None if it is."""
-    if not isinstance(task, Tolerant):
+    if not isinstance(report.task, Tolerant):
         return failure
     try:
-        task.tolerate(failure)
+        report.task.tolerate(failure)
     except Exception as refusal:  # noqa: BLE001 - so it is not tolerated
         if refusal is failure:
             return failure
-        return TaskFailedError.combine([failure, TaskFailedError((task.name,), refusal)])
+        return TaskFailedError.combine([failure, as_failure(refusal, *report.names, report.name)])
     return None
 
 
@@ -236,23 +237,18 @@ nothing to change
     return tuple(planned)
 
 
-def _as_raised(error: BaseException, task: Task, ctx: Context) -> BaseException:
+def _as_raised(error: BaseException, report: Report, ctx: Context) -> BaseException:
     """Return an error of a task as its caller sees it."""
     if not isinstance(error, Exception):
         # It is not a failure of the task: it ends everything and passes unchanged.
         ctx.cancel(describe(error))
         return error
-    earlier: Sequence[TaskFailedError] = ()
-    if isinstance(error, CONTEXT_OVER):
-        earlier = error.earlier = tuple(each.under(*names_in_path(task)) for each in error.earlier)
     if isinstance(error, CONTEXT_OVER) and ctx.over:
         # It is raised to the work around this task, too, which must not catch it either.
         with suppress(*CONTEXT_OVER):
             ctx.check()
         return error
-    if isinstance(error, TaskFailedError):
-        return error.under(*names_in_path(task))
-    return TaskFailedError((task.name,), error, others=earlier)
+    return as_failure(error, *report.names, report.name).under(*report.names_inside)
 
 
 def log_line(
@@ -329,11 +325,9 @@ def plan(task: Task, ctx: Context | None = None) -> Plan:
         try:
             ctx.check()
             changes += require_changes(complete(leaf.plan, ctx, "plan"))
-        except Exception as error:
-            raised = _as_raised(error, leaf, ctx)
-            if isinstance(raised, TaskFailedError):
-                raise raised.under(*report.names) from raised.cause
-            raise
+        except Exception as error:  # noqa: BLE001 - it is raised again
+            raised = _as_raised(error, report, ctx)
+            raise raised from raised.__cause__
     return Plan(tuple(changes), tuple(unplannable))
 
 
@@ -456,11 +450,9 @@ def _undo_run(outermost: Step, ctx: Context) -> None:
         return record.undo is not None
 
     def fail(report: Report, error: BaseException) -> None:
-        if not isinstance(error, TaskFailedError):
-            error = TaskFailedError((report.name,), error)
-        report.error = error
+        report.error = as_failure(error, *report.names, report.name)
         outermost.settle(report, "failed")
-        failures.append(error.under(*report.names))
+        failures.append(report.error)
 
     _name_what_was_left(whole, ctx)
     try:

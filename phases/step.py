@@ -41,7 +41,6 @@ class Step(NamedTuple):
         report.start = time.strftime(f"%FT%T.{int(now % 1 * 1_000_000):06}Z", time.gmtime(now))
         report.status = "running"
         report.error = None
-        report.earlier = ()
         report.attempts += 1
         report.result = None
         report.reasons = []
@@ -60,8 +59,6 @@ class Step(NamedTuple):
         task = report.task
         report.status = status
         report.error = error
-        # The groups around it give the same error longer paths.
-        report.earlier = getattr(error, "earlier", ())
         report.duration = duration
         undo = getattr(task, "undo", None)
         is_left_out = report.has_inverse or is_group(task) or (undo is None and report.children)

@@ -55,7 +55,7 @@ def test_failure_is_logged_on_one_line(
         "started task=bootstrap",
         "started task=bootstrap/routes",
         "failed task=bootstrap/routes duration=0.000s status=failed error='no ...'",
-        "failed task=bootstrap duration=0.000s status=failed error='routes: no ...'",
+        "failed task=bootstrap duration=0.000s status=failed error='bootstrap/routes: no ...'",
     ]
     assert [record.levelname for record in caplog.records] == ["INFO", "INFO", "ERROR", "ERROR"]
     assert _extra(caplog.records[2]) == ("routes", "bootstrap/routes", "failed", 0.0, "no\nroute")

@@ -72,7 +72,7 @@ def test_report_of_a_run() -> None:
         {"path": "all/fail", "type": "OSError", "retryable": True, "cause": "x", "where": None}
     ]
     assert fail.to_mapping() == _entry(
-        "all/fail", "failed", end, 0.0, error="fail: x", failures=failures
+        "all/fail", "failed", end, 0.0, error="all/fail: x", failures=failures
     )
     assert never.to_mapping() == _entry("all/never", "not-reached", None, None)
     children = [each.to_mapping() for each in report.children]

@@ -221,7 +221,7 @@ def test_a_task_beside_it_is_not_blamed() -> None:
 def test_a_cancellation_by_a_failure_in_parallel() -> None:
     """The group names both: the failure, and the task that caught its cancellation."""
     pair = Parallel(FailingTask("fail", OSError("x")), swallow, name="all")
-    assert str(run(pair).error) == f"all/fail: x; all/nap: cancelled: fail failed; {CAUGHT}"
+    assert str(run(pair).error) == f"all/fail: x; all/nap: cancelled: all/fail failed; {CAUGHT}"
 
 
 def test_an_optional_task_that_swallows_the_end() -> None:

@@ -52,7 +52,7 @@ def test_a_tolerated_failure_is_a_warning(
         "all": "ok",
     }
     assert report.ok
-    assert str(report.children[0].error) == "probes: no IPv6"
+    assert str(report.children[0].error) == "all/probes: no IPv6"
     report.raise_for_failure()
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
         (
@@ -101,7 +101,7 @@ def test_a_failure_that_on_failure_cannot_handle_fails_the_task(
     assert caplog.records[0].levelno == logging.ERROR
     assert (
         caplog.records[0].getMessage()
-        == "failed task=all/probes duration=0.000s status=failed error='probes: no IPv6; probes: disk full'"
+        == "failed task=all/probes duration=0.000s status=failed error='all/probes: no IPv6; all/probes: disk full'"
     )
     # A run of nothing else returns its report, too.
     assert str(run(tolerate(probes, on_failure=note)).error) == "probes: no IPv6; probes: disk full"
