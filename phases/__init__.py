@@ -32,7 +32,7 @@ from phases.exceptions import (
 )
 from phases.report import Event, Record, Report, Status
 from phases.runner import Plan, cancel_on_signals, execute, plan, run, undo
-from phases.task import Group, Plannable, Task, Tolerant, Undoable
+from phases.task import Group, Plannable, Task, Undoable
 from phases.transaction import Transaction
 
 __all__ = [
@@ -55,7 +55,6 @@ __all__ = [
     "Status",
     "Task",
     "TaskFailedError",
-    "Tolerant",
     "Transaction",
     "Undoable",
     "UnknownTaskError",

@@ -19,14 +19,13 @@ from phases.exceptions import (
     may_pass,
 )
 from phases.hosting import notify, step_of, wait
-from phases.mistakes import require_name, require_plain, require_runnable, wrong_argument
+from phases.mistakes import require_name, require_plain, require_task, wrong_argument
 from phases.report import Report, names_in_path
 from phases.runner import (
     complete,
     do_step,
     execute,
     log_line,
-    plan,
     step_for,
     undo,
 )
@@ -43,11 +42,12 @@ class _Group:
     """The common part of Serial and Parallel: tasks in order."""
 
     def __init__(self, *tasks: Task, name: str | None = None) -> None:
+        kind = type(self).__name__
         if name is not None:
-            require_name(name, f"a {type(self).__name__}")
+            require_name(name, f"a {kind}")
         names = set()
         for subtask in tasks:
-            require_runnable(subtask)
+            require_task(subtask)
             for name_inside in names_in_path(subtask):
                 if name_inside in names:
                     raise ValueError(f"a group has two tasks named {name_inside!r}: rename one")
@@ -55,10 +55,7 @@ class _Group:
         #: The tasks inside, in their order.
         self.subtasks: tuple[Task, ...] = tasks
         self.anonymous: bool = name is None
-        kind = type(self).__name__.lower()
-        self.name: str = (
-            f"{kind}({', '.join(task.name for task in tasks)})" if name is None else name
-        )
+        self.name: str = name or f"{kind.lower()}({', '.join(task.name for task in tasks)})"
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -67,10 +64,6 @@ class _Group:
         """Execute the subtasks in order."""
         for subtask in self.subtasks:
             execute(subtask, ctx)
-
-    def plan(self, ctx: Context) -> Sequence[Change]:
-        """Return the forecast of the subtasks; `phases.plan` also names those without a `plan`."""
-        return plan(self, ctx).changes
 
     def undo(self, ctx: Context) -> None:
         """Undo the subtasks in reverse order; a failure does not stop the rest."""
@@ -206,7 +199,7 @@ class _Made:
 
 def _around(task: Task, **others: object) -> Task:
     """Return a copy of the task with `others` replaced; plans and reports show no wrapper."""
-    require_runnable(task)
+    require_task(task)
     names = ("name", "do", "plan", "undo", "records", "subtasks", "anonymous", "tolerate", "proves")
     return _Made(**{name: getattr(task, name, None) for name in names} | others)
 

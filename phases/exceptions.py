@@ -11,8 +11,10 @@ PhaseError
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from shlex import join
 from signal import Signals
+from traceback import walk_tb
 from typing import Any
 
 #: The number of characters of a command's stderr in an error, from its end, which has the reason.
@@ -232,13 +234,10 @@ def place_of(error: BaseException) -> str | None:
     It is the innermost line outside of this package.
     """
     place = None
-    traceback = error.__traceback__ if is_bug(error) else None
-    while traceback is not None:
-        frame = traceback.tb_frame
+    for frame, line in walk_tb(error.__traceback__ if is_bug(error) else None):
         if frame.f_globals.get("__package__") != __package__:
             file = frame.f_code.co_filename.rpartition("/")[2]
-            place = f"{file}:{traceback.tb_lineno} in {frame.f_code.co_name}"
-        traceback = traceback.tb_next
+            place = f"{file}:{line} in {frame.f_code.co_name}"
     return place
 
 
@@ -270,12 +269,12 @@ def describe(error: BaseException) -> str:
 
 def _described(error: BaseException) -> str:
     name = type(error).__name__
-    try:
+    text = ""
+    # An error whose text fails is reported all the same.
+    with suppress(Exception):
         text = str(error)
-    except Exception:  # noqa: BLE001 - an error whose text fails is reported all the same
-        return name
     # str() of a KeyError is only the key, that of a SystemExit only a number.
     is_clear = isinstance(error, Exception) and not isinstance(error, KeyError)
-    if not text:
-        return name
-    return text if is_clear else f"{name}: {text}"
+    if text and is_clear:
+        return text
+    return f"{name}: {text}" if text else name

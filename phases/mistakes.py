@@ -46,7 +46,7 @@ class NoTruth:
 
 
 def require_task(candidate: object) -> None:
-    """Raise TypeError for anything that is not a task.
+    """Raise TypeError for anything but a task, and for a task whose `do` would never run.
 
     >>> require_task("greet")
     Traceback (most recent call last):
@@ -55,22 +55,16 @@ def require_task(candidate: object) -> None:
     # Not by the protocol: it sees that there is a name, but not that it is a method; and it takes
     # ten times as long.
     name = getattr(candidate, "name", None)
-    has_name = isinstance(name, str) and name != ""
-    has_do = callable(getattr(candidate, "do", None))
-    if has_name and has_do and not isinstance(candidate, type):
-        return
-    why = f"{shown(candidate)} is not a task: a task has a name (a text, not empty) and do(ctx)"
+    do = getattr(candidate, "do", None)
     if isinstance(candidate, type):
         why = f"{candidate.__name__} is a class, not a task: call it to make an instance"
-    elif callable(candidate) and not hasattr(candidate, "do"):
+    elif callable(candidate) and do is None:
         why = f'{candidate!r} is a function, not a task: write @task("name"), or task("name")(it)'
+    elif isinstance(name, str) and name and callable(do):
+        return require_plain(do, f"{type(candidate).__name__}.do")
+    else:
+        why = f"{shown(candidate)} is not a task: a task has a name (a text, not empty) and do(ctx)"
     raise TypeError(why)
-
-
-def require_runnable(candidate: object) -> None:
-    """Raise TypeError for anything but a task, and for a task whose `do` would never run."""
-    require_task(candidate)
-    require_plain(candidate.do, f"{type(candidate).__name__}.do")  # type: ignore[attr-defined]  # it is a task
 
 
 def require_plain(function: object, name: str) -> None:

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from phases.context import Change, Wait, Work
-from phases.exceptions import TaskFailedError, as_failure, describe, leaves, may_pass, place_of
+from phases.exceptions import as_failure, describe, leaves, may_pass, place_of
 from phases.mistakes import NoTruth
 from phases.plain import as_result
 from phases.task import Task, is_group
@@ -112,19 +112,14 @@ class Report(NoTruth):
         failed         routes  0.0... s  no such device
         not-reached    probes
         """
-        return "\n".join([*self._lines(), *self._lines_of_more()])
-
-    def _lines_of_more(self) -> Iterator[str]:
-        """Yield a line for each failure that no step has, such as that of a check between steps."""
-        shown = {
-            id(leaf)
-            for report in self.walk()
-            if (cause := report._own_cause)  # noqa: SLF001 - of the same class
-            for leaf in leaves(cause)
-        }
+        lines = [*self._lines()]
+        own = [report._own() for report in self.walk()]  # noqa: SLF001 - of the same class
+        shown = {*map(id, chain.from_iterable(own))}
         for path, cause in self._failures():
+            # No step has that of a check between steps, for example.
             if id(cause) not in shown:
-                yield f"{'also failed':<12} {path}  {_in_short(cause)}"
+                lines.append(f"{'also failed':<12} {path}  {_in_short(cause)}")
+        return "\n".join(lines)
 
     @property
     def word(self) -> str:
@@ -134,20 +129,15 @@ class Report(NoTruth):
     def _lines(self, indent: str = "") -> Iterator[str]:
         """Yield a line for the task and each one inside: its status, seconds, and why it failed."""
         time = "" if self.duration is None else f"{self.duration:.3f} s"
-        cause = self._own_cause
-        failure = "" if cause is None else _in_short(cause)
-        reason = "; ".join(filter(None, [failure, *self.reasons]))
+        reasons = dict.fromkeys([*map(_in_short, self._own()), *self.reasons])
+        reason = "; ".join(reasons)
         yield f"{self.word:<12} {indent}" + "  ".join(filter(None, [self.name, time, reason]))
         for child in self.children:
             yield from child._lines(f"{indent}  ")  # noqa: SLF001 - of the same class
 
-    @property
-    def _own_cause(self) -> BaseException | None:
-        """The error of the task itself; None for that of a task inside."""
-        cause = self.error
-        if isinstance(cause, TaskFailedError):
-            return cause.cause if cause.names == (*self.names, self.name) else None
-        return cause
+    def _own(self) -> list[BaseException]:
+        """Return the errors of the task itself, in all attempts."""
+        return [cause for path, cause in self._failures() if path == self.path]
 
     def find(self, path: str) -> Report:
         """Return the report of the one step with this name, or with this path or end of a path.

@@ -54,9 +54,7 @@ from phases.mistakes import (
 )
 from phases.report import Event, Record, Report, Status, names_in_path
 from phases.step import Step
-from phases.task import Plannable, Task, Tolerant, is_group
-
-_CHANGES = "a plan is a list of Change, [] if there is nothing to change"
+from phases.task import Plannable, Task, is_group
 
 
 def execute(task: Task, ctx: Context | None = None, *, logger: Logger | None = None) -> None:
@@ -174,10 +172,11 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
 
 def _refusal(failure: TaskFailedError, report: Report) -> TaskFailedError | None:
     """Return the error of a task whose failure is not tolerated; None if it is."""
-    if not isinstance(report.task, Tolerant):
+    tolerate = getattr(report.task, "tolerate", None)
+    if tolerate is None:
         return failure
     try:
-        report.task.tolerate(failure)
+        tolerate(failure)
     except Exception as refusal:  # noqa: BLE001 - so it is not tolerated
         if refusal is failure:
             return failure
@@ -211,17 +210,15 @@ def call(method: Work, ctx: Context, name: str) -> object:
     TypeError: do(ctx) returned OSError('busy'), and a task that fails raises it
     """
     result = method(ctx)
+    if isinstance(result, Coroutine):
+        # Python warns of a coroutine that was dropped wherever it collects it: in the next test of
+        # an agent, for example.
+        result.close()
+    if isinstance(result, Awaitable | Generator | AsyncGenerator):
+        raise TypeError(f"{name}(ctx) returned {shown(result)}, and {PLAIN}")
     if isinstance(result, Exception):
-        why = "a task that fails raises it"
-    elif isinstance(result, Awaitable | Generator | AsyncGenerator):
-        if isinstance(result, Coroutine):
-            # Python warns of a coroutine that was dropped wherever it collects it: in the next test
-            # of an agent, for example.
-            result.close()
-        why = PLAIN
-    else:
-        return result
-    raise TypeError(f"{name}(ctx) returned {shown(result)}, and {why}")
+        raise TypeError(f"{name}(ctx) returned {shown(result)}, and a task that fails raises it")
+    return result
 
 
 def require_changes(planned: Any) -> tuple[Change, ...]:
@@ -233,7 +230,8 @@ def require_changes(planned: Any) -> tuple[Change, ...]:
 nothing to change
     """
     if not isinstance(planned, Sequence) or not all(isinstance(each, Change) for each in planned):
-        raise TypeError(f"plan(ctx) returned {shown(planned)}: {_CHANGES}")
+        form = "a plan is a list of Change, [] if there is nothing to change"
+        raise TypeError(f"plan(ctx) returned {shown(planned)}: {form}")
     return tuple(planned)
 
 
@@ -389,8 +387,7 @@ def run(
     left_out = _named(report, "skip", skip)
     if wanted := _named(report, "only", only):
         left_out.update(_others(report, wanted))
-    observers = () if observer is None else (observer,)
-    step = Step(report, Lock(), left_out, observers, [] if undo_on_failure else None)
+    step = Step(report, Lock(), left_out, observer, [] if undo_on_failure else None)
     with cancel_on_signals(ctx) if handle_signals else nullcontext():
         try:
             _do_run(step, ctx, undo_on_failure=undo_on_failure)
@@ -450,9 +447,11 @@ def _undo_run(outermost: Step, ctx: Context) -> None:
         return record.undo is not None
 
     def fail(report: Report, error: BaseException) -> None:
-        report.error = as_failure(error, *report.names, report.name)
+        errors = [each for each in (report.error, error) if each is not None]
+        *_, failure = own = [as_failure(each, *report.names, report.name) for each in errors]
+        report.error = TaskFailedError.combine(own)
         outermost.settle(report, "failed")
-        failures.append(report.error)
+        failures.append(failure)
 
     _name_what_was_left(whole, ctx)
     try:

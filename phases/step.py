@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ class Step(NamedTuple):
     lock: Lock
     #: Paths.
     skip: Collection[str] = ()
-    observers: Sequence[Callable[[Event], object]] = ()
+    observer: Callable[[Event], object] | None = None
     #: None for a run that undoes nothing: one that lasts for months must not grow.
     records: list[Record] | None = None
 
@@ -132,11 +132,11 @@ class Step(NamedTuple):
             self.settle(group, status)
 
     def notify(self, report: Report, **others: Any) -> None:
-        """Call the observers with an event of a task; `others` replace parts of it."""
-        for observer in self.observers:
+        """Call the observer with an event of a task; `others` replace parts of it."""
+        if self.observer is not None:
             event = Event(report.path, report.status, error=report.error)._replace(**others)
             try:
-                observer(event)
+                self.observer(event)
             except Exception:
                 logging.getLogger("phases").exception(
                     "the observer of the run failed at %s", event.path

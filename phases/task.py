@@ -1,9 +1,9 @@
 """The protocols of a task.
 
 A task needs a `name` and `do(ctx)`; it inherits from nothing. Its other methods are optional:
-`plan` forecasts the changes of `do`, `undo` reverses them, `tolerate` makes a failure a warning. A
-task that consists of tasks has them as `subtasks`, so that the runner plans, skips and reports
-each. Without a task that `proves` the work of others (an attribute that is true) a run is degraded.
+`plan` forecasts the changes of `do`, `undo` reverses them. A task that consists of tasks has them
+as `subtasks`, so that the runner plans, skips and reports each. A run that skips a task which
+`proves` the work of others (an attribute that is true) is degraded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Protocol, TypeGuard, runtime_checkable
 
 from phases.context import Change, Context
-from phases.exceptions import TaskFailedError
 
 
 @runtime_checkable
@@ -61,14 +60,6 @@ class Undoable(Protocol):
 
     def undo(self, ctx: Context) -> object:
         """Reverse the changes of `do`, by this process or an earlier one; without any, return."""
-
-
-@runtime_checkable
-class Tolerant(Protocol):
-    """A task whose failure is a warning, such as the result of `phases.tolerate`."""
-
-    def tolerate(self, error: TaskFailedError) -> None:
-        """Receive the error of a failed `do`; `execute` raises it only if this method raises."""
 
 
 @runtime_checkable

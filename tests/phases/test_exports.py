@@ -14,7 +14,7 @@ def test_exported_members() -> None:
     """The package exports exactly these names, sorted."""
     assert " ".join(phases.__all__) == (
         "CancelledError Change Clock CommandFailedError CommandResult Context DeadlineExceededError Event "
-        "Group Parallel PhaseError Plan Plannable Record Report Serial Status Task TaskFailedError Tolerant "
+        "Group Parallel PhaseError Plan Plannable Record Report Serial Status Task TaskFailedError "
         "Transaction Undoable UnknownTaskError Wait Work cancel_on_signals execute plan run run_command task tolerate undo with_retry "
         "with_timeout"
     )

@@ -82,13 +82,13 @@ def test_a_do_that_never_ran_is_a_failure(do: Callable[[object], object], why: s
     does an `undo`.
     """
     message = rf"^greet: do\(ctx\) returned {why}"
-    with pytest.raises(TaskFailedError, match=message) as caught:
-        execute(_Task(do=do))
-    assert isinstance(caught.value.cause, TypeError)
 
     def hidden(ctx: object) -> object:
         return do(ctx)  # nothing shows before it is called
 
+    with pytest.raises(TaskFailedError, match=message) as caught:
+        execute(_Task(do=hidden))
+    assert isinstance(caught.value.cause, TypeError)
     report = run(Serial(_Task(do=hidden)))
     assert report.status == "failed"
     assert report.children[0].status == "failed"
@@ -169,9 +169,9 @@ def test_a_function_that_is_not_plain_is_refused_when_the_task_is_made(function:
         task("greet", undo=function)
     with pytest.raises(TypeError, match=rf"^plan of task 'greet' {why}"):
         task("greet", plan=function)
-    for wrap in WRAPPERS:
+    for use in *WRAPPERS, execute, run:
         with pytest.raises(TypeError, match=rf"^_Task.do {why}"):
-            wrap(_Task(do=function))
+            use(_Task(do=function))
 
 
 def test_a_plain_function_may_run_asyncio() -> None:

@@ -15,7 +15,6 @@ from phases import (
     Serial,
     Task,
     TaskFailedError,
-    Tolerant,
     Undoable,
     execute,
     plan,
@@ -152,26 +151,11 @@ def test_wrappers_come_in_any_order(wrap: Callable[[Task], Task]) -> None:
     assert probes.calls in {1, 2}
 
 
-def test_a_task_may_be_tolerant_by_itself() -> None:
-    """A task implements its tolerance as a method."""
-    noted: list[str] = []
-
-    class Probes(FailingTask):
-        def tolerate(self, error: TaskFailedError) -> None:
-            noted.append(str(error))
-
-    probes = Probes("probes", OSError("no IPv6"))
-    assert isinstance(probes, Tolerant)
-    execute(Serial(probes))
-    assert noted == ["probes: no IPv6"]
-
-
 def test_all_else_passes_through() -> None:
     """Plan, undo and subtasks are those of the task, and their failures are not tolerated."""
     journal: list[str] = []
     whole = tolerate(Serial(RecordingTask("a", journal), name="inner"))
     assert isinstance(whole, Group)
-    assert isinstance(whole, Plannable)
     assert plan(whole).changes == (Change("+", "a"),)
     undo(whole)
     assert journal == ["plan a", "undo a"]
