@@ -100,7 +100,7 @@ def _class_in(schema: Any) -> type[Any] | None:
 
 
 def _section(path: str, cls: type[WireValue]) -> Iterator[str]:
-    yield from (f"### {path or 'hostRouting'}", "", sentence_of(cls), "")
+    yield from (f"### {path or 'hostRouting'}", "")
     rows = (
         (f"`{name}`", _type(field), _default(field), field.text)
         for name, field in wire_fields(cls).items()
