@@ -3,21 +3,29 @@ show.
 """
 
 import errno
+import re
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from random import Random
 
+import attrs
 import pytest
-from support.contracts.network_events import KernelEventsContract, NetworkEventsContract
 from support.kernel import connect, kernel_of, many, needs_kernel, powerless
 
 from hostrouting import BackendError, EventsLostError
 from hostrouting.host import (
+    IPV4,
+    IPV6,
+    AddressEvent,
+    Device,
     DeviceEvent,
+    Listener,
     NetworkEvent,
     NetworkEvents,
     NexthopEvent,
@@ -26,13 +34,403 @@ from hostrouting.host import (
     RouteBackend,
     RouteChange,
     RouteEvent,
+    Rule,
+    RuleEvent,
 )
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents, NetlinkListener
-from hostrouting.net.routes import place
+from hostrouting.net.routes import place as place_of
 from hostrouting.testing import KernelNode, MemoryBackend, MemoryEvents, Node
-from phases import Context
+from hostrouting.testing.contracts.routes import arrange, find, in_order, place
+from hostrouting.testing.route_texts import route
+from phases import CancelledError, Context
 from phases.hosting import notify, wait
+
+#: Seconds after which an event of a slow machine counts as missed.
+PATIENCE = 30
+#: By the device of the fabric.
+BY_FABRIC = "9.0.0.0/8 dev ib0 scope link"
+_TO_A_FIRST_ADDRESS = re.compile(r" broadcast \d+\.\d+\.0\.0 ")
+
+
+def shown(events: Iterable[NetworkEvent]) -> list[str]:
+    """Return the events as text, without those of devices, which the kernel may repeat at any time.
+
+    Without the routes, too, that only Linux before 5.14 adds: to the first address of a network,
+    for broadcasts; and without that of each device to the IPv6 groups.
+    """
+    texts = [_text(event) for event in events if not isinstance(event, DeviceEvent)]
+    return [
+        text for text in texts if not (_TO_A_FIRST_ADDRESS.search(text) or " ff00::/8 " in text)
+    ]
+
+
+def _text(event: NetworkEvent) -> str:
+    if isinstance(event, AddressEvent):
+        return f"{event.verb} {event.address} dev {event.dev}"
+    return f"{event.verb} {event[1]}"
+
+
+class ListeningContract:
+    """See `NetworkEventsContract`.
+
+    Further fixtures of a subclass are `other`, another node, and `most`: it lets a listener store
+    little, and is a number of route events that is too many for it.
+    """
+
+    @pytest.fixture
+    def ctx(self) -> Context:
+        """The context of the listener."""
+        return Context()
+
+    @pytest.fixture
+    def eth0(self, node: Node) -> Node:
+        """The same node with two devices that are up; eth0 has an address."""
+        connect(node, eth0="10.224.0.4/16")
+        node.add_link("ib0")
+        return node
+
+    @pytest.fixture
+    def listener(self, eth0: Node, events: NetworkEvents, ctx: Context) -> Iterator[Listener]:
+        """A listener of that node."""
+        with events.listen(ctx) as listener:
+            yield listener
+
+    # --- listening
+
+    def test_nothing_from_before_arrives(
+        self, eth0: Node, events: NetworkEvents, ctx: Context
+    ) -> None:
+        """A listener has the changes since it listens, and each only once."""
+        with events.listen(ctx) as listener:
+            assert shown(listener.take()) == []
+            arrange(eth0, BY_FABRIC)
+            assert shown(listener.take()) == [f"add {BY_FABRIC}"]
+            assert shown(listener.take()) == []
+
+    def test_every_listener_gets_each_event(
+        self, eth0: Node, events: NetworkEvents, listener: Listener, ctx: Context
+    ) -> None:
+        """One that takes takes nothing from another."""
+        with events.listen(ctx) as second:
+            arrange(eth0, BY_FABRIC)
+            assert shown(second.take()) == shown(listener.take()) == [f"add {BY_FABRIC}"]
+
+    def test_one_family(
+        self, eth0: Node, events: NetworkEvents, listener: Listener, ctx: Context
+    ) -> None:
+        """A listener of IPv4 gets no event of IPv6, and stays asleep; by default it gets those of
+        both.
+        """
+        with events.listen(ctx, families=(IPV4,)) as second:
+            arrange(eth0, "fd00:9::/64 dev ib0 metric 1")
+            eth0.add_rule(Rule(100, table=88, family=IPV6))
+            eth0.add_address("ib0", "fd00:8::4/64")
+            assert not second.has_news
+            arrange(eth0, BY_FABRIC)
+            assert shown(second.take()) == [f"add {BY_FABRIC}"]
+            assert len(shown(listener.take())) > 3
+
+    def test_events_of_another_node_do_not_arrive(
+        self, eth0: Node, other: Node, listener: Listener
+    ) -> None:
+        """A listener gets no event of another network namespace."""
+        other.add_link("ib0")
+        arrange(other, BY_FABRIC)
+        other.add_rule(Rule(100, table=88))
+        assert listener.take() == []
+
+    def test_a_change_wakes_the_context(self, eth0: Node, listener: Listener, ctx: Context) -> None:
+        """A thread that waits in it goes on; without news it waits."""
+        assert not wait(ctx, lambda: listener.has_news, until=ctx.clock.monotonic())
+        awake: list[bool] = []
+        until = ctx.clock.monotonic() + PATIENCE
+        waiting = threading.Thread(
+            target=lambda: awake.append(wait(ctx, lambda: listener.has_news, until=until))
+        )
+        waiting.start()
+        arrange(eth0, BY_FABRIC)
+        waiting.join()
+        assert awake == [True]
+        assert shown(listener.take()) == [f"add {BY_FABRIC}"]
+        assert not listener.has_news
+
+    def test_it_ends_with_its_block(self, eth0: Node, events: NetworkEvents, ctx: Context) -> None:
+        """No thread stays, also after an error; nothing more can be taken."""
+        threads = set(threading.enumerate())
+        stack = ExitStack()
+        listener = stack.enter_context(events.listen(ctx))
+        with pytest.raises(KeyError, match="lost"), stack:
+            raise KeyError("lost")
+        assert set(threading.enumerate()) <= threads
+        with pytest.raises(BackendError):
+            listener.take()
+
+    def test_a_cancelled_context_does_not_listen(self, events: NetworkEvents, ctx: Context) -> None:
+        """The reason is in the error."""
+        ctx.cancel("enough")
+        with pytest.raises(CancelledError, match="enough"), events.listen(ctx):
+            pytest.fail("it listens")
+
+    # --- loss
+
+    def lose(self, node: Node, listener: Listener, most: int) -> None:
+        """Let the listener lose the events of so many routes."""
+        arrange(node, *(f"9.0.{number}.0/24 dev ib0" for number in range(most)))
+        assert listener.has_news
+
+    def test_what_is_not_taken_in_time_is_lost(
+        self, eth0: Node, listener: Listener, most: int
+    ) -> None:
+        """The loss is reported once, and later events arrive again."""
+        self.lose(eth0, listener, most)
+        arrange(eth0, "8.0.0.0/8 dev ib0")
+        with pytest.raises(EventsLostError, match="read everything anew"):
+            listener.take()
+        arrange(eth0, BY_FABRIC)
+        assert shown(listener.take()) == [f"add {BY_FABRIC}"]
+        assert listener.take() == []
+
+
+#: By four gateways on the network of eth0.
+NINE, *OTHERS = (f"9.0.0.0/8 via 10.224.0.{last} dev eth0" for last in range(11, 15))
+
+
+class NetworkEventsContract(ListeningContract):
+    """Each test has a fresh `node` with a loopback device only; `backend` reads it, and `events` is to be tested."""
+
+    def devices_until(
+        self, listener: Listener, ctx: Context, done: Callable[[Device], bool]
+    ) -> list[DeviceEvent]:
+        """Wait for an event that shows a device so, and return the events of all devices."""
+        taken: list[DeviceEvent] = []
+        until = ctx.clock.monotonic() + PATIENCE
+        while not any(done(event.device) for event in taken):
+            assert wait(ctx, lambda: listener.has_news, until=until), taken
+            taken += [event for event in listener.take() if isinstance(event, DeviceEvent)]
+        return taken
+
+    # --- routes
+
+    def test_a_new_route_is_announced_with_its_place(
+        self, eth0: Node, listener: Listener, backend: RouteBackend
+    ) -> None:
+        """An event names the position: alone in its place, last, first, or instead of the first."""
+        texts = NINE, *OTHERS
+        for text, verb in zip(texts, ("add", "append", "prepend", "replace"), strict=True):
+            eth0.insert_route(route(text), verb=verb)
+            new = find(backend, text)
+            assert listener.take() == [RouteEvent(verb, new)]  # type: ignore[arg-type]
+        assert place(backend) == in_order(texts[3], *texts[:2])
+
+    @pytest.mark.parametrize("verb", ["prepend", "append", "replace"])
+    def test_a_route_alone_in_its_place_is_added(
+        self, eth0: Node, listener: Listener, verb: str
+    ) -> None:
+        """The verb of the program does not matter; another metric is another place."""
+        for metric in 50, 40:
+            eth0.insert_route(route(f"{NINE} metric {metric}"), verb=verb)
+        assert [event[0] for event in listener.take()] == ["add", "add"]
+
+    def test_a_replacement_by_the_same_route_is_no_event(
+        self, eth0: Node, listener: Listener
+    ) -> None:
+        """Nothing changes."""
+        for _ in range(2):
+            eth0.insert_route(route(NINE), verb="replace")
+        assert shown(listener.take()) == [f"add {NINE}"]
+
+    def test_a_deleted_route_is_announced(
+        self, eth0: Node, listener: Listener, backend: RouteBackend
+    ) -> None:
+        """In every detail, though the deletion named less."""
+        arrange(eth0, "9.0.0.0/8 dev ib0 metric 50 proto 99 table 100")
+        [added] = listener.take()
+        eth0.delete_route(attrs.evolve(route("9.0.0.0/8 dev ib0 table 100"), protocol=0))
+        assert listener.take() == [RouteEvent("remove", added[1])]  # type: ignore[arg-type]
+
+    def test_a_batch_is_announced_in_its_order(
+        self, eth0: Node, listener: Listener, backend: RouteBackend
+    ) -> None:
+        """Also that of this process; a change in place is two events, and the place is never empty."""
+        arrange(eth0, NINE)
+        first, second = "8.0.0.0/8 dev ib0 proto 142 scope link", f"{OTHERS[0]} proto 142"
+        replacement = RouteChange.replace(find(backend, NINE), route(second))
+        backend.apply([RouteChange.add(route(first)), replacement])
+        assert shown(listener.take()) == [
+            f"add {NINE}",
+            f"add {first}",
+            f"prepend {second}",
+            f"remove {NINE}",
+        ]
+
+    # --- devices and addresses
+
+    def test_a_device_that_comes_back_has_another_index(
+        self, eth0: Node, listener: Listener
+    ) -> None:
+        """The index distinguishes it from a device that was there all the time."""
+        eth0.remove_link("ib0")
+        eth0.add_link("ib0")
+        events = [event for event in listener.take() if isinstance(event, DeviceEvent)]
+        assert len({event.device.ifindex for event in events if event.device.name == "ib0"}) == 2
+
+    # --- rules
+
+    def test_rules_are_announced(
+        self, eth0: Node, listener: Listener, backend: RouteBackend
+    ) -> None:
+        """New and gone, as a reading shows them."""
+        eth0.add_rule(Rule(100, table=88, mark=1, mark_mask=0xFF, protocol=99))
+        _, rule, *_ = backend.rules()
+        eth0.remove_rule(rule)
+        assert listener.take() == [RuleEvent("add", rule), RuleEvent("remove", rule)]
+
+
+class KernelEventsContract(NetworkEventsContract):
+    """The promises of the port, and those of the kernel about routes that it makes, and renamed devices."""
+
+    def test_a_device_that_goes_down_takes_its_routes_in_silence(
+        self, eth0: Node, listener: Listener
+    ) -> None:
+        """The kernel announces the removal of no route; up again, it announces the routes that it adds."""
+        arrange(eth0, NINE)
+        listener.take()
+        eth0.set_up("eth0", up=False)
+        taken = listener.take()
+        assert shown(taken) == []
+        assert DeviceEvent in map(type, taken)
+        eth0.set_up("eth0")
+        assert sorted(shown(listener.take())) == [
+            "add 10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4",
+            "add broadcast 10.224.255.255 dev eth0 table local proto kernel scope link src 10.224.0.4",
+        ]
+
+    def test_a_new_address_comes_before_its_routes(
+        self, eth0: Node, listener: Listener, backend: RouteBackend
+    ) -> None:
+        """The kernel announces the routes that it makes for the address; they stand last in their places."""
+        arrange(eth0, "172.16.0.0/16 via 10.224.0.1 dev eth0")
+        eth0.add_address("ib0", "172.16.1.4/16")
+        _, address, *routes = listener.take()
+        [held] = [link.addresses for link in backend.links() if link.name == "ib0"]
+        assert address == AddressEvent("set", "ib0", *held)
+        assert sorted(shown(routes)) == [
+            "add broadcast 172.16.255.255 dev ib0 table local proto kernel scope link src 172.16.1.4",
+            "add local 172.16.1.4 dev ib0 table local proto kernel scope host src 172.16.1.4",
+            "append 172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4",
+        ]
+
+    def test_a_removed_address_takes_other_routes_in_silence(
+        self, eth0: Node, listener: Listener
+    ) -> None:
+        """The kernel announces the removal of the routes that it had made, not of those by a gateway."""
+        arrange(eth0, NINE)
+        listener.take()
+        eth0.remove_address("eth0", "10.224.0.4/16")
+        address, *routes = shown(listener.take())
+        assert address == "remove 10.224.0.4/16 dev eth0"
+        assert sorted(routes) == [
+            "remove 10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4",
+            "remove broadcast 10.224.255.255 dev eth0 table local proto kernel scope link src 10.224.0.4",
+            "remove local 10.224.0.4 dev eth0 table local proto kernel scope host src 10.224.0.4",
+        ]
+
+    def test_secondary_addresses_go_before_their_primary_one(
+        self, eth0: Node, listener: Listener
+    ) -> None:
+        """The kernel announces each, and its routes after it."""
+        for last in 5, 6:
+            eth0.add_address("eth0", f"10.224.0.{last}/16")
+        listener.take()
+        eth0.remove_address("eth0", "10.224.0.4/16")
+        assert shown(listener.take())[:5] == [
+            "remove 10.224.0.5/16 dev eth0",
+            "remove local 10.224.0.5 dev eth0 table local proto kernel scope host src 10.224.0.4",
+            "remove 10.224.0.6/16 dev eth0",
+            "remove local 10.224.0.6 dev eth0 table local proto kernel scope host src 10.224.0.4",
+            "remove 10.224.0.4/16 dev eth0",
+        ]
+
+    def test_a_removed_device_is_announced_last(self, eth0: Node, listener: Listener) -> None:
+        """After its addresses and their local routes; all other routes go in silence, also a secondary address's."""
+        eth0.add_address("eth0", "10.224.0.5/16")
+        arrange(eth0, NINE)
+        listener.take()
+        eth0.remove_link("eth0")
+        taken = listener.take()
+        assert shown(taken) == [
+            "remove 10.224.0.4/16 dev eth0",
+            "remove local 10.224.0.4 dev eth0 table local proto kernel scope host src 10.224.0.4",
+            "remove 10.224.0.5/16 dev eth0",
+        ]
+        assert isinstance(taken[-1], DeviceEvent)
+        device = taken[-1].device
+        assert (taken[-1].verb, device.name, device.up) == ("remove", "eth0", False)
+
+    def test_a_renamed_device_keeps_its_index(
+        self, eth0: Node, listener: Listener, backend: RouteBackend
+    ) -> None:
+        """Later events have the new name."""
+        [index] = [link.ifindex for link in backend.links() if link.name == "eth0"]
+        arrange(eth0, NINE)
+        eth0.delete_route(route(NINE))
+        eth0.set_up("eth0", up=False)
+        listener.take()
+        rename(eth0, "eth0", "fab0")
+        [event, *_] = listener.take()
+        assert isinstance(event, DeviceEvent)
+        assert (event.verb, event.device.name, event.device.ifindex) == ("set", "fab0", index)
+        assert event.former == "eth0"
+        eth0.set_up("fab0")
+        arrange(eth0, "9.0.0.0/8 dev fab0")
+        eth0.remove_address("fab0", "10.224.0.4/16")
+        taken = listener.take()
+        assert "add 9.0.0.0/8 dev fab0 scope link" in shown(taken)
+        assert "remove 10.224.0.4/16 dev fab0" in shown(taken)
+        assert "eth0" not in repr(taken)
+
+    def test_a_lost_rename_does_no_harm(self, eth0: Node, listener: Listener, most: int) -> None:
+        """Later events have the new name all the same."""
+        eth0.set_up("ib0", up=False)
+        rename(eth0, "ib0", "fab0")
+        eth0.set_up("fab0")
+        eth0.add_link("ib0")
+        self.lose(eth0, listener, most)
+        with pytest.raises(EventsLostError):
+            listener.take()
+        arrange(eth0, "7.0.0.0/8 dev fab0")
+        assert shown(listener.take()) == ["add 7.0.0.0/8 dev fab0 scope link"]
+
+    def test_a_device_is_announced_as_it_is(
+        self, eth0: Node, listener: Listener, backend: RouteBackend, ctx: Context
+    ) -> None:
+        """New, up, in another group, down: the last event shows the same as a reading.
+
+        The kernel does not announce the group of a device that is down.
+        """
+        eth0.add_link("ib1")
+        group(eth0, "ib1", "7")
+        eth0.set_up("ib1", up=False)
+        group(eth0, "ib1", "8")
+        eth0.set_up("ib1")
+        taken = self.devices_until(listener, ctx, lambda device: device.group == 8)
+        [ib1] = [link for link in backend.links() if link.name == "ib1"]
+        assert taken[-1] == DeviceEvent("set", ib1)
+        assert {event.device.name for event in taken} == {"ib1"}
+        assert [event.device.group for event in taken if not event.device.up][-1] == 7
+
+
+def rename(node: Node, name: str, new: str) -> None:
+    """Give a device another name."""
+    assert isinstance(node, KernelNode)
+    node.ip(f"link set {name} name {new}")
+
+
+def group(node: Node, name: str, number: str) -> None:
+    """Give a device another group."""
+    assert isinstance(node, KernelNode)
+    node.ip(f"link set {name} group {number}")
 
 
 class TestMemoryEvents(NetworkEventsContract):
@@ -123,14 +521,14 @@ def small_socket(monkeypatch: pytest.MonkeyPatch) -> None:
 def by_place(routes: Sequence[ObservedRoute]) -> dict[object, list[ObservedRoute]]:
     """Return the routes of each place, in their order."""
     places: dict[object, list[ObservedRoute]] = {}
-    for route in routes:
-        places.setdefault(place(route), []).append(route)
+    for one in routes:
+        places.setdefault(place_of(one), []).append(one)
     return places
 
 
 def replay(standing: dict[object, list[ObservedRoute]], event: RouteEvent) -> None:
     """Make the change of the event, and refuse what cannot be."""
-    routes = standing.setdefault(place(event.route), [])
+    routes = standing.setdefault(place_of(event.route), [])
     match event.verb:
         case "remove":
             routes.remove(event.route)

@@ -3,16 +3,15 @@
 Whatever comes in between, each verdict is one that was true at a moment of the proof.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import pytest
 from support.kernel import needs_kernel, uplink
-from support.meanwhile import Meanwhile
 from support.overlap_proofs import prove, shapes
 
-from hostrouting.host import Rule
+from hostrouting.host import IPV4, Lookup, RouteBackend, Rule
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.pyroute import Pyroute2Backend
 from hostrouting.net.addresses import format_ipv4, parse_cidr
@@ -21,6 +20,55 @@ from hostrouting.route_overlap.report import Finding
 from hostrouting.testing import KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route
+
+Change = Callable[[], object]
+
+
+class Meanwhile:
+    """A backend that makes changes of the node before its lookups, one before each of a kind.
+
+    The kinds are `plain`, `resolved` and `sourced`. `always` is called before every plain lookup with
+    its addresses; `asked` counts these lookups.
+    """
+
+    def __init__(
+        self,
+        inner: RouteBackend,
+        *,
+        plain: Sequence[Change] = (),
+        resolved: Sequence[Change] = (),
+        sourced: Sequence[Change] = (),
+        always: Callable[[Sequence[int]], object] | None = None,
+    ) -> None:
+        self._inner = inner
+        self._changes: dict[str, Iterator[Change]] = {
+            "plain": iter(plain),
+            "resolved": iter(resolved),
+            "sourced": iter(sourced),
+        }
+        self._always = always
+        self.asked = 0
+        self.readings = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def routes(self, family: int = IPV4) -> Any:
+        self.readings += 1
+        return self._inner.routes(family)
+
+    def lookup(self, destinations: Sequence[int], **options: Any) -> list[Lookup]:
+        kind = "resolved" if options.get("resolve") else "plain"
+        if any(options.get("sources") or ()):
+            kind = "sourced"
+        if change := next(self._changes[kind], None):
+            change()
+        if kind == "plain":
+            self.asked += 1
+            if self._always:
+                self._always(destinations)
+        return self._inner.lookup(destinations, **options)
+
 
 FABRIC = "172.16.8.0/24"
 PODS = "10.96.0.0/24"
