@@ -192,10 +192,6 @@ class _Made:
     def __repr__(self) -> str:
         return f"<task {self.name}>"
 
-    def __call__(self, *_arguments: object) -> None:
-        """Refuse a call: a task is no function any more."""
-        raise TypeError(f"{self!r} is not called: write execute(task, ctx), or run(task)")
-
 
 def _around(task: Task, **others: object) -> Task:
     """Return a copy of the task with `others` replaced; plans and reports show no wrapper."""

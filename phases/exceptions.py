@@ -57,6 +57,13 @@ class TaskFailedError(PhaseError):
         self.cause = cause
         # Here and not only in a `raise ... from`: those in `others` are never raised.
         self.__cause__: BaseException | None = cause
+        #: The names of the groups and of the task, as `bootstrap/configure-static-routes`.
+        self.path: str = "/".join(self.names)
+        #: Every cause: first that of this error, then those in `others`. An ExceptionGroup counts
+        #: as the errors in it.
+        self.failures: tuple[BaseException, ...] = tuple(
+            leaf for error in self.walk() for leaf in leaves(error.cause)
+        )
         #: True if each cause says so, or is an OSError.
         self.retryable: bool = all(map(may_pass, self.failures))
         # Attempts that fail alike are shown once. A text of several lines has its end on a separate
@@ -65,19 +72,6 @@ class TaskFailedError(PhaseError):
             ": ".join(filter(None, [error.path, describe(error.cause)])) for error in self.walk()
         )
         super().__init__(("\n" if any("\n" in text for text in texts) else "; ").join(texts))
-
-    @property
-    def path(self) -> str:
-        """The names of the groups and of the task, as `bootstrap/configure-static-routes`."""
-        return "/".join(self.names)
-
-    @property
-    def failures(self) -> tuple[BaseException, ...]:
-        """Every cause: first that of this error, then those in `others`.
-
-        An ExceptionGroup counts as the errors in it.
-        """
-        return tuple(leaf for error in self.walk() for leaf in leaves(error.cause))
 
     def under(self, *names: str) -> TaskFailedError:
         """Return the same failure with `names` before each of its paths that lacks them."""

@@ -35,10 +35,9 @@ def _plain(value: object, around: tuple[int, ...], shown: list[object]) -> Any:
             inside = (*around, id(value))
             return _form(value, lambda part: _plain(part, inside, shown))
     shown.append(value)
-    try:
+    with suppress(Exception):
         return str(repr(value))
-    except Exception:  # noqa: BLE001 - likewise
-        return f"<{type(value).__name__}>"
+    return f"<{type(value).__name__}>"
 
 
 def _form(value: Any, plain: Any) -> Any:

@@ -80,6 +80,10 @@ class Report(NoTruth):
         #: The path of the task, without its name.
         self.names: tuple[str, ...] = () if parent is None else parent.names_inside
         self.name: str = task.name
+        #: The names of the groups and of the task, as `bootstrap/configure-static-routes`.
+        self.path: str = "/".join((*self.names, self.name))
+        #: The path of the tasks inside, without their names.
+        self.names_inside: tuple[str, ...] = (*self.names, *names_in_path(task))
         self.status: Status = "not-reached"
         self.start: str | None = None
         self.duration: float | None = None
@@ -155,11 +159,6 @@ class Report(NoTruth):
             raise KeyError(f"{len(found)} steps are named {path!r} of these: {steps}")
         return (whole or found)[0]
 
-    @property
-    def path(self) -> str:
-        """The names of the groups and of the task, as `bootstrap/configure-static-routes`."""
-        return "/".join((*self.names, self.name))
-
     def is_named(self, word: str) -> bool:
         """Return True if this is the name of the task, or the end of its path.
 
@@ -169,11 +168,6 @@ class Report(NoTruth):
         (True, True, False)
         """
         return f"/{self.path}".endswith(f"/{word}") and word != ""
-
-    @property
-    def names_inside(self) -> tuple[str, ...]:
-        """The path of the tasks inside, without their names."""
-        return (*self.names, *names_in_path(self.task))
 
     def walk(self) -> Iterator[Report]:
         """Yield every report inside this one, innermost first, and then itself."""
@@ -190,11 +184,6 @@ class Report(NoTruth):
     def has_inverse(self) -> bool:
         """True if the task recorded an inverse, or declares that it records all its changes."""
         return getattr(self.task, "records", False) or any(each.undo for each in self.records)
-
-    @property
-    def is_under_way(self) -> bool:
-        """True from the moment in which the task is due until it ends."""
-        return self.status in {"due", "running"}
 
     @property
     def degraded(self) -> bool:
@@ -238,7 +227,8 @@ class Report(NoTruth):
         A task of the same name has the same report, unless both are under way: a loop that makes
         its tasks in each round does not fill the memory.
         """
-        free = [child for child in self._named.get(task.name, ()) if not child.is_under_way]
+        named = self._named.get(task.name, ())
+        free = [child for child in named if child.status not in {"due", "running"}]
         # One that has not begun, or the oldest if the task is tried again.
         order = [(child.task is not task, child.start or "") for child in free]
         report = free[order.index(min(order))] if free else self.add(task)
@@ -277,7 +267,6 @@ class Report(NoTruth):
         mappings, enums, paths and dates by their usual form. With `repr`, a text stands for a part
         that JSON cannot hold. A change that was reversed has `undone`.
         """
-        result = as_result(self.result)
         return {
             "name": self.name,
             "path": self.path,
@@ -289,7 +278,7 @@ class Report(NoTruth):
             "duration": self.duration,
             "error": None if self.error is None else describe(self.error),
             "failures": [_failure_to_mapping(*failure) for failure in self._failures()],
-            **result,
+            **as_result(self.result),
             "changes": [*chain.from_iterable(record.to_mappings() for record in self.records)],
             "children": [child.to_mapping() for child in self.children],
         }

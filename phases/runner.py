@@ -270,7 +270,6 @@ def log_line(
         # Quoted, so that its end is visible.
         line += f" error={f'{first} ...' if more else first!r}"
     extra = {
-        "task": report.name,
         "path": report.path,
         "status": status,
         "duration": report.duration,

@@ -32,9 +32,6 @@ class ManualClock:
         self._changed = Condition()
         self._sleepers: set[Lock] = set()
 
-    def __repr__(self) -> str:
-        return f"<ManualClock at {self._now:g} s>"
-
     def monotonic(self) -> float:
         """Seconds that the test let pass."""
         return self._now

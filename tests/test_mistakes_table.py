@@ -55,8 +55,6 @@ execute([t, t])
     is not a task ~ \[<task a>.*\] ~ a name .* and do\(ctx\)
 undo(t, 3)
     the second argument ~ got 3 ~ must be a Context, or left out
-t(Context())
-    is not called ~ <task a> ~ execute\(task, ctx\), or run\(task\)
 with_timeout(t, 5, share=50)
     share ~ got 50 ~ more than 0 and at most 1
 with_retry(t, attempts=0)

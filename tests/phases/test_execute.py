@@ -25,8 +25,8 @@ def _logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
 
-def _extra(record: Any) -> tuple[str, str, str, float | None, str | None]:
-    return record.task, record.path, record.status, record.duration, record.error
+def _extra(record: Any) -> tuple[str, str, float | None, str | None]:
+    return record.path, record.status, record.duration, record.error
 
 
 def test_success_is_logged(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
@@ -34,8 +34,8 @@ def test_success_is_logged(clock: ManualClock, caplog: pytest.LogCaptureFixture)
     execute(task("nap")(lambda _: clock.advance(1.5)), Context(clock=clock))
     assert caplog.messages == ["started task=nap", "completed task=nap duration=1.500s status=ok"]
     assert [_extra(record) for record in caplog.records] == [
-        ("nap", "nap", "started", None, None),
-        ("nap", "nap", "ok", 1.5, None),
+        ("nap", "started", None, None),
+        ("nap", "ok", 1.5, None),
     ]
     assert {record.name for record in caplog.records} == {"phases"}
 
@@ -58,7 +58,7 @@ def test_failure_is_logged_on_one_line(
         "failed task=bootstrap duration=0.000s status=failed error='bootstrap/routes: no ...'",
     ]
     assert [record.levelname for record in caplog.records] == ["INFO", "INFO", "ERROR", "ERROR"]
-    assert _extra(caplog.records[2]) == ("routes", "bootstrap/routes", "failed", 0.0, "no\nroute")
+    assert _extra(caplog.records[2]) == ("bootstrap/routes", "failed", 0.0, "no\nroute")
 
 
 def test_logger_holds_for_all_inside(caplog: pytest.LogCaptureFixture) -> None:
@@ -119,9 +119,9 @@ def test_own_deadline_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
         execute(with_timeout(Serial(nap, name="all"), 5), in_time())
     assert isinstance(caught.value.__cause__, DeadlineExceededError)
     statuses = [
-        (record.__dict__["task"], record.__dict__["status"]) for record in caplog.records[2:]
+        (record.__dict__["path"], record.__dict__["status"]) for record in caplog.records[2:]
     ]
-    assert statuses == [("nap", "cancelled"), ("all", "failed")]
+    assert statuses == [("all/nap", "cancelled"), ("all", "failed")]
 
 
 def test_other_errors_of_a_cancelled_task_are_failures() -> None:

@@ -358,10 +358,6 @@ def test_an_error_without_a_printable_text() -> None:
     ("use", "message"),
     [
         (
-            lambda: NAP(Context()),  # type: ignore[operator]
-            "<task nap> is not called: write execute(task, ctx), or run(task)",
-        ),
-        (
             lambda: run(NAP, only="nap"),
             "only must be a list (got 'nap'); write only=['nap']",
         ),
