@@ -59,16 +59,6 @@ look() { # family, questions
     [[ ! ${parts[*]} =~ $complaint ]] || doubt ip "${BASH_REMATCH[0]}"
 }
 
-# Succeed if a device is up, with a carrier.
-has_carrier() { # device, links
-    local flags form=$'\n'"[0-9]+: ${1//./\\.}(@[^ ]+)?: <([A-Z_,0-9-]+)>"
-    [[ $1 != *[!A-Za-z0-9_.-]* && $'\n'$2 =~ $form ]] || doubt device "$1" || return
-    flags=,${BASH_REMATCH[2]},
-    # An alias may have a line like it.
-    [[ ! $'\n'$2 =~ $form.*$form ]] || doubt device "$1" || return
-    [[ $flags == *,UP,* && $flags == *,LOWER_UP,* ]] || doubt carrier "$1"
-}
-
 # Succeed if a device is InfiniBand, whose link type is 32.
 is_infiniband() { # device, links
     local form=$'\n'"[0-9]+: ${1//./\\.}(@[^ ]+)?: <[^"$'\n'"]* link/(infiniband|\\[32])"

@@ -157,6 +157,16 @@ find_exit() { # default routes of table main
     exit_dev=${exit_dev:-$named}
 }
 
+# Succeed if a device is up, with a carrier.
+has_carrier() { # device, links
+    local flags form=$'\n'"[0-9]+: ${1//./\\.}(@[^ ]+)?: <([A-Z_,0-9-]+)>"
+    [[ $1 != *[!A-Za-z0-9_.-]* && $'\n'$2 =~ $form ]] || doubt device "$1" || return
+    flags=,${BASH_REMATCH[2]},
+    # An alias may have a line like it.
+    [[ ! $'\n'$2 =~ $form.*$form ]] || doubt device "$1" || return
+    [[ $flags == *,UP,* && $flags == *,LOWER_UP,* ]] || doubt carrier "$1"
+}
+
 # Succeed if a network stands for the exit: for hardware that is no InfiniBand, and alone has an
 # address in it.
 is_of_exit() { # addresses in the network

@@ -4,9 +4,8 @@
 #
 #   static-routes.sh [now]        now: do not wait
 #
-# What is plain it does itself: it adds a route to a place that is empty, or before a foreign route.
-# The rest it leaves to the program that travels with it. No foreign route is changed. The exit
-# status is
+# It adds the routes whose places are empty, all in one batch, and leaves the rest to the program
+# that travels with it. No other route is changed. The exit status is
 #
 #   10    every route below is in force, and no other route has the protocol of hostrouting
 #   11    a route is refused, or nothing completes it. What succeeded stays
@@ -27,8 +26,8 @@ counts[4]=@COUNT@
 # The commands that list their places: a node may have a million other routes. Without a name they
 # mean table main: a file in /etc may give the name to another one.
 tables[4]='@TABLE@'
-# The device by which the node left when its routing was last right: it precedes that of a default
-# route that came later.
+# The device by which the node left when its routing was last right. If the default route is by
+# another one, the program decides.
 exits[4]='@EXIT@'
 # @if ipv6@
 routes[6]='
@@ -43,9 +42,9 @@ exits[6]=''
 
 told=$folder/static-routes.told
 mark=" proto $protocol"
-# A row that is plain: its destination, a gateway, a device, and other words.
-plain='^(default|[0-9a-f.:/]+)( via ((inet6 )?[0-9a-f.:]+))? dev ([A-Za-z0-9_.-]+)(( (proto|table'
-plain+='|scope|src|metric|mtu|advmss|hoplimit|expires|pref) [A-Za-z0-9_.:]+| onlink| linkdown)*) *$'
+# A default route that is plain: a gateway, a device, and other words.
+plain='^default via ((inet6 )?[0-9a-f.:]+) dev ([A-Za-z0-9_.-]+)(( (proto|scope|src|metric'
+plain+='|mtu|advmss|hoplimit|expires|pref) [A-Za-z0-9_.:]+| onlink| linkdown)*) *$'
 # By the words that a route lacks, those that a default route has for them.
 declare -A hops=()
 # Later starts in this boot do not wait.
@@ -53,50 +52,36 @@ declare -A hops=()
 
 # --- the routes that are wanted
 
-# Set `hops`, by the words that a route lacks, to those that the default routes have for it.
-read_defaults() { # rows, links, neighbours that are FAILED
-    local line dev hop first=''
+# Set `hops`, by the words that a route lacks, to those that the default routes have for it. The
+# first of a device counts, and the first of all.
+read_defaults() { # rows, links
+    local line dev hop first='' pin=${exits[family]}
     hops=()
     split "$1"
+    # Of several of IPv6, preferences and the device of IPv4 decide.
+    [[ $family == 4 || ! ${lines[1]-} ]] || doubt default "$1" || return
     for line in "${lines[@]}"; do
-        [[ $line =~ $plain && ${BASH_REMATCH[3]} ]] || doubt default "$line" || return
-        # Of several of IPv6, preferences and the device of IPv4 decide.
-        [[ $family == 4 || ! $first ]] || doubt default "$line" || return
-        dev=${BASH_REMATCH[5]}
-        hop="via ${BASH_REMATCH[3]} dev $dev"
-        [[ ${BASH_REMATCH[6]} != *' onlink'* ]] || hop+=' onlink'
-        hops["via ? dev $dev"]=${hops["via ? dev $dev"]-$hop}
+        [[ $line =~ $plain ]] || doubt default "$line" || return
+        dev=${BASH_REMATCH[3]}
         first=${first:-$dev}
+        hop="via ${BASH_REMATCH[1]} dev $dev"
+        [[ ${BASH_REMATCH[4]} != *' onlink'* ]] || hop+=' onlink'
+        hops["via ? dev $dev"]=${hops["via ? dev $dev"]-$hop}
     done
-    if exit_works "$2" "$3"; then
-        first=${exits[family]}
-    elif [[ $first ]] && is_infiniband "$first" "$2"; then
-        # A router in the fabric may have brought it.
-        doubt default "$1" || return
-    fi
     [[ $first ]] || return 0
+    [[ $first == "${pin:-$first}" ]] || doubt exit "$pin" || return
+    # A router in the fabric may have brought it.
+    ! is_infiniband "$first" "$2" || doubt default "$1" || return
     hops['dev ?']="dev $first"
     hops['via ? dev ?']=${hops["via ? dev $first"]}
-}
-
-# Succeed if the pinned exit is up, with a carrier, and its gateway is not FAILED.
-exit_works() { # links, neighbours that are FAILED
-    local dev=${exits[family]} hop
-    hop=${hops["via ? dev $dev"]-}
-    [[ $hop ]] || return
-    has_carrier "$dev" "$1" || return
-    hop=${hop#via }
-    [[ $'\n'$2 != *$'\n'"${hop%% dev *} dev $dev "* ]]
 }
 
 # Set `wanted` to the routes of the family, completed as far as possible: thirty times as fast as a
 # pattern over the text.
 complete() {
     local IFS='|' words i
-    wanted=${routes[family]#$'\n'}
-    [[ $wanted == *'|'* ]] || return 0
     # shellcheck disable=SC2206 # Split at the bars.
-    words=($wanted)
+    words=(${routes[family]#$'\n'})
     for ((i = 1; i < ${#words[@]}; i += 2)); do
         words[i]=${hops["${words[i]}"]-${words[i]}}
     done
@@ -109,18 +94,17 @@ complete() {
 # Change routes, and look: set `wanted`, `present` to the routes in the places of the wanted ones,
 # and `own` to all of hostrouting.
 observe() { # changes
-    local open='' pin=${exits[family]}
-    [[ ${routes[family]} != *'|'* ]] || open=yes
-    look "$family" "$1" "${tables[family]}" "route show table all proto $protocol" \
-        "${open:+route show exact default}" \
-        "${open:+link show}" "${pin:+neigh show nud failed}" || return
+    local open=()
+    [[ ${routes[family]} != *'|'* ]] || open=('route show exact default' 'link show')
+    look "$family" "$1" "${tables[family]}" "route show table all proto $protocol" "${open[@]}" ||
+        return
     present=${parts[1]}
     own=${parts[2]}
     # By the same default routes they are as before.
     [[ ! $wanted || ${parts[*]:3} != "$completed_by" ]] || return 0
-    read_defaults "${parts[@]:3}" || return
-    complete
+    ((${#open[@]} == 0)) || read_defaults "${parts[@]:3}" || return
     completed_by=${parts[*]:3}
+    complete
 }
 
 # Succeed if table main has all wanted routes, nothing else is in their places, and no table has
@@ -135,9 +119,11 @@ is_right() {
 
 # Set `place` to the identity of a route in table main: its destination and metric.
 place_of() { # route
-    local metric=0
-    [[ $1 != *' metric '[0-9]* ]] || metric=${1##*' metric '}
-    place="${1%% *} ${metric%% *}"
+    local route=$1 metric=0
+    # Blackholes and their like begin with a word.
+    [[ ${route%% *} == *[.:]* ]] || route=${route#* }
+    [[ $route != *' metric '[0-9]* ]] || metric=${route##*' metric '}
+    place="${route%% *} ${metric%% *}"
 }
 
 # Set `changes` to the commands that add all routes.
@@ -146,110 +132,86 @@ add_all() { # routes
     printf -v changes "route add %s$mark\n" "${lines[@]}"
 }
 
-# Set `changes` to the commands that make the wanted routes the first of their places, and `notes`
-# to the foreign routes that they hide.
+# Set `changes` to the commands that add the routes whose places are empty. Fail unless each other
+# one is the first of its place, and wanted.
 plan() {
-    local line place row
-    local -A wants=() near=() first=() has=()
-    changes=''
-    notes=''
+    local line place
+    local -A wants=() first=()
     if [[ ! $present$own && $wanted != *' ?'* ]]; then
         add_all "$wanted"
         return
     fi
+    changes=''
+    split "$wanted"
+    for line in "${lines[@]}"; do
+        place_of "$line"
+        wants["${line% }"]=yes
+        first["$place"]=none
+    done
     # A device without carrier takes routes all the same.
-    present=${present//' linkdown'}
-    own=${own//' linkdown'}
-    split "$wanted"
+    split "${own//' linkdown'}"
     for line in "${lines[@]}"; do
-        place_of "$line"
-        wants["$place"]=${line% }
-        near["${line%% *}"]=yes
+        [[ ${wants["${line% }"]-} ]] || doubt row "$line" || return
     done
-    split "$own"
-    for line in "${lines[@]}"; do
-        # A removal may take a foreign route of IPv6.
-        place_of "$line"
-        [[ ${wants["$place"]-} == "${line% }" ]] || doubt row "$line" || return
-        has["$place"]=yes
-    done
-    read_places || return
-    split "$wanted"
-    for line in "${lines[@]}"; do
-        place_of "$line"
-        row=${first["$place"]-}
-        if [[ $line == *' ?'* || $row == *"$mark "* ]]; then
-            # Nothing completes it, or it is the first.
-            continue
-        elif [[ ! $row ]]; then
-            changes+="route add $line$mark"$'\n'
-        elif [[ $family == 4 && ! ${has["$place"]-} ]]; then
-            changes+="route prepend $line$mark"$'\n'
-            notes+="foreign route '${row% }' is hidden by '${line% }'; it decides again when ours "
-            notes+=$'is removed\n'
-        else
-            doubt place "$row" || return
-        fi
-    done
-}
-
-# Set `first` to the first route of each place that may be that of a wanted one.
-read_places() {
-    local line word place row
     split "$present"
     for line in "${lines[@]}"; do
-        # Blackholes and their like begin with a word.
-        word=$line
-        [[ ${word%% *} == *[.:]* ]] || word=${word#* }
-        # Of a full table few rows matter.
-        [[ ${near["${word%% *}"]-} ]] || continue
-        [[ $line =~ $plain ]] || doubt row "$line" || return
+        # For one source. Another IPv6 route to its destination would be hidden.
+        [[ $line != *' from '* ]] || doubt row "$line" || return
         place_of "$line"
-        row=${first["$place"]-}
-        # What the kernel has added must not be hidden, also where a foreign route hides it.
-        [[ $line != *' proto kernel '* || $row == *"$mark "* ]] || doubt place "$line" || return
-        first["$place"]=${first["$place"]-$line}
+        # Of a full table few rows matter.
+        [[ ${first["$place"]-} != none ]] || first["$place"]=$line
+    done
+    split "$wanted"
+    for line in "${lines[@]}"; do
+        place_of "$line"
+        if [[ ${first["$place"]} != none ]]; then
+            [[ ${first["$place"]} == *"$mark "* ]] || doubt place "${first["$place"]}" || return
+        elif [[ $line != *' ?'* ]]; then
+            changes+="route add $line$mark"$'\n'
+        fi
     done
 }
 
 # --- a family
 
-# Succeed if those of its routes that are complete are in force, if need be after changes.
+# Succeed if its routes are in force, if need be after changes.
 settle() {
-    local wanted='' completed_by='' changes='' notes=''
+    local wanted='' completed_by='' changes=''
     # At a boot the places are empty, and of IPv4 an addition to another one is refused.
     if [[ $family == 4 && ! -e $told && ${routes[4]} == *' via '* && ${routes[4]} != *'|'* ]]; then
         add_all "${routes[4]}"
-        ! { observe "$changes" && is_right; } || return 0
+        if observe "$changes" && is_right; then
+            return 0
+        fi
         changes=''
     fi
     for _ in 'as they are' changed; do
         if ! observe "$changes"; then
             note_refusals
-            note_incomplete
             return 1
         fi
         print_changes
-        ! is_right || return 0
+        if is_right; then
+            return 0
+        fi
         plan || return
         [[ $changes ]] || break
     done
-    note_incomplete
     [[ ! $changes ]] || doubt changed || return
+    note_incomplete
     [[ ! $refused ]] || doubt incomplete
 }
 
-# Print the changes, but for those of a boot, and what they hide.
+# Print the changes, but for those of a boot.
 print_changes() {
     local change=${changes%%$'\n'*}
-    [[ ! $notes ]] || print 4 "${notes%$'\n'}"
     [[ -e $told && $changes ]] || return 0
     split "$changes"
-    change=${change#route @(add|prepend) }
+    change=${change#route add }
     print 4 "repaired: + ${change%%*( )"$mark"}${lines[1]+, and $((${#lines[@]} - 1)) more}"
 }
 
-# Set `refused` to the lines of the commands that ip has refused, with its words.
+# Set `refused` to the routes that ip has refused, with its words.
 note_refusals() {
     local line message='' commands
     split "$changes"
@@ -262,6 +224,7 @@ note_refusals() {
             refuse "${commands[10#${line##*:} - 1]}" "$message"
         fi
     done
+    note_incomplete
 }
 
 # Add the routes that nothing completes to `refused`.
@@ -274,29 +237,24 @@ note_incomplete() {
 }
 
 refuse() { # route or command, reason
-    local route=${1#route @(add|prepend) }
+    local route=${1#route add }
     route=${route%"$mark"}
     refused+="refused: ${route%% ?(pref medium)}: $2"$'\n'
 }
 
 # --- all
 
-# Succeed if all routes are in force. Otherwise set `why` to the first doubt, and `late` to the
-# first refusal.
+# Succeed if all routes are in force. Otherwise `why` is the last doubt, and `late` the first
+# refusal.
 answer_alone() {
-    local family word='' output=''
+    local family unsettled=''
     refused=''
     for family in "${!routes[@]}"; do
-        if ! settle && [[ ! $word ]]; then
-            word=${why:-unknown}
-            output=$detail
-        fi
+        settle || unsettled=yes
     done
-    why=$word
-    detail=$output
     late=${refused%%$'\n'*}
     late=${late#refused: }
-    [[ ! $why ]]
+    [[ ! $unsettled ]]
 }
 
 # End without an answer of the program.
