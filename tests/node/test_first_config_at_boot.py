@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import pytest
 from support.kernel import needs_kernel
-from support.ordinary_nodes import NODES, NOT_PLAIN, OrdinaryNode
 from support.patience import in_time
-from support.routers import ROUTER
+from support.worlds import NODES, NOT_PLAIN, World
 
 from hostrouting import HostRoutingConfig, prove_egress
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
@@ -36,75 +35,39 @@ class _Machine(NetlinkBackend):
 class Init(NamedTuple):
     """A node, and what `init` writes for it."""
 
-    node: OrdinaryNode
+    node: World
     devs: Sequence[str] = ()
     gates: Sequence[str] = ()
     #: The address of the API server in the kubelet's files.
     server: str = ""
 
 
-def _veth(name: str, *addresses: str) -> list[str]:
-    commands = [f"link add {name} type veth peer name p{name}", f"link set p{name} up"]
-    return [
-        *commands,
-        f"link set {name} up",
-        *(f"addr add {each} dev {name}" for each in addresses),
-    ]
-
-
 _SERVICES = ["10.96.0.10/32", "10.0.0.1/32"]
-_IPV4 = [
-    *_veth("eth0", "10.224.0.4/16"),
-    "route add default via 10.224.0.1 dev eth0 proto dhcp src 10.224.0.4 metric 100",
-]
-_IPV6 = [
-    "-6 addr add 2001:db8:1::4/64 dev eth0 nodad",
-    f"-6 route add default via {ROUTER} dev eth0 proto ra metric 100 expires 1800",
-]
+_IPV6_SERVICE = "fd00:10::a/128"
 _NETWORK = ["10.224.0.0/16"]
 #: The nodes that the issue of this table names; a bond is in no namespace of every kernel.
 NAMED = {
-    "IPv4 alone": Init(OrdinaryNode(_IPV4, _SERVICES), _NETWORK),
-    "IPv6 alone": Init(OrdinaryNode([*_veth("eth0"), *_IPV6], ["fd00:10::a/128"]), ["eth0"]),
-    "both families": Init(OrdinaryNode([*_IPV4, *_IPV6], [*_SERVICES, "fd00:10::a/128"]), _NETWORK),
-    "two NICs, one default route": Init(
-        OrdinaryNode([*_IPV4, *_veth("eth1", "10.225.0.4/16")], _SERVICES), _NETWORK
-    ),
+    "IPv4 alone": Init(World("BASE", _SERVICES), _NETWORK),
+    "IPv6 alone": Init(World("device eth0; ADVERTISED", [_IPV6_SERVICE]), ["eth0"]),
+    "both families": Init(World("BASE; ADVERTISED", [*_SERVICES, _IPV6_SERVICE]), _NETWORK),
+    "two NICs, one default route": Init(World("BASE; SECOND", _SERVICES), _NETWORK),
     "two NICs of one subnet, one default route": Init(
-        OrdinaryNode([*_IPV4, *_veth("eth1", "10.224.0.5/16")], _SERVICES), ["eth0"]
+        World("BASE; device eth1 10.224.0.5/16", _SERVICES), ["eth0"]
     ),
-    "two NICs with a default route each": Init(
-        OrdinaryNode(
-            [
-                *_IPV4,
-                *_veth("eth1", "10.225.0.4/16"),
-                "route add default via 10.225.0.1 dev eth1 proto dhcp metric 200",
-            ],
-            _SERVICES,
-        )
-    ),
+    "two NICs with a default route each": Init(World("BASE; SECOND_LEASE", _SERVICES)),
     "a fabric of InfiniBand": Init(
-        OrdinaryNode(
-            [
-                *_IPV4,
-                *_veth("ib0", "172.16.1.4/16"),
-                "route add 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142",
-            ],
-            [*_SERVICES, "172.16.8.0/22"],
-            pool="172.16.1.4",
-        ),
-        _NETWORK,
+        World("GPU", [*_SERVICES, "172.16.8.0/22"], pool="172.16.1.4"), _NETWORK
     ),
-    "a kubelet": Init(OrdinaryNode(_IPV4, _SERVICES), _NETWORK, ["kubelet.service"]),
+    "a kubelet": Init(World("BASE", _SERVICES), _NETWORK, ["kubelet.service"]),
     "a control plane": Init(
-        OrdinaryNode(_IPV4, ["10.96.0.10/32"]), _NETWORK, ["kubelet.service"], "10.224.0.4"
+        World("BASE", ["10.96.0.10/32"]), _NETWORK, ["kubelet.service"], "10.224.0.4"
     ),
-    "k3s": Init(OrdinaryNode(_IPV4, _SERVICES), _NETWORK, ["k3s.service"]),
+    "k3s": Init(World("BASE", _SERVICES), _NETWORK, ["k3s.service"]),
 }
 
 
 def _booted(
-    ordinary: OrdinaryNode, folder: Path, files: Mapping[str, bytes]
+    ordinary: World, folder: Path, files: Mapping[str, bytes]
 ) -> tuple[HostRoutingConfig, str]:
     """Return the config of `init` on a node, and what is not plain at its boot."""
     with KernelNode.made() as node, KernelNode.made() as beside:

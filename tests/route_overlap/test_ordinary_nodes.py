@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from support.kernel import kernel_of, needs_kernel
-from support.ordinary_nodes import NODES, NOT_PLAIN
 from support.patience import in_time
+from support.worlds import NODES, NOT_PLAIN
 
 from hostrouting import prove_egress
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
