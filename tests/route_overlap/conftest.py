@@ -1,9 +1,15 @@
-"""A node whose ib0 shadows part of the cluster's addresses, and a path for the files of a fabric."""
+"""A node whose ib0 shadows part of the cluster's addresses, a path for the files of a fabric, and a
+node whose ways out a test arranges.
+"""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.kernel import connect
+from support.needs import require
+from support.routers import WiredNode
+from support.way_out_nodes import WayOutNode
 
 from hostrouting.testing import MemoryBackend
 
@@ -20,3 +26,14 @@ def node() -> MemoryBackend:
 def folder(tmp_path: Path) -> Path:
     """A path for the files."""
     return tmp_path / "node"
+
+
+@pytest.fixture(params=["memory", "kernel"])
+def prover(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WayOutNode]:
+    """A node without routes, in memory and in the kernel."""
+    if request.param == "memory":
+        yield WayOutNode(MemoryBackend(), tmp_path)
+    else:
+        require("kernel")
+        with WiredNode.made() as node:
+            yield WayOutNode(node, tmp_path)

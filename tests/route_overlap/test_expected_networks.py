@@ -2,12 +2,10 @@
 memory, and in the kernel.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.kernel import needs_kernel
-from support.needs import require
 from support.printed import leaves
 from support.routers import WiredNode
 from support.way_out_nodes import WayOutNode
@@ -35,16 +33,6 @@ CASES = {
     "several": (["eth0", "eth1"], [WIDE], WRONG.format(WIDE)),
     "no default route": ([], [NODES], WRONG.format(NODES)),
 }
-
-
-@pytest.fixture(params=["memory", "kernel"])
-def prover(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WayOutNode]:
-    if request.param == "memory":
-        yield WayOutNode(MemoryBackend(), tmp_path)
-    else:
-        require("kernel")
-        with WiredNode.made() as node:
-            yield WayOutNode(node, tmp_path)
 
 
 @pytest.mark.parametrize("case", CASES)

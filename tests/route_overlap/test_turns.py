@@ -1,8 +1,5 @@
 """IPv4 default routes that the kernel takes in turns: each of them must be fine."""
 
-import json
-import sys
-
 import pytest
 from support.kernel import kernel_of, needs_kernel
 from support.printed import overlap
@@ -206,33 +203,3 @@ def test_a_gateway_of_ipv6_has_its_turn(is_first: bool) -> None:
     assert finding.kind == "overlap"
     assert finding.dev == "ib0"
     assert sorted(finding.devs) == ["eth0", "ib0"]
-
-
-#: Sends 20 datagrams from a socket of no address, each to a port of its own.
-_SENDER = """
-import socket
-sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-for port in range(20):
-    sender.sendto(b"", ("10.96.0.1", 4000 + port))
-"""
-
-
-@needs_kernel
-def test_datagrams_leave_by_each() -> None:
-    """Of 20 datagrams to one address some leave by the fabric, while a proof of before found it."""
-    with KernelNode.made() as node:
-        _two_exits(node)
-        before = prove_egress(kernel_of(node), _CIDRS, expected_devs=["eth0"])
-        for dev, address in (("eth0", "10.224.0.1"), ("ib0", "172.16.0.1")):
-            node.ip(f"neigh replace {address} lladdr 02:00:00:00:00:01 nud stale dev {dev}")
-        node.run(sys.executable, "-c", _SENDER)
-        counts = [_sent_by(node, dev) for dev in ("eth0", "ib0")]
-    assert not before.ok
-    assert sum(counts) == 20
-    assert all(counts), counts
-
-
-def _sent_by(node: KernelNode, dev: str) -> int:
-    [link] = json.loads(node.ip(f"-j -s link show dev {dev}"))
-    # A device of this type drops what it is given to send, and counts it so.
-    return int(link["stats64"]["rx"]["dropped"])

@@ -2,12 +2,10 @@
 has the same.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.kernel import connect, needs_kernel
-from support.needs import require
 from support.printed import leaves
 from support.way_out_nodes import WayOutNode, dead_default
 
@@ -20,16 +18,6 @@ from hostrouting.testing import KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 
 SERVICES = "10.96.0.0/16"
-
-
-@pytest.fixture(params=["memory", "kernel"])
-def prover(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WayOutNode]:
-    if request.param == "memory":
-        yield WayOutNode(MemoryBackend(), tmp_path)
-    else:
-        require("kernel")
-        with KernelNode.made() as node:
-            yield WayOutNode(node, tmp_path)
 
 
 def shapes(report: OverlapReport) -> list[tuple[str, str, tuple[str, ...], str | None]]:

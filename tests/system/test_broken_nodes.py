@@ -116,15 +116,6 @@ BROKEN = {
 
 #: Of Calico.
 _BLOCK = "ip route add blackhole 172.16.8.0/26 proto 80"
-_K3S = """
-cat > /etc/systemd/system/k3s-agent.service <<'END'
-[Service]
-ExecStart=/bin/sleep infinity
-[Install]
-WantedBy=multi-user.target
-END
-systemctl daemon-reload; systemctl enable --now k3s-agent.service
-"""
 
 
 class Debris(NamedTuple):
@@ -329,22 +320,6 @@ def test_a_reset_removes_what_another_one_could_not(restored: Restored) -> None:
     machine.shell("hostrouting reset")
     assert machine.status()["error"] == _NO_CONFIG
     assert machine.run("ip", "route", "show", "proto", "142").stdout == ""
-
-
-def test_an_agent_that_no_gate_covers_has_the_line_of_the_config(restored: Restored) -> None:
-    """On a node of k3s `status` has a line that covers the agent, once applied."""
-    machine = restored.machine()
-    machine.shell(_K3S)
-    findings = machine.status()["findings"]
-    [found] = [each for each in findings if each["severity"] == "warning"]
-    assert (found["kind"], found["subject"]) == ("ungated-agent", "k3s-agent.service")
-    output, _, line = found["reason"].partition("; write in hostRouting: ")
-    assert output == "starts whatever the routes are, because it is none of hostRouting.gates"
-    config = {**CONFIG, **json.loads(f"{{{line}}}")}
-    machine.shell(f"hostrouting apply - <<< '{json.dumps(config)}'")
-    assert_right(machine)
-    machine.shell(f"ip rule add pref 900 to {CIDR} unreachable")
-    assert machine.systemctl("restart", "k3s-agent.service") == 1
 
 
 def test_an_apply_replaces_the_files_of_upstream(restored: Restored) -> None:
