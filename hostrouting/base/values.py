@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class LightValue:
@@ -29,21 +33,23 @@ class LightValue:
             setattr(cls, name, getattr(LightValue, name))
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and _fields(self, "eq") == _fields(other, "eq")
+        return type(self) is type(other) and _compared(self) == _compared(other)
 
     def __hash__(self) -> int:
-        return hash((*_fields(self, "eq").values(),))
+        return hash(_compared(self))
 
     def __repr__(self) -> str:
-        shown = (f"{name}={value!r}" for name, value in _fields(self, "repr").items())
+        cls: Any = self.__class__
+        names = (field.name for field in attrs.fields(cls) if field.repr)
+        shown = (f"{name}={getattr(self, name)!r}" for name in names)
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def _fields(value: Any, use: str) -> dict[str, object]:
-    """Return the fields that are compared (`eq`) or shown (`repr`)."""
-    return {name: getattr(value, name) for name in _names(value.__class__, use)}
+def _compared(value: Any) -> object:
+    """Return the fields that are compared."""
+    return _getter(value.__class__)(value)
 
 
 @cache
-def _names(cls: Any, use: str) -> list[str]:
-    return [field.name for field in attrs.fields(cls) if getattr(field, use)]
+def _getter(cls: Any) -> Callable[[object], object]:
+    return attrgetter(*(field.name for field in attrs.fields(cls) if field.eq))

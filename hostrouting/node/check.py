@@ -102,7 +102,8 @@ def check_node(
     )
     findings = (*overlap.notes, *look.findings())
     needs_apply = any(found.apply or found.kind == "boot-file" for found in findings)
-    if host.is_live and (needs_apply or overlap.suggested_routes):
+    lacks_routes = any(report.suggested_routes for report in overlap.cidrs)
+    if host.is_live and (needs_apply or lacks_routes):
         findings = (*obstacles(host.files), *findings)
     step = None
     is_worse = False
@@ -115,7 +116,7 @@ def check_node(
             for finding in findings
         )
     exits = overlap.moved_exits or overlap.exits_in_turns
-    has_remedy = overlap.suggested_routes or exits or is_worse
+    has_remedy = lacks_routes or exits or is_worse
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,

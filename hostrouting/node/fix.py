@@ -81,9 +81,10 @@ def fixed(
 
 def _mends_the_rest(now: OverlapReport, report: OverlapReport) -> bool:
     """Return True if the findings that are left are those that no route should mend."""
+    if report.refusals or not all(finding.stays for _, finding in report.findings):
+        return False
     left = {finding for _, finding in report.findings}
-    is_better = left < {finding for _, finding in now.findings}
-    return is_better and not report.refusals and all(finding.stays for finding in left)
+    return left < {finding for _, finding in now.findings}
 
 
 def _pinned(now: OverlapReport, config: HostRoutingConfig, host: Host) -> Exits:

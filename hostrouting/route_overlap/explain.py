@@ -148,7 +148,7 @@ def explain_routing(
     looked: dict[Prefix, Sequence[CidrPart]] = {}
     for family in sorted({prefix.family for prefix in prefixes}):
         own = [prefix for prefix in prefixes if prefix.family == family]
-        snapshots[family], found = read(partial(RoutingSnapshot, node, family), [*map(str, own)])
+        snapshots[family], found = read(partial(RoutingSnapshot, node, family), own)
         looked.update(zip(own, found.parts, strict=True))
     allowed = {}
     if overlap and overlap.cidrs:
@@ -178,7 +178,7 @@ def explain_routing(
 
 def _first_answers(node: RoutingSnapshot, prefix: Prefix) -> dict[int, SourcedLookup]:
     """Return the first answer of each part of a network, by the first address of the part."""
-    [parts] = looked_up(node, [str(prefix)]).parts
+    [parts] = looked_up(node, [prefix]).parts
     return {part.first: part.answers[0] for part in parts}
 
 

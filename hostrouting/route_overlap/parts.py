@@ -71,7 +71,7 @@ class LookedUp(NamedTuple):
 
 
 def read(
-    snapshot: Callable[[], RoutingSnapshot], cidrs: Sequence[str], *, times: int = _READINGS
+    snapshot: Callable[[], RoutingSnapshot], cidrs: Sequence[Prefix], *, times: int = _READINGS
 ) -> tuple[RoutingSnapshot, LookedUp]:
     """Read a node and look CIDRs up in it, up to so many times while routing changes meanwhile.
 
@@ -84,7 +84,7 @@ def read(
     return node, looked
 
 
-def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> LookedUp:
+def looked_up(node: RoutingSnapshot, cidrs: Sequence[Prefix]) -> LookedUp:
     """Cut each CIDR where the answer may change, and return its parts.
 
     If the node has expected devices, parts that leave by a single allowed device are left out
@@ -134,7 +134,7 @@ def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> LookedUp:
     return LookedUp(parts, fine)
 
 
-def _answered(node: RoutingSnapshot, cidrs: Sequence[str]) -> Answered:
+def _answered(node: RoutingSnapshot, cidrs: Sequence[Prefix]) -> Answered:
     """Cut CIDRs and look up their parts, some of which end where a newer route does."""
     known: dict[int, Lookup] = {}
     sourced: dict[int, list[SourcedLookup]] = {}
@@ -186,13 +186,13 @@ def _sourced(node: RoutingSnapshot, plain: Sequence[Lookup]) -> dict[int, list[S
     return sourced
 
 
-def cut(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[tuple[list[int], int]]:
+def cut(node: RoutingSnapshot, cidrs: Sequence[Prefix]) -> Iterator[tuple[list[int], int]]:
     """Yield the first address of each part of a CIDR, and the first address after the CIDR."""
     family = node.family
     bits = address_bits(family)
     # The numbers of addresses, by prefix length.
     sizes = [1 << bits - length for length in range(bits + 1)]
-    masked = [Prefix.parse(cidr).masked for cidr in cidrs]
+    masked = [cidr.masked for cidr in cidrs]
     ranges = [(prefix.network, prefix.network + sizes[prefix.length]) for prefix in masked]
     unsorted = [*SPECIAL_EDGES[family], *node.edges]
     for rule in node.selecting:

@@ -21,11 +21,12 @@ from hostrouting.route_overlap.parts import CidrPart, DecidedPart, cut
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from hostrouting.net.addresses import Prefix
     from hostrouting.route_overlap.snapshot import RoutingSnapshot
 
 
 def astray(
-    node: RoutingSnapshot, cidrs: Sequence[str], starts: Collection[int]
+    node: RoutingSnapshot, cidrs: Sequence[Prefix], starts: Collection[int]
 ) -> Iterator[tuple[str, list[str], list[DecidedPart]]]:
     """Yield in words which packets rules select, why their way is unknown, and where it is wrong.
 
@@ -68,7 +69,7 @@ def astray(
         yield packets, sorted(unknown), wrong
 
 
-def _parts_of(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[CidrPart]:
+def _parts_of(node: RoutingSnapshot, cidrs: Sequence[Prefix]) -> Iterator[CidrPart]:
     """Yield the parts of all CIDRs, without answers."""
     for firsts, end in cut(node, cidrs):
         for first, following in pairwise([*firsts, end]):

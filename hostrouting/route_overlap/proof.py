@@ -128,7 +128,7 @@ def prove_families(
         return snapshot
 
     for family in sorted({prefix.family for prefix in prefixes} or {IPV4}):
-        own = [str(prefix) for prefix in prefixes if prefix.family == family]
+        own = [prefix for prefix in prefixes if prefix.family == family]
         snapshot, looked = read(partial(snapshot_of, family), own)
         notes = [snapshot.moved.note] if snapshot.moved else []
         notes += lost_rule_findings(snapshot)
@@ -178,7 +178,7 @@ def _ambiguous_exits(node: RoutingSnapshot, *, is_named: bool) -> Iterator[NodeF
 
 
 def _prove(
-    node: RoutingSnapshot, looked: LookedUp, cidrs: Sequence[str], notes: Iterable[NodeFinding]
+    node: RoutingSnapshot, looked: LookedUp, cidrs: Sequence[Prefix], notes: Iterable[NodeFinding]
 ) -> FamilyProof:
     """Prove CIDRs of the family of the node, and add further notes."""
     judged, notes_on_views = _with_views(node, cidrs, _judged(node, looked))
@@ -187,7 +187,7 @@ def _prove(
     carriers = node.allowed.among(judged.devs)
     return FamilyProof(
         node=node,
-        cidrs=cidrs,
+        cidrs=[*map(str, cidrs)],
         findings=[_findings(parts, node) for parts in judged.bad],
         suggested=suggested,
         carriers=carriers,
@@ -213,7 +213,7 @@ class _Judged(NamedTuple):
 
 
 def _with_views(
-    node: RoutingSnapshot, cidrs: Sequence[str], judged: _Judged
+    node: RoutingSnapshot, cidrs: Sequence[Prefix], judged: _Judged
 ) -> tuple[_Judged, list[NodeFinding]]:
     """Return what all packets together show, with notes on those that rules select by protocol."""
     notes: list[NodeFinding] = []
@@ -239,7 +239,7 @@ def _suggested(
 
 
 def _notes_on_packets(
-    node: RoutingSnapshot, cidrs: Sequence[str], bad: Iterable[Sequence[DecidedPart]]
+    node: RoutingSnapshot, cidrs: Sequence[Prefix], bad: Iterable[Sequence[DecidedPart]]
 ) -> Iterator[NodeFinding]:
     """Yield the notes on packets that rules select by more than addresses and protocol.
 

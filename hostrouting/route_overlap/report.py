@@ -165,15 +165,20 @@ class SuggestedRoute(LightValue):
     warning: str | None = None
     #: The route that decides its addresses now.
     offender: ObservedRoute = attrs.field(eq=False, repr=False)
+    _for_config: StaticRoute = attrs.field(init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        dev = self.dev if is_device_name(self.dev) else None
+        route = StaticRoute(destination=self.destination, gateway=self.gateway, dev=dev)
+        object.__setattr__(self, "_for_config", route)
 
     def to_config(self) -> StaticRoute:
         """Return the route for a config; without `dev` if a config refuses the device's name."""
-        dev = self.dev if is_device_name(self.dev) else None
-        return StaticRoute(destination=self.destination, gateway=self.gateway, dev=dev)
+        return self._for_config
 
     def needless_with(self, routes: Mapping[Prefix, Sequence[StaticRoute]]) -> Iterator[str]:
         """Yield the destinations of the configured routes that would decide its addresses."""
-        family, network, length = Prefix.parse(self.destination)
+        family, network, length = self._for_config.prefix
         own = self.offender
         for wide in range(own.prefix_length, length + 1):
             for route in routes.get(Prefix(family, network & mask_of(family, wide), wide), ()):
@@ -483,11 +488,12 @@ class OverlapReport(LightValue, NoTruth):
                 f"'{chosen}' is a route of the config, and stays: if it is right, name its device "
                 "in expectedDevs of routeOverlap; if not, correct it in staticRoutes."
             )
-        if self.suggested_routes:
+        suggested = self.suggested_routes
+        if suggested:
             where = "that of hostRouting in the agent's config"
             yield f"To fix it, make this section {where}, and apply it again:"
             yield _section("staticRoutes", self.merged_routes)
-        for route in self.suggested_routes:
+        for route in suggested:
             if route.takes_from:
                 yield f"  {route.destination} takes addresses from {', '.join(route.takes_from)}"
             if route.warning:
@@ -682,5 +688,5 @@ def _listed(_instance: object, _field: object, value: object) -> object:
 
 
 def _is_shown(field: attrs.Attribute[Any], value: object) -> bool:
-    hidden = {"offender", "chosen_routes"}
+    hidden = {"offender", "_for_config", "chosen_routes"}
     return field.name not in hidden and (bool(value) or field.name not in _OPTIONAL)

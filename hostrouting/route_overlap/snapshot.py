@@ -125,8 +125,11 @@ class AllowedDevices(NamedTuple):
 
     def refused(self, route: ObservedRoute) -> tuple[str, ...]:
         """Return the refused devices of a route, without dead ends that get nothing."""
-        passed_over = self.dead_ends.intersection(hop.dev for hop in route.hops if hop.dead)
-        return tuple(dev for dev in route.devs if not self.allows(dev) and dev not in passed_over)
+        refused = [dev for dev in route.devs if not self.allows(dev)]
+        if not self.dead_ends.isdisjoint(refused):
+            dead = {hop.dev for hop in route.hops if hop.dead} & self.dead_ends
+            refused = [dev for dev in refused if dev not in dead]
+        return tuple(refused)
 
     def answer_is_fine(self, answer: Lookup) -> bool:
         """Return True if every next hop is allowed; own addresses need no carrier."""

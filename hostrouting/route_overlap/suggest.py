@@ -18,7 +18,7 @@ from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from hostrouting.config.rules import destination
+from hostrouting.exceptions import InvalidConfigError
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.fib.model import Fib
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
@@ -150,30 +150,23 @@ def _suggest(
             return []
         places = _cover(ranges, kept, address_bits(node.family))
         networks = [Prefix(node.family, *place) for place in places]
-        if not all(map(_may_be_configured, networks)):
-            return []
         takes_from = tuple(filter(is_present, node.allowed.refused(offender)))
-        routes += [
-            SuggestedRoute(
-                destination=str(network),
-                gateway=str(way.gateway),
-                dev=way.dev,
-                takes_from=takes_from,
-                warning=_warning(node, network, networks, offender, takes_from),
-                offender=offender,
-            )
-            for network in networks
-        ]
-    return sorted(routes, key=lambda route: Prefix.parse(route.destination))
-
-
-def _may_be_configured(network: Prefix) -> bool:
-    """Return False for a network that a config refuses."""
-    try:
-        destination(str(network))
-    except ValueError:
-        return False
-    return True
+        try:
+            routes += [
+                SuggestedRoute(
+                    destination=str(network),
+                    gateway=str(way.gateway),
+                    dev=way.dev,
+                    takes_from=takes_from,
+                    warning=_warning(node, network, networks, offender, takes_from),
+                    offender=offender,
+                )
+                for network in networks
+            ]
+        except InvalidConfigError:
+            # A config takes no route to such a network.
+            return []
+    return sorted(routes, key=lambda route: route.to_config().prefix)
 
 
 def _taken(node: RoutingSnapshot, way: _Way, addresses: Sequence[int]) -> Container[int]:

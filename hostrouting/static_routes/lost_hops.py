@@ -97,8 +97,9 @@ def _moves(
     gateways = {(route[2], route[3], route[12]) for node in nodes for route in node.routes}
     if sum(bool(gateway or hops) for gateway, _, hops in gateways) < 2:
         return {}
-    cidrs = [*map(str, prefixes)]
-    firsts = sorted({first for node in nodes for starts, _ in cut(node, cidrs) for first in starts})
+    firsts = sorted(
+        {first for node in nodes for starts, _ in cut(node, prefixes) for first in starts}
+    )
     moves: dict[tuple[Hop, Hop, bool], Address] = {}
     for old, new in zip(*(node.lookup(firsts) for node in nodes), strict=True):
         before, after = (_hops(answer.route) for answer in (old, new))

@@ -16,7 +16,7 @@ from support.kernel import connect, kernel_of, needs_kernel
 from hostrouting import BackendError
 from hostrouting.host import Address, NextHop, Route, Rule
 from hostrouting.host.ports import Routing
-from hostrouting.net.addresses import parse_cidr, parse_ipv4
+from hostrouting.net.addresses import Prefix, parse_cidr, parse_ipv4
 from hostrouting.route_overlap.parts import CidrPart, looked_up
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.testing import KernelNode
@@ -24,7 +24,7 @@ from hostrouting.testing import KernelNode
 
 def parts_of(backend: Routing, cidr: str) -> list[CidrPart]:
     """Return every part into which the proof cuts a CIDR, fine or not."""
-    [parts] = looked_up(RoutingSnapshot(backend), [cidr]).parts
+    [parts] = looked_up(RoutingSnapshot(backend), [Prefix.parse(cidr)]).parts
     return parts
 
 
