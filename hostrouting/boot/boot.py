@@ -50,7 +50,12 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.boot.program import try_program
-from hostrouting.boot.recorded import DiskStep, RecordedFiles, UnfinishedUndoError
+from hostrouting.boot.recorded import (
+    DiskStep,
+    RecordedFiles,
+    UnfinishedUndoError,
+    with_states,
+)
 from hostrouting.boot.steps import MASKED, Steps
 from hostrouting.config import (
     DEFAULT_GATES,
@@ -183,7 +188,7 @@ class Boot:
         if foreign:
             raise UnitError("\n".join(foreign))
         self._refuse_gates(ctx, units_in(parts), steps)
-        return steps
+        return with_states(self._files, steps)
 
     def exposed(self, *parts: Part) -> list[Exposure]:
         """Return the reasons why users other than root could change what root runs or believes."""
@@ -234,7 +239,7 @@ class Boot:
         *parts: Part,
         removes: bool = True,
         files: RecordedFiles | None = None,
-        is_right: bool = False,
+        planned: Sequence[DiskStep] | None = None,
     ) -> bool:
         """Install units, their intent and the gates on the disk; return True if anything changed.
 
@@ -242,16 +247,15 @@ class Boot:
         everything is removed, the intent and the gates first. systemd reads the disk once, if
         anything changed; nothing is started, and no machine stops. Without `removes` the files of
         an earlier config stay beside the new ones, which are in force, so that an undo needs no
-        space; the next `install` removes them. With `is_right` the files are not compared, since
-        `refuse_gates` has just found them right. Raises UnitError, before any change, for an
+        space; the next `install` removes them. The `planned` steps are those of `refuse_gates`, and
+        taken as they are; `FilesChangedError` ends them. Raises UnitError, before any change, for an
         unsuitable gate, and for a file that an administrator has masked.
         """
         units = units_in(parts)
         files = files or self.recorded(ctx)
-        steps = [] if is_right else self.refuse_gates(ctx, *parts)
-        files.has_rest = bool(units) and not removes and any(map(_removes, steps))
-        if files.has_rest:
-            steps = [step for step in steps if not _removes(step)]
+        steps = self.refuse_gates(ctx, *parts) if planned is None else [*planned]
+        if planned is None and units and not removes:
+            steps = [step for step in steps if not is_removal(step)]
         with self._noted(changes_files=bool(steps)):
             if not self._host.is_live:
                 self._take(steps, files)
@@ -430,7 +434,7 @@ class Boot:
                     self._logger.info(
                         "boot: %s", change, extra={"action": change.action, "path": change.subject}
                     )
-                files.put(step.after, step.changes)
+                files.put(step.after, step.changes, step.before)
                 if step.folder is not None:
                     self._files.remove_directory_if_empty(step.folder)
         finally:
@@ -559,7 +563,8 @@ class Boot:
         self._services.stop(ctx, name)
 
 
-def _removes(step: DiskStep) -> bool:
+def is_removal(step: DiskStep) -> bool:
+    """Return True for a step that removes a path."""
     return None in step.after.values()
 
 

@@ -76,6 +76,23 @@ class DiskStep(NamedTuple):
     after: Mapping[str, FileState]
     #: A folder that is removed after it, if it is empty then.
     folder: str | None = None
+    #: The states by which it was planned; None if it is taken whatever they are.
+    before: Mapping[str, FileState] | None = None
+
+
+class FilesChangedError(HostRoutingError):
+    """Another program has changed a file since a step was planned: compare again."""
+
+
+def with_states(files: FileStore, steps: Iterable[DiskStep]) -> list[DiskStep]:
+    """Return steps that are taken only from the states that the disk has now."""
+    now: dict[str, FileState] = {}
+    planned = []
+    for step in steps:
+        before = {path: now[path] if path in now else state_of(files, path) for path in step.after}
+        now.update(step.after)
+        planned.append(step._replace(before=before))
+    return planned
 
 
 class RecordedFiles:
@@ -98,8 +115,6 @@ class RecordedFiles:
         self._lock = host.lock
         self._restoring = restoring
         self._is_recorded = False
-        #: True if files of an earlier config were left, for the next `install` to remove.
-        self.has_rest: bool = False
         #: The states of each path, before and after; the path that changed last is the last one.
         self._states: dict[str, tuple[FileState, FileState]] = {}
 
@@ -118,12 +133,22 @@ class RecordedFiles:
     def _change(self, path: str, state: FileState) -> bool:
         return self.put({path: state}, [change_of(path, state_of(self._files, path), state)])
 
-    def put(self, after: Mapping[str, FileState], changes: Iterable[Change]) -> bool:
-        """Give the paths these states, and record `changes`; return False if nothing differed."""
+    def put(
+        self,
+        after: Mapping[str, FileState],
+        changes: Iterable[Change],
+        planned: Mapping[str, FileState] | None = None,
+    ) -> bool:
+        """Give the paths these states, and record `changes`; return False if nothing differed.
+
+        Raise `FilesChangedError` if they are neither these nor the `planned` ones.
+        """
         try:
             before = {path: state_of(self._files, path) for path in after}
             if before == after:
                 return False
+            if planned is not None and before != planned:
+                raise FilesChangedError(f"{', '.join(after)} changed since this was planned")
             if all(undated(before[path]) == undated(state) for path, state in after.items()):
                 for path, state in after.items():
                     self._put(path, state)

@@ -147,10 +147,12 @@ def look_after_apply(
     *,
     overlap: OverlapReport | None = None,
     node: Host | None = None,
+    left: RoutePlan | None = None,
 ) -> NodeReport:
     """Return the part of `check_node` that decides if an apply has reached its aim, without `next`.
 
-    `overlap` is the proof of the apply, and `node` the reading of which it was made; None makes new
+    `overlap` is the proof of the apply, `node` the reading of which it was made, and `left` what
+    that lacks of the config; None makes new
     ones, and so does another program that has changed a route of hostrouting since.
     """
     if node is not None and own_routes(node) != own_routes(host):
@@ -164,7 +166,7 @@ def look_after_apply(
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
-        findings=(*look.applied_routes(node or host), *look.programs()),
+        findings=(*look.applied_routes(host, None if node is None else left), *look.programs()),
         not_asked=tuple(look.not_asked),
     )
 
@@ -267,11 +269,11 @@ class _Look:
         """Yield a finding for each program that a boot lacks."""
         return self._make(programs=lambda _: missing_programs(self.config, self.host))
 
-    def applied_routes(self, node: Host) -> _Findings:
+    def applied_routes(self, node: Host, left: RoutePlan | None = None) -> _Findings:
         """Yield the findings about the routes of a config that was just applied."""
         if not self.host.is_live:
             return ()
-        return self._make(routes=lambda _: self._plan(node).findings())
+        return self._make(routes=lambda _: (left or self._plan(node)).findings())
 
     def is_worse(self) -> bool:
         """Return True if an apply would be refused, make addresses worse, or mend nothing.

@@ -6,11 +6,11 @@ import logging
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
 from functools import partial
-from threading import get_ident
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from hostrouting.apply.story import Plan, Selection, Story
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.deployment import SECONDS_TO_UNDO, Deployment, deploying
+from hostrouting.boot.deployment import SECONDS_TO_UNDO, Deployment, Waiting, deploying
 from hostrouting.boot.intent import Intent, Part, exits_under, installed_over, refuse_local_over
 from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH
 from hostrouting.boot.task import NamedTask, NodeTask
@@ -24,7 +24,7 @@ from hostrouting.host import Host
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.capabilities import CAPABILITIES, SIBLINGS, sibling_units
 from hostrouting.route_overlap.task import CheckRouteOverlap, log_dropped
-from hostrouting.static_routes.forecast import Forecast, Forecaster, Plan, ProvenRun
+from hostrouting.static_routes.forecast import Forecast, Forecaster
 from hostrouting.static_routes.task import ConfigureStaticRoutes
 from phases import (
     CancelledError,
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hostrouting.boot.capability import Capability
-    from hostrouting.boot.deployment import Waiting
-    from hostrouting.config import StaticRoutesConfig
     from hostrouting.net.exits import Exits
     from hostrouting.node.report import NodeReport
     from hostrouting.route_overlap.report import OverlapReport
@@ -66,35 +64,31 @@ _LIVE: Final = {"staticRoutes", "routeOverlap", "after"}
 RELEASED: Final = "released"
 
 
-class _Run:
-    """One run of a pipeline, under the run lock."""
+class _Alone(NamedTask):
+    """A task of a pipeline: by itself it does its part of the whole, under the lock."""
 
-    def __init__(self, deployment: Deployment) -> None:
-        self.deployment = deployment
-        self._thread = get_ident()
-        #: What it changes; None if the plans of its tasks are not proven.
-        self.plan: Plan | None = None
-        #: The proofs with which it was committed; None if the node may be another one now.
-        self.proofs: ProvenRun | None = None
-        #: The proof that its report has; None if it has none.
-        self.overlap: OverlapReport | None = None
+    records = True
 
-    @property
-    def is_here(self) -> bool:
-        """True in its own thread: another one runs a task of the pipeline by itself."""
-        return self._thread == get_ident()
+    def __init__(
+        self,
+        whole: _Pipeline,
+        name: str,
+        plan: Callable[[Context, Plan], Sequence[Change]],
+        *,
+        proves: bool = False,
+    ) -> None:
+        self.name = name
+        self.proves = proves
+        self._whole = whole
+        self.planned = plan
 
-    @property
-    def route_plan(self) -> RoutePlan | None:
-        """The planned changes of routes; None if they are unknown, or may be outdated."""
-        if self.plan is None or not self.deployment.is_untouched:
-            return None
-        return self.plan.routes
+    def plan(self, ctx: Context) -> Sequence[Change]:
+        """Return the changes that `do` would make now."""
+        return self.planned(ctx, self._whole.decide(ctx, self))
 
-    @property
-    def changes_routes(self) -> bool:
-        """False if the plan has nothing to change."""
-        return self.route_plan is None or not self.route_plan.is_empty
+    def do(self, ctx: Context) -> None:
+        """Do it in a run of its own."""
+        self._whole.carry_out(ctx, self)
 
 
 class _Pipeline(NamedTask, ABC):
@@ -104,8 +98,6 @@ class _Pipeline(NamedTask, ABC):
     subtasks: tuple[Task, ...]
     #: What is so once a run is committed.
     _committed = "the config is changed"
-    #: The present run; None between two.
-    _current: _Run | None = None
 
     def __init__(
         self, config: HostRoutingConfig, host: Host | None, logger: logging.Logger | None
@@ -118,60 +110,69 @@ class _Pipeline(NamedTask, ABC):
         self._routes = self._make(ConfigureStaticRoutes)
         self._check = self._make(CheckRouteOverlap)
         self._boot = Boot(self._host, gates=config.gates, logger=self._log)
-        #: The plans of `planning`, by thread.
-        self._foreseen: dict[int, Plan] = {}
-        # The scripts, units and gates of the pair, and the intent.
-        self._files = task(
+        # The scripts, units and gates of the pair, and the intent. Without it no gate is held.
+        self._files = _Alone(
+            self,
             "install-boot-files",
-            plan=lambda ctx: self._boot.plan_install(ctx, *self._parts(ctx, self._planned_here)),
-            records=True,
-            # Without it no gate is held.
+            lambda ctx, plan: self._boot.plan_install(ctx, *self._parts(ctx, plan.forecast)),
             proves=config.route_overlap.mode is OverlapMode.STRICT,
-        )(self._install)
+        )
+        self._live_routes = _Alone(self, self._routes.name, self._plan_changes)
+        self._live_check = _Alone(
+            self, self._check.name, self._plan_check, proves=self._check.proves
+        )
 
     def _make(self, kind: type[_T]) -> _T:
         return kind(self._config, host=self._host, logger=self._log)
 
+    def _plan_changes(self, _ctx: Context, plan: Plan) -> Sequence[Change]:
+        self._routes.refuse_own_gateways()
+        return [each.entry for each in plan.routes.entries] if plan.routes else []
+
+    def _plan_check(self, ctx: Context, _plan: Plan) -> Sequence[Change]:
+        return self._check.plan_act(ctx)
+
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it."""
-        self._carry_out(ctx)
+        self.carry_out(ctx)
 
-    def _carry_out(self, ctx: Context, alone: Task | None = None) -> _Run:
+    def decide(self, ctx: Context, task: Task | None = None) -> Plan:
+        """Return the plan of a run, or of what one of its tasks needs; change nothing."""
+        ctx.check()
+        return Plan(self._routes.plan_routes() if self._host.is_live else None)
+
+    def carry_out(
+        self, ctx: Context, alone: Task | None = None
+    ) -> tuple[Story, OverlapReport | None]:
         """Do all tasks, or one alone, under the run lock, and start the units that were held."""
-        with deploying(ctx, self._host, self._boot, self._log) as deployment:
-            ctx = deployment.transaction.ctx
+        with deploying(ctx, self._host, self._boot, self._log) as run:
+            ctx = run.transaction.ctx
             held = self._boot.held(ctx)
-            # One thread at a time has the lock, also of those that run the same task.
-            run = self._current = _Run(deployment)
+            story = Story(self._selected(ctx, run), self._host, self._boot, self._log, run)
+            proof = None
             try:
-                if alone is None:
-                    works = [partial(execute, work, logger=self._logger) for work in self.subtasks]
-                else:
-                    works = [partial(_do_only, alone, work) for work in self.subtasks]
-                self._do_all(*works)
+                proof = self._do_all(story, _Steps(alone, self._logger))
             except BaseException as error:
-                if deployment.is_committed:
+                if run.is_committed:
                     self._log.warning("%s; the rest was interrupted", self._committed)
                 is_end = isinstance(error, (CancelledError, DeadlineExceededError))
-                if not (is_end and deployment.failures):
+                if not (is_end and run.failures):
                     raise
-            finally:
-                self._current = None
-            self._release(ctx, deployment, held)
-        if deployment.failures:
-            raise TaskFailedError.combine(deployment.failures)
-        return run
+            self._release(ctx, run, held)
+        if run.failures:
+            raise TaskFailedError.combine(run.failures)
+        return story, proof
 
-    def _release(self, ctx: Context, deployment: Deployment, held: Sequence[str]) -> None:
+    def _release(self, ctx: Context, run: Deployment, held: Sequence[str]) -> None:
         """Start the units that were held if routing is right, and report what happened to them."""
-        if deployment.failures:
+        if run.failures:
             # The deadline may have passed, and would hide the causes.
             ctx = ctx.shielded().child(SECONDS_TO_UNDO)
-        is_right = not deployment.failures
+        is_right = not run.failures
         try:
             still, released = self._boot.release(ctx, held, is_right=is_right)
         except BaseException:
-            if deployment.is_committed and is_right:
+            if run.is_committed and is_right:
                 step = "see which units are held: hostrouting status"
                 self._log.warning("%s all the same; %s", self._committed, step)
             raise
@@ -182,94 +183,23 @@ class _Pipeline(NamedTask, ABC):
             self._log.warning(message, ", ".join(still), extra={"held": still})
 
     @abstractmethod
-    def _do_all(self, files: Work, *others: Work) -> None:
-        """Attempt the tasks, under the lock."""
+    def _selected(self, ctx: Context, run: Deployment) -> Selection:
+        """Return what a run is to bring into force."""
 
-    # --- the tasks of the pair, for one run, or for plans and names alone
+    @abstractmethod
+    def _do_all(self, story: Story, steps: _Steps) -> OverlapReport | None:
+        """Attempt the tasks, under the lock; return the proof of the task."""
 
-    def _live_routes(self) -> Task:
-        """Return the task of the routes without its boot files."""
-        whole = self._routes
-
-        def plan(ctx: Context) -> Sequence[Change]:
-            planned = self._planned_here
-            if planned is None or planned.routes is None:
-                return whole.plan_act(ctx)
-            whole.refuse_own_gateways()
-            return [each.entry for each in planned.routes.entries]
-
-        @task(whole.name, plan=plan, records=True)
-        def act(ctx: Context) -> None:
-            self._do_part(
-                ctx, act, lambda run: run.deployment.live(partial(whole.act, plan=run.route_plan))
-            )
-
-        return act
-
-    def _live_check(self, plan: Callable[[Context], Sequence[Change]] | None = None) -> Task:
-        """Return the task of the proof without its boot files."""
-        whole = self._check
-
-        def prove(ctx: Context, waiting: Waiting) -> None:
-            run = self._run
-            look = None if run.proofs is None else run.proofs.look
-            run.overlap = whole.act(ctx, waiting, look, self._accepted)
-            if look is not None and run.overlap is not look.report:
-                # It was proven again after a wait.
-                run.proofs = None
-
-        @task(whole.name, plan=plan or whole.plan_act, records=True, proves=whole.proves)
-        def act(ctx: Context) -> None:
-            self._do_part(ctx, act, lambda run: run.deployment.live(prove))
-
-        return act
-
-    def _accepted(self) -> StaticRoutesConfig:
-        """Return the routes without those that the kernel refuses: an apply must accept them."""
-        return self._routes.plan_routes().accepted
-
-    def _install(self, ctx: Context) -> None:
-        self._do_part(ctx, self._files, lambda run: run.deployment.install)
-
-    def _do_part(self, ctx: Context, own: Task, part: Callable[[_Run], Work]) -> None:
-        """Do the part of a task in the present run, or in a run of this task alone."""
-        run = self._run_here
-        if run is None:
-            self._carry_out(ctx, own)
-        else:
-            part(run)(ctx)
-
-    @property
-    def _run_here(self) -> _Run | None:
-        """The present run, if it is of this thread; None for a task that is done by itself."""
-        run = self._current
-        return run if run is not None and run.is_here else None
-
-    @property
-    def _run(self) -> _Run:
-        run = self._run_here
-        if run is None:
-            raise RuntimeError(f"no run of {self.name} is under way in this thread")
-        return run
-
-    @property
-    def _planned_here(self) -> Plan | None:
-        """The plan of the `planning` that this thread is in; None outside of one."""
-        return self._foreseen.get(get_ident())
-
-    def _pins(self, ctx: Context, planned: Plan | None) -> Exits | None:
-        """Return the exits that a run pins by its plan; None leaves those that are installed."""
+    def _pins(self, ctx: Context, forecast: Forecast) -> Exits | None:
+        """Return the exits that a run pins by its forecast; None leaves those installed."""
         ctx.check()
-        del planned  # nothing is proven
+        del forecast  # nothing is proven
         return None
 
-    def _parts(self, ctx: Context, planned: Plan | None) -> list[Part]:
-        """Return the parts to install or remove; that of a skipped task stays as it is.
-
-        Without a plan one is made if it matters.
-        """
+    def _parts(self, ctx: Context, forecast: Forecast) -> list[Part]:
+        """Return the parts to install or remove; that of a skipped task stays as it is."""
         # An image may boot on another node.
-        pins = self._pins(ctx, planned) if self._host.is_live else {}
+        pins = self._pins(ctx, forecast) if self._host.is_live else {}
         is_named = bool(self._config.route_overlap.expected_devs)
         exits = exits_under(self._config, self._host.files) if pins is None or is_named else pins
         parts = boot_parts(self._config, (*exits.items(),))
@@ -283,6 +213,27 @@ class _Pipeline(NamedTask, ABC):
             *(part for live, part in pair if not skips(ctx, live)),
             Intent(config=self._config, kept=kept, exits=pins),
         ]
+
+
+class _Steps:
+    """Runs the tasks of a run as steps of its report; of one alone, that one as itself."""
+
+    def __init__(self, alone: Task | None, logger: logging.Logger | None) -> None:
+        self._alone = alone
+        self._logger = logger
+
+    def of(self, own: _Alone, work: Work) -> Work:
+        """Return the work of a task of the pair."""
+        if self._alone is not None:
+            return partial(_do_only, own, self._alone, work)
+        step = task(own.name, records=True, proves=own.proves)(work)
+        return partial(execute, step, logger=self._logger)
+
+    def siblings(self, *tasks: Task) -> list[Work]:
+        """Return the works of other tasks."""
+        if self._alone is not None:
+            return [partial(_do_only, each, self._alone, each.do) for each in tasks]
+        return [partial(execute, each, logger=self._logger) for each in tasks]
 
 
 class Configure(_Pipeline):
@@ -337,19 +288,17 @@ class Configure(_Pipeline):
             self.subtasks = tuple(self._idle(subtask.name) for subtask in self.subtasks)
 
     def _arranged(self) -> tuple[Task, ...]:
-        routes = self._live_routes()
-        check = self._live_check(self._plan_check)
         before: list[Task] = []
         after: list[Task] = []
         for sibling in SIBLINGS:
             siblings = before if self._precedes_proof(sibling) else after
             siblings.append(self._sibling(sibling))
-        return self._files, routes, *before, check, *after
+        return self._files, self._live_routes, *before, self._live_check, *after
 
     def _precedes_proof(self, sibling: Capability) -> bool:
         return sibling.precedes_proof and sibling.in_config(self._config).asks
 
-    def _plan_check(self, ctx: Context) -> Sequence[Change]:
+    def _plan_check(self, ctx: Context, _plan: Plan) -> Sequence[Change]:
         """Return the changes of the proof; `{}` is meant to drop all addresses."""
         dropped = self._check.plan_dropped() if self._config.asks else ()
         return [*self._check.plan_act(ctx), *dropped]
@@ -376,88 +325,130 @@ class Configure(_Pipeline):
             for subtask in self.subtasks:
                 execute(subtask, ctx, logger=self._logger)
             return
-        run = self._carry_out(ctx)
-        self._look(ctx, run)
+        self._look(ctx, *self.carry_out(ctx))
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""
-        with self.planning(ctx):
-            return plan(self, ctx).changes
+        with self.planning(ctx) as planned:
+            return [change for each in self.subtasks for change in plan_of(each, ctx, planned)]
 
     def forecast(self, ctx: Context) -> Forecast:
         """Return the proof of the node after the plan; change nothing, and do not wait."""
-        with self.planning(ctx) as planned:
-            return planned.forecast
+        return self._planned(ctx).forecast
 
     @contextmanager
     def planning(self, ctx: Context) -> Iterator[Plan]:
-        """Make one plan for the `with` block; change nothing, and do not wait."""
-        thread = get_ident()
-        earlier = self._foreseen.get(thread)
-        planned = self._planned(ctx)
-        self._foreseen[thread] = planned
-        try:
-            yield planned
-        finally:
-            self._foreseen.pop(thread)
-            if earlier is not None:
-                self._foreseen[thread] = earlier
+        """Make one plan; change nothing, and do not wait."""
+        yield self._planned(ctx)
+
+    def decide(self, ctx: Context, task: Task | None = None) -> Plan:
+        """Return the plan of a run, or of what one of its tasks needs."""
+        if task is self._files and self._proves_plan(ctx):
+            return self._planned(ctx)
+        if task is self._live_check:
+            return Plan()
+        return super().decide(ctx, task)
 
     def _planned(self, ctx: Context) -> Plan:
         # Nothing is proven in an image.
         if not self._host.is_live:
-            return Plan(None, Forecast())
+            return Plan()
         earlier = installed_over(self._host.files, self._config)
         with interruptible(ctx):
             forecaster = Forecaster(ctx, self._config, self._host, earlier=self._counted(earlier))
-            return forecaster.plan(partial(self._plan_routes, ctx))
+            routes, forecast = forecaster.plan(partial(self._plan_routes, ctx))
+            return Plan(routes, forecast)
 
-    def _pins(self, ctx: Context, planned: Plan | None) -> Exits | None:
+    def _proves_plan(self, ctx: Context) -> bool:
         section = self._config.route_overlap
-        if skips(ctx, self._check) or section.expected_devs or not section.cidrs:
-            return None
-        if planned is None:
-            planned = self._planned(ctx)
-        return planned.forecast.exits(force=self._force)
+        return not skips(ctx, self._check) and not section.expected_devs and bool(section.cidrs)
+
+    def _pins(self, ctx: Context, forecast: Forecast) -> Exits | None:
+        return forecast.exits(force=self._force) if self._proves_plan(ctx) else None
 
     def undo(self, ctx: Context) -> None:
         """Do as `Reset`, but nothing for a whole agent config without `hostRouting`."""
         if self._config.given is not None:
             Reset(self._config, host=self._host, logger=self._logger).do(ctx)
 
-    def _do_all(self, files: Work, *others: Work) -> None:
-        routes, *last = others
-        deployment = self._run.deployment
-        ctx = deployment.transaction.ctx
+    def _selected(self, ctx: Context, run: Deployment) -> Selection:
+        return Selection(
+            self._config,
+            self._routes,
+            partial(self._parts, ctx),
+            earlier=self._counted(run.config_over(self._config)),
+            changes_routes=not skips(ctx, self._routes),
+            is_judged=not skips(ctx, self._check),
+            force=self._force,
+        )
+
+    def _do_all(self, story: Story, steps: _Steps) -> OverlapReport | None:
+        self._refuse(story)
+        story.decide()
+        story.decide_files()
+        proof: list[OverlapReport | None] = []
+        sweeps = any(map(self._precedes_proof, SIBLINGS))
+
+        def prove(state: str) -> None:
+            try:
+                story.prove(state)
+            except HostRoutingError as error:
+                raise TaskFailedError((self._check.name,), error) from error
+
+        def check(ctx: Context) -> None:
+            # After a sweep the node is another one.
+            look = None if sweeps else story.look
+            waiting = Waiting(story.seconds_to_wait)
+            proof[:] = [self._check.act(ctx, waiting, look, story.accepted)]
+            if look is None or look.report is not proof[0]:
+                # It was proven again after a wait.
+                story.node = None
+
+        files = steps.of(self._files, story.install) if self._files in self.subtasks else _nothing
+        routes = steps.of(self._live_routes, story.settle)
+        if story.carry_out(files, routes, prove):
+            turn = self.subtasks.index(self._live_check)
+            before = [
+                each
+                for each in self.subtasks[:turn]
+                if each not in (self._files, self._live_routes)
+            ]
+            try:
+                story.run.attempt(
+                    *steps.siblings(*before),
+                    steps.of(self._live_check, check),
+                    *steps.siblings(*self.subtasks[turn + 1 :]),
+                )
+            finally:
+                self._warn_if_installed(story.run)
+        return proof[0] if proof else None
+
+    def _warn_if_installed(self, run: Deployment) -> None:
+        if run.failures and not run.has_undone_files and self._boot.is_installed:
+            message = "this config is installed all the same; gated units start once this is fixed"
+            self._log.warning(message)
+
+    def _refuse(self, story: Story) -> None:
+        """Refuse what is wrong in itself, before the node is read."""
+        ctx = story.ctx
         # Without boot files that of the watch is not installed either.
         if self._files in self.subtasks:
             self._boot.refuse_exposed(*sibling_units(self._config, self._host))
         # A gateway that leads nowhere is refused before anything is changed.
         self._routes.refuse_own_gateways()
-        earlier = deployment.config_over(self._config)
+        earlier = story.run.config_over(self._config)
         refuse_local_over(earlier, self._config)
-        counted = self._counted(earlier)
         if earlier is not None and earlier is not self._config:
             for warning in dropped(earlier, self._config):
                 self._log.warning("%s", warning)
+        counted = self._counted(earlier)
         if not skips(ctx, self._check):
             log_dropped(ctx, counted, self._config, self._log)
-        prove = self._prove_before(ctx, counted)
-        run = self._run
-        deployment.prepare(*self._parts(ctx, run.plan), changes_routes=run.changes_routes)
-        if deployment.carry_out(files, routes, prove=prove):
-            try:
-                deployment.attempt(*last)
-            finally:
-                is_installed = not deployment.has_undone_files and self._boot.is_installed
-                if deployment.failures and is_installed:
-                    message = (
-                        "this config is installed all the same; "
-                        "gated units start once this is fixed"
-                    )
-                    self._log.warning(message)
+        elif counted is not None and counted.route_overlap.cidrs:
+            # The installed proof stays, and nothing compares it.
+            ctx.degrade("the installed proof stays, and nothing compares it with this config")
 
-    def _look(self, ctx: Context, run: _Run) -> None:
+    def _look(self, ctx: Context, story: Story, overlap: OverlapReport | None) -> None:
         """Degrade the step if the aim is not reached, by all that was done, and by its proof."""
         pair = (self._files, self._routes, self._check)
         # A task that is skipped, or that does not install anything for a boot, is so on purpose.
@@ -467,11 +458,10 @@ class Configure(_Pipeline):
 
         # The changes are made, so the end of the run does not matter.
         own = ctx.shielded().child(_SECONDS_TO_LOOK)
-        node = None if run.proofs is None else run.proofs.node
         # What cannot be read is unknown.
         with suppress(HostRoutingError, DeadlineExceededError):
             self.applied = look_after_apply(
-                own, self._config, self._host, overlap=run.overlap, node=node
+                own, self._config, self._host, overlap=overlap, node=story.node, left=story.left
             )
             leave(ctx, self.applied)
             # Under WARN an address that leaves wrong is no error of the node.
@@ -484,37 +474,6 @@ class Configure(_Pipeline):
     def _counted(self, earlier: HostRoutingConfig | None) -> HostRoutingConfig | None:
         """Return the earlier config if its addresses count: `{}` is meant to drop all of them."""
         return earlier if self._config.asks else None
-
-    def _prove_before(
-        self, ctx: Context, earlier: HostRoutingConfig | None
-    ) -> Callable[[str], None] | None:
-        """Refuse a plan that makes the node worse; return the proof for after the changes."""
-        if skips(ctx, self._check):
-            # The installed proof stays, and nothing compares it.
-            if earlier is not None and earlier.route_overlap.cidrs:
-                ctx.degrade("the installed proof stays, and nothing compares it with this config")
-            return None
-        if not self._host.is_live:
-            return None
-        proofs = ProvenRun(
-            ctx, self._config, self._host, earlier=earlier, logger=self._log, force=self._force
-        )
-        if not proofs.expects:
-            return None
-        proofs.before(partial(self._plan_routes, ctx))
-        run = self._run
-        run.plan = proofs.plan
-
-        def prove(state: str) -> None:
-            try:
-                proofs.after(state, self._accepted)
-            except HostRoutingError as error:
-                raise TaskFailedError((self._check.name,), error) from error
-            # After a sweep the node is another one.
-            if not any(map(self._precedes_proof, SIBLINGS)):
-                run.proofs = proofs
-
-        return prove
 
     def _sibling(self, sibling: Capability) -> Task:
         section = sibling.in_config(self._config)
@@ -540,21 +499,21 @@ class ConfigureLive(Configure):
     name = "configure-live"
 
     def _arranged(self) -> tuple[Task, ...]:
-        return self._live_routes(), self._live_check()
+        return self._live_routes, self._live_check
 
-    def _parts(self, ctx: Context, planned: Plan | None) -> list[Part]:
+    def _parts(self, ctx: Context, forecast: Forecast) -> list[Part]:
         ctx.check()
-        del planned  # nothing is installed
+        del forecast  # nothing is installed
         return []
 
-    def _do_all(self, *works: Work) -> None:
+    def _refuse(self, story: Story) -> None:
         if left := ", ".join(sorted(self._config.to_mapping().keys() - _LIVE)):
             self._log.warning("--live leaves these sections out: %s", left)
-        if self._run.deployment.is_installed or self._host.files.exists(INTENT_PATH):
+        if story.run.is_installed or self._host.files.exists(INTENT_PATH):
             step = "apply this one without --live, or run: hostrouting reset"
             mistake = ConfigMistake("", f"a config is installed, and would undo this; {step}")
             raise InvalidConfigError([mistake])
-        super()._do_all(lambda _: None, *works)
+        super()._refuse(story)
 
 
 class Reset(_Pipeline):
@@ -577,7 +536,7 @@ class Reset(_Pipeline):
     ) -> None:
         require_config(config)
         super().__init__(HostRoutingConfig(gates=()), host, logger)
-        pair = {task.name: task for task in (self._live_routes(), self._live_check())}
+        pair = {task.name: task for task in (self._live_routes, self._live_check)}
         removals: list[Task] = []
         restorations: list[Task] = []
         # What keeps the others right would bring them back.
@@ -595,30 +554,57 @@ class Reset(_Pipeline):
     def _is_kept(self, capability: Capability) -> bool:
         return FREE_UNITS.isdisjoint(capability.in_config(self._config).units)
 
-    def _do_all(self, files: Work, *others: Work) -> None:
-        run = self._run.deployment
-        run.prepare(*self._parts(run.transaction.ctx, None))
+    def _selected(self, ctx: Context, run: Deployment) -> Selection:
+        del run  # every address may be dropped
+        return Selection(self._config, self._routes, partial(self._parts, ctx), is_judged=False)
+
+    def _do_all(self, story: Story, steps: _Steps) -> OverlapReport | None:
+        run = story.run
+        story.decide_files()
         state = "what was installed is in force, live and for the next boot"
         # The gates and the config stay, so the routes must, too.
-        if not run.carry_out_files(files, undone=state):
-            return
+        story.remove_files(steps.of(self._files, story.install), undone=state)
+        if run.has_undone_files:
+            return None
         run.is_committed = True
         if run.failures:
             self._log.warning("%s all the same", self._committed)
-        run.attempt(*others)
+        own: dict[Task, Work] = {
+            self._live_routes: steps.of(self._live_routes, story.settle),
+            self._live_check: steps.of(self._live_check, lambda ctx: self._check.act(ctx) and None),
+        }
+        for each in self.subtasks[1:]:
+            run.attempt(*([own[each]] if each in own else steps.siblings(each)))
         # The same failure of several tasks is reported once.
         by_cause: dict[str, TaskFailedError] = {}
         for failure in run.failures:
             by_cause.setdefault(str(failure.cause), failure)
         run.failures = [*by_cause.values()]
+        return None
 
 
-def _do_only(own: Task, work: Task, ctx: Context) -> None:
-    """Do a task if it is the own one; its failure is as one of the runner, which adds the name."""
-    if work is not own:
+def _nothing(_ctx: Context) -> None:
+    """Install nothing."""
+
+
+def plan_of(task: Task, ctx: Context, planned: Plan) -> Sequence[Change]:
+    """Return the part of a plan that a task carries out."""
+    if not isinstance(task, _Alone):
+        return plan(task, ctx).changes
+    try:
+        return task.planned(ctx, planned)
+    except (CancelledError, DeadlineExceededError):
+        raise
+    except Exception as error:
+        raise TaskFailedError((task.name,), error) from error
+
+
+def _do_only(own: Task, alone: Task, work: Work, ctx: Context) -> None:
+    """Do the work of a task that is done alone; its failure is as one of the runner."""
+    if own is not alone:
         return
     try:
-        own.do(ctx)
+        work(ctx)
     except (CancelledError, DeadlineExceededError, TaskFailedError):
         raise
     except Exception as error:

@@ -58,13 +58,21 @@ class CheckRouteOverlap(PairTask):
 
     def do(self, ctx: Context) -> None:
         """Install boot files, prove the routing and write the marker."""
-        with deploying(ctx, self._host, self._boot, self._logger) as deployment:
-            deployment.prepare(*self._parts)
-            ctx = deployment.transaction.ctx
-            earlier = deployment.config_over(self._config)
+        from hostrouting.apply.story import Selection, Story
+        from hostrouting.static_routes.task import ConfigureStaticRoutes
+
+        with deploying(ctx, self._host, self._boot, self._logger) as run:
+            ctx = run.transaction.ctx
+            earlier = run.config_over(self._config)
+            routes = ConfigureStaticRoutes(self._config, host=self._host)
+            wanted = Selection(
+                self._config, routes, lambda _: self._parts, changes_routes=False, is_judged=False
+            )
+            story = Story(wanted, self._host, self._boot, self._logger, run)
+            story.decide_files()
             refuse_local_over(earlier, self._config)
             log_dropped(ctx, earlier, self._config, self._logger)
-            deployment.carry_out(deployment.install)
+            story.carry_out(story.install, lambda _: None, None)
             self.act(ctx)
 
     def plan(self, ctx: Context) -> list[Change]:

@@ -8,7 +8,7 @@ a repair never waits, and a route that the kernel refuses does not prevent the r
 from __future__ import annotations
 
 import errno
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
@@ -23,11 +23,12 @@ from hostrouting.static_routes.refusals import all_in_the_way, explain, why_merg
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Collection, Container, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 
     from hostrouting.config import StaticRoute
     from hostrouting.host import Host, Route
     from hostrouting.net.exits import Exits
+    from hostrouting.static_routes.plan import RoutePlan
     from phases import Context
 
 #: Refusals that another program's change may cause.
@@ -57,19 +58,89 @@ def converge(
         before[:] = [observed]
         return reconcile(desired, observed, undecided=undecided)
 
-    try:
+    with _recording(ctx, host, logger, desired, lambda: before[0] if before else None):
         outcome = _apply(host, desired, plan, observed, verify=verify)
+    _record(ctx, RouteAccount(outcome.changes, outcome.hidden, before[0]), host, logger)
+    return outcome
+
+
+class Conflict(BackendError):
+    """Another program has changed what a plan stands on: nothing was changed, decide again."""
+
+
+def carry_out(
+    ctx: Context, plan: RoutePlan, host: Host, logger: logging.Logger, *, is_fresh: bool = False
+) -> Reconciliation:
+    """Make exactly the changes of a plan, and record them; a fresh one is not compared.
+
+    Raises `Conflict` if the node is another one than that of the plan, or as soon as the kernel
+    refuses a change since it has become one.
+    """
+    outcome, before = plan.outcome, plan.observed
+    desired = plan.resolution.routes
+    if not (is_fresh or plan.holds(host.routes)):
+        raise Conflict("the routes of the node have changed since they were planned")
+    with _recording(ctx, host, logger, desired, lambda: before):
+        _send(host, outcome, before)
+    _record(ctx, RouteAccount(outcome.changes, outcome.hidden, before), host, logger)
+    return outcome
+
+
+@contextmanager
+def _recording(
+    ctx: Context,
+    host: Host,
+    logger: logging.Logger,
+    desired: Sequence[Route],
+    before: Callable[[], Routes | None],
+) -> Iterator[None]:
+    """Record what a failure of the block has left."""
+    try:
+        yield
     except BaseException as error:
-        if before and not (isinstance(error, RouteRejectedError) and error.rolled_back):
+        is_whole = isinstance(error, Conflict) or getattr(error, "rolled_back", False)
+        known = before()
+        if known is not None and not is_whole:
             # After an interrupt only another reading shows which routes there are.
             with suppress(BackendError):
-                account = RouteAccount.between(before[0], read(host.routes, desired))
+                account = RouteAccount.between(known, read(host.routes, desired))
                 _record(ctx, account, host, logger)
         if isinstance(error, LinkNotFoundError):
             raise with_routes(error, desired) from error
         raise
-    _record(ctx, RouteAccount(outcome.changes, outcome.hidden, before[0]), host, logger)
-    return outcome
+
+
+def _send(host: Host, outcome: Reconciliation, observed: Routes, *, verify: bool = True) -> None:
+    """Make changes by one reading; raise `Conflict` if another program was faster."""
+    in_the_way = all_in_the_way(outcome)
+    # The kernel would accept an IPv6 route that another one hides.
+    if any(route.family == IPV6 for route in outcome.in_the_way.values()):
+        refusals = [Refusal(change, errno.EEXIST, why) for change, why in in_the_way.items()]
+        raise RouteRejectedError(refusals, rolled_back=True)
+    try:
+        if outcome.changes:
+            host.routes.apply(outcome.changes, verify=verify)
+    except RouteRejectedError as error:
+        # A retry helps only if just another program's changes caused the refusal.
+        if not error.rolled_back or any(
+            refusal.errno not in _CONFLICTS or refusal.change in in_the_way
+            for refusal in error.refusals
+        ):
+            explain(error, outcome, observed, host.routes)
+            raise
+        raise Conflict(str(error)) from error
+
+
+def always_changing(error: Conflict) -> BaseException:
+    """Return the error of a run that was overtaken again and again."""
+    cause = error.__cause__
+    if not isinstance(cause, RouteRejectedError):
+        return error
+    text = "another program changes this place all the time; the last time"
+    cause.refusals = [
+        attrs.evolve(refusal, reason=f"{text}: {refusal.reason}") for refusal in cause.refusals
+    ]
+    return cause
 
 
 def log_consequences(outcome: Reconciliation, logger: logging.Logger) -> None:
@@ -98,29 +169,11 @@ def _apply(
     while True:
         readings += 1
         outcome = plan(observed)
-        in_the_way = all_in_the_way(outcome)
-        # The kernel would accept an IPv6 route that another one hides.
-        if any(route.family == IPV6 for route in outcome.in_the_way.values()):
-            refusals = [Refusal(change, errno.EEXIST, why) for change, why in in_the_way.items()]
-            raise RouteRejectedError(refusals, rolled_back=True)
         try:
-            if outcome.changes:
-                host.routes.apply(outcome.changes, verify=verify)
-        except RouteRejectedError as error:
-            # A retry helps only if just another program's changes caused the refusal.
-            if not error.rolled_back or any(
-                refusal.errno not in _CONFLICTS or refusal.change in in_the_way
-                for refusal in error.refusals
-            ):
-                explain(error, outcome, observed, host.routes)
-                raise
+            _send(host, outcome, observed, verify=verify)
+        except Conflict as error:
             if readings == _READINGS:
-                text = "another program changes this place all the time; the last time"
-                error.refusals = [
-                    attrs.evolve(refusal, reason=f"{text}: {refusal.reason}")
-                    for refusal in error.refusals
-                ]
-                raise
+                raise always_changing(error) from None
             observed = read(host.routes, wanted)
         else:
             return outcome

@@ -29,7 +29,6 @@ from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.route_overlap.task import left_unproven
 from hostrouting.static_routes.account import RouteAccount
 from hostrouting.static_routes.lost_hops import LostHop, lost_hops
-from phases.hosting import interruptible
 
 if TYPE_CHECKING:
     import logging
@@ -417,81 +416,34 @@ def _not_taken(
             yield change
 
 
-class ProvenRun:
-    """The proofs of one run on a live machine, which refuse what makes the node worse.
+def judge(
+    ctx: Context,
+    forecast: Forecast,
+    state: str,
+    logger: logging.Logger,
+    *,
+    known: Collection[WorseRange | LostHop | MovedExit] = (),
+    force: bool = False,
+) -> None:
+    """Refuse what makes the node worse; `state` is that of the node after the refusal.
 
     Under STRICT that raises `WorseRoutingError` unless `force` is set; under WARN the findings are
-    logged, and the step is degraded. The mode is that of the section that counts an address: the
-    config's, or, if the config drops the address, that of the `earlier` config.
+    logged, and the step is degraded. The mode is that of the section that counts an address.
     """
-
-    def __init__(
-        self,
-        ctx: Context,
-        config: HostRoutingConfig,
-        host: Host,
-        *,
-        earlier: HostRoutingConfig | None,
-        logger: logging.Logger,
-        force: bool = False,
-    ) -> None:
-        self._ctx = ctx
-        self._host = host
-        self._logger = logger
-        self._force = force
-        with interruptible(ctx):
-            self._forecaster = Forecaster(ctx, config, host, earlier=earlier)
-        #: Of the changes that were proven.
-        self.plan: Plan = Plan(None, Forecast())
-        #: The look of the proof after the changes, once it is made.
-        self.look: Look | None = None
-        #: The reading of which that was made.
-        self.node: Host = host
-
-    @property
-    def expects(self) -> bool:
-        """True if any address counts; otherwise a dump of all routes is a waste."""
-        return self._forecaster.expects
-
-    def before(self, routes_of: Callable[[Host], RoutePlan | None]) -> None:
-        """Plan the changes that `routes_of` returns for a reading, and prove the node with them."""
-        with interruptible(self._ctx):
-            self._forecaster.look()
-            self.plan = self._forecaster.plan(routes_of)
-        self._judge(self.plan.forecast, "nothing was changed")
-
-    def after(self, state: str, accepted: Accepted | None = None) -> None:
-        """Prove the node after the changes; `state` is that in which an undo leaves the node.
-
-        `accepted` is that of `look_once`.
-        """
-        with interruptible(self._ctx):
-            self.node = at_one_moment(self._host)
-            now, look = self._forecaster.now(self.node, accepted)
-        known = [each.fact for each in self.plan.forecast.worse]
-        self._judge(now, f"undone: {state}", known)
-        self.look = look
-
-    def _judge(
-        self,
-        forecast: Forecast,
-        state: str,
-        known: Collection[WorseRange | LostHop | MovedExit] = (),
-    ) -> None:
-        worse = forecast.worse
-        if forecast.is_refused and not self._force:
-            dropped = any(each.is_refused and each.section.is_dropped for each in worse)
-            step = f"{_FIRST}, or {_FORCE}" if dropped else _FORCE
-            is_move = all(each.is_move for each in worse)
-            reason = _MOVED if is_move else _WORSE
-            report = next(each.report for each in worse if each.is_refused)
-            raise WorseRoutingError(report, reason, f"{state}; {step}", worse)
-        if worse:
-            self._ctx.degrade(f"worse than before: {first_of([str(each) for each in worse])}")
-        for each in worse:
-            if each.fact not in known:
-                text = "not accepted: %s" if each.is_move else _WITHOUT
-                self._logger.warning(text, each)
+    worse = forecast.worse
+    if forecast.is_refused and not force:
+        dropped = any(each.is_refused and each.section.is_dropped for each in worse)
+        step = f"{_FIRST}, or {_FORCE}" if dropped else _FORCE
+        is_move = all(each.is_move for each in worse)
+        reason = _MOVED if is_move else _WORSE
+        report = next(each.report for each in worse if each.is_refused)
+        raise WorseRoutingError(report, reason, f"{state}; {step}", worse)
+    if worse:
+        ctx.degrade(f"worse than before: {first_of([str(each) for each in worse])}")
+    for each in worse:
+        if each.fact not in known:
+            text = "not accepted: %s" if each.is_move else _WITHOUT
+            logger.warning(text, each)
 
 
 def _worse(

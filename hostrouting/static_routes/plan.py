@@ -15,6 +15,7 @@ from hostrouting.static_routes.reconcile import (
     Reconciliation,
     Resolution,
     Routes,
+    present_in,
     reconcile,
 )
 from hostrouting.static_routes.refusals import (
@@ -45,6 +46,7 @@ class RoutePlan:
     def __init__(self, section: StaticRoutesConfig, routing: RouteBackend, exits: Exits) -> None:
         """Plan for a node as it is; `exits` are those of the config."""
         self._section = section
+        self._exits = exits
         self._observed = read(routing, section.routes)
         self._devices = {link.name: link for link in routing.links()}
         self.resolution: Resolution = resolved(section.routes, self._observed, routing, exits)
@@ -58,6 +60,24 @@ class RoutePlan:
     def changes(self) -> list[RouteChange]:
         """The changes in their order."""
         return self.outcome.changes
+
+    @property
+    def observed(self) -> Routes:
+        """The reading by which it was made."""
+        return self._observed
+
+    @cached_property
+    def _basis(self) -> object:
+        return _basis(self.resolution, self._observed)
+
+    def holds(self, routing: RouteBackend) -> bool:
+        """Return True if a node has still all by which these changes were decided.
+
+        These are the values that complete its routes, and the routes in each of their places.
+        """
+        observed = read(routing, self._section.routes)
+        resolution = resolved(self._section.routes, observed, routing, self._exits)
+        return _basis(resolution, observed) == self._basis
 
     @property
     def is_empty(self) -> bool:
@@ -109,6 +129,10 @@ class RoutePlan:
     def findings(self) -> Iterator[NodeFinding]:
         """Yield the findings of `check` about the routes."""
         return findings_of((each.entry for each in self.entries), self.outcome.connected)
+
+
+def _basis(resolution: Resolution, observed: Routes) -> object:
+    return resolution, present_in(observed, map(place, resolution.routes))
 
 
 class Foreseen(NamedTuple):

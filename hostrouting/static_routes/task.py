@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hostrouting.base.findings import REFUSED
-from hostrouting.base.waits import begin_wait
 from hostrouting.boot.deployment import WAITING, deploying
 from hostrouting.boot.intent import exits_under, installed_over
 from hostrouting.boot.layout import RUNTIME_DIRECTORY
@@ -15,11 +14,9 @@ from hostrouting.exceptions import (
     ConfigMistake,
     InvalidConfigError,
     LinkNotFoundError,
-    RouteRejectedError,
 )
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import OUR_PROTOCOL, is_merged
-from hostrouting.static_routes.observed import read, resolved
 from hostrouting.static_routes.plan import RoutePlan
 from hostrouting.static_routes.refusals import (
     giver,
@@ -33,14 +30,14 @@ from phases import Change, Context
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from hostrouting.boot.deployment import Waiting
     from hostrouting.boot.intent import Part
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import Host, Route
+    from hostrouting.host import Host
     from hostrouting.net.exits import Exits
-    from hostrouting.static_routes.reconcile import Resolution, Routes
+    from hostrouting.static_routes.reconcile import Resolution
 
 
 class ConfigureStaticRoutes(PairTask):
@@ -76,24 +73,21 @@ class ConfigureStaticRoutes(PairTask):
 
     def do(self, ctx: Context) -> None:
         """Change the live routes, and install the boot files that do so at every boot."""
-        with deploying(ctx, self._host, self._boot, self._logger) as deployment:
-            deployment.prepare(*self._parts)
-            self.refuse_own_gateways()
-            prove = None
-            if self._host.is_live and not self._force:
-                from hostrouting.static_routes.forecast import ProvenRun
+        from hostrouting.apply.story import Selection, Story
 
-                proofs = ProvenRun(
-                    deployment.transaction.ctx,
-                    self._config,
-                    self._host,
-                    earlier=deployment.config_over(self._config),
-                    logger=self._logger,
-                )
-                if proofs.expects:
-                    proofs.before(self.plan_routes)
-                    prove = proofs.after
-            deployment.carry_out(deployment.install, deployment.live(self.act), prove=prove)
+        with deploying(ctx, self._host, self._boot, self._logger) as run:
+            wanted = Selection(
+                self._config,
+                self,
+                lambda _: self._parts,
+                run.config_over(self._config),
+                is_judged=not self._force,
+            )
+            story = Story(wanted, self._host, self._boot, self._logger, run)
+            self.refuse_own_gateways()
+            story.decide()
+            story.decide_files()
+            story.carry_out(story.install, story.settle, story.prove)
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make, and its refusal; do not wait."""
@@ -135,26 +129,19 @@ class ConfigureStaticRoutes(PairTask):
 
     # --- the live half
 
-    def act(self, ctx: Context, waiting: Waiting = WAITING, plan: RoutePlan | None = None) -> None:
-        """Change the routes of a live machine; wait for DHCP.
+    def act(self, ctx: Context, waiting: Waiting = WAITING) -> None:
+        """Change the routes of a live machine; wait for DHCP."""
+        from hostrouting.apply.story import Selection, Story
 
-        Changes are planned directly before they are made: a connected route that came meanwhile
-        must not be hidden. So of a `plan` that was made before, only an empty one is carried out.
-        """
         ctx.check()
-        if not self._host.is_live:
-            return
-        if plan is not None and plan.is_empty:
-            self._log_changed(0)
-        elif self._config.static_routes.routes:
-            self._converge_in_time(ctx, waiting)
-        else:
-            # The routes that they hid decide again.
-            self._converge(ctx, ())
-        if not self._config.static_routes.routes:
-            self._clean_up()
+        with deploying(ctx, self._host, self._boot, self._logger) as run:
+            wanted = Selection(self._config, self, lambda _: (), is_judged=False)
+            story = Story(wanted, self._host, self._boot, self._logger, run)
+            story.decide()
+            story.settle(ctx)
+            run.open_gates()
 
-    def _clean_up(self) -> None:
+    def clean_up(self) -> None:
         """Remove the files of a boot script that is gone; raise for routes that cannot be."""
         for path in RUN_FILES:
             self._host.files.remove(path)
@@ -180,59 +167,14 @@ class ConfigureStaticRoutes(PairTask):
         routing = (node or self._host).routes
         return RoutePlan(self._config.static_routes, routing, self._exits)
 
-    def _converge(
-        self, ctx: Context, desired: Sequence[Route], observed: Routes | None = None
-    ) -> None:
-        # `check` needs neither this nor the forecast.
-        from hostrouting.static_routes.converge import converge, log_consequences
-
-        outcome = converge(ctx, desired, self._host, self._logger, observed=observed)
-        log_consequences(outcome, self._logger)
-        self._log_changed(len(outcome.changes))
-
-    def _log_changed(self, changed: int) -> None:
-        self._logger.info("routes changed: %d", changed, extra={"changed": changed})
-
-    # --- lookups, and waiting for DHCP
-
-    def _converge_in_time(self, ctx: Context, waiting: Waiting) -> None:
-        """Look up and change the routes; retry while a lease, an address or a carrier may help."""
-        routes = self._config.static_routes.routes
-        left = ctx.remaining()
-        # Half of the caller's time: after a failure the boot files have yet to be installed.
-        seconds = waiting.seconds if left is None else min(waiting.seconds, left / 2)
-        until = ctx.clock.monotonic() + seconds
-        is_logged = False
-        while True:
-            reasons = ""
-            try:
-                observed = read(self._host.routes, routes)
-                resolution = resolved(routes, observed, self._host.routes, self._exits)
-                reasons = resolution.reasons
-                if resolution.missing:
-                    self._refuse_incomplete(resolution, seconds)
-                self._converge(ctx, resolution.routes, observed)
-            except BackendError as error:
-                # A device may appear later, but not one with a misspelt name: that is reported at
-                # once, and so is a kernel without memory, though the caller may try again.
-                if not error.may_heal or ctx.clock.monotonic() >= until:
-                    raise
-                if not is_logged:
-                    if isinstance(error, RouteRejectedError):
-                        reasons = "; ".join(map(str, error.refusals))
-                    begin_wait(ctx, self._logger, reasons or str(error), seconds=seconds)
-                    is_logged = True
-            else:
-                return
-            # No longer: the rest of the caller's time is for other tasks.
-            with waiting.block():
-                ctx.sleep(min(1, until - ctx.clock.monotonic()))
-
     @property
     def _exits(self) -> Exits:
         return exits_under(self._config, self._host.files)
 
-    def _refuse_incomplete(self, resolution: Resolution, seconds: float) -> NoReturn:
+    def refuse_incomplete(self, resolution: Resolution, seconds: float) -> None:
+        """Raise if a route lacks a value that only a default route has."""
+        if not resolution.missing:
+            return
         links = self._host.routes.links()
         devices = {link.name: link for link in links}
         for route, _ in resolution.missing:

@@ -19,10 +19,9 @@ from hostrouting.exceptions import HostFileError
 from hostrouting.host.systemd.systemctl import OfflineUnits
 from hostrouting.node.boot_files import installs_units, missing_programs, render_files
 from hostrouting.node.capabilities import warnings_of
-from hostrouting.node.configure import Configure
+from hostrouting.node.configure import Configure, plan_of
 from hostrouting.node.units import with_read_units
 from phases import TaskFailedError
-from phases import plan as plan_task
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -79,7 +78,7 @@ def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = Fal
             for subtask in task.subtasks:
                 # Only root may list some folders; the routes can be planned all the same.
                 try:
-                    by_task.append(plan_task(subtask, ctx).changes)
+                    by_task.append(plan_of(subtask, ctx, planned))
                 except TaskFailedError as error:
                     if not isinstance(error.cause, HostFileError):
                         raise error.under(task.name) from error.cause

@@ -1,0 +1,1 @@
+"""The story of an apply: read, decide, carry out, prove, commit or undo."""
