@@ -28,6 +28,7 @@ from importlib.machinery import PathFinder
 # Without `typing`, which takes longer than all else here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hostrouting.apply.pair import CheckRouteOverlap, ConfigureStaticRoutes
     from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
     from hostrouting.azure.stale_cni.task import CleanStaleCNI
     from hostrouting.base.findings import NodeFinding
@@ -77,8 +78,6 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.fabric import Fabric, FabricAddress
     from hostrouting.route_overlap.proof import prove_egress
     from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, SuggestedRoute
-    from hostrouting.route_overlap.task import CheckRouteOverlap
-    from hostrouting.static_routes.task import ConfigureStaticRoutes
 
 __all__ = [
     "BackendError",
@@ -146,13 +145,13 @@ __version__ = "0.1.0"
 #: hostrouting.config.
 _HOMES = {
     "BootFile": "boot.layout",
-    "CheckRouteOverlap": "route_overlap.task",
+    "CheckRouteOverlap": "apply.pair",
     "CidrReport": "route_overlap.report",
     "CleanStaleCNI": "azure.stale_cni.task",
     "ConfigMistake": "exceptions",
     "Configure": "node.configure",
     "ConfigureProbeSNAT": "azure.probe_snat.task",
-    "ConfigureStaticRoutes": "static_routes.task",
+    "ConfigureStaticRoutes": "apply.pair",
     "ExplainedPart": "route_overlap.explain",
     "Explanation": "route_overlap.explain",
     "Fabric": "route_overlap.fabric",

@@ -23,6 +23,8 @@ _TASK = "its room is loaded where the section is enabled or a task is made"
 #: in percent of the instructions of an agent's imports. All else is imported at the top of a file;
 #: `benchmarks/start.py` counts what that costs.
 DOORS = {
+    "hostrouting/apply/capability.py::_check": _TASK,
+    "hostrouting/apply/capability.py::_routes": _TASK,
     "hostrouting/__main__.py::main": "until its handler is there, Ctrl-C would print a traceback",
     "hostrouting/azure/probe_snat/capability.py::_keeper": "only a watch has keepers",
     "hostrouting/azure/probe_snat/capability.py::_parts": _TASK,
@@ -48,7 +50,6 @@ DOORS = {
     "hostrouting/node/at_boot.py::_routes": "the check of a boot runs more often",
     "hostrouting/node/check.py::is_worse": "the forecast: only a wrong node needs it",
     "hostrouting/node/configure.py::_look": "the check after an apply: an agent may do without",
-    "hostrouting/route_overlap/capability.py::_task": _TASK,
     "hostrouting/route_overlap/families.py::_chosen": "a node without findings needs no routes",
     "hostrouting/route_overlap/proof.py::_announce": "few nodes announce a fabric",
     "hostrouting/route_overlap/proof.py::_notes_on_packets": "few nodes have rules by marks",
@@ -57,11 +58,7 @@ DOORS = {
     "hostrouting/route_overlap/snapshot.py::moved_from": "an exit hardly ever moves",
     "hostrouting/route_overlap/snapshot.py::reconfiguring": "an exit hardly ever loses its route",
     "hostrouting/route_overlap/snapshot.py::owner_step": "most nodes have one default route",
-    "hostrouting/static_routes/capability.py::_task": _TASK,
     "hostrouting/static_routes/forecast.py::_model_of": "the model: only a forecast needs it",
-    "hostrouting/static_routes/task.py::_converge": "only an apply changes routes",
-    "hostrouting/static_routes/task.py::do": "the forecast: only an apply needs it",
-    "hostrouting/static_routes/task.py::plan": "the forecast: only a plan needs it",
     "hostrouting/watch/capability.py::_first": "only `init` looks for the command",
     "hostrouting/watch/capability.py::_networkd": "only `check` and an apply look at networkd",
     "hostrouting/watch/capability.py::_parts": _TASK,

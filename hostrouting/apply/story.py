@@ -1,64 +1,62 @@
-"""The story of an apply: read, decide, carry out, prove, and commit or undo.
+"""The story of a run: read, decide, carry out, prove; commit or undo.
 
-`decide` reads the node once, and returns the plan that `carry_out` makes, and no other: each change
-is made only from the state by which it was decided. Whoever was overtaken reads and decides again.
+`decide` makes a plan by one reading of the node. `Story.carry_out` brings that plan into force, and
+no other: each change is made only from the state by which it was decided, and whoever was overtaken
+reads and decides again.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
+from hostrouting.apply.run import SECONDS_TO_UNDO
 from hostrouting.base.waits import begin_wait
 from hostrouting.boot.boot import is_removal
-from hostrouting.boot.deployment import SECONDS_TO_UNDO
-from hostrouting.boot.layout import WAIT_SECONDS, units_in
-from hostrouting.boot.recorded import DiskStep, FilesChangedError, RecordedFiles
-from hostrouting.config import HostRoutingConfig
+from hostrouting.boot.layout import RUNTIME_DIRECTORY, units_in
+from hostrouting.boot.recorded import DiskStep, FilesChangedError
 from hostrouting.exceptions import BackendError, HostFileError, RouteRejectedError
 from hostrouting.host.reading import at_one_moment
-from hostrouting.static_routes.converge import (
-    Conflict,
-    always_changing,
-    carry_out,
-    log_consequences,
-)
+from hostrouting.net.addresses import IPV6
+from hostrouting.net.routes import OUR_PROTOCOL, is_merged
+from hostrouting.static_routes.converge import carry_out, log_consequences, until_settled
 from hostrouting.static_routes.forecast import Forecast, Forecaster, judge
-from hostrouting.static_routes.plan import RoutePlan
+from hostrouting.static_routes.plan import RoutePlan, plan_routes
+from hostrouting.static_routes.refusals import why_merged
+from hostrouting.static_routes.script import RUN_FILES
 from phases.hosting import interruptible
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable, Sequence
 
-    from hostrouting.boot.boot import Boot
-    from hostrouting.boot.deployment import Deployment
+    from hostrouting.apply.run import Run
     from hostrouting.boot.intent import Part
-    from hostrouting.config import StaticRoutesConfig
-    from hostrouting.host import Host
+    from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
+    from hostrouting.host import Host, RouteChange
     from hostrouting.route_overlap.look import Look
-    from hostrouting.static_routes.task import ConfigureStaticRoutes
+    from hostrouting.route_overlap.report import OverlapReport
     from phases import Context, Work
 
-#: The number of plans after which a program that keeps changing the same places has won.
-_PLANS = 24
 _NOTHING = "nothing is installed for the next boot"
 
 
-class Selection(NamedTuple):
-    """What a run is to bring into force: all of a config, or the part of one task."""
+def _no_parts(_forecast: Forecast) -> Sequence[Part]:
+    return ()
+
+
+class Wanted(NamedTuple):
+    """What a run brings into force: all of a config, or the part of one task."""
 
     config: HostRoutingConfig
-    #: Has the section of the routes: its refusals, and what it leaves behind without routes.
-    routes: ConfigureStaticRoutes
-    #: Returns the boot files for a forecast.
-    parts: Callable[[Forecast], Sequence[Part]]
-    #: The config whose addresses count besides.
+    #: Returns the boot files to install or remove, by a forecast.
+    parts: Callable[[Forecast], Sequence[Part]] = _no_parts
+    #: The config whose addresses count, too.
     earlier: HostRoutingConfig | None = None
-    changes_routes: bool = True
-    #: False if no plan of it is proven.
-    is_judged: bool = True
+    has_routes: bool = True
+    #: False if its plan and its changes are not proven.
+    is_proven: bool = True
     force: bool = False
 
 
@@ -66,286 +64,327 @@ class Selection(NamedTuple):
 class Plan:
     """What a run changes on a node, by one reading, and what that means."""
 
-    #: None if it leaves them alone.
+    #: The changes of routes, and what they stand on; None if the run leaves them alone.
     routes: RoutePlan | None = None
-    forecast: Forecast = Forecast()
+    #: The proof of the node with them.
+    forecast: Forecast = attrs.field(factory=Forecast)
+    #: Proves the node after them; None if it is not proven.
+    forecaster: Forecaster | None = None
+    #: The reading.
+    node: Host | None = None
+    #: What the boot files are made of; the steps to them, and those that follow the commit.
     parts: Sequence[Part] = ()
     files: Sequence[DiskStep] = ()
+    rest: Sequence[DiskStep] = ()
+
+
+def decide(ctx: Context, wanted: Wanted, host: Host, *, is_shown: bool = True) -> Plan:
+    """Read a node, and return the plan of its routes; change nothing, and do not wait.
+
+    A plan that is carried out has the proof of the node as it is, too, and none where nothing is
+    expected: a dump of all routes would be a waste.
+    """
+    # Nothing is proven in an image.
+    if not host.is_live:
+        return Plan()
+    with interruptible(ctx):
+        if not wanted.is_proven:
+            node = at_one_moment(host)
+            return Plan(_routes_of(wanted, node), node=node)
+        forecaster = Forecaster(ctx, wanted.config, host, earlier=wanted.earlier)
+        node = forecaster.node
+        routes = _routes_of(wanted, node)
+        if not (is_shown or forecaster.expects):
+            return Plan(routes, node=node)
+        if not is_shown:
+            forecaster.look()
+        return Plan(routes, forecaster.of(routes), forecaster, node)
+
+
+def _routes_of(wanted: Wanted, node: Host) -> RoutePlan | None:
+    return plan_routes(wanted.config, node) if wanted.has_routes else None
+
+
+def _directly(work: Work) -> Work:
+    return work
+
+
+class Steps(NamedTuple):
+    """How the parts of a run are done: directly, or as steps of its report."""
+
+    files: Callable[[Work], Work] = _directly
+    routes: Callable[[Work], Work] = _directly
+    proof: Callable[[Work], Work] = _directly
+
+
+DIRECTLY: Final = Steps()
 
 
 class Story:
-    """One run under the run lock."""
+    """One run: what it wants, its plan, and how that comes into force."""
 
-    def __init__(
-        self, wanted: Selection, host: Host, boot: Boot, logger: logging.Logger, run: Deployment
-    ) -> None:
+    def __init__(self, wanted: Wanted, run: Run) -> None:
         self.wanted = wanted
         self.run = run
-        self.ctx: Context = run.transaction.ctx
-        self._host = host
-        self._boot = boot
-        self._log = logger
-        self.plan = Plan()
-        #: It proves the plan, and the node after it; None if neither is proven.
-        self.forecaster: Forecaster | None = None
-        #: The last proof, and the reading of which it was made.
+        self.plan: Plan = Plan()
+        #: The number of changes of this run before its reading.
+        self._changes_before = 0
+        #: The plans of which routes were changed.
+        self._made: list[RoutePlan] = []
+        self._files = run.boot.recorded(run.ctx)
+        #: The last proof, and the reading of which it was made; None if it was not.
         self.look: Look | None = None
         self.node: Host | None = None
-        #: The reading of a plan after the files, as long as this run has changed nothing since.
-        self._node: Host | None = None
-        self._files: RecordedFiles | None = None
-        self._rest: Sequence[DiskStep] = ()
-        self._until = self.ctx.clock.monotonic() + WAIT_SECONDS
-        self._may_wait = True
-        self._is_cleaning = False
-        self._removes_all = False
-        #: The plans of which changes were made.
-        self._made: list[RoutePlan] = []
-        #: What the node lacks of the config after the changes; None if it was not compared.
+        #: What the node lacked of the config then.
         self.left: RoutePlan | None = None
-        self._has_committed_files = False
+        #: The proof of the report.
+        self.overlap: OverlapReport | None = None
 
     # --- decide
 
-    def decide(self, state: str = "nothing was changed") -> None:
-        """Read the node, and make the plan of its routes."""
-        wanted, ctx = self.wanted, self.ctx
-        self.forecaster = self._forecaster()
-        plan_of = wanted.routes.plan_routes if wanted.changes_routes else lambda _: None
-        if self.forecaster is None:
-            routes = plan_of(at_one_moment(self._host)) if self._host.is_live else None
-            self.plan = attrs.evolve(self.plan, routes=routes, forecast=Forecast())
-            return
-        with interruptible(ctx):
-            self.forecaster.look()
-            routes, forecast = self.forecaster.plan(plan_of)
-        self.plan = attrs.evolve(self.plan, routes=routes, forecast=forecast)
-        judge(ctx, forecast, state, self._log, force=wanted.force)
+    def decide(self) -> None:
+        """Read the node, and plan all changes; refuse those that make the node worse."""
+        self._decide_routes("nothing was changed")
+        self.decide_files()
 
-    def _forecaster(self) -> Forecaster | None:
-        """Return what proves a plan; None if nothing is expected, or the run has changed routes."""
-        wanted, ctx = self.wanted, self.ctx
-        if not (self._host.is_live and wanted.is_judged) or self.run.transaction.changes:
-            return None
-        with interruptible(ctx):
-            forecaster = Forecaster(ctx, wanted.config, self._host, earlier=wanted.earlier)
-        return forecaster if forecaster.expects else None
+    def _decide_routes(self, state: str) -> None:
+        run = self.run
+        self._changes_before = run.count
+        new = decide(run.ctx, self.wanted, run.host, is_shown=False)
+        old = self.plan
+        self.plan = attrs.evolve(new, parts=old.parts, files=old.files, rest=old.rest)
+        judge(run.ctx, new.forecast, state, run.log, force=self.wanted.force)
 
     def decide_files(self) -> None:
         """Compare the boot files; raise if they cannot be installed, or a gate could never open."""
+        run = self.run
         parts = self.wanted.parts(self.plan.forecast)
-        # A try of the routes alone installs nothing.
-        files = self._boot.refuse_gates(self.ctx, *parts) if parts else []
-        if parts and self._boot.is_installed:
-            self._boot.refuse_unwritable(files)
-        for found in self._boot.foreign(*parts):
-            self._log.warning("%s", found.text, extra={"kind": found.kind})
-        self.plan = attrs.evolve(self.plan, parts=parts, files=files)
-
-    def decide_again(self) -> None:
-        """Do so as another program, or this run, has changed the node."""
-        if not self._host.is_live:
+        if not parts:
             return
-        if self.run.transaction.changes or not self.forecaster:
+        steps = run.boot.refuse_gates(run.ctx, *parts)
+        if not run.is_first:
+            run.boot.refuse_unwritable(steps)
+        for found in run.boot.foreign(*parts):
+            run.log.warning("%s", found.text, extra={"kind": found.kind})
+        # The files of the earlier config stay until the commit: an undo needs no space.
+        stays_meanwhile = bool(units_in(parts)) and not run.is_first
+        rest = [step for step in steps if stays_meanwhile and is_removal(step)]
+        files = [step for step in steps if step not in rest]
+        self.plan = attrs.evolve(self.plan, parts=parts, files=files, rest=rest)
+
+    def _decide_again(self) -> RoutePlan | None:
+        """Plan the routes of the node as it is now; judge them as long as none was changed."""
+        run = self.run
+        if not run.changes:
+            self._decide_routes("the routes are as before")
+        elif run.host.is_live:
             # The proof at the end counts for all changes of the run.
-            self._node = at_one_moment(self._host)
-            routes = self.wanted.routes.plan_routes(self._node)
-            self.plan = attrs.evolve(self.plan, routes=routes)
-        else:
-            self.decide("the routes are as before")
+            self._changes_before = run.count
+            node = at_one_moment(run.host)
+            self.plan = attrs.evolve(self.plan, routes=_routes_of(self.wanted, node), node=node)
+        return self.plan.routes
+
+    @property
+    def _is_fresh(self) -> bool:
+        """True if this run has changed nothing since the reading of the plan."""
+        return self._changes_before == self.run.count
 
     # --- carry out
 
-    def carry_out(self, files: Work, routes: Work, prove: Callable[[str], None] | None) -> bool:
+    def carry_out(self, steps: Steps = DIRECTLY) -> bool:
         """Bring the plan into force, and prove it; return False if the earlier config stays.
 
-        On a node without any the files come first, and stay.
+        On a node without hostrouting the files come first, all or none, and stay: if the routes
+        fail, the machine must not start at the next boot either. Over an installed config the
+        routes come first, and all is undone if any part fails, is interrupted or is proven worse.
         """
-        run, ctx = self.run, self.ctx
+        run = self.run
         state = "the earlier config is in force, live and for the next boot"
-        is_kept = False
-        if is_first := not run.is_installed:
-            is_kept = self.commit_files(files, undone=_NOTHING)
-            state = f"the routes are as before, and {_NOTHING}"
-            if is_kept:
-                state = "this config is installed for the next boot, and the routes are as before"
-            elif run.failures and not run.has_undone_files:
-                self._log.warning(_NOTHING)
+        if run.is_first:
+            state = self._install_first(steps)
         try:
-            with run.undoing(lambda: state, always=is_kept):
-                if is_first:
-                    if self.plan.routes and self.plan.routes.changes:
-                        run.hold_gates()
-                    run.attempt(routes)
+            with run.undoing(state, always=not run.is_untouched):
+                if run.is_first:
+                    run.attempt(steps.routes(self.settle))
                 else:
-                    self._change_installed(files, routes)
-                ctx.check()
+                    self._change_installed(steps)
+                run.ctx.check()
                 # Routes of a first apply come though its files have failed.
-                if prove is not None and (run.transaction.changes or not run.failures):
-                    prove(state)
-                run.transaction.commit()
+                if run.changes or not run.failures:
+                    steps.proof(partial(self._prove, state))(run.ctx)
+                run.commit()
                 run.is_committed = not run.failures
         finally:
-            self._may_wait = True
             run.open_gates()
-        is_undone = bool(run.failures) and not (run.is_committed or is_first)
-        if not is_undone and self._rest:
+        if run.failures and not run.is_first:
+            return False
+        if self.plan.rest:
             # An interrupt would leave files of both configs.
-            self._is_cleaning = True
-            run.attempt(files, ctx=ctx.shielded().child(SECONDS_TO_UNDO))
-        return not is_undone
+            ctx = run.ctx.shielded().child(SECONDS_TO_UNDO)
+            run.attempt(steps.files(partial(self._install, is_rest=True)), ctx=ctx)
+        return True
 
-    def _change_installed(self, files: Work, routes: Work) -> None:
-        routes(self.ctx)
-        # From here on, each second is one in which gates wait.
-        self._may_wait = False
-        count = len(self.run.transaction.changes)
-        files(self.ctx)
-        # A gate that has just started may have run the earlier script, which restores the earlier
-        # routes.
-        if len(self.run.transaction.changes) > count:
-            self.run.hold_gates()
-            self.decide_again()
-            routes(self.ctx)
+    def _install_first(self, steps: Steps) -> str:
+        """Install the files on a node without any; return its state as long as routes may fail."""
+        run = self.run
+        if self.plan.parts:
+            self.change_files(steps, undone=_NOTHING)
+        if not run.is_untouched:
+            return "this config is installed for the next boot, and the routes are as before"
+        if run.failures and not run.has_undone_files:
+            run.log.warning(_NOTHING)
+        return f"the routes are as before, and {_NOTHING}"
 
-    def commit_files(self, files: Work, *, undone: str) -> bool:
-        """Install the files by themselves; return True if that has changed anything.
+    def change_files(self, steps: Steps, *, undone: str) -> None:
+        """Change all files by themselves, and commit.
 
         They are undone if one of them could not be changed, or if the change was interrupted.
         """
         run = self.run
-        with run.undoing(lambda: undone, always=True):
-            run.attempt(files)
+        with run.undoing(undone, always=True):
+            run.attempt(steps.files(self._install))
             causes = [cause for failure in run.failures for cause in failure.failures]
             run.has_undone_files = any(isinstance(cause, HostFileError) for cause in causes)
             if run.has_undone_files:
-                run._undo(undone, always=True)
-        is_changed = self._has_committed_files = bool(run.transaction.changes)
-        run.transaction.commit()
-        return is_changed
+                run.undo(undone, always=True)
+        run.commit()
 
-    def remove_files(self, files: Work, *, undone: str) -> None:
-        """Remove all boot files at once, the departures, too."""
-        self._removes_all = True
-        self.commit_files(files, undone=undone)
-
-    def install(self, ctx: Context) -> None:
-        """Install the files of the plan; compare again if another program has changed one."""
-        if self._is_cleaning:
-            self._boot.install(ctx, *self.plan.parts, files=self._files, planned=self._rest)
+    def _change_installed(self, steps: Steps) -> None:
+        run = self.run
+        steps.routes(self.settle)(run.ctx)
+        if not self.plan.parts:
             return
-        self._files = self._files or self._boot.recorded(ctx)
-        is_first = self._removes_all or not self.run.is_installed
-        planned: Sequence[DiskStep] = self.plan.files
-        if not is_first:
-            # The files of the earlier config stay until the commit: an undo needs no space.
-            if units_in(self.plan.parts):
-                self._rest = [*filter(is_removal, planned)]
-                planned = [step for step in planned if not is_removal(step)]
-            if planned:
-                self.run.hold_gates()
+        count = run.count
+        if self.plan.files:
+            run.hold_gates()
+        steps.files(self._install)(run.ctx)
+        # A gate that has just started may have run the earlier script, which restores the earlier
+        # routes.
+        if run.count > count:
+            # systemd had not read files that are right.
+            run.hold_gates()
+            self._decide_again()
+            # From here on, each second is one in which gates wait.
+            steps.routes(partial(self.settle, waits=False))(run.ctx)
+
+    def _install(self, ctx: Context, *, is_rest: bool = False) -> None:
+        """Install the planned files; compare again if another program has changed one."""
+        run = self.run
         while True:
+            plan = self.plan
+            steps = plan.rest if is_rest else plan.files
+            removes = is_rest or run.is_first
             try:
-                self._boot.install(
-                    ctx, *self.plan.parts, files=self._files, planned=planned, removes=is_first
+                run.boot.install(
+                    ctx, *plan.parts, removes=removes, files=self._files, planned=steps
                 )
             except FilesChangedError:
                 ctx.check()
-                planned = self._boot.refuse_gates(ctx, *self.plan.parts)
+                self.decide_files()
             else:
                 return
 
-    def settle(self, ctx: Context) -> None:
-        """Make the planned changes of routes; decide again after a conflict, or a wait that helps."""
-        section = self.wanted.config.static_routes
+    def settle(self, ctx: Context, *, waits: bool = True) -> None:
+        """Change the routes as planned; decide again after a conflict, or a wait that helps."""
         ctx.check()
-        if not self._host.is_live:
+        if not (self.run.host.is_live and self.wanted.has_routes):
             return
         left = ctx.remaining()
-        now = ctx.clock.monotonic
-        seconds = max(0.0, self._until - now()) if self._may_wait else 0.0
+        seconds = self.run.seconds if waits else 0.0
         # Half of the caller's time: after a failure the boot files have yet to be installed.
         seconds = seconds if left is None else min(seconds, left / 2)
-        until = now() + seconds
-        conflicts = 0
+        until = ctx.clock.monotonic() + seconds
         is_logged = False
-        if self.plan.routes is None:
-            self.decide_again()
+        plan = self.plan.routes or self._decide_again()
         while True:
-            plan = self.plan.routes
             try:
-                self.wanted.routes.refuse_incomplete(plan.resolution, seconds)
-                if plan.changes:
-                    self.run.hold_gates()
-                outcome = carry_out(ctx, plan, self._host, self._log, is_fresh=self._is_fresh(plan))
-                if plan.changes:
-                    self._made.append(plan)
-                    self._node = None
-                break
-            except Conflict as error:
-                conflicts += 1
-                if conflicts == _PLANS:
-                    raise always_changing(error) from None
+                until_settled(plan, self._decide_again, partial(self._change_routes, ctx, seconds))
             except BackendError as error:
-                # A device may appear later, but not one with a misspelt name.
-                if not error.may_heal or now() >= until:
+                # A device may appear later, but not one with a misspelt name: that is reported at
+                # once, and so is a kernel without memory, though the caller may try again.
+                if not error.may_heal or ctx.clock.monotonic() >= until:
                     raise
                 if not is_logged:
-                    reasons = plan.resolution.reasons
-                    if isinstance(error, RouteRejectedError):
-                        reasons = "; ".join(map(str, error.refusals))
-                    begin_wait(ctx, self._log, reasons or str(error), seconds=seconds)
+                    begin_wait(ctx, self.run.log, self._reasons(error), seconds=seconds)
                     is_logged = True
-                if not self.run.transaction.changes:
-                    self.run.open_gates()
-                ctx.sleep(min(1, until - now()))
-            self.decide_again()
-        log_consequences(outcome, self._log)
-        changed = len(outcome.changes)
-        self._log.info("routes changed: %d", changed, extra={"changed": changed})
-        if not section.routes:
-            self.wanted.routes.clean_up()
+            else:
+                return
+            if not self.run.changes:
+                self.run.open_gates()
+            # No longer: the rest of the caller's time is for other tasks.
+            ctx.sleep(min(1, until - ctx.clock.monotonic()))
+            plan = self._decide_again()
 
-    def _is_fresh(self, plan: RoutePlan) -> bool:
-        """True of a plan without changes, if this run has changed nothing since it was made."""
-        is_untouched = not (self._has_committed_files or self.run.transaction.changes)
-        return not plan.changes and (is_untouched or self._node is not None)
+    def _change_routes(
+        self, ctx: Context, seconds: float, plan: RoutePlan | None, is_last: bool
+    ) -> None:
+        """Make exactly the changes of a plan.
+
+        The last of many conflicting ones is not compared again: as its reading was, so be it.
+        """
+        run = self.run
+        if plan is None:
+            return
+        plan.refuse_incomplete(seconds)
+        if plan.changes:
+            run.hold_gates()
+        is_fresh = is_last or (self._is_fresh and not plan.changes)
+        carry_out(ctx, plan, run.host, run.log, is_fresh=is_fresh)
+        if plan.changes:
+            self._made.append(plan)
+        log_consequences(plan.outcome, run.log)
+        changed = len(plan.changes)
+        run.log.info("routes changed: %d", changed, extra={"changed": changed})
+        if not self.wanted.config.static_routes.routes:
+            _clean_up(run.host)
+
+    def _reasons(self, error: BackendError) -> str:
+        """Return why routes cannot be changed yet."""
+        if isinstance(error, RouteRejectedError):
+            return "; ".join(map(str, error.refusals))
+        routes = self.plan.routes
+        return (routes.resolution.reasons if routes is not None else "") or str(error)
 
     # --- prove
 
-    def prove(self, state: str) -> None:
+    def _prove(self, state: str, ctx: Context) -> None:
         """Prove the node; raise `WorseRoutingError` if the run has made it worse.
 
-        Raise `BackendError` if a change hides a connected route that came after its plan.
+        `state` is that in which the undo leaves the node.
         """
-        if not self.forecaster:
+        run, plan = self.run, self.plan
+        precedes = [change for made in self._made for change in made.changes if _precedes(change)]
+        if plan.forecaster is None and not precedes:
             return
-        node = self._node or at_one_moment(self._host)
-        if self.wanted.changes_routes and self._host.is_live:
-            fresh = self._node is not None and self.plan.routes is not None
-            left = self.plan.routes if fresh else self.wanted.routes.plan_routes(node)
-            self.left = left
-            made = {change.after for each in self._made for change in each.outcome.changes}
-            known = {route for each in self._made for route in each.outcome.connected}
-            if hidden := [
-                own for route, own in left.outcome.connected.items() if route in made - known
-            ]:
-                raise BackendError(
-                    f"the kernel's own route '{hidden[0]}' came meanwhile, and would be hidden"
-                )
-        with interruptible(self.ctx):
-            now, look = self.forecaster.now(node, self.accepted)
-        known = [each.fact for each in self.plan.forecast.worse]
-        force = self.wanted.force
-        judge(self.ctx, now, f"undone: {state}", self._log, known=known, force=force)
+        # That of a plan after the files is of this moment. One before them may be old.
+        is_fresh = run.count > 0 and self._is_fresh and plan.node is not None
+        node = plan.node if is_fresh and plan.node is not None else at_one_moment(run.host)
+        self.left = plan.routes if is_fresh else _routes_of(self.wanted, node)
+        if self.left is not None:
+            self.left.refuse_hidden(precedes)
+        if plan.forecaster is None:
+            return
+        with interruptible(ctx):
+            now, look = plan.forecaster.now(node, self.accepted)
+        known = [each.fact for each in plan.forecast.worse]
+        judge(ctx, now, f"undone: {state}", run.log, known=known, force=self.wanted.force)
         self.look, self.node = look, node
 
     def accepted(self) -> StaticRoutesConfig:
-        """Return the section without the routes that the kernel certainly refuses."""
-        left = self.left or self.wanted.routes.plan_routes()
-        return left.accepted
+        """Return the routes without those that the kernel refuses: an apply must accept them."""
+        return (self.left or plan_routes(self.wanted.config, self.run.host)).accepted
 
-    @property
-    def seconds_to_wait(self) -> float:
-        """The seconds that the proof of the task may wait, after the commit."""
-        return max(0.0, self._until - self.ctx.clock.monotonic())
+
+def _precedes(change: RouteChange) -> bool:
+    return change.verb == "prepend" and change.before is None
+
+
+def _clean_up(host: Host) -> None:
+    """Remove the files of a boot script that is gone; raise for routes that cannot be."""
+    for path in RUN_FILES:
+        host.files.remove(path)
+    host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
+    if IPV6 in host.routes.families:
+        own = host.routes.routes_of(OUR_PROTOCOL, IPV6)
+        if left := [why_merged(route) for route in own if is_merged(route)]:
+            raise BackendError("; ".join(left))

@@ -247,9 +247,10 @@ class Boot:
         everything is removed, the intent and the gates first. systemd reads the disk once, if
         anything changed; nothing is started, and no machine stops. Without `removes` the files of
         an earlier config stay beside the new ones, which are in force, so that an undo needs no
-        space; the next `install` removes them. The `planned` steps are those of `refuse_gates`, and
-        taken as they are; `FilesChangedError` ends them. Raises UnitError, before any change, for an
-        unsuitable gate, and for a file that an administrator has masked.
+        space. The `planned` steps are some of those that `refuse_gates` has returned, and are taken
+        as they are; another program that has changed a file since ends them: `FilesChangedError`.
+        Otherwise raises UnitError, before any change, for an unsuitable gate, and for a file that
+        an administrator has masked.
         """
         units = units_in(parts)
         files = files or self.recorded(ctx)

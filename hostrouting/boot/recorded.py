@@ -95,6 +95,11 @@ def with_states(files: FileStore, steps: Iterable[DiskStep]) -> list[DiskStep]:
     return planned
 
 
+def _refuse_changed(now: Mapping[str, FileState], planned: Mapping[str, FileState] | None) -> None:
+    if planned is not None and (changed := [path for path in now if now[path] != planned[path]]):
+        raise FilesChangedError(f"changed since this was planned: {', '.join(changed)}")
+
+
 class RecordedFiles:
     """Changes files and records it in `ctx`; one inverse restores all of them, under the run lock.
 
@@ -147,8 +152,7 @@ class RecordedFiles:
             before = {path: state_of(self._files, path) for path in after}
             if before == after:
                 return False
-            if planned is not None and before != planned:
-                raise FilesChangedError(f"{', '.join(after)} changed since this was planned")
+            _refuse_changed(before, planned)
             if all(undated(before[path]) == undated(state) for path, state in after.items()):
                 for path, state in after.items():
                     self._put(path, state)

@@ -1,4 +1,4 @@
-"""The common parts of tasks: their constructor, and the boot half of the routing pair."""
+"""The common parts of tasks: their constructor, and what is installed of their section."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.deployment import WAITING, Waiting
-from hostrouting.boot.intent import ATTRIBUTES, Intent, Part, intent_names
+from hostrouting.boot.intent import ATTRIBUTES, Intent, intent_names
 from hostrouting.config import require_config
 from hostrouting.exceptions import BackendError
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from hostrouting.boot.layout import BootUnit, Departure
     from hostrouting.config import HostRoutingConfig, Sibling
-    from phases import Change, Context
+    from phases import Context
 
 
 class NamedTask:
@@ -99,27 +97,3 @@ class SectionTask(NodeTask):
         empty = type(getattr(self._config, self.section))()
         config = attrs.evolve(self._config, **{self.section: empty})
         type(self)(config, host=self._host, logger=self._logger, **self._undo_options).do(ctx)
-
-
-class PairTask(SectionTask):
-    """A task with a live half, and with a unit that does the same at every boot."""
-
-    #: Returns the unit for a config, or its departure if the section is empty.
-    _boot_part: Callable[[HostRoutingConfig], BootUnit | Departure]
-
-    @property
-    def _parts(self) -> tuple[Part, ...]:
-        return self._boot_part(self._config), self._intent
-
-    @abstractmethod
-    def act(self, ctx: Context, waiting: Waiting = WAITING) -> object:
-        """Do the live half; undo it without the section. Wait if it helps."""
-
-    @abstractmethod
-    def plan_act(self, ctx: Context) -> list[Change]:
-        """Return the changes that `act` would make now."""
-
-    def plan(self, ctx: Context) -> list[Change]:
-        """Return the changes that `do` would make now; do not wait."""
-        ctx.check()
-        return [*self.plan_act(ctx), *self._boot.plan_install(ctx, *self._parts)]

@@ -17,7 +17,7 @@ from hostrouting.route_overlap.fabric import announced_fabric
 from hostrouting.route_overlap.look import prove_now
 from hostrouting.route_overlap.report import OverlapReport
 from hostrouting.static_routes.forecast import Forecaster
-from hostrouting.static_routes.task import ConfigureStaticRoutes
+from hostrouting.static_routes.plan import plan_routes
 from phases import Context
 
 if TYPE_CHECKING:
@@ -82,17 +82,16 @@ def prove_record(
     host = record.host
     section = used.route_overlap
     ctx = Context()
-    routes = ConfigureStaticRoutes(used, host=host)
     findings: Iterable[NodeFinding] = ()
     try:
         if planned:
-            plan = routes.plan_routes()
+            plan = plan_routes(used, host)
             # `{}` is meant to drop all addresses.
             earlier = record.config if used.asks else None
             forecaster = Forecaster(ctx, used, host, earlier=earlier, fabric=record.fabric)
             overlaps_now = not forecaster.look().ok
             verdict = partial(verdict, changes=len(plan.changes), overlaps_now=overlaps_now)
-            overlap, worse, undecided, _ = forecaster.changed(plan.changes, plan.stuck)
+            overlap, worse, undecided, _ = forecaster.of(plan)
             if overlap is None:
                 return verdict(undecided=undecided)
             findings = (
@@ -105,7 +104,7 @@ def prove_record(
                 fabric = announced_fabric(ctx, section.fabric, host)
             overlap = prove_now(used, fabric, host)
             # Routes of a config that is not applied yet are not lost.
-            findings = (*overlap.notes, *(() if config else routes.plan_routes().findings()))
+            findings = (*overlap.notes, *(() if config else plan_routes(used, host).findings()))
     except UnknownDecisionError as error:
         return verdict(undecided=str(error))
     not_asked: tuple[str, ...] = _NOT_ASKED

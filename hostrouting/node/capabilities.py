@@ -10,12 +10,11 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.apply.capability import PAIR
 from hostrouting.azure.probe_snat.capability import PROBE_SNAT
 from hostrouting.azure.stale_cni.capability import STALE_CNI
 from hostrouting.boot.capability import Inquiry
 from hostrouting.boot.layout import units_in
-from hostrouting.route_overlap.capability import ROUTE_OVERLAP
-from hostrouting.static_routes.capability import STATIC_ROUTES
 from hostrouting.watch.capability import WATCH
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from phases import Context
 
-#: The routes and the proof of them, whose boot files are installed together.
-PAIR: Final[tuple[Capability, ...]] = (STATIC_ROUTES, ROUTE_OVERLAP)
 #: A node can do without them.
 SIBLINGS: Final[tuple[Capability, ...]] = (STALE_CNI, PROBE_SNAT, WATCH)
 CAPABILITIES: Final = (*PAIR, *SIBLINGS)

@@ -32,7 +32,7 @@ from hostrouting.node.units import read_units
 from hostrouting.route_overlap.look import check_now
 from hostrouting.route_overlap.proof import silent_routers
 from hostrouting.route_overlap.report import OverlapReport
-from hostrouting.static_routes.task import ConfigureStaticRoutes
+from hostrouting.static_routes.plan import plan_routes
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -182,9 +182,8 @@ def _proven(
     ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None
 ) -> OverlapReport:
     """Prove the expected CIDRs; an apply accepts the section that the report suggests."""
-    routes = ConfigureStaticRoutes(config, host=host)
     return check_now(
-        ctx, config, host, seconds=seconds, accepted=lambda: routes.plan_routes().accepted
+        ctx, config, host, seconds=seconds, accepted=lambda: plan_routes(config, host).accepted
     )
 
 
@@ -297,7 +296,7 @@ class _Look:
             )
             # Where nothing is expected, a forecast would read all routes in vain.
             if forecaster.expects:
-                forecast = forecaster.plan(self._plan).forecast
+                forecast = forecaster.of(self._plan(forecaster.node))
                 worse = (each.is_refused or not each.is_move for each in forecast.worse)
                 return bool(forecast.lost) or any(worse)
         return False
@@ -350,7 +349,7 @@ class _Look:
         return self._plan(self.host).findings()
 
     def _plan(self, node: Host) -> RoutePlan:
-        return ConfigureStaticRoutes(self.config, host=self.host).plan_routes(node)
+        return plan_routes(self.config, node)
 
     def _kubelet(self, _ctx: Context) -> _Findings:
         links = self.host.routes.links()

@@ -8,24 +8,20 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from hostrouting.apply.story import Plan, Selection, Story
+from hostrouting.apply.pair import CheckRouteOverlap, ConfigureStaticRoutes
+from hostrouting.apply.run import SECONDS_TO_UNDO, Run, locked
+from hostrouting.apply.story import Plan, Steps, Story, Wanted, decide
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.deployment import SECONDS_TO_UNDO, Deployment, Waiting, deploying
 from hostrouting.boot.intent import Intent, Part, exits_under, installed_over, refuse_local_over
 from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH
 from hostrouting.boot.task import NamedTask, NodeTask
 from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
-from hostrouting.exceptions import (
-    ConfigMistake,
-    HostRoutingError,
-    InvalidConfigError,
-)
+from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.host import Host
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.capabilities import CAPABILITIES, SIBLINGS, sibling_units
-from hostrouting.route_overlap.task import CheckRouteOverlap, log_dropped
-from hostrouting.static_routes.forecast import Forecast, Forecaster
-from hostrouting.static_routes.task import ConfigureStaticRoutes
+from hostrouting.route_overlap.logged import log_dropped
+from hostrouting.static_routes.refusals import refuse_own_gateways
 from phases import (
     CancelledError,
     Change,
@@ -39,7 +35,7 @@ from phases import (
     tolerate,
     with_timeout,
 )
-from phases.hosting import interruptible, leave, skips
+from phases.hosting import leave, skips
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,8 +43,7 @@ if TYPE_CHECKING:
     from hostrouting.boot.capability import Capability
     from hostrouting.net.exits import Exits
     from hostrouting.node.report import NodeReport
-    from hostrouting.route_overlap.report import OverlapReport
-    from hostrouting.static_routes.plan import RoutePlan
+    from hostrouting.static_routes.forecast import Forecast
     from phases import Work
 
     _T = TypeVar("_T", bound=NodeTask)
@@ -64,34 +59,35 @@ _LIVE: Final = {"staticRoutes", "routeOverlap", "after"}
 RELEASED: Final = "released"
 
 
-class _Alone(NamedTask):
-    """A task of a pipeline: by itself it does its part of the whole, under the lock."""
+class _Part(NamedTask):
+    """A task of a whole: by itself it does its part of it, in a run of its own."""
 
     records = True
 
     def __init__(
         self,
-        whole: _Pipeline,
+        whole: _Whole,
         name: str,
-        plan: Callable[[Context, Plan], Sequence[Change]],
+        planned: Callable[[Context, Plan], Sequence[Change]],
         *,
         proves: bool = False,
     ) -> None:
         self.name = name
         self.proves = proves
         self._whole = whole
-        self.planned = plan
+        #: Returns what it changes by the plan of the whole.
+        self.planned = planned
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make now."""
-        return self.planned(ctx, self._whole.decide(ctx, self))
+        return self.planned(ctx, self._whole.plan_for(ctx, self))
 
     def do(self, ctx: Context) -> None:
         """Do it in a run of its own."""
         self._whole.carry_out(ctx, self)
 
 
-class _Pipeline(NamedTask, ABC):
+class _Whole(NamedTask, ABC):
     """Tasks under one hold of the run lock: all are attempted, and one error has all failures."""
 
     anonymous = False
@@ -107,64 +103,62 @@ class _Pipeline(NamedTask, ABC):
         self._host = Host.given_or_live(host)
         self._logger = logger
         self._log = logger or logging.getLogger("hostrouting")
-        self._routes = self._make(ConfigureStaticRoutes)
-        self._check = self._make(CheckRouteOverlap)
+        self._pair_routes = self._make(ConfigureStaticRoutes)
+        self._pair_check = self._make(CheckRouteOverlap)
         self._boot = Boot(self._host, gates=config.gates, logger=self._log)
         # The scripts, units and gates of the pair, and the intent. Without it no gate is held.
-        self._files = _Alone(
+        self._files = _Part(
             self,
             "install-boot-files",
             lambda ctx, plan: self._boot.plan_install(ctx, *self._parts(ctx, plan.forecast)),
             proves=config.route_overlap.mode is OverlapMode.STRICT,
         )
-        self._live_routes = _Alone(self, self._routes.name, self._plan_changes)
-        self._live_check = _Alone(
-            self, self._check.name, self._plan_check, proves=self._check.proves
+        self._routes = _Part(self, self._pair_routes.name, self._plan_changes)
+        self._check = _Part(
+            self, self._pair_check.name, self._plan_check, proves=self._pair_check.proves
         )
 
     def _make(self, kind: type[_T]) -> _T:
         return kind(self._config, host=self._host, logger=self._log)
 
-    def _plan_changes(self, _ctx: Context, plan: Plan) -> Sequence[Change]:
-        self._routes.refuse_own_gateways()
-        return [each.entry for each in plan.routes.entries] if plan.routes else []
+    def _plan_changes(self, ctx: Context, plan: Plan) -> Sequence[Change]:
+        ctx.check()
+        refuse_own_gateways(self._config, self._host)
+        return [each.entry for each in plan.routes.entries] if plan.routes is not None else []
 
     def _plan_check(self, ctx: Context, _plan: Plan) -> Sequence[Change]:
-        return self._check.plan_act(ctx)
+        return self._pair_check.plan_act(ctx)
 
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it."""
         self.carry_out(ctx)
 
-    def decide(self, ctx: Context, task: Task | None = None) -> Plan:
-        """Return the plan of a run, or of what one of its tasks needs; change nothing."""
-        ctx.check()
-        return Plan(self._routes.plan_routes() if self._host.is_live else None)
+    def plan_for(self, ctx: Context, part: _Part) -> Plan:
+        """Return as much of the plan as a task needs that is planned alone."""
+        wanted = Wanted(self._config, has_routes=part is self._routes, is_proven=False)
+        return decide(ctx, wanted, self._host)
 
-    def carry_out(
-        self, ctx: Context, alone: Task | None = None
-    ) -> tuple[Story, OverlapReport | None]:
+    def carry_out(self, ctx: Context, alone: _Part | None = None) -> Story:
         """Do all tasks, or one alone, under the run lock, and start the units that were held."""
-        with deploying(ctx, self._host, self._boot, self._log) as run:
-            ctx = run.transaction.ctx
-            held = self._boot.held(ctx)
-            story = Story(self._selected(ctx, run), self._host, self._boot, self._log, run)
-            proof = None
+        with locked(ctx, self._host, self._boot, self._log) as run:
+            held = self._boot.held(run.ctx)
+            story = Story(self._wanted(run), run)
             try:
-                proof = self._do_all(story, _Steps(alone, self._logger))
+                self._tell(story, alone)
             except BaseException as error:
                 if run.is_committed:
                     self._log.warning("%s; the rest was interrupted", self._committed)
                 is_end = isinstance(error, (CancelledError, DeadlineExceededError))
                 if not (is_end and run.failures):
                     raise
-            self._release(ctx, run, held)
+            self._release(run, held)
         if run.failures:
             raise TaskFailedError.combine(run.failures)
-        return story, proof
+        return story
 
-    def _release(self, ctx: Context, run: Deployment, held: Sequence[str]) -> None:
+    def _release(self, run: Run, held: Sequence[str]) -> None:
         """Start the units that were held if routing is right, and report what happened to them."""
+        ctx = run.ctx
         if run.failures:
             # The deadline may have passed, and would hide the causes.
             ctx = ctx.shielded().child(SECONDS_TO_UNDO)
@@ -183,12 +177,41 @@ class _Pipeline(NamedTask, ABC):
             self._log.warning(message, ", ".join(still), extra={"held": still})
 
     @abstractmethod
-    def _selected(self, ctx: Context, run: Deployment) -> Selection:
-        """Return what a run is to bring into force."""
+    def _wanted(self, run: Run) -> Wanted:
+        """Return what a run brings into force."""
 
     @abstractmethod
-    def _do_all(self, story: Story, steps: _Steps) -> OverlapReport | None:
-        """Attempt the tasks, under the lock; return the proof of the task."""
+    def _tell(self, story: Story, alone: _Part | None) -> None:
+        """Attempt all tasks, or one, under the lock."""
+
+    def _steps(self, alone: _Part | None) -> Steps:
+        """Return how the parts of a run are done: as steps of its report, or as one task alone."""
+        return Steps(
+            partial(self._as_step, alone, self._files),
+            partial(self._as_step, alone, self._routes),
+            self._as_check,
+        )
+
+    def _as_step(self, alone: _Part | None, own: _Part, work: Work) -> Work:
+        if alone is None:
+            step = task(own.name, records=True, proves=own.proves)(work)
+            return partial(execute, step, logger=self._logger)
+        return partial(_failing_as_task, work) if own is alone else _do_nothing
+
+    def _as_check(self, work: Work) -> Work:
+        """Give the failure of a proof the name of its task."""
+
+        def prove(ctx: Context) -> None:
+            try:
+                work(ctx)
+            except HostRoutingError as error:
+                raise TaskFailedError((self._check.name,), error) from error
+
+        return prove
+
+    def _others(self, alone: _Part | None, tasks: Sequence[Task]) -> list[Work]:
+        """Return the works of tasks beside the pair."""
+        return [partial(execute, each, logger=self._logger) for each in tasks if alone is None]
 
     def _pins(self, ctx: Context, forecast: Forecast) -> Exits | None:
         """Return the exits that a run pins by its forecast; None leaves those installed."""
@@ -215,28 +238,7 @@ class _Pipeline(NamedTask, ABC):
         ]
 
 
-class _Steps:
-    """Runs the tasks of a run as steps of its report; of one alone, that one as itself."""
-
-    def __init__(self, alone: Task | None, logger: logging.Logger | None) -> None:
-        self._alone = alone
-        self._logger = logger
-
-    def of(self, own: _Alone, work: Work) -> Work:
-        """Return the work of a task of the pair."""
-        if self._alone is not None:
-            return partial(_do_only, own, self._alone, work)
-        step = task(own.name, records=True, proves=own.proves)(work)
-        return partial(execute, step, logger=self._logger)
-
-    def siblings(self, *tasks: Task) -> list[Work]:
-        """Return the works of other tasks."""
-        if self._alone is not None:
-            return [partial(_do_only, each, self._alone, each.do) for each in tasks]
-        return [partial(execute, each, logger=self._logger) for each in tasks]
-
-
-class Configure(_Pipeline):
+class Configure(_Whole):
     """Configure a node, now and for every boot: routes, proof, gates, sweep, probes and watch.
 
     >>> from hostrouting import HostRoutingConfig
@@ -293,15 +295,15 @@ class Configure(_Pipeline):
         for sibling in SIBLINGS:
             siblings = before if self._precedes_proof(sibling) else after
             siblings.append(self._sibling(sibling))
-        return self._files, self._live_routes, *before, self._live_check, *after
+        return self._files, self._routes, *before, self._check, *after
 
     def _precedes_proof(self, sibling: Capability) -> bool:
         return sibling.precedes_proof and sibling.in_config(self._config).asks
 
     def _plan_check(self, ctx: Context, _plan: Plan) -> Sequence[Change]:
         """Return the changes of the proof; `{}` is meant to drop all addresses."""
-        dropped = self._check.plan_dropped() if self._config.asks else ()
-        return [*self._check.plan_act(ctx), *dropped]
+        dropped = self._pair_check.plan_dropped() if self._config.asks else ()
+        return [*self._pair_check.plan_act(ctx), *dropped]
 
     def _idle(self, name: str) -> Task:
         """Return a stand-in for a task without work; of a void config, the first plan raises."""
@@ -325,7 +327,7 @@ class Configure(_Pipeline):
             for subtask in self.subtasks:
                 execute(subtask, ctx, logger=self._logger)
             return
-        self._look(ctx, *self.carry_out(ctx))
+        self._look(ctx, self.carry_out(ctx))
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""
@@ -341,102 +343,78 @@ class Configure(_Pipeline):
         """Make one plan; change nothing, and do not wait."""
         yield self._planned(ctx)
 
-    def decide(self, ctx: Context, task: Task | None = None) -> Plan:
-        """Return the plan of a run, or of what one of its tasks needs."""
-        if task is self._files and self._proves_plan(ctx):
-            return self._planned(ctx)
-        if task is self._live_check:
-            return Plan()
-        return super().decide(ctx, task)
+    def plan_for(self, ctx: Context, part: _Part) -> Plan:
+        """Return as much of the plan as a task needs that is planned alone."""
+        is_pinning = part is self._files and self._pins_exits(ctx)
+        return self._planned(ctx) if is_pinning else super().plan_for(ctx, part)
 
     def _planned(self, ctx: Context) -> Plan:
-        # Nothing is proven in an image.
-        if not self._host.is_live:
-            return Plan()
-        earlier = installed_over(self._host.files, self._config)
-        with interruptible(ctx):
-            forecaster = Forecaster(ctx, self._config, self._host, earlier=self._counted(earlier))
-            routes, forecast = forecaster.plan(partial(self._plan_routes, ctx))
-            return Plan(routes, forecast)
+        earlier = self._counted(installed_over(self._host.files, self._config))
+        wanted = Wanted(self._config, earlier=earlier, has_routes=not skips(ctx, self._routes))
+        return decide(ctx, wanted, self._host)
 
-    def _proves_plan(self, ctx: Context) -> bool:
+    def _pins_exits(self, ctx: Context) -> bool:
         section = self._config.route_overlap
         return not skips(ctx, self._check) and not section.expected_devs and bool(section.cidrs)
 
     def _pins(self, ctx: Context, forecast: Forecast) -> Exits | None:
-        return forecast.exits(force=self._force) if self._proves_plan(ctx) else None
+        return forecast.exits(force=self._force) if self._pins_exits(ctx) else None
 
     def undo(self, ctx: Context) -> None:
         """Do as `Reset`, but nothing for a whole agent config without `hostRouting`."""
         if self._config.given is not None:
             Reset(self._config, host=self._host, logger=self._logger).do(ctx)
 
-    def _selected(self, ctx: Context, run: Deployment) -> Selection:
-        return Selection(
+    def _wanted(self, run: Run) -> Wanted:
+        return Wanted(
             self._config,
-            self._routes,
-            partial(self._parts, ctx),
+            partial(self._parts, run.ctx),
             earlier=self._counted(run.config_over(self._config)),
-            changes_routes=not skips(ctx, self._routes),
-            is_judged=not skips(ctx, self._check),
+            has_routes=not skips(run.ctx, self._routes),
+            is_proven=not skips(run.ctx, self._check),
             force=self._force,
         )
 
-    def _do_all(self, story: Story, steps: _Steps) -> OverlapReport | None:
-        self._refuse(story)
+    def _tell(self, story: Story, alone: _Part | None) -> None:
+        run = story.run
+        self._refuse_mistakes(run)
         story.decide()
-        story.decide_files()
-        proof: list[OverlapReport | None] = []
-        sweeps = any(map(self._precedes_proof, SIBLINGS))
+        if not story.carry_out(self._steps(alone)):
+            return
+        turn = self.subtasks.index(self._check)
+        before = [each for each in self.subtasks[:turn] if not isinstance(each, _Part)]
+        # After a sweep the node is another one.
+        if any(map(self._precedes_proof, SIBLINGS)):
+            story.look = story.node = None
+        try:
+            run.attempt(
+                *self._others(alone, before),
+                self._as_step(alone, self._check, partial(self._report_proof, story)),
+                *self._others(alone, self.subtasks[turn + 1 :]),
+            )
+        finally:
+            if run.failures and not run.has_undone_files and self._boot.is_installed:
+                message = "this config is installed all the same"
+                self._log.warning("%s; gated units start once this is fixed", message)
 
-        def prove(state: str) -> None:
-            try:
-                story.prove(state)
-            except HostRoutingError as error:
-                raise TaskFailedError((self._check.name,), error) from error
+    def _report_proof(self, story: Story, ctx: Context) -> None:
+        """Report the proof that committed the run, or another one if it is of another node."""
+        look = story.look
+        story.overlap = self._pair_check.act(
+            ctx, seconds=story.run.seconds, look=look, accepted=story.accepted
+        )
+        if look is None or story.overlap is not look.report:
+            # It was proven again after a wait.
+            story.node = None
 
-        def check(ctx: Context) -> None:
-            # After a sweep the node is another one.
-            look = None if sweeps else story.look
-            waiting = Waiting(story.seconds_to_wait)
-            proof[:] = [self._check.act(ctx, waiting, look, story.accepted)]
-            if look is None or look.report is not proof[0]:
-                # It was proven again after a wait.
-                story.node = None
-
-        files = steps.of(self._files, story.install) if self._files in self.subtasks else _nothing
-        routes = steps.of(self._live_routes, story.settle)
-        if story.carry_out(files, routes, prove):
-            turn = self.subtasks.index(self._live_check)
-            before = [
-                each
-                for each in self.subtasks[:turn]
-                if each not in (self._files, self._live_routes)
-            ]
-            try:
-                story.run.attempt(
-                    *steps.siblings(*before),
-                    steps.of(self._live_check, check),
-                    *steps.siblings(*self.subtasks[turn + 1 :]),
-                )
-            finally:
-                self._warn_if_installed(story.run)
-        return proof[0] if proof else None
-
-    def _warn_if_installed(self, run: Deployment) -> None:
-        if run.failures and not run.has_undone_files and self._boot.is_installed:
-            message = "this config is installed all the same; gated units start once this is fixed"
-            self._log.warning(message)
-
-    def _refuse(self, story: Story) -> None:
-        """Refuse what is wrong in itself, before the node is read."""
-        ctx = story.ctx
+    def _refuse_mistakes(self, run: Run) -> None:
+        """Refuse what is wrong in itself, before anything is changed; log what is dropped."""
+        ctx = run.ctx
         # Without boot files that of the watch is not installed either.
         if self._files in self.subtasks:
             self._boot.refuse_exposed(*sibling_units(self._config, self._host))
-        # A gateway that leads nowhere is refused before anything is changed.
-        self._routes.refuse_own_gateways()
-        earlier = story.run.config_over(self._config)
+        refuse_own_gateways(self._config, self._host)
+        earlier = run.config_over(self._config)
         refuse_local_over(earlier, self._config)
         if earlier is not None and earlier is not self._config:
             for warning in dropped(earlier, self._config):
@@ -445,10 +423,10 @@ class Configure(_Pipeline):
         if not skips(ctx, self._check):
             log_dropped(ctx, counted, self._config, self._log)
         elif counted is not None and counted.route_overlap.cidrs:
-            # The installed proof stays, and nothing compares it.
+            # The installed proof stays.
             ctx.degrade("the installed proof stays, and nothing compares it with this config")
 
-    def _look(self, ctx: Context, story: Story, overlap: OverlapReport | None) -> None:
+    def _look(self, ctx: Context, story: Story) -> None:
         """Degrade the step if the aim is not reached, by all that was done, and by its proof."""
         pair = (self._files, self._routes, self._check)
         # A task that is skipped, or that does not install anything for a boot, is so on purpose.
@@ -461,15 +439,17 @@ class Configure(_Pipeline):
         # What cannot be read is unknown.
         with suppress(HostRoutingError, DeadlineExceededError):
             self.applied = look_after_apply(
-                own, self._config, self._host, overlap=overlap, node=story.node, left=story.left
+                own,
+                self._config,
+                self._host,
+                overlap=story.overlap,
+                node=story.node,
+                left=story.left,
             )
             leave(ctx, self.applied)
             # Under WARN an address that leaves wrong is no error of the node.
             if self.applied.is_wrong or not self.applied.overlap.ok:
                 ctx.degrade(self.applied.first_wrong)
-
-    def _plan_routes(self, ctx: Context, node: Host) -> RoutePlan | None:
-        return None if skips(ctx, self._routes) else self._routes.plan_routes(node)
 
     def _counted(self, earlier: HostRoutingConfig | None) -> HostRoutingConfig | None:
         """Return the earlier config if its addresses count: `{}` is meant to drop all of them."""
@@ -499,24 +479,24 @@ class ConfigureLive(Configure):
     name = "configure-live"
 
     def _arranged(self) -> tuple[Task, ...]:
-        return self._live_routes, self._live_check
+        return self._routes, self._check
 
     def _parts(self, ctx: Context, forecast: Forecast) -> list[Part]:
         ctx.check()
         del forecast  # nothing is installed
         return []
 
-    def _refuse(self, story: Story) -> None:
+    def _refuse_mistakes(self, run: Run) -> None:
         if left := ", ".join(sorted(self._config.to_mapping().keys() - _LIVE)):
             self._log.warning("--live leaves these sections out: %s", left)
-        if story.run.is_installed or self._host.files.exists(INTENT_PATH):
+        if not run.is_first or self._host.files.exists(INTENT_PATH):
             step = "apply this one without --live, or run: hostrouting reset"
             mistake = ConfigMistake("", f"a config is installed, and would undo this; {step}")
             raise InvalidConfigError([mistake])
-        super()._refuse(story)
+        super()._refuse_mistakes(run)
 
 
-class Reset(_Pipeline):
+class Reset(_Whole):
     """Remove everything that hostrouting installed, by any config, and restore swept objects.
 
     Most tasks remove their part under an empty config; only the sweep needs an explicit undo, since
@@ -536,7 +516,7 @@ class Reset(_Pipeline):
     ) -> None:
         require_config(config)
         super().__init__(HostRoutingConfig(gates=()), host, logger)
-        pair = {task.name: task for task in (self._live_routes, self._live_check)}
+        pair = {part.name: part for part in (self._routes, self._check)}
         removals: list[Task] = []
         restorations: list[Task] = []
         # What keeps the others right would bring them back.
@@ -554,42 +534,40 @@ class Reset(_Pipeline):
     def _is_kept(self, capability: Capability) -> bool:
         return FREE_UNITS.isdisjoint(capability.in_config(self._config).units)
 
-    def _selected(self, ctx: Context, run: Deployment) -> Selection:
-        del run  # every address may be dropped
-        return Selection(self._config, self._routes, partial(self._parts, ctx), is_judged=False)
+    def _wanted(self, run: Run) -> Wanted:
+        return Wanted(self._config, partial(self._parts, run.ctx), is_proven=False)
 
-    def _do_all(self, story: Story, steps: _Steps) -> OverlapReport | None:
+    def _tell(self, story: Story, alone: _Part | None) -> None:
         run = story.run
+        steps = self._steps(alone)
         story.decide_files()
-        state = "what was installed is in force, live and for the next boot"
         # The gates and the config stay, so the routes must, too.
-        story.remove_files(steps.of(self._files, story.install), undone=state)
+        undone = "what was installed is in force, live and for the next boot"
+        story.change_files(steps, undone=undone)
         if run.has_undone_files:
-            return None
+            return
         run.is_committed = True
         if run.failures:
             self._log.warning("%s all the same", self._committed)
-        own: dict[Task, Work] = {
-            self._live_routes: steps.of(self._live_routes, story.settle),
-            self._live_check: steps.of(self._live_check, lambda ctx: self._check.act(ctx) and None),
-        }
+        check = self._as_step(alone, self._check, partial(self._pair_check.act))
+        own = {self._routes: steps.routes(story.settle), self._check: check}
         for each in self.subtasks[1:]:
-            run.attempt(*([own[each]] if each in own else steps.siblings(each)))
+            works = [own[each]] if isinstance(each, _Part) else self._others(alone, [each])
+            run.attempt(*works)
         # The same failure of several tasks is reported once.
         by_cause: dict[str, TaskFailedError] = {}
         for failure in run.failures:
             by_cause.setdefault(str(failure.cause), failure)
         run.failures = [*by_cause.values()]
-        return None
 
 
-def _nothing(_ctx: Context) -> None:
-    """Install nothing."""
+def _do_nothing(_ctx: Context) -> None:
+    """Leave out a step of another task."""
 
 
 def plan_of(task: Task, ctx: Context, planned: Plan) -> Sequence[Change]:
     """Return the part of a plan that a task carries out."""
-    if not isinstance(task, _Alone):
+    if not isinstance(task, _Part):
         return plan(task, ctx).changes
     try:
         return task.planned(ctx, planned)
@@ -599,10 +577,8 @@ def plan_of(task: Task, ctx: Context, planned: Plan) -> Sequence[Change]:
         raise TaskFailedError((task.name,), error) from error
 
 
-def _do_only(own: Task, alone: Task, work: Work, ctx: Context) -> None:
+def _failing_as_task(work: Work, ctx: Context) -> None:
     """Do the work of a task that is done alone; its failure is as one of the runner."""
-    if own is not alone:
-        return
     try:
         work(ctx)
     except (CancelledError, DeadlineExceededError, TaskFailedError):

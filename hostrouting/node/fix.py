@@ -11,7 +11,7 @@ from hostrouting.boot.intent import exits_under
 from hostrouting.net.exits import working
 from hostrouting.route_overlap.look import check_now
 from hostrouting.static_routes.forecast import Forecaster
-from hostrouting.static_routes.task import ConfigureStaticRoutes
+from hostrouting.static_routes.plan import plan_routes
 from phases.hosting import interruptible
 
 if TYPE_CHECKING:
@@ -45,10 +45,9 @@ def fixed(
     """
     if not host.is_live:
         return f"an image has no routes to be repaired; on a node made of it, run: {FIX}"
-    routes = ConfigureStaticRoutes(config, host=host)
     if now is None:
         now = check_now(
-            ctx, config, host, seconds=seconds, accepted=lambda: routes.plan_routes().accepted
+            ctx, config, host, seconds=seconds, accepted=lambda: plan_routes(config, host).accepted
         )
     if pinned := _pinned(now, config, host):
         # It was right by the device that the last right apply has pinned, and that still works.
@@ -57,7 +56,7 @@ def fixed(
         section = attrs.evolve(config.route_overlap, expected_devs=(*devs,))
         config = attrs.evolve(config, route_overlap=section)
     if not now.is_proven:
-        accepted = ConfigureStaticRoutes(config, host=host).plan_routes().accepted
+        accepted = plan_routes(config, host).accepted
         config = attrs.evolve(config, static_routes=accepted)
     report = None
     reason = "no routes of a config make this node right"
@@ -66,8 +65,7 @@ def fixed(
         with interruptible(ctx):
             # What a pinned exit completes is proven by another section.
             forecaster = Forecaster(ctx, config, host, now=None if pinned else now)
-            plan = ConfigureStaticRoutes(config, host=host).plan_routes(forecaster.node)
-            report, _, undecided, lost = forecaster.changed(plan.changes, plan.stuck)
+            report, _, undecided, lost = forecaster.of(plan_routes(config, forecaster.node))
         if undecided:
             return undecided
         if report is None or report.ok or _mends_the_rest(now, report):

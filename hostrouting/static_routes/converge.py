@@ -8,14 +8,14 @@ a repair never waits, and a route that the kernel refuses does not prevent the r
 from __future__ import annotations
 
 import errno
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import attrs
 
 from hostrouting.exceptions import BackendError, LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.net.addresses import IPV6
-from hostrouting.net.routes import ObservedRoute, Place, default_routes, place
+from hostrouting.net.routes import Place, default_routes, place
 from hostrouting.static_routes.account import RouteAccount, described
 from hostrouting.static_routes.observed import read, resolved
 from hostrouting.static_routes.reconcile import Reconciliation, Routes, reconcile
@@ -23,7 +23,7 @@ from hostrouting.static_routes.refusals import all_in_the_way, explain, why_merg
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
     from hostrouting.config import StaticRoute
     from hostrouting.host import Host, Route
@@ -33,8 +33,53 @@ if TYPE_CHECKING:
 
 #: Refusals that another program's change may cause.
 _CONFLICTS = frozenset({errno.EEXIST, errno.ESRCH, errno.ENOENT})
-#: The number of readings after which a program that keeps changing the same places has won.
-_READINGS = 24
+#: The number of tries after which a program that keeps changing the same places has won.
+_MOST = 24
+
+_T = TypeVar("_T")
+
+
+class Decided(NamedTuple):
+    """The changes of routes by one reading."""
+
+    outcome: Reconciliation
+    observed: Routes
+
+
+class ConflictError(BackendError):
+    """Another program has changed what a plan stands on: nothing was changed, decide again."""
+
+
+def until_settled(
+    decided: _T, decide: Callable[[], _T], carry_out: Callable[[_T, bool], object]
+) -> _T:
+    """Carry out what is decided; decide again after a conflict, at most 24 times at once.
+
+    `carry_out` receives True for the last time, and the result is what it has carried out.
+    """
+    for left in reversed(range(_MOST)):
+        try:
+            carry_out(decided, left == 0)
+        except ConflictError as error:
+            if left == 0:
+                raise _always_changing(error) from None
+        else:
+            break
+        decided = decide()
+    return decided
+
+
+def carry_out(
+    ctx: Context, plan: RoutePlan, host: Host, logger: logging.Logger, *, is_fresh: bool = False
+) -> None:
+    """Make exactly the changes of a plan, and record them; a fresh one is not compared.
+
+    Raises `ConflictError` if the node is another one than that of the plan, or as soon as the
+    kernel refuses a change since it has become one.
+    """
+    if not is_fresh and (changed := plan.changed_since(host.routes)):
+        raise ConflictError(f"changed since the routes were planned: {changed}")
+    _make(ctx, plan.resolution.routes, Decided(plan.outcome, plan.observed), host, logger)
 
 
 def converge(
@@ -52,66 +97,46 @@ def converge(
     Routes in `undecided` places stay as they are. `observed` is a reading of this moment. A caller
     that reads the routes again after each of their events does without `verify`.
     """
-    before: list[Routes] = []
 
-    def plan(observed: Routes) -> Reconciliation:
-        before[:] = [observed]
-        return reconcile(desired, observed, undecided=undecided)
+    def decide(observed: Routes | None = None) -> Decided:
+        observed = read(host.routes, desired) if observed is None else observed
+        return Decided(reconcile(desired, observed, undecided=undecided), observed)
 
-    with _recording(ctx, host, logger, desired, lambda: before[0] if before else None):
-        outcome = _apply(host, desired, plan, observed, verify=verify)
-    _record(ctx, RouteAccount(outcome.changes, outcome.hidden, before[0]), host, logger)
-    return outcome
+    def make(decided: Decided, _is_last: bool) -> None:
+        _make(ctx, desired, decided, host, logger, verify=verify)
 
-
-class Conflict(BackendError):
-    """Another program has changed what a plan stands on: nothing was changed, decide again."""
+    return until_settled(decide(observed), decide, make).outcome
 
 
-def carry_out(
-    ctx: Context, plan: RoutePlan, host: Host, logger: logging.Logger, *, is_fresh: bool = False
-) -> Reconciliation:
-    """Make exactly the changes of a plan, and record them; a fresh one is not compared.
-
-    Raises `Conflict` if the node is another one than that of the plan, or as soon as the kernel
-    refuses a change since it has become one.
-    """
-    outcome, before = plan.outcome, plan.observed
-    desired = plan.resolution.routes
-    if not (is_fresh or plan.holds(host.routes)):
-        raise Conflict("the routes of the node have changed since they were planned")
-    with _recording(ctx, host, logger, desired, lambda: before):
-        _send(host, outcome, before)
-    _record(ctx, RouteAccount(outcome.changes, outcome.hidden, before), host, logger)
-    return outcome
-
-
-@contextmanager
-def _recording(
+def _make(
     ctx: Context,
+    desired: Sequence[Route],
+    decided: Decided,
     host: Host,
     logger: logging.Logger,
-    desired: Sequence[Route],
-    before: Callable[[], Routes | None],
-) -> Iterator[None]:
-    """Record what a failure of the block has left."""
+    *,
+    verify: bool = True,
+) -> None:
+    """Make changes, and record them, or what a failure has left of them."""
+    outcome, observed = decided
     try:
-        yield
+        _send(host, decided, verify=verify)
     except BaseException as error:
-        is_whole = isinstance(error, Conflict) or getattr(error, "rolled_back", False)
-        known = before()
-        if known is not None and not is_whole:
+        is_whole = isinstance(error, ConflictError) or getattr(error, "rolled_back", False)
+        if not is_whole:
             # After an interrupt only another reading shows which routes there are.
             with suppress(BackendError):
-                account = RouteAccount.between(known, read(host.routes, desired))
+                account = RouteAccount.between(observed, read(host.routes, desired))
                 _record(ctx, account, host, logger)
         if isinstance(error, LinkNotFoundError):
             raise with_routes(error, desired) from error
         raise
+    _record(ctx, RouteAccount(outcome.changes, outcome.hidden, observed), host, logger)
 
 
-def _send(host: Host, outcome: Reconciliation, observed: Routes, *, verify: bool = True) -> None:
-    """Make changes by one reading; raise `Conflict` if another program was faster."""
+def _send(host: Host, decided: Decided, *, verify: bool = True) -> None:
+    """Make changes by one reading; raise `ConflictError` if another program was faster."""
+    outcome, observed = decided
     in_the_way = all_in_the_way(outcome)
     # The kernel would accept an IPv6 route that another one hides.
     if any(route.family == IPV6 for route in outcome.in_the_way.values()):
@@ -128,10 +153,10 @@ def _send(host: Host, outcome: Reconciliation, observed: Routes, *, verify: bool
         ):
             explain(error, outcome, observed, host.routes)
             raise
-        raise Conflict(str(error)) from error
+        raise ConflictError(str(error)) from error
 
 
-def always_changing(error: Conflict) -> BaseException:
+def _always_changing(error: ConflictError) -> BaseException:
     """Return the error of a run that was overtaken again and again."""
     cause = error.__cause__
     if not isinstance(cause, RouteRejectedError):
@@ -154,43 +179,19 @@ def log_consequences(outcome: Reconciliation, logger: logging.Logger) -> None:
         logger.warning("not removed: %s", why_merged(merged), extra={"route": str(merged)})
 
 
-def _apply(
-    host: Host,
-    wanted: Sequence[Route | ObservedRoute],
-    plan: Callable[[Routes], Reconciliation],
-    observed: Routes | None = None,
-    *,
-    verify: bool = True,
-) -> Reconciliation:
-    """Make the planned changes; if another program was faster, read and plan again."""
-    readings = 0
-    if observed is None:
-        observed = read(host.routes, wanted)
-    while True:
-        readings += 1
-        outcome = plan(observed)
-        try:
-            _send(host, outcome, observed, verify=verify)
-        except Conflict as error:
-            if readings == _READINGS:
-                raise always_changing(error) from None
-            observed = read(host.routes, wanted)
-        else:
-            return outcome
-
-
 def _record(ctx: Context, account: RouteAccount, host: Host, logger: logging.Logger) -> None:
     """Record changes that were made, with one inverse for all of them."""
 
     def undo(ctx: Context) -> bool:
         with host.lock.hold(ctx):
-            notes: list[str] = []
+            made = [change.route for change in account.made]
 
-            def plan(observed: Routes) -> Reconciliation:
-                changes, notes[:] = account.inverse(observed)
-                return Reconciliation(changes=changes)
+            def decide() -> tuple[Decided, Sequence[str]]:
+                observed = read(host.routes, made)
+                changes, notes = account.inverse(observed)
+                return Decided(Reconciliation(changes=changes), observed), notes
 
-            _apply(host, [change.route for change in account.made], plan)
+            _, notes = until_settled(decide(), decide, lambda decided, _: _send(host, decided[0]))
             for note in notes:
                 logger.warning("%s", note)
             return not notes

@@ -23,10 +23,10 @@ from hostrouting.host.reading import at_one_moment
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.routes import NextHop, ObservedRoute, place
 from hostrouting.route_overlap.fabric import Fabric, announced_fabric
+from hostrouting.route_overlap.logged import left_unproven
 from hostrouting.route_overlap.look import look_once, prove_config, unready_units
 from hostrouting.route_overlap.script import config_in_force
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
-from hostrouting.route_overlap.task import left_unproven
 from hostrouting.static_routes.account import RouteAccount
 from hostrouting.static_routes.lost_hops import LostHop, lost_hops
 
@@ -184,15 +184,6 @@ class Forecast(NamedTuple):
             yield f"gates that STRICT holds then: {held}"
 
 
-class Plan(NamedTuple):
-    """What a run would change on a node, and what that means, by one reading."""
-
-    #: The changes of routes; None if the run leaves them alone.
-    routes: RoutePlan | None
-    #: The proof of the node with them.
-    forecast: Forecast
-
-
 class Forecaster:
     """Proves a node before, in and after one run."""
 
@@ -271,12 +262,9 @@ class Forecaster:
         """Return the proof of each section."""
         return [section.prove(routing) for section in self._sections]
 
-    def plan(self, routes_of: Callable[[Host], RoutePlan | None]) -> Plan:
-        """Return the plan of the changes that `routes_of` returns for the reading of the node."""
-        routes = routes_of(self.node)
-        if routes is None:
-            return Plan(None, self.changed())
-        return Plan(routes, self.changed(routes.changes, routes.stuck))
+    def of(self, routes: RoutePlan | None) -> Forecast:
+        """Return the proof of the node with the changes of a plan, unless some are stuck."""
+        return self.changed() if routes is None else self.changed(routes.changes, routes.stuck)
 
     def changed(
         self, changes: Sequence[RouteChange] = (), stuck: Sequence[Foreseen] = ()

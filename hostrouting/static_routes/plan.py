@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import attrs
 
 from hostrouting.base.findings import AWAITED, REFUSED, NodeFinding, hindered
+from hostrouting.boot.intent import exits_under
+from hostrouting.exceptions import BackendError, LinkNotFoundError
 from hostrouting.net.routes import ObservedRoute, Place, Route, RouteChange, place
 from hostrouting.static_routes.account import described
 from hostrouting.static_routes.observed import read, resolved
@@ -15,23 +18,27 @@ from hostrouting.static_routes.reconcile import (
     Reconciliation,
     Resolution,
     Routes,
+    Unresolved,
     present_in,
     reconcile,
 )
 from hostrouting.static_routes.refusals import (
     all_in_the_way,
+    giver,
     lack,
     no_way,
     own_gateways,
     why_merged,
+    with_routes,
     without_gateway,
 )
 from phases import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hostrouting.config import StaticRoutesConfig
+    from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
+    from hostrouting.host import Host
     from hostrouting.host.ports import RouteBackend
     from hostrouting.net.exits import Exits
     from hostrouting.net.links import Device
@@ -67,22 +74,57 @@ class RoutePlan:
         return self._observed
 
     @cached_property
-    def _basis(self) -> object:
+    def _basis(self) -> Basis:
         return _basis(self.resolution, self._observed)
 
-    def holds(self, routing: RouteBackend) -> bool:
-        """Return True if a node has still all by which these changes were decided.
+    def changed_since(self, routing: RouteBackend) -> str:
+        """Return what differs now of all by which these changes were decided; "" if nothing does.
 
         These are the values that complete its routes, and the routes in each of their places.
         """
         observed = read(routing, self._section.routes)
         resolution = resolved(self._section.routes, observed, routing, self._exits)
-        return _basis(resolution, observed) == self._basis
+        now = _basis(resolution, observed)
+        if now == self._basis:
+            return ""
+        was, rows = ({*each.values, *chain(*each.present.values())} for each in (self._basis, now))
+        return ", ".join(f"'{each}'" for each in sorted(map(str, was ^ rows))[:2]) or "their order"
 
-    @property
-    def is_empty(self) -> bool:
-        """True if the node has the routes of the config, and nothing is left to change or say."""
-        return not (self.changes or self.resolution.missing or self.outcome.merged)
+    def refuse_hidden(self, changes: Iterable[RouteChange]) -> None:
+        """Raise if a change that was made hides a connected route that came meanwhile."""
+        made = {change.after for change in changes}
+        for route, connected in self.outcome.connected.items():
+            if route in made:
+                raise BackendError(
+                    f"the kernel's own route '{connected}' came meanwhile, and '{route}' hides it"
+                )
+
+    def refuse_incomplete(self, seconds: float) -> None:
+        """Raise if a route lacks a value that only a default route has, after so long a wait."""
+        missing = [route for route, _ in self.resolution.missing]
+        for route in missing:
+            # Neither a device that does not exist nor the loopback device gets a default route.
+            if fact := no_way(route, self._devices):
+                text = f"{fact}. No route was changed"
+                if route.dev is None or route.dev in self._devices:
+                    raise BackendError(f"{text}; correct the 'dev' of: {route}")
+                error = LinkNotFoundError(text, dev=route.dev)
+                raise with_routes(error, self._section.routes)
+        if not missing:
+            return
+        links = [*self._devices.values()]
+        givers = " and ".join(
+            giver(family, self._exits, links)
+            for family in sorted({route.family for route in missing})
+        )
+        incomplete = BackendError(
+            f"static routes cannot be completed: {self.resolution.reasons}, not even after "
+            f"{round(seconds, 1):g} s. No route was changed. Give the node one ({givers}), or "
+            f"give 'dev' and 'gateway' of: {', '.join(map(str, missing))}",
+            retryable=True,
+        )
+        incomplete.may_heal = True
+        raise incomplete
 
     @cached_property
     def _hindered(self) -> dict[RouteChange, Hindrance]:
@@ -131,8 +173,23 @@ class RoutePlan:
         return findings_of((each.entry for each in self.entries), self.outcome.connected)
 
 
-def _basis(resolution: Resolution, observed: Routes) -> object:
-    return resolution, present_in(observed, map(place, resolution.routes))
+class Basis(NamedTuple):
+    """What changes were decided by."""
+
+    #: The routes of the config, complete or not.
+    values: Sequence[Route | Unresolved]
+    #: The routes of the node in each of their places.
+    present: Mapping[Place, Sequence[ObservedRoute]]
+
+
+def _basis(resolution: Resolution, observed: Routes) -> Basis:
+    present = present_in(observed, map(place, resolution.routes))
+    return Basis((*resolution.routes, *resolution.missing), present)
+
+
+def plan_routes(config: HostRoutingConfig, host: Host) -> RoutePlan:
+    """Return the plan of the routes of a config on a node, or on a reading of it."""
+    return RoutePlan(config.static_routes, host.routes, exits_under(config, host.files))
 
 
 class Foreseen(NamedTuple):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.base.commands import quoted
-from hostrouting.exceptions import PASSING, LinkNotFoundError
+from hostrouting.exceptions import PASSING, ConfigMistake, InvalidConfigError, LinkNotFoundError
 from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, IPV4, IPV6, Prefix
 from hostrouting.net.exits import set_down
 from hostrouting.net.routes import (
@@ -26,8 +26,9 @@ from hostrouting.net.rules import addition, lost_rules
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hostrouting.config import StaticRoute
+    from hostrouting.config import HostRoutingConfig, StaticRoute
     from hostrouting.exceptions import RouteRejectedError
+    from hostrouting.host import Host
     from hostrouting.host.ports import RouteBackend
     from hostrouting.net.addresses import Address
     from hostrouting.net.exits import Exits
@@ -173,6 +174,22 @@ def own_gateways(links: Iterable[Device]) -> dict[Address, str]:
         # Link-local addresses repeat on other links; the kernel refuses that of the same link.
         if not address.is_link_local
     }
+
+
+def refuse_own_gateways(config: HostRoutingConfig, host: Host) -> None:
+    """Raise InvalidConfigError for gateways of the node itself, which the kernel accepts."""
+    links = host.routes.links() if host.is_live else ()
+    own = {str(address): reason for address, reason in own_gateways(links).items()}
+    mistakes = [
+        ConfigMistake(
+            f"hostRouting.staticRoutes.routes[{index}].gateway",
+            f"{route.gateway!r} {own[route.gateway]}",
+        )
+        for index, route in enumerate(config.static_routes.routes)
+        if route.gateway in own
+    ]
+    if mistakes:
+        raise InvalidConfigError(mistakes)
 
 
 def all_in_the_way(outcome: Reconciliation) -> dict[RouteChange, str]:

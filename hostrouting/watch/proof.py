@@ -19,9 +19,9 @@ from hostrouting.host import NetworkEvent, RouteEvent
 from hostrouting.net.addresses import Prefix, address_bits
 from hostrouting.net.routes import LOCAL_TABLE
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric, announced_fabric
+from hostrouting.route_overlap.logged import log_findings, log_notes
 from hostrouting.route_overlap.look import leave_marker, prove_now, unready_units
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
-from hostrouting.route_overlap.task import log_findings, log_notes
 from phases.hosting import interruptible, unrecorded
 
 if TYPE_CHECKING:

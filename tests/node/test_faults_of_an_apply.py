@@ -27,8 +27,8 @@ from support.patience import in_time
 from support.run_nodes import gpu_node
 
 from hostrouting import Configure, HostFileError, HostRoutingConfig, Reset, UnitError
+from hostrouting.apply.run import Run
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.deployment import Deployment
 from hostrouting.testing import FakeHost
 from hostrouting.testing.faults import Operations, Refused
 from phases import Context, DeadlineExceededError, Report, Task, execute, run
@@ -169,18 +169,18 @@ def test_the_node_is_in_the_state_that_the_run_names(
 
 def undo_of(host: FakeHost, arm: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Fail an apply when systemd is to read the new files, and call `arm` when its undo begins."""
-    undo = Deployment._undo
+    undo = Run.undo
 
-    def armed(deployment: Deployment, text: str, *, always: bool) -> None:
+    def armed(run_: Run, text: str, *, always: bool) -> None:
         arm()
-        undo(deployment, text, always=always)
+        undo(run_, text, always=always)
 
     def refuse(_: Context) -> None:
         reload.undo()
         raise UnitError("it is busy")
 
     with monkeypatch.context() as patched, pytest.MonkeyPatch.context() as reload:
-        patched.setattr(Deployment, "_undo", armed)
+        patched.setattr(Run, "undo", armed)
         reload.setattr(host.services, "daemon_reload", refuse)
         return outcome(new(host), in_time())
 

@@ -30,6 +30,7 @@ from hostrouting.net.rules import Rule
 from hostrouting.node.fix import fixed
 from hostrouting.route_overlap.fabric import announced_fabric
 from hostrouting.route_overlap.look import prove_config
+from hostrouting.static_routes.plan import plan_routes
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 from phases import run
@@ -80,7 +81,7 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
     backend = kernel_of(node) if isinstance(node, KernelNode) else node
     host = FakeHost(backend)
     fabric = announced_fabric(in_time(), config.route_overlap.fabric, host)
-    accepted = ConfigureStaticRoutes(config, host=host).plan_routes().accepted
+    accepted = plan_routes(config, host).accepted
     found = fixed(in_time(), config, host)
     mended = config if isinstance(found, str) else found
     # The kernel may refuse a route of the config that nothing needs.

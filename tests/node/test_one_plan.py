@@ -22,6 +22,7 @@ from hostrouting import (
     RouteOverlapConfig,
     WorseRoutingError,
 )
+from hostrouting.apply.story import Story
 from hostrouting.boot.intent import Part, require_intent
 from hostrouting.boot.layout import GATE_LOCK, INTENT_PATH, UNFINISHED
 from hostrouting.boot.steps import Steps
@@ -30,7 +31,6 @@ from hostrouting.node.configure import ConfigureLive
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL
 from hostrouting.route_overlap.look import look_once
 from hostrouting.route_overlap.proof import prove_families
-from hostrouting.static_routes.forecast import ProvenRun
 from hostrouting.testing import FakeHost
 from phases import Change, Context, Report, TaskFailedError, plan, run
 
@@ -337,13 +337,13 @@ def test_what_the_last_reading_shows_is_in_the_verdict(
     )
     if is_installed:
         assert run(Configure(config, host=host), in_time()).ok
-    after = ProvenRun.after
+    after = Story._prove
 
-    def prove(proofs: ProvenRun, *given: Any) -> None:
+    def prove(story: Story, *given: Any) -> None:
         trouble(host)
-        after(proofs, *given)
+        after(story, *given)
 
-    monkeypatch.setattr(ProvenRun, "after", prove)
+    monkeypatch.setattr(Story, "_prove", prove)
     report = run(Configure(config, host=host), in_time())
     assert report.ok
     assert report.degraded
@@ -359,7 +359,7 @@ def test_a_network_that_is_connected_during_the_proof_is_not_blamed_on_the_chang
     Without either route the addresses would leave right.
     """
     lookup = host.routes.lookup
-    after = ProvenRun.after
+    after = Story._prove
 
     def connect_first(destinations: Sequence[int], **options: Any) -> object:
         if not any(link.name == "eth1" for link in host.routes.links()):
@@ -367,11 +367,11 @@ def test_a_network_that_is_connected_during_the_proof_is_not_blamed_on_the_chang
             host.routes.add_address("eth1", "10.96.0.129/25")
         return lookup(destinations, **options)
 
-    def prove(proofs: ProvenRun, *given: Any) -> None:
+    def prove(story: Story, *given: Any) -> None:
         monkeypatch.setattr(host.routes, "lookup", connect_first)
-        after(proofs, *given)
+        after(story, *given)
 
-    monkeypatch.setattr(ProvenRun, "after", prove)
+    monkeypatch.setattr(Story, "_prove", prove)
     report = run(Configure(config_of("10.96.0.0/24"), host=host), in_time())
     [failure] = failures_of(report)
     assert not isinstance(failure, WorseRoutingError)
@@ -384,7 +384,7 @@ def test_a_proof_that_the_kernel_refuses_has_the_name_of_its_task(
 ) -> None:
     """The run is undone, since it is unknown what it has done to the node."""
     assert run(Configure(SMALL, host=host), in_time()).ok
-    monkeypatch.setattr(ProvenRun, "after", Mock(side_effect=BackendError("no answer")))
+    monkeypatch.setattr(Story, "_prove", Mock(side_effect=BackendError("no answer")))
     report = run(Configure(MORE, host=host), in_time())
     assert str(report.error) == "configure/check-route-overlap: no answer"
     assert require_intent(host) == SMALL

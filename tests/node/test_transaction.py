@@ -36,13 +36,14 @@ from hostrouting import (
     UnitError,
     WorseRoutingError,
 )
+from hostrouting.apply.story import Wanted, decide
 from hostrouting.boot.layout import UNFINISHED
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.host import Host, ObservedRoute, Route, RouteChange, Rule
 from hostrouting.net.addresses import IPV6, parse_ipv4
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.look import prove_now
-from hostrouting.static_routes.forecast import Forecaster
+from hostrouting.static_routes.forecast import Forecast
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route
@@ -620,14 +621,19 @@ def test_a_forecast_without_a_built_in_rule_is_undecided(priority: str) -> None:
         kernel.ip("-6 rule del pref", priority)
         task = ConfigureStaticRoutes(wanted, host=host)
         before = host.routes.routes(IPV6)
-        forecast = Forecaster(in_time(), wanted, host).plan(task.plan_routes).forecast
+        forecast = forecast_of(wanted, host)
         assert "until a first rule is added" in forecast.undecided
         with pytest.raises(TaskFailedError, match="leave right without"):
             execute(task, in_time())
         assert host.routes.routes(IPV6) == before
         kernel.ip("-6 rule add pref 9 to fd00:9::/64 lookup 88")
-        _, forecast = Forecaster(in_time(), wanted, host).plan(task.plan_routes)
+        forecast = forecast_of(wanted, host)
         assert not forecast.undecided
+
+
+def forecast_of(config: HostRoutingConfig, host: Host) -> Forecast:
+    """Return the proof of a node as an apply would change it."""
+    return decide(in_time(), Wanted(config), host).forecast
 
 
 def on(kernel: KernelNode) -> tuple[Host, FakeHost]:

@@ -65,7 +65,6 @@ BETWEEN_ROOMS = {
     "CleanStaleCNI.suspects",
     "Configure.forecast",
     "Configure.planning",
-    "ConfigureStaticRoutes.plan_routes",
     "HostRoutingConfig.sections",
 }
 

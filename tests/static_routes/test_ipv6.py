@@ -33,6 +33,7 @@ from hostrouting.net.addresses import Prefix
 from hostrouting.node.status import verdict_now
 from hostrouting.static_routes.converge import repair
 from hostrouting.static_routes.observed import read
+from hostrouting.static_routes.plan import RoutePlan, plan_routes
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend, Node
 from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route
@@ -80,6 +81,10 @@ def task(host: Host, *routes: StaticRoute) -> ConfigureStaticRoutes:
     return ConfigureStaticRoutes(config_of(routes), host=host)
 
 
+def plan_of(host: Host, *routes: StaticRoute) -> RoutePlan:
+    return plan_routes(config_of(routes), host)
+
+
 def apply(host: Host, *routes: StaticRoute) -> None:
     task(host, *routes).act(in_time())
 
@@ -106,9 +111,10 @@ def refusal(host: Host, *routes: StaticRoute) -> str:
         apply(host, *routes)
     assert host.routes.routes(IPV6) == before
     [refused] = caught.value.refusals
-    [planned] = task(host, *routes).plan_act(Context())
+    plan = plan_of(host, *routes)
+    [planned] = [each.entry for each in plan.entries]
     assert refused.reason in str(planned)
-    [found] = task(host, *routes).plan_routes().findings()
+    [found] = plan.findings()
     assert refused.reason in found.reason
     return refused.reason
 
@@ -125,7 +131,7 @@ def test_both_families_are_one_batch(node: Node, host: Host) -> None:
     wanted = [StaticRoute(destination=text) for text in ("172.16.1.0/24", "fd00:9::/48")]
     apply(host, *wanted)
     assert at(host) == [f"{PLACE} via fe80::1 dev eth0 proto 142 metric 1"]
-    assert task(host, *wanted).plan_act(Context()) == []
+    assert plan_of(host, *wanted).entries == []
     assert [str(route) for route in host.routes.routes_of(OUR_PROTOCOL)] == [
         "172.16.1.0/24 via 10.1.0.1 dev eth0 proto 142"
     ]

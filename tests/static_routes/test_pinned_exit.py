@@ -15,7 +15,6 @@ from support.patience import in_time
 from support.static_route_scripts import config_of, impatient, install
 
 from hostrouting import BackendError, ConfigureStaticRoutes, HostRoutingConfig, StaticRoute
-from hostrouting.boot.deployment import Waiting
 from hostrouting.host import IPV4, IPV6, OUR_PROTOCOL, Address, Host, NextHop, ObservedRoute
 from hostrouting.net.addresses import FAMILY_NAMES
 from hostrouting.net.exits import working
@@ -227,7 +226,7 @@ def test_boot_and_task_end_in_the_same_table(world: World, config: HostRoutingCo
             world.arrange(node, stack)
         task = ConfigureStaticRoutes(config, host=pinned(configured, config, exits))
         with suppress(BackendError):
-            task.act(in_time(), Waiting(0))
+            task.act(in_time(), waits=False)
             argv = ["nsenter", f"--net=/run/netns/{booted.name}", "bash", "-s"]
             script = impatient(config, exits=exits)
             done = subprocess.run(argv, input=script, capture_output=True, check=False)

@@ -1,0 +1,59 @@
+"""The routing pair in the list of a node's capabilities."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.base.findings import NodeFinding
+from hostrouting.boot.capability import SCRIPT_PROGRAMS, Capability
+from hostrouting.boot.intent import mode_of
+from hostrouting.config import OverlapMode
+from hostrouting.route_overlap import script as check_script
+from hostrouting.static_routes import script as routes_script
+
+if TYPE_CHECKING:
+    from hostrouting.apply.pair import CheckRouteOverlap, ConfigureStaticRoutes
+    from hostrouting.boot.capability import Inquiry
+    from phases import Context
+
+
+def _routes() -> type[ConfigureStaticRoutes]:
+    from hostrouting.apply.pair import ConfigureStaticRoutes
+
+    return ConfigureStaticRoutes
+
+
+def _check() -> type[CheckRouteOverlap]:
+    from hostrouting.apply.pair import CheckRouteOverlap
+
+    return CheckRouteOverlap
+
+
+def _open_exit(_ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
+    """Return a note if the exit of an image is open under STRICT: an image has no pinned one."""
+    is_strict = mode_of(inquiry.config) is OverlapMode.STRICT
+    if inquiry.host.is_live or inquiry.config.route_overlap.expected_devs or not is_strict:
+        return []
+    reason = "is not given, so a default route by a fabric of Ethernet could become the exit"
+    step = 'name the network of the exit, such as "expectedDevs": ["10.224.0.0/16"]'
+    return [NodeFinding("open-exit", "routeOverlap.expectedDevs", reason, "note", step)]
+
+
+#: The routes and the proof of them, whose boot files are installed together.
+PAIR: Final = (
+    Capability(
+        section="static_routes",
+        name="configure-static-routes",
+        task=_routes,
+        parts=lambda config, _: [routes_script.boot_part(config)],
+        programs=SCRIPT_PROGRAMS,
+    ),
+    Capability(
+        section="route_overlap",
+        name="check-route-overlap",
+        task=_check,
+        parts=lambda config, _: [check_script.boot_part(config)],
+        programs=SCRIPT_PROGRAMS,
+        warnings={"open-exit": _open_exit},
+    ),
+)

@@ -1,0 +1,202 @@
+"""The routing pair as tasks of their own: each is a selection of the story."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hostrouting.apply.run import locked
+from hostrouting.apply.story import Story, Wanted, decide
+from hostrouting.base.findings import REFUSED, UNPROVEN
+from hostrouting.boot.intent import exits_under, installed_over, refuse_local_over
+from hostrouting.boot.layout import RUNTIME_DIRECTORY, WAIT_SECONDS, WAITED
+from hostrouting.boot.recorded import RecordedFiles
+from hostrouting.boot.task import SectionTask
+from hostrouting.config import HostRoutingConfig, OverlapMode
+from hostrouting.exceptions import RouteOverlapError
+from hostrouting.route_overlap import script as check_script
+from hostrouting.route_overlap.logged import dropped_cidrs, log_dropped, log_findings, log_notes
+from hostrouting.route_overlap.look import check_now, lasting_kinds, leave_marker
+from hostrouting.route_overlap.script import LOGGED, MARKERS
+from hostrouting.static_routes import script as routes_script
+from hostrouting.static_routes.refusals import refuse_own_gateways
+from phases import Change, Context
+from phases.hosting import leave
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Mapping
+
+    from hostrouting.boot.intent import Part
+    from hostrouting.host import Host
+    from hostrouting.route_overlap.look import Accepted, Look
+    from hostrouting.route_overlap.report import OverlapReport
+
+
+class ConfigureStaticRoutes(SectionTask):
+    """Configure the static routes of a config, now and at every boot.
+
+    Without routes, those of earlier runs are removed. Routes change all together or not at all,
+    under the run lock. On a node without hostrouting the boot files come first and stay: if the
+    routes fail, the machine must not start at the next boot either. Over an installed config the
+    routes come first; if any part fails, everything is undone.
+
+    Under STRICT, changes that make an expected address leave wrong are refused, or undone, unless
+    `force` is set; under WARN they are logged, and the step is degraded, with the planned
+    `OverlapReport` as its result. Expected are the CIDRs of the config, and those of the config
+    that was installed when the outermost run began, under its own mode, as far as this one does not
+    prove them. An undo is never refused.
+    """
+
+    name = "configure-static-routes"
+    section = "static_routes"
+    _undo_options: ClassVar[Mapping[str, Any]] = {"force": True}
+
+    def __init__(
+        self,
+        config: HostRoutingConfig,
+        *,
+        host: Host | None = None,
+        logger: logging.Logger | None = None,
+        force: bool = False,
+    ) -> None:
+        super().__init__(config, host=host, logger=logger)
+        self._force = force
+
+    def do(self, ctx: Context) -> None:
+        """Change the live routes, and install the boot files that do so at every boot."""
+        with locked(ctx, self._host, self._boot, self._logger) as run:
+            story = Story(self._wanted(run.config_over(self._config)), run)
+            refuse_own_gateways(self._config, self._host)
+            story.decide()
+            story.carry_out()
+
+    def plan(self, ctx: Context) -> list[Change]:
+        """Return the changes that `do` would make, and its refusal; do not wait."""
+        refuse_own_gateways(self._config, self._host)
+        earlier = installed_over(self._host.files, self._config)
+        plan = decide(ctx, self._wanted(earlier), self._host)
+        changes = [each.entry for each in plan.routes.entries] if plan.routes is not None else []
+        changes += self._boot.plan_install(ctx, *self._parts)
+        if plan.forecast.is_refused:
+            refusal = f"{REFUSED}: worse than now: {'; '.join(map(str, plan.forecast.worse))}"
+            changes.append(Change("~", self.name, refusal, REFUSED))
+        return changes
+
+    def act(self, ctx: Context, *, waits: bool = True) -> None:
+        """Change the routes of a live machine alone; wait for DHCP."""
+        with locked(ctx, self._host, self._boot, self._logger) as run:
+            Story(Wanted(self._config, is_proven=False), run).settle(run.ctx, waits=waits)
+
+    def _wanted(self, earlier: HostRoutingConfig | None) -> Wanted:
+        return Wanted(self._config, lambda _: self._parts, earlier, is_proven=not self._force)
+
+    @property
+    def _parts(self) -> tuple[Part, ...]:
+        exits = exits_under(self._config, self._host.files)
+        return routes_script.boot_part(self._config, (*exits.items(),)), self._intent
+
+
+class CheckRouteOverlap(SectionTask):
+    """Check that every expected CIDR leaves by the node's own devices, now and at every boot.
+
+    The installation comes first: a node that fails now must not start its machine at the next boot.
+
+    In mode WARN it logs each finding and is degraded; in mode STRICT it raises RouteOverlapError,
+    and the gates stay closed. The `OverlapReport` is the result of its step, see `Report.find`.
+
+    If it drops addresses that the config installed when the outermost run began expects, it logs
+    them and is degraded.
+    """
+
+    name = "check-route-overlap"
+    section = "route_overlap"
+
+    @property
+    def proves(self) -> bool:
+        """True if a run that skips it is degraded."""
+        return bool(self._config.route_overlap.cidrs)
+
+    def do(self, ctx: Context) -> None:
+        """Install boot files, prove the routing and write the marker."""
+        parts = check_script.boot_part(self._config), self._intent
+        wanted = Wanted(self._config, lambda _: parts, has_routes=False, is_proven=False)
+        with locked(ctx, self._host, self._boot, self._logger) as run:
+            story = Story(wanted, run)
+            story.decide()
+            earlier = run.config_over(self._config)
+            refuse_local_over(earlier, self._config)
+            log_dropped(run.ctx, earlier, self._config, self._logger)
+            story.carry_out()
+            self.act(run.ctx)
+
+    def plan(self, ctx: Context) -> list[Change]:
+        """Return the changes that `do` would make now, and the addresses that it would drop."""
+        parts = check_script.boot_part(self._config), self._intent
+        files = self._boot.plan_install(ctx, *parts)
+        return [*self.plan_act(ctx), *files, *self.plan_dropped()]
+
+    def plan_dropped(self) -> list[Change]:
+        """Return a change for each network of the installed config that would be unproven."""
+        earlier = installed_over(self._host.files, self._config)
+        return [
+            Change("-", f"proof of {cidr}", "expected by the installed config", UNPROVEN)
+            for cidr in dropped_cidrs(earlier, self._config)
+        ]
+
+    def act(
+        self,
+        ctx: Context,
+        *,
+        seconds: float = WAIT_SECONDS,
+        look: Look | None = None,
+        accepted: Accepted | None = None,
+    ) -> OverlapReport | None:
+        """Prove the routing of a live machine; update the markers, and return the proof.
+
+        A `look` that was just made is the proof, unless a wait may help. `accepted` is that of
+        `check_now`.
+        """
+        ctx.check()
+        files = RecordedFiles(ctx, self._host)
+        if not self._config.route_overlap.cidrs:
+            for path in MARKERS:
+                files.remove(path)
+            for path in (LOGGED, WAITED):
+                self._host.files.remove(path)
+            # These files kept Boot from removing the folder.
+            self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
+            return None
+        if not self._host.is_live:
+            return None
+        if look is not None and not look.reason:
+            report = look.report
+        else:
+            report = check_now(ctx, self._config, self._host, seconds=seconds, accepted=accepted)
+        leave(ctx, report)
+        if not report.ok:
+            ctx.degrade(report.first_wrong)
+        try:
+            # Without boot files there is no gate that reads it.
+            if self._boot.is_installed:
+                leave_marker(files, report)
+        finally:
+            # Findings are reported even if the marker cannot be written.
+            self._report(report)
+        return report
+
+    def _report(self, report: OverlapReport) -> None:
+        log_notes(report, self._logger, task=self.name)
+        if report.ok:
+            self._logger.info("%s", report, extra={"task": self.name})
+        elif self._config.route_overlap.mode is OverlapMode.STRICT:
+            raise RouteOverlapError(report, retryable=not lasting_kinds(report))
+        else:
+            log_findings(report, self._logger, task=self.name)
+
+    def plan_act(self, ctx: Context) -> list[Change]:
+        """Return the removal of markers; refuse networks of the node itself that are new."""
+        ctx.check()
+        if self._config.route_overlap.local:
+            refuse_local_over(installed_over(self._host.files, self._config), self._config)
+        markers = () if self._config.route_overlap.cidrs else MARKERS
+        return [Change("-", marker) for marker in markers if self._host.files.exists(marker)]
