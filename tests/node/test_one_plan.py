@@ -1,9 +1,9 @@
 """An apply carries out one plan: what it reads, proves and compares, and when it is made again."""
 
+import pkgutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from threading import Thread
 from typing import Any
 from unittest.mock import Mock
 
@@ -23,16 +23,14 @@ from hostrouting import (
     WorseRoutingError,
 )
 from hostrouting.apply.story import Story
-from hostrouting.boot.intent import Part, require_intent
+from hostrouting.boot.intent import require_intent
 from hostrouting.boot.layout import GATE_LOCK, INTENT_PATH, UNFINISHED
-from hostrouting.boot.steps import Steps
 from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, RouteChange
-from hostrouting.node.configure import ConfigureLive
+from hostrouting.node.configure import ConfigureLive, plan_of
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL
 from hostrouting.route_overlap.look import look_once
-from hostrouting.route_overlap.proof import prove_families
 from hostrouting.testing import FakeHost
-from phases import Change, Context, Report, TaskFailedError, plan, run
+from phases import Context, Report, TaskFailedError, run
 
 
 def config_of(*destinations: str) -> HostRoutingConfig:
@@ -58,15 +56,25 @@ def host() -> FakeHost:
     return host
 
 
+#: Counted by their calls: the stories, the plans of routes, and the comparisons with the kernel's.
+CALLS = {
+    "stories": "hostrouting.apply.story.Story.__init__",
+    "plans": "hostrouting.static_routes.plan.RoutePlan.__init__",
+    "reconciles": "hostrouting.static_routes.plan.reconcile",
+    "repairs": "hostrouting.static_routes.converge.reconcile",
+    "proofs": f"{look_once.__module__}.prove_families",
+    "files": "hostrouting.boot.steps.Steps.between",
+}
+
+
 class Counts:
-    """Counts the readings of routes, the proofs, and the comparisons of boot files."""
+    """Counts the readings of routes, and `CALLS`."""
 
     def __init__(self, host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
         self.counted: Counter[str] = Counter()
         self._is_applying = False
         routes = host.routes.routes
         apply = host.routes.apply
-        compare = Steps.between
 
         def read(family: int = IPV4) -> list[ObservedRoute]:
             # The fake reads its own routes to verify a batch.
@@ -79,18 +87,17 @@ class Counts:
             apply(changes, verify=verify)
             self._is_applying = False
 
-        def count_proof(*given: Any, **options: Any) -> object:
-            self.counted["proofs"] += 1
-            return prove_families(*given, **options)
-
-        def count_files(steps: Steps, parts: Sequence[Part]) -> object:
-            self.counted["files"] += 1
-            return compare(steps, parts)
-
         monkeypatch.setattr(host.routes, "routes", read)
         monkeypatch.setattr(host.routes, "apply", change)
-        monkeypatch.setattr(f"{look_once.__module__}.prove_families", count_proof)
-        monkeypatch.setattr(Steps, "between", count_files)
+        for name, path in CALLS.items():
+            monkeypatch.setattr(path, self._counting(name, pkgutil.resolve_name(path)))
+
+    def _counting(self, name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*given: Any, **options: Any) -> Any:
+            self.counted[name] += 1
+            return work(*given, **options)
+
+        return counting
 
     def of(self, whole: Configure) -> dict[str, int]:
         """Run a task, and return what it needed."""
@@ -101,14 +108,17 @@ class Counts:
 
 
 def test_what_an_apply_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without interference: the proofs are those before, as planned and after; the routes are read
-    for the plan, directly before a batch, after the scripts of gates have changed, and for the last
-    proof. Right files are compared once, and those of siblings that are not there never.
+    """Without interference: one plan is carried out, and one is made for the proof and the report.
+
+    The proofs are those before, as planned and after. The routes are read for the plan, directly
+    before a batch, and for the last proof. Files are compared once, and those of siblings that are
+    not there never.
     """
     counts = Counts(host, monkeypatch)
-    assert counts.of(Configure(SMALL, host=host)) == {"IPv4": 3, "proofs": 3, "files": 2}
-    assert counts.of(Configure(SMALL, host=host)) == {"IPv4": 2, "proofs": 2, "files": 1}
-    assert counts.of(Configure(MORE, host=host)) == {"IPv4": 4, "proofs": 3, "files": 3}
+    one = {"stories": 1, "plans": 2, "reconciles": 2, "files": 1}
+    assert counts.of(Configure(SMALL, host=host)) == {**one, "IPv4": 3, "proofs": 3}
+    assert counts.of(Configure(SMALL, host=host)) == {**one, "IPv4": 2, "proofs": 2}
+    assert counts.of(Configure(MORE, host=host)) == {**one, "IPv4": 3, "proofs": 3}
 
 
 def test_what_an_apply_of_ipv6_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,31 +127,35 @@ def test_what_an_apply_of_ipv6_needs(host: FakeHost, monkeypatch: pytest.MonkeyP
     more = config_of("fd00:8::/64", "fd00:9::/64")
     counts = Counts(host, monkeypatch)
     first, again, changed = (counts.of(Configure(each, host=host)) for each in (small, small, more))
-    assert first == {"IPv4": 3, "IPv6": 3, "proofs": 3, "files": 2}
-    assert again == {"IPv4": 2, "IPv6": 2, "proofs": 2, "files": 1}
-    assert changed == {"IPv4": 4, "IPv6": 4, "proofs": 3, "files": 3}
+    one = {"stories": 1, "plans": 2, "reconciles": 2, "files": 1}
+    assert first == {**one, "IPv4": 3, "IPv6": 3, "proofs": 3}
+    assert again == {**one, "IPv4": 2, "IPv6": 2, "proofs": 2}
+    assert changed == {**one, "IPv4": 3, "IPv6": 3, "proofs": 3}
 
 
 def test_what_a_live_try_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It installs nothing, and its plan is made again before the batch all the same."""
+    """It installs nothing, and its plan is compared before the batch all the same."""
     counts = Counts(host, monkeypatch)
-    assert counts.of(ConfigureLive(SMALL, host=host)) == {"IPv4": 3, "proofs": 3}
-    assert counts.of(ConfigureLive(SMALL, host=host)) == {"IPv4": 2, "proofs": 2}
+    one = {"stories": 1, "plans": 2, "reconciles": 2}
+    assert counts.of(ConfigureLive(SMALL, host=host)) == {**one, "IPv4": 3, "proofs": 3}
+    assert counts.of(ConfigureLive(SMALL, host=host)) == {**one, "IPv4": 2, "proofs": 2}
 
 
 def test_what_a_damaged_intent_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The routes are right, and are read once more after the file is mended."""
+    """The routes are right, and are read again after the file is mended, also for the proof."""
     assert run(Configure(SMALL, host=host), in_time()).ok
     host.files.write(INTENT_PATH, b"{", mode=0o644)
     counts = Counts(host, monkeypatch)
-    assert counts.of(Configure(SMALL, host=host)) == {"IPv4": 3, "proofs": 2, "files": 2}
+    one = {"stories": 1, "plans": 2, "reconciles": 2, "files": 1}
+    assert counts.of(Configure(SMALL, host=host)) == {**one, "IPv4": 2, "proofs": 2}
 
 
 def test_what_upstreams_files_need(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """They count as a first apply, as they are not installed by hostrouting."""
     install_upstream(host.files)
     counts = Counts(host, monkeypatch)
-    assert counts.of(Configure(SMALL, host=host)) == {"IPv4": 3, "proofs": 3, "files": 2}
+    one = {"stories": 1, "plans": 2, "reconciles": 2, "files": 1}
+    assert counts.of(Configure(SMALL, host=host)) == {**one, "IPv4": 3, "proofs": 3}
 
 
 def test_what_a_plan_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,10 +164,10 @@ def test_what_a_plan_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> N
     whole = Configure(SMALL, host=host)
     with whole.planning(in_time()) as planned:
         for subtask in whole.subtasks:
-            plan(subtask, in_time())
+            plan_of(subtask, in_time(), planned)
     assert planned.forecast.report is not None
     assert planned.forecast.report.ok
-    assert counts.counted == {"IPv4": 1, "proofs": 1, "files": 1}
+    assert counts.counted == {"plans": 1, "reconciles": 1, "IPv4": 1, "proofs": 1, "files": 1}
 
 
 # --- when it is made again
@@ -393,22 +407,3 @@ def test_a_proof_that_the_kernel_refuses_has_the_name_of_its_task(
 def failures_of(report: Report) -> Sequence[BaseException]:
     assert isinstance(report.error, TaskFailedError)
     return report.error.failures
-
-
-# --- plans, by threads
-
-
-def test_each_thread_has_its_own_plan(host: FakeHost) -> None:
-    """A plan of one thread is that of its `with` block, and another thread makes its own."""
-    whole = Configure(SMALL, host=host)
-    routes = whole.subtasks[1]
-    seen: list[Sequence[Change]] = []
-    with whole.planning(in_time()):
-        assert run(Configure(SMALL, host=host), in_time()).ok
-        other = Thread(target=lambda: seen.append(plan(routes, in_time()).changes))
-        other.start()
-        other.join()
-        seen.append(plan(routes, in_time()).changes)
-        assert whole.forecast(in_time()).report is not None
-        seen.append(plan(routes, in_time()).changes)
-    assert [len(changes) for changes in seen] == [0, 1, 1]
