@@ -242,16 +242,16 @@ def test_a_disk_that_fails_between_commit_and_cleaning(monkeypatch: pytest.Monke
     host = node()
     undisturbed = node()
     execute(Configure(NEW, host=undisturbed), in_time())
-    compare = Boot.refuse_gates
-    # The plan, the installation, and the removal of earlier files.
-    troubles = iter((None, None, HostFileError("cannot read /etc/x"), *[None] * 9))
+    install = Boot.install
+    # The installation, and the removal of earlier files.
+    troubles = iter((None, HostFileError("cannot read /etc/x"), *[None] * 9))
 
-    def fail(boot: Boot, ctx: Context, *parts: Any) -> object:
+    def fail(boot: Boot, ctx: Context, *parts: Any, **options: Any) -> object:
         if trouble := next(troubles):
             raise trouble
-        return compare(boot, ctx, *parts)
+        return install(boot, ctx, *parts, **options)
 
-    monkeypatch.setattr(Boot, "refuse_gates", fail)
+    monkeypatch.setattr(Boot, "install", fail)
     report = run(Configure(NEW, host=host), in_time())
     assert str(report.error) == "configure/install-boot-files: cannot read /etc/x"
     assert host.routes.routes() == undisturbed.routes.routes()

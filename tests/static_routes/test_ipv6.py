@@ -3,7 +3,7 @@ same places.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -14,7 +14,6 @@ import pytest
 from support.kernel import host_of, needs_kernel
 from support.needs import require
 from support.patience import in_time
-from support.static_route_nodes import Account
 from support.static_route_scripts import config_of, static_route
 
 from hostrouting import (
@@ -37,8 +36,7 @@ from hostrouting.static_routes.plan import RoutePlan, plan_routes
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend, Node
 from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route
-from phases import Context, run
-from phases.hosting import within
+from phases import Context, Transaction, run
 
 PLACE = "fd00:9::/48"
 ROUTE = static_route(f"{PLACE} via fd00:1::7 dev eth0")
@@ -217,11 +215,11 @@ def test_a_merge_by_another_program(
 def test_another_gateway_and_back(host: Host) -> None:
     """A changed route replaces the own one, which leaves first; the undo of the run brings it back."""
     apply(host, ROUTE)
-    account = Account()
+    transaction = Transaction(Context())
     changed = attrs.evolve(ROUTE, gateway="fd00:1::9")
-    task(host, changed).act(within(Context(), account))
+    task(host, changed).act(transaction.ctx)
     assert at(host) == [OWN_ROUTE.replace("::7", "::9")]
-    account.undo()
+    assert [result for _, result in transaction.rollback(timeout=15)] == [True]
     assert at(host) == [OWN_ROUTE]
 
 
@@ -230,10 +228,10 @@ def test_an_undo_leaves_the_place_to_its_new_holder(
 ) -> None:
     """A route that the run removed does not come back beside one that took its place."""
     apply(host, ROUTE)
-    account = Account()
-    task(host).act(within(Context(), account))
+    transaction = Transaction(Context())
+    task(host).act(transaction.ctx)
     add(node, "fd00:1::8")
-    account.inverses[0](Context())
+    assert [result for _, result in transaction.rollback(timeout=15)] == [False]
     assert at(host) == [f"{PLACE} via fd00:1::8 dev eth0 proto static metric 1"]
     assert "does not come back" in caplog.text
 
@@ -280,9 +278,7 @@ def meddle(node: Node, random: Random) -> None:
             node.insert_route(route, verb=random.choice(["add", "append", "replace"]))
 
 
-def hostrouting_acts(
-    host: Host, random: Random, inverses: list[Callable[[Context], object]]
-) -> None:
+def hostrouting_acts(host: Host, random: Random, earlier: list[Transaction]) -> None:
     """Apply a config, repair, undo the last run, or reset."""
     wanted = [
         StaticRoute(
@@ -293,8 +289,8 @@ def hostrouting_acts(
         )
         for text in random.sample(PLACES, random.randrange(3))
     ]
-    account = Account()
-    ctx = within(Context(), account)
+    transaction = Transaction(Context())
+    ctx = transaction.ctx
     with suppress(RouteRejectedError):
         match random.randrange(4):
             case 0:
@@ -302,13 +298,13 @@ def hostrouting_acts(
             case 1:
                 repair(ctx, wanted, read(host.routes, wanted), host, logging.getLogger("repair"))
             case 2:
-                for undo in inverses[:1]:
-                    undo(Context())
+                for last in earlier:
+                    [*last.rollback(timeout=15)]
             case _:
                 # It fails if it leaves a merged next hop.
                 with suppress(BackendError):
                     task(host).act(ctx)
-    inverses[:] = account.inverses
+    earlier[:] = [transaction]
 
 
 def foreign(routes: Sequence[ObservedRoute]) -> list[str]:
@@ -321,12 +317,12 @@ def several(routes: Sequence[ObservedRoute]) -> set[frozenset[NextHop]]:
 
 def check_history(node: Node, host: Host, seed: int) -> None:
     random = Random(seed)
-    inverses = list[Callable[[Context], object]]()
+    earlier = list[Transaction]()
     for _ in range(12):
         if random.random() < 0.5:
             meddle(node, random)
         before = host.routes.routes(IPV6)
-        hostrouting_acts(host, random, inverses)
+        hostrouting_acts(host, random, earlier)
         after = host.routes.routes(IPV6)
         assert foreign(after) == foreign(before), seed
         assert several(after) == several(before), seed

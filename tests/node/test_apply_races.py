@@ -1,0 +1,144 @@
+"""Another program acts between the plan of an apply and its changes: the run is right, undone, or
+degraded, and never wrong without a word.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+import attrs
+import pytest
+from support.kernel import host_of, kernel_of, needs_kernel, uplink
+from support.patience import in_time
+from support.run_nodes import gpu_node
+
+from hostrouting import BackendError, Configure, Host, HostRoutingConfig
+from hostrouting.boot.intent import require_intent
+from hostrouting.boot.layout import drop_in_of
+from hostrouting.boot.recorded import DiskStep, FilesChangedError, RecordedFiles, with_states
+from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, RouteChange
+from hostrouting.static_routes.converge import ConflictError, carry_out
+from hostrouting.static_routes.plan import plan_routes
+from hostrouting.testing import FakeHost, KernelNode
+from phases import Change, Context, run
+
+
+def config_of(*destinations: str) -> HostRoutingConfig:
+    """Return a config with routes to these networks, which it expects under STRICT."""
+    routes = [{"destination": destination} for destination in destinations]
+    return HostRoutingConfig.from_mapping(
+        {
+            "staticRoutes": {"enabled": True, "routes": routes},
+            "routeOverlap": {"mode": "STRICT", "expectedCidrs": [*destinations]},
+        }
+    )
+
+
+SMALL = config_of("172.20.8.0/22")
+MORE = config_of("172.20.8.0/22", "172.20.16.0/24")
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    return gpu_node()
+
+
+def before_a_batch(host: Host, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Act once, after the routes were compared and directly before they are changed."""
+    apply = host.routes.apply
+
+    def change(changes: Sequence[RouteChange], *, verify: bool = True) -> None:
+        monkeypatch.setattr(host.routes, "apply", apply)
+        act()
+        apply(changes, verify=verify)
+
+    monkeypatch.setattr(host.routes, "apply", change)
+
+
+@needs_kernel
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_a_connected_route_that_a_change_has_hidden_undoes_it(
+    monkeypatch: pytest.MonkeyPatch, *, is_installed: bool
+) -> None:
+    """A foreign route holds the place, so the kernel accepts one before it, and with it before the
+    connected route that has just come: the reading after the change shows that.
+    """
+    with KernelNode.made() as kernel:
+        uplink(kernel, eth1="192.168.9.1/24")
+        kernel.ip("route add 172.20.16.0/24 via 10.224.0.9 proto static")
+        host = host_of(kernel_of(kernel), is_live=True)
+        if is_installed:
+            assert run(Configure(SMALL, host=host), in_time()).ok
+        before = host.routes.routes_of(OUR_PROTOCOL)
+        before_a_batch(host, monkeypatch, lambda: kernel.add_address("eth1", "172.20.16.1/24"))
+        report = run(Configure(MORE, host=host), in_time())
+        assert "the kernel's own route '172.20.16.0/24 dev eth1" in str(report.error)
+        assert host.routes.routes_of(OUR_PROTOCOL) == before
+        assert require_intent(host) == (SMALL if is_installed else MORE)
+
+
+def test_a_lease_that_flips_at_every_reading_degrades_the_run(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last of 24 tries takes its own reading, and the report has what differs now."""
+    read = host.routes.routes
+    routers = ["10.224.0.9", "10.224.0.1"]
+
+    def flip(family: int = IPV4) -> list[ObservedRoute]:
+        [default] = [route for route in read(IPV4) if not route.prefix_length]
+        host.routes.delete_route(default)
+        routers.reverse()
+        host.routes.add_route("default", gateway=routers[0], dev="eth0")
+        return read(family)
+
+    monkeypatch.setattr(host.routes, "routes", flip)
+    report = run(Configure(SMALL, host=host), in_time())
+    assert report.ok
+    assert report.degraded
+    assert len(host.routes.routes_of(OUR_PROTOCOL)) == 1
+
+
+def test_a_conflict_names_the_route(host: FakeHost) -> None:
+    """Of the values that complete a route, and of the routes in its place; nothing is changed."""
+    config = config_of("172.20.8.0/22")
+    plan = plan_routes(config, host)
+    host.routes.add_route("172.20.8.0/22", gateway="10.224.0.7", dev="eth0")
+    with pytest.raises(ConflictError, match=r"172\.20\.8\.0/22 via 10\.224\.0\.7 dev eth0"):
+        carry_out(Context(), plan, host, logging.getLogger("race"))
+    [default] = [route for route in host.routes.routes() if not route.prefix_length]
+    plan = plan_routes(config, host)
+    host.routes.delete_route(default)
+    host.routes.add_route("default", gateway="10.224.0.9", dev="eth0")
+    with pytest.raises(BackendError, match=r"via 10\.224\.0\.9 dev eth0"):
+        carry_out(Context(), plan, host, logging.getLogger("race"))
+    assert host.routes.routes_of(OUR_PROTOCOL) == []
+
+
+def test_a_conflict_names_the_file(host: FakeHost) -> None:
+    """One that changed since the comparison is not overwritten."""
+    step = DiskStep((Change("+", "/etc/a"),), {"/etc/a": (b"wanted", 0o644)})
+    [planned] = with_states(host.files, [step])
+    host.files.write("/etc/a", b"another program's", mode=0o644)
+    files = RecordedFiles(Context(), host)
+    with pytest.raises(FilesChangedError, match="/etc/a"):
+        files.put(planned.after, planned.changes, planned.before)
+    assert host.files.read("/etc/a") == b"another program's"
+
+
+def test_a_file_that_changes_after_the_comparison_is_compared_again(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gate's drop-in comes while a gate checks: it is replaced, and the undo would restore it."""
+    assert run(Configure(SMALL, host=host), in_time()).ok
+    path = drop_in_of("b.service")
+    hold = host.lock.hold_file
+
+    def wait(ctx: Context, lock: str) -> AbstractContextManager[object]:
+        host.files.write(path, b"# Installed by hostrouting\n", mode=0o644)
+        return hold(ctx, lock)
+
+    monkeypatch.setattr(host.lock, "hold_file", wait)
+    report = run(Configure(attrs.evolve(SMALL, gates=("b.service",)), host=host), in_time())
+    assert report.ok
+    assert f"~ {path}" in [*map(str, report.changes)]
+    assert b"ExecStartPre" in (host.files.read(path) or b"")
