@@ -205,6 +205,8 @@ class Story:
         try:
             with run.undoing(state, always=not run.is_untouched):
                 if run.is_first:
+                    if self.plan.routes is not None and self.plan.routes.changes:
+                        run.hold_gates()
                     run.attempt(steps.routes(self.settle))
                 else:
                     self._change_installed(steps)

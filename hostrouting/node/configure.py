@@ -87,6 +87,31 @@ class _Part(NamedTask):
         self._whole.carry_out(ctx, self)
 
 
+class _Step(NamedTask):
+    """A part of one run as a step of its report: the same step, however often it is done."""
+
+    records = True
+
+    def __init__(self, part: _Part, logger: logging.Logger | None) -> None:
+        self.name = part.name
+        self.proves = part.proves
+        self._logger = logger
+        self._work: Work = bool
+
+    def of(self, work: Work) -> Work:
+        """Return this work as the step."""
+
+        def do(ctx: Context) -> None:
+            self._work = work
+            execute(self, ctx, logger=self._logger)
+
+        return do
+
+    def do(self, ctx: Context) -> None:
+        """Do the present work."""
+        self._work(ctx)
+
+
 class _Whole(NamedTask, ABC):
     """Tasks under one hold of the run lock: all are attempted, and one error has all failures."""
 
@@ -187,16 +212,14 @@ class _Whole(NamedTask, ABC):
     def _steps(self, alone: _Part | None) -> Steps:
         """Return how the parts of a run are done: as steps of its report, or as one task alone."""
         return Steps(
-            partial(self._as_step, alone, self._files),
-            partial(self._as_step, alone, self._routes),
-            self._as_check,
+            self._as_step(alone, self._files), self._as_step(alone, self._routes), self._as_check
         )
 
-    def _as_step(self, alone: _Part | None, own: _Part, work: Work) -> Work:
+    def _as_step(self, alone: _Part | None, part: _Part) -> Callable[[Work], Work]:
+        """Return how a part is done, however often."""
         if alone is None:
-            step = task(own.name, records=True, proves=own.proves)(work)
-            return partial(execute, step, logger=self._logger)
-        return partial(_failing_as_task, work) if own is alone else _do_nothing
+            return _Step(part, self._logger).of
+        return (lambda work: partial(_failing_as_task, work)) if part is alone else _left_out
 
     def _as_check(self, work: Work) -> Work:
         """Give the failure of a proof the name of its task."""
@@ -389,7 +412,7 @@ class Configure(_Whole):
         try:
             run.attempt(
                 *self._others(alone, before),
-                self._as_step(alone, self._check, partial(self._report_proof, story)),
+                self._as_step(alone, self._check)(partial(self._report_proof, story)),
                 *self._others(alone, self.subtasks[turn + 1 :]),
             )
         finally:
@@ -549,7 +572,7 @@ class Reset(_Whole):
         run.is_committed = True
         if run.failures:
             self._log.warning("%s all the same", self._committed)
-        check = self._as_step(alone, self._check, partial(self._pair_check.act))
+        check = self._as_step(alone, self._check)(self._pair_check.act)
         own = {self._routes: steps.routes(story.settle), self._check: check}
         for each in self.subtasks[1:]:
             works = [own[each]] if isinstance(each, _Part) else self._others(alone, [each])
@@ -561,8 +584,9 @@ class Reset(_Whole):
         run.failures = [*by_cause.values()]
 
 
-def _do_nothing(_ctx: Context) -> None:
-    """Leave out a step of another task."""
+def _left_out(_work: Work) -> Work:
+    """Return nothing to do for a part of another task."""
+    return lambda _: None
 
 
 def plan_of(task: Task, ctx: Context, planned: Plan) -> Sequence[Change]:
