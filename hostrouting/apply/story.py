@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import attrs
 
 from hostrouting.apply.run import SECONDS_TO_UNDO
+from hostrouting.base.conflicts import until_settled
 from hostrouting.base.waits import begin_wait
 from hostrouting.boot.boot import is_removal
 from hostrouting.boot.layout import RUNTIME_DIRECTORY, units_in
-from hostrouting.boot.recorded import DiskStep, FilesChangedError
 from hostrouting.exceptions import BackendError, HostFileError, RouteRejectedError
 from hostrouting.host.reading import at_one_moment
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import OUR_PROTOCOL, is_merged
-from hostrouting.static_routes.converge import carry_out, log_consequences, until_settled
+from hostrouting.static_routes.converge import carry_out, log_consequences
 from hostrouting.static_routes.forecast import Forecast, Forecaster, judge
 from hostrouting.static_routes.plan import RoutePlan, plan_routes
 from hostrouting.static_routes.refusals import why_merged
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from hostrouting.apply.run import Run
     from hostrouting.boot.intent import Part
+    from hostrouting.boot.recorded import DiskStep
     from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
     from hostrouting.host import Host, RouteChange
     from hostrouting.route_overlap.look import Look
@@ -155,12 +156,13 @@ class Story:
         self.plan = attrs.evolve(new, parts=old.parts, files=old.files, rest=old.rest)
         judge(run.ctx, new.forecast, state, run.log, force=self.wanted.force)
 
-    def decide_files(self) -> None:
+    def decide_files(self) -> Plan:
         """Compare the boot files; raise if they cannot be installed, or a gate could never open."""
         run = self.run
+        run.ctx.check()
         parts = self.wanted.parts(self.plan.forecast)
         if not parts:
-            return
+            return self.plan
         steps = run.boot.refuse_gates(run.ctx, *parts)
         if not run.is_first:
             run.boot.refuse_unwritable(steps)
@@ -171,6 +173,7 @@ class Story:
         rest = [step for step in steps if stays_meanwhile and is_removal(step)]
         files = [step for step in steps if step not in rest]
         self.plan = attrs.evolve(self.plan, parts=parts, files=files, rest=rest)
+        return self.plan
 
     def _decide_again(self) -> RoutePlan | None:
         """Plan the routes of the node as it is now; judge them as long as none was changed."""
@@ -272,19 +275,15 @@ class Story:
     def _install(self, ctx: Context, *, is_rest: bool = False) -> None:
         """Install the planned files; compare again if another program has changed one."""
         run = self.run
-        while True:
-            plan = self.plan
+
+        def take(plan: Plan, is_last: bool) -> None:
             steps = plan.rest if is_rest else plan.files
+            if is_last:
+                steps = [step._replace(before=None) for step in steps]
             removes = is_rest or run.is_first
-            try:
-                run.boot.install(
-                    ctx, *plan.parts, removes=removes, files=self._files, planned=steps
-                )
-            except FilesChangedError:
-                ctx.check()
-                self.decide_files()
-            else:
-                return
+            run.boot.install(ctx, *plan.parts, removes=removes, files=self._files, planned=steps)
+
+        until_settled(self.plan, self.decide_files, take)
 
     def settle(self, ctx: Context, *, waits: bool = True) -> None:
         """Change the routes as planned; decide again after a conflict, or a wait that helps."""
@@ -330,8 +329,8 @@ class Story:
         plan.refuse_incomplete(seconds)
         if plan.changes:
             run.hold_gates()
-        is_fresh = is_last or (self._is_fresh and not plan.changes)
-        carry_out(ctx, plan, run.host, run.log, is_fresh=is_fresh)
+        is_fresh = self._is_fresh and not plan.changes
+        carry_out(ctx, plan, run.host, run.log, is_fresh=is_fresh, is_last=is_last)
         if plan.changes:
             self._made.append(plan)
         log_consequences(plan.outcome, run.log)

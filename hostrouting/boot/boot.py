@@ -248,7 +248,7 @@ class Boot:
         anything changed; nothing is started, and no machine stops. Without `removes` the files of
         an earlier config stay beside the new ones, which are in force, so that an undo needs no
         space. The `planned` steps are some of those that `refuse_gates` has returned, and are taken
-        as they are; another program that has changed a file since ends them: `FilesChangedError`.
+        as they are; `ConflictError` ends them if another program has changed a file since.
         Otherwise raises UnitError, before any change, for an unsuitable gate, and for a file that
         an administrator has masked.
         """

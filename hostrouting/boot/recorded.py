@@ -7,6 +7,7 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from hostrouting.base.conflicts import ConflictError
 from hostrouting.boot.layout import GATE_LOCK
 from hostrouting.exceptions import HostFileError, HostRoutingError
 from phases import Change, Context
@@ -80,10 +81,6 @@ class DiskStep(NamedTuple):
     before: Mapping[str, FileState] | None = None
 
 
-class FilesChangedError(HostRoutingError):
-    """Another program has changed a file since a step was planned: compare again."""
-
-
 def with_states(files: FileStore, steps: Iterable[DiskStep]) -> list[DiskStep]:
     """Return steps that are taken only from the states that the disk has now."""
     now: dict[str, FileState] = {}
@@ -97,7 +94,7 @@ def with_states(files: FileStore, steps: Iterable[DiskStep]) -> list[DiskStep]:
 
 def _refuse_changed(now: Mapping[str, FileState], planned: Mapping[str, FileState] | None) -> None:
     if planned is not None and (changed := [path for path in now if now[path] != planned[path]]):
-        raise FilesChangedError(f"changed since this was planned: {', '.join(changed)}")
+        raise ConflictError(f"changed since this was planned: {', '.join(changed)}")
 
 
 class RecordedFiles:
@@ -146,7 +143,7 @@ class RecordedFiles:
     ) -> bool:
         """Give the paths these states, and record `changes`; return False if nothing differed.
 
-        Raise `FilesChangedError` if they are neither these nor the `planned` ones.
+        Raise `ConflictError` if they are neither these nor the `planned` ones.
         """
         try:
             before = {path: state_of(self._files, path) for path in after}

@@ -18,7 +18,12 @@ from hostrouting.boot.capability import Inquiry
 from hostrouting.boot.gates import held_gates, held_since, is_refused_now
 from hostrouting.boot.intent import Intent, exits_under, installed_over, mode_of
 from hostrouting.boot.layout import INTENT_PATH
-from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
+from hostrouting.config import (
+    HostRoutingConfig,
+    OverlapMode,
+    RouteOverlapConfig,
+    require_config,
+)
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, UnitError
 from hostrouting.host import Host
 from hostrouting.net.addresses import is_network
@@ -81,6 +86,7 @@ def check_node(
     >>> report.ok, report.overlap.ok, [finding.kind for finding in report.findings]
     (True, False, ['not-applied'])
     """
+    require_config(config)
     host = Host.given_or_live(host)
     if applied is not None:
         overlap = applied.overlap

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import errno
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
+from hostrouting.base.conflicts import ConflictError, until_settled
 from hostrouting.exceptions import BackendError, LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import Place, default_routes, place
@@ -23,7 +24,7 @@ from hostrouting.static_routes.refusals import all_in_the_way, explain, why_merg
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Collection, Container, Mapping, Sequence
+    from collections.abc import Collection, Container, Mapping, Sequence
 
     from hostrouting.config import StaticRoute
     from hostrouting.host import Host, Route
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
 
 #: Refusals that another program's change may cause.
 _CONFLICTS = frozenset({errno.EEXIST, errno.ESRCH, errno.ENOENT})
-#: The number of tries after which a program that keeps changing the same places has won.
-_MOST = 24
-
-_T = TypeVar("_T")
 
 
 class Decided(NamedTuple):
@@ -46,40 +43,24 @@ class Decided(NamedTuple):
     observed: Routes
 
 
-class ConflictError(BackendError):
-    """Another program has changed what a plan stands on: nothing was changed, decide again."""
-
-
-def until_settled(
-    decided: _T, decide: Callable[[], _T], carry_out: Callable[[_T, bool], object]
-) -> _T:
-    """Carry out what is decided; decide again after a conflict, at most 24 times at once.
-
-    `carry_out` receives True for the last time, and the result is what it has carried out.
-    """
-    for left in reversed(range(_MOST)):
-        try:
-            carry_out(decided, left == 0)
-        except ConflictError as error:
-            if left == 0:
-                raise _always_changing(error) from None
-        else:
-            break
-        decided = decide()
-    return decided
-
-
 def carry_out(
-    ctx: Context, plan: RoutePlan, host: Host, logger: logging.Logger, *, is_fresh: bool = False
+    ctx: Context,
+    plan: RoutePlan,
+    host: Host,
+    logger: logging.Logger,
+    *,
+    is_fresh: bool = False,
+    is_last: bool = False,
 ) -> None:
     """Make exactly the changes of a plan, and record them; a fresh one is not compared.
 
-    Raises `ConflictError` if the node is another one than that of the plan, or as soon as the
-    kernel refuses a change since it has become one.
+    Raises `ConflictError` if the node is another one than that of the plan. If the kernel refuses a
+    change since it has become one, that is a conflict, too, but for the last try an error.
     """
-    if not is_fresh and (changed := plan.changed_since(host.routes)):
+    if not (is_fresh or is_last) and (changed := plan.changed_since(host.routes)):
         raise ConflictError(f"changed since the routes were planned: {changed}")
-    _make(ctx, plan.resolution.routes, Decided(plan.outcome, plan.observed), host, logger)
+    decided = Decided(plan.outcome, plan.observed)
+    _make(ctx, plan.resolution.routes, decided, host, logger, is_last=is_last)
 
 
 def converge(
@@ -102,8 +83,8 @@ def converge(
         observed = read(host.routes, desired) if observed is None else observed
         return Decided(reconcile(desired, observed, undecided=undecided), observed)
 
-    def make(decided: Decided, _is_last: bool) -> None:
-        _make(ctx, desired, decided, host, logger, verify=verify)
+    def make(decided: Decided, is_last: bool) -> None:
+        _make(ctx, desired, decided, host, logger, is_last=is_last, verify=verify)
 
     return until_settled(decide(observed), decide, make).outcome
 
@@ -115,12 +96,13 @@ def _make(
     host: Host,
     logger: logging.Logger,
     *,
+    is_last: bool,
     verify: bool = True,
 ) -> None:
     """Make changes, and record them, or what a failure has left of them."""
     outcome, observed = decided
     try:
-        _send(host, decided, verify=verify)
+        _send(host, decided, is_last=is_last, verify=verify)
     except BaseException as error:
         is_whole = isinstance(error, ConflictError) or getattr(error, "rolled_back", False)
         if not is_whole:
@@ -134,8 +116,11 @@ def _make(
     _record(ctx, RouteAccount(outcome.changes, outcome.hidden, observed), host, logger)
 
 
-def _send(host: Host, decided: Decided, *, verify: bool = True) -> None:
-    """Make changes by one reading; raise `ConflictError` if another program was faster."""
+def _send(host: Host, decided: Decided, *, is_last: bool, verify: bool = True) -> None:
+    """Make changes by one reading; raise `ConflictError` if another program was faster.
+
+    The last time that is an error.
+    """
     outcome, observed = decided
     in_the_way = all_in_the_way(outcome)
     # The kernel would accept an IPv6 route that another one hides.
@@ -153,19 +138,13 @@ def _send(host: Host, decided: Decided, *, verify: bool = True) -> None:
         ):
             explain(error, outcome, observed, host.routes)
             raise
-        raise ConflictError(str(error)) from error
-
-
-def _always_changing(error: ConflictError) -> BaseException:
-    """Return the error of a run that was overtaken again and again."""
-    cause = error.__cause__
-    if not isinstance(cause, RouteRejectedError):
-        return error
-    text = "another program changes this place all the time; the last time"
-    cause.refusals = [
-        attrs.evolve(refusal, reason=f"{text}: {refusal.reason}") for refusal in cause.refusals
-    ]
-    return cause
+        if not is_last:
+            raise ConflictError(str(error)) from error
+        text = "another program changes this place all the time; the last time"
+        error.refusals = [
+            attrs.evolve(refusal, reason=f"{text}: {refusal.reason}") for refusal in error.refusals
+        ]
+        raise
 
 
 def log_consequences(outcome: Reconciliation, logger: logging.Logger) -> None:
@@ -191,7 +170,10 @@ def _record(ctx: Context, account: RouteAccount, host: Host, logger: logging.Log
                 changes, notes = account.inverse(observed)
                 return Decided(Reconciliation(changes=changes), observed), notes
 
-            _, notes = until_settled(decide(), decide, lambda decided, _: _send(host, decided[0]))
+            def send(decided: tuple[Decided, object], is_last: bool) -> None:
+                _send(host, decided[0], is_last=is_last)
+
+            _, notes = until_settled(decide(), decide, send)
             for note in notes:
                 logger.warning("%s", note)
             return not notes

@@ -12,12 +12,13 @@ from support.kernel import host_of, kernel_of, needs_kernel, uplink
 from support.patience import in_time
 from support.run_nodes import gpu_node
 
-from hostrouting import BackendError, Configure, Host, HostRoutingConfig
+from hostrouting import Configure, Host, HostRoutingConfig
+from hostrouting.base.conflicts import ConflictError
 from hostrouting.boot.intent import require_intent
 from hostrouting.boot.layout import drop_in_of
-from hostrouting.boot.recorded import DiskStep, FilesChangedError, RecordedFiles, with_states
+from hostrouting.boot.recorded import DiskStep, RecordedFiles, with_states
 from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, RouteChange
-from hostrouting.static_routes.converge import ConflictError, carry_out
+from hostrouting.static_routes.converge import carry_out
 from hostrouting.static_routes.plan import plan_routes
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Change, Context, run
@@ -109,7 +110,7 @@ def test_a_conflict_names_the_route(host: FakeHost) -> None:
     plan = plan_routes(config, host)
     host.routes.delete_route(default)
     host.routes.add_route("default", gateway="10.224.0.9", dev="eth0")
-    with pytest.raises(BackendError, match=r"via 10\.224\.0\.9 dev eth0"):
+    with pytest.raises(ConflictError, match=r"via 10\.224\.0\.9 dev eth0"):
         carry_out(Context(), plan, host, logging.getLogger("race"))
     assert host.routes.routes_of(OUR_PROTOCOL) == []
 
@@ -120,7 +121,7 @@ def test_a_conflict_names_the_file(host: FakeHost) -> None:
     [planned] = with_states(host.files, [step])
     host.files.write("/etc/a", b"another program's", mode=0o644)
     files = RecordedFiles(Context(), host)
-    with pytest.raises(FilesChangedError, match="/etc/a"):
+    with pytest.raises(ConflictError, match="/etc/a"):
         files.put(planned.after, planned.changes, planned.before)
     assert host.files.read("/etc/a") == b"another program's"
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from hostrouting.apply import run as apply_run
 from hostrouting.azure.probe_snat import detect
 from hostrouting.azure.probe_snat import task as probe_snat
-from hostrouting.boot import deployment, layout
+from hostrouting.boot import layout
 from hostrouting.cli import main
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.packets.nft import NftCommand
@@ -60,7 +61,7 @@ def hurried() -> Iterator[None]:
             module.boot_part.cache_clear()
             patched.callback(module.boot_part.cache_clear)
         patched.enter_context(patch.object(layout, "read_asset", short))
-        patched.enter_context(patch.object(deployment, "WAIT_SECONDS", float(_WAIT)))
+        patched.enter_context(patch.object(apply_run, "WAIT_SECONDS", float(_WAIT)))
         patched.enter_context(patch.object(configure, "_SIBLING_SECONDS", float(_SIBLING)))
         patched.enter_context(patch.object(probe_snat, "_WAIT_SECONDS", _WAIT))
         patched.enter_context(patch.object(detect, "_SECONDS_FOR_ROUTERS", _WAIT))
