@@ -6,8 +6,9 @@
     fib/            the model of a node's routing, a value
     host/           the machine as ports: Host, RouteBackend, and the adapters that implement them
     boot/           how a capability installs its boot half; the gates
-    static_routes/  ConfigureStaticRoutes installs the routes that a node must have
-    route_overlap/  CheckRouteOverlap and prove_egress prove by which device each address leaves
+    static_routes/  the routes that a node must have: plan, changes, repairs, forecast
+    route_overlap/  prove_egress proves by which device each address leaves
+    apply/          the story of a run: ConfigureStaticRoutes, CheckRouteOverlap, and all of a node
     azure/          ConfigureProbeSNAT lets IPv6 probes reach pods; CleanStaleCNI for azure-vnet
     watch/          the loop that keeps routes and proof right
     node/           Configure, Reset and Watch; the findings of `check`, the verdict of `status`

@@ -10,7 +10,6 @@
     exchange        the steps by which a generation takes the place of another one
     steps           from the disk as it is to the disk as it should be
     gates           unsuitable, open, held and failed gates
-    deployment      the live changes and boot files of one run, committed or undone together
     keeper          the part of a watch that a capability supplies
     task            the common parts of tasks
     assets/         hostrouting-ready.service, the drop-in of gates, the scripts that check routing

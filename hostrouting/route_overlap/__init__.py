@@ -14,6 +14,6 @@ suggest    the fewest routes that resolve the findings
 report     OverlapReport: the result of a proof, as value, JSON and text
 explain    the route and the device that decide each part of a range
 look       one proof of a node with all that counts, the wait for what may heal, the marker
-task       CheckRouteOverlap: install the check, look, report
+logged     what a run logs of a proof, and of addresses that a config drops
 script     the check at every boot: bash, where routing is plainly right
 """

@@ -1,8 +1,7 @@
 """The routes that a node must have, now and at every boot.
 
-task.py         ConfigureStaticRoutes: apply, wait while that may help, install for the boot
 plan.py         the plan of the routes by one reading: changes, refusals, findings of `check`
-converge.py     make the wanted routes those of the kernel, all or none; repairs of Watch
+converge.py     make the planned routes those of the kernel, all or none; repairs of Watch
 account.py      the changes that were made, with their inverse
 refusals.py     why the kernel refuses a change, foreseen or explained
 observed.py     the routes that a config concerns, and its own, completed from them
