@@ -66,25 +66,27 @@ class _Part(NamedTask):
 
     def __init__(
         self,
-        whole: _Whole,
         name: str,
         planned: Callable[[Context, Plan], Sequence[Change]],
+        plan_for: Callable[[Context, _Part], Plan],
+        carry_out: Callable[[Context, _Part], object],
         *,
         proves: bool = False,
     ) -> None:
         self.name = name
         self.proves = proves
-        self._whole = whole
         #: Returns what it changes by the plan of the whole.
         self.planned = planned
+        self._plan_for = plan_for
+        self._carry_out = carry_out
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make now."""
-        return self.planned(ctx, self._whole.plan_for(ctx, self))
+        return self.planned(ctx, self._plan_for(ctx, self))
 
     def do(self, ctx: Context) -> None:
         """Do it in a run of its own."""
-        self._whole.carry_out(ctx, self)
+        self._carry_out(ctx, self)
 
 
 class _Step(NamedTask):
@@ -132,19 +134,26 @@ class _Whole(NamedTask, ABC):
         self._pair_check = self._make(CheckRouteOverlap)
         self._boot = Boot(self._host, gates=config.gates, logger=self._log)
         # The scripts, units and gates of the pair, and the intent. Without it no gate is held.
-        self._files = _Part(
-            self,
-            "install-boot-files",
-            lambda ctx, plan: self._boot.plan_install(ctx, *self._parts(ctx, plan.forecast)),
-            proves=config.route_overlap.mode is OverlapMode.STRICT,
-        )
-        self._routes = _Part(self, self._pair_routes.name, self._plan_changes)
-        self._check = _Part(
-            self, self._pair_check.name, self._plan_check, proves=self._pair_check.proves
-        )
+        is_strict = config.route_overlap.mode is OverlapMode.STRICT
+        self._files = self._part("install-boot-files", self._plan_files, proves=is_strict)
+        self._routes = self._part(self._pair_routes.name, self._plan_changes)
+        check = self._pair_check
+        self._check = self._part(check.name, self._plan_check, proves=check.proves)
+
+    def _part(
+        self,
+        name: str,
+        planned: Callable[[Context, Plan], Sequence[Change]],
+        *,
+        proves: bool = False,
+    ) -> _Part:
+        return _Part(name, planned, self._plan_for, self._carry_out, proves=proves)
 
     def _make(self, kind: type[_T]) -> _T:
         return kind(self._config, host=self._host, logger=self._log)
+
+    def _plan_files(self, ctx: Context, plan: Plan) -> Sequence[Change]:
+        return self._boot.plan_install(ctx, *self._parts(ctx, plan.forecast))
 
     def _plan_changes(self, ctx: Context, plan: Plan) -> Sequence[Change]:
         ctx.check()
@@ -156,14 +165,14 @@ class _Whole(NamedTask, ABC):
 
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it."""
-        self.carry_out(ctx)
+        self._carry_out(ctx)
 
-    def plan_for(self, ctx: Context, part: _Part) -> Plan:
+    def _plan_for(self, ctx: Context, part: _Part) -> Plan:
         """Return as much of the plan as a task needs that is planned alone."""
         wanted = Wanted(self._config, has_routes=part is self._routes, is_proven=False)
         return decide(ctx, wanted, self._host)
 
-    def carry_out(self, ctx: Context, alone: _Part | None = None) -> Story:
+    def _carry_out(self, ctx: Context, alone: _Part | None = None) -> Story:
         """Do all tasks, or one alone, under the run lock, and start the units that were held."""
         with locked(ctx, self._host, self._boot, self._log) as run:
             held = self._boot.held(run.ctx)
@@ -350,7 +359,7 @@ class Configure(_Whole):
             for subtask in self.subtasks:
                 execute(subtask, ctx, logger=self._logger)
             return
-        self._look(ctx, self.carry_out(ctx))
+        self._look(ctx, self._carry_out(ctx))
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""
@@ -366,10 +375,10 @@ class Configure(_Whole):
         """Make one plan; change nothing, and do not wait."""
         yield self._planned(ctx)
 
-    def plan_for(self, ctx: Context, part: _Part) -> Plan:
+    def _plan_for(self, ctx: Context, part: _Part) -> Plan:
         """Return as much of the plan as a task needs that is planned alone."""
         is_pinning = part is self._files and self._pins_exits(ctx)
-        return self._planned(ctx) if is_pinning else super().plan_for(ctx, part)
+        return self._planned(ctx) if is_pinning else super()._plan_for(ctx, part)
 
     def _planned(self, ctx: Context) -> Plan:
         earlier = self._counted(installed_over(self._host.files, self._config))
