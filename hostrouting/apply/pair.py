@@ -75,8 +75,7 @@ class ConfigureStaticRoutes(SectionTask):
         refuse_own_gateways(self._config, self._host)
         earlier = installed_over(self._host.files, self._config)
         plan = decide(ctx, self._wanted(earlier), self._host)
-        changes = [each.entry for each in plan.routes.entries] if plan.routes is not None else []
-        changes += self._boot.plan_install(ctx, *self._parts)
+        changes = [*plan.entries, *self._boot.plan_install(ctx, *self._parts)]
         if plan.forecast.is_refused:
             refusal = f"{REFUSED}: worse than now: {'; '.join(map(str, plan.forecast.worse))}"
             changes.append(Change("~", self.name, refusal, REFUSED))
@@ -118,8 +117,7 @@ class CheckRouteOverlap(SectionTask):
 
     def do(self, ctx: Context) -> None:
         """Install boot files, prove the routing and write the marker."""
-        parts = check_script.boot_part(self._config), self._intent
-        wanted = Wanted(self._config, lambda _: parts, has_routes=False, is_proven=False)
+        wanted = Wanted(self._config, lambda _: self._parts, has_routes=False, is_proven=False)
         with locked(ctx, self._host, self._boot, self._logger) as run:
             story = Story(wanted, run)
             story.decide()
@@ -131,9 +129,12 @@ class CheckRouteOverlap(SectionTask):
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now, and the addresses that it would drop."""
-        parts = check_script.boot_part(self._config), self._intent
-        files = self._boot.plan_install(ctx, *parts)
+        files = self._boot.plan_install(ctx, *self._parts)
         return [*self.plan_act(ctx), *files, *self.plan_dropped()]
+
+    @property
+    def _parts(self) -> tuple[Part, ...]:
+        return check_script.boot_part(self._config), self._intent
 
     def plan_dropped(self) -> list[Change]:
         """Return a change for each network of the installed config that would be unproven."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hostrouting.host import Host, RouteChange
     from hostrouting.route_overlap.look import Look
     from hostrouting.route_overlap.report import OverlapReport
-    from phases import Context, Work
+    from phases import Change, Context, Work
 
 _NOTHING = "nothing is installed for the next boot"
 
@@ -77,6 +77,11 @@ class Plan:
     parts: Sequence[Part] = ()
     files: Sequence[DiskStep] = ()
     rest: Sequence[DiskStep] = ()
+
+    @property
+    def entries(self) -> list[Change]:
+        """The changes of routes as entries of a report."""
+        return [each.entry for each in self.routes.entries] if self.routes is not None else []
 
 
 def decide(ctx: Context, wanted: Wanted, host: Host, *, is_shown: bool = True) -> Plan:

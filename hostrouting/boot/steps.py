@@ -64,12 +64,8 @@ _LOOK_INTO: Final = 0o500
 class Steps:
     """Compares the files of a host with the wanted ones; changes nothing itself.
 
-    A machine may lose its power between any two steps, and must boot all the same. So new scripts
-    are written before the units that run them, units before the link that exchanges all scripts at
-    once, then the units that gates wait for, and then the gates, which never wait for a file that
-    does not exist yet. The units that left the config are removed last, with upstream's links, by
-    which a machine requires its check. A removal of everything begins with the intent, so that
-    nothing repairs the rest, then come the gates, and then the links by which units start.
+    A machine may lose its power between any two steps, and must boot all the same: `between` and
+    `_removal` have the steps in their order, each with its reason.
     """
 
     _host: Host
@@ -108,26 +104,47 @@ class Steps:
         )
         gates = self._disk.gates()
         strict, drop_ins = self._gate_steps(intent) if units else ([], [])
-        steps = self._unhide()
-        if intent.content is None and self._files.read(INTENT_PATH) is not None:
-            steps += self._remove([INTENT_PATH])
-        steps += [*strict, *written]
-        for path in linked:
-            steps += self._put(BootFile(path, b""))
-        for unit in units:
-            steps += self._install(unit, is_optional=not unit.is_gating)
-        if units:
-            steps += [*switched, *self._install(ready_unit())]
-        steps += self._remove(drop_in_of(gate) for gate in gates if gate not in self._gates)
-        steps += drop_ins if units else switched
-        removed = []
-        for name, paths in departures:
-            removed += [*self._disk.links_to(name), part_path(name), *paths]
-        steps += self._remove(removed)
-        # Without gates, the removal of a sibling keeps upstream's links to other units.
-        if units or gates:
-            steps += self._remove(self._disk.upstream_links(*units))
-        return [*steps, *discarded]
+        is_forgotten = intent.content is None and self._files.read(INTENT_PATH) is not None
+        left = [gate for gate in gates if gate not in self._gates]
+        removed = [
+            path
+            for name, paths in departures
+            for path in (*self._disk.links_to(name), part_path(name), *paths)
+        ]
+        return [
+            # Gates look without the capability to override modes.
+            *self._unhide(),
+            # Nothing repairs what a config without an intent has.
+            *self._remove([INTENT_PATH] if is_forgotten else []),
+            # A gate is strict before its scripts are.
+            *strict,
+            # Nothing runs these files yet.
+            *written,
+            # A unit finds its script, and a gate the list of what it asks.
+            *(step for path in linked for step in self._put(BootFile(path, b""))),
+            # A unit comes after its files, and before the scripts that it runs.
+            *(
+                step
+                for unit in units
+                for step in self._install(unit, is_optional=not unit.is_gating)
+            ),
+            # All scripts, the intent and the program, at once.
+            *(switched if units else ()),
+            # What gates wait for comes before them.
+            *(self._install(ready_unit()) if units else ()),
+            # Without units there is nothing to wait for, so gates go before the scripts.
+            *self._remove(map(drop_in_of, left)),
+            *(() if units else switched),
+            # A new gate waits for files that exist.
+            *drop_ins,
+            # Nothing waits for, or requires, what has left the config.
+            *self._remove(removed),
+            # Upstream's links, by which a machine requires its check. Without gates, the removal of
+            # a sibling keeps those to other units.
+            *self._remove(self._disk.upstream_links(*units) if units or gates else ()),
+            # No link leads to the earlier files any more.
+            *discarded,
+        ]
 
     def _gate_steps(self, intent: Merged) -> tuple[list[DiskStep], list[DiskStep]]:
         """Return the steps for the drop-ins to write before the scripts, and for those after them.
@@ -206,18 +223,22 @@ class Steps:
         return steps
 
     def _removal(self, departures: Sequence[Departure]) -> list[DiskStep]:
-        """Return the steps that remove everything, gates before the units that they wait for."""
-        paths = [INTENT_PATH]
-        paths += map(drop_in_of, self._disk.gates())
-        paths += self._disk.upstream_links()
-        for name in (READY_UNIT, *(departure.name for departure in departures)):
-            paths += self._disk.links_to(name)
-        paths += (part_path(departure.name) for departure in departures)
-        paths += reversed(ready_unit().paths)
-        paths.append(GATING_PATH)
-        for departure in departures:
-            paths += departure.paths
-        paths.append(PROGRAM_PATH)
+        """Return the steps that remove everything."""
+        names = (READY_UNIT, *(departure.name for departure in departures))
+        paths = [
+            # Nothing repairs the rest.
+            INTENT_PATH,
+            # Gates, before the units that they wait for.
+            *map(drop_in_of, self._disk.gates()),
+            *self._disk.upstream_links(),
+            # The links by which units start.
+            *(link for name in names for link in self._disk.links_to(name)),
+            *(part_path(departure.name) for departure in departures),
+            *reversed(ready_unit().paths),
+            GATING_PATH,
+            *(path for departure in departures for path in departure.paths),
+            PROGRAM_PATH,
+        ]
         return [*self._remove(paths), *discard_folders(self._files)]
 
     # --- single steps

@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import attrs
+
 from hostrouting.apply.pair import CheckRouteOverlap, ConfigureStaticRoutes
 from hostrouting.apply.run import SECONDS_TO_UNDO, Run, locked
 from hostrouting.apply.story import Plan, Steps, Story, Wanted, decide
@@ -59,59 +61,25 @@ _LIVE: Final = {"staticRoutes", "routeOverlap", "after"}
 RELEASED: Final = "released"
 
 
+@attrs.define(eq=False, repr=False)
 class _Part(NamedTask):
     """A task of a whole: by itself it does its part of it, in a run of its own."""
 
+    name: str
+    #: Returns what it changes by the plan of the whole.
+    planned: Callable[[Context, Plan], Sequence[Change]]
+    plan_for: Callable[[Context, _Part], Plan]
+    proves: bool = False
+    work: Work = bool
     records = True
-
-    def __init__(
-        self,
-        name: str,
-        planned: Callable[[Context, Plan], Sequence[Change]],
-        plan_for: Callable[[Context, _Part], Plan],
-        carry_out: Callable[[Context, _Part], object],
-        *,
-        proves: bool = False,
-    ) -> None:
-        self.name = name
-        self.proves = proves
-        #: Returns what it changes by the plan of the whole.
-        self.planned = planned
-        self._plan_for = plan_for
-        self._carry_out = carry_out
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make now."""
-        return self.planned(ctx, self._plan_for(ctx, self))
+        return self.planned(ctx, self.plan_for(ctx, self))
 
     def do(self, ctx: Context) -> None:
-        """Do it in a run of its own."""
-        self._carry_out(ctx, self)
-
-
-class _Step(NamedTask):
-    """A part of one run as a step of its report: the same step, however often it is done."""
-
-    records = True
-
-    def __init__(self, part: _Part, logger: logging.Logger | None) -> None:
-        self.name = part.name
-        self.proves = part.proves
-        self._logger = logger
-        self._work: Work = bool
-
-    def of(self, work: Work) -> Work:
-        """Return this work as the step."""
-
-        def do(ctx: Context) -> None:
-            self._work = work
-            execute(self, ctx, logger=self._logger)
-
-        return do
-
-    def do(self, ctx: Context) -> None:
-        """Do the present work."""
-        self._work(ctx)
+        """Do it in a run of its own; in the run of the whole, do its present work."""
+        self.work(ctx)
 
 
 class _Whole(NamedTask, ABC):
@@ -147,7 +115,9 @@ class _Whole(NamedTask, ABC):
         *,
         proves: bool = False,
     ) -> _Part:
-        return _Part(name, planned, self._plan_for, self._carry_out, proves=proves)
+        part = _Part(name, planned, self._plan_for, proves)
+        part.work = partial(self._carry_out, alone=part)
+        return part
 
     def _make(self, kind: type[_T]) -> _T:
         return kind(self._config, host=self._host, logger=self._log)
@@ -158,7 +128,7 @@ class _Whole(NamedTask, ABC):
     def _plan_changes(self, ctx: Context, plan: Plan) -> Sequence[Change]:
         ctx.check()
         refuse_own_gateways(self._config, self._host)
-        return [each.entry for each in plan.routes.entries] if plan.routes is not None else []
+        return plan.entries
 
     def _plan_check(self, ctx: Context, _plan: Plan) -> Sequence[Change]:
         return self._pair_check.plan_act(ctx)
@@ -227,7 +197,14 @@ class _Whole(NamedTask, ABC):
     def _as_step(self, alone: _Part | None, part: _Part) -> Callable[[Work], Work]:
         """Return how a part is done, however often."""
         if alone is None:
-            return _Step(part, self._logger).of
+            # The same step of the report each time.
+            step = attrs.evolve(part)
+
+            def as_step(work: Work, ctx: Context) -> None:
+                step.work = work
+                execute(step, ctx, logger=self._logger)
+
+            return lambda work: partial(as_step, work)
         return (lambda work: partial(_failing_as_task, work)) if part is alone else _left_out
 
     def _as_check(self, work: Work) -> Work:

@@ -18,7 +18,6 @@ from hostrouting.static_routes.reconcile import (
     Reconciliation,
     Resolution,
     Routes,
-    Unresolved,
     present_in,
     reconcile,
 )
@@ -54,28 +53,19 @@ class RoutePlan:
         """Plan for a node as it is; `exits` are those of the config."""
         self._section = section
         self._exits = exits
-        self._observed = read(routing, section.routes)
+        self.observed: Routes = read(routing, section.routes)
         self._devices = {link.name: link for link in routing.links()}
-        self.resolution: Resolution = resolved(section.routes, self._observed, routing, exits)
+        self.resolution: Resolution = resolved(section.routes, self.observed, routing, exits)
         undecided = {route.place for route, _ in self.resolution.missing}
         #: The changes, and their consequences for other routes.
         self.outcome: Reconciliation = reconcile(
-            self.resolution.routes, self._observed, undecided=undecided
+            self.resolution.routes, self.observed, undecided=undecided
         )
 
     @property
     def changes(self) -> list[RouteChange]:
         """The changes in their order."""
         return self.outcome.changes
-
-    @property
-    def observed(self) -> Routes:
-        """The reading by which it was made."""
-        return self._observed
-
-    @cached_property
-    def _basis(self) -> Basis:
-        return _basis(self.resolution, self._observed)
 
     def changed_since(self, routing: RouteBackend) -> str:
         """Return what differs now of all by which these changes were decided; "" if nothing does.
@@ -84,11 +74,11 @@ class RoutePlan:
         """
         observed = read(routing, self._section.routes)
         resolution = resolved(self._section.routes, observed, routing, self._exits)
-        now = _basis(resolution, observed)
-        if now == self._basis:
+        was, now = _basis(self.resolution, self.observed), _basis(resolution, observed)
+        if now == was:
             return ""
-        was, rows = ({*each.values, *chain(*each.present.values())} for each in (self._basis, now))
-        return ", ".join(f"'{each}'" for each in sorted(map(str, was ^ rows))[:2]) or "their order"
+        before, after = ({*values, *chain(*present.values())} for values, present in (was, now))
+        return ", ".join(f"'{each}'" for each in sorted(map(str, before ^ after))[:2]) or "an order"
 
     def refuse_hidden(self, changes: Iterable[RouteChange]) -> None:
         """Raise if a change that was made hides a connected route that came meanwhile."""
@@ -129,7 +119,7 @@ class RoutePlan:
     @cached_property
     def _hindered(self) -> dict[RouteChange, Hindrance]:
         """The changes that cannot be made now."""
-        return dict(hindrances(self.outcome, self._devices, self._observed))
+        return dict(hindrances(self.outcome, self._devices, self.observed))
 
     @property
     def entries(self) -> list[Foreseen]:
@@ -173,18 +163,12 @@ class RoutePlan:
         return findings_of((each.entry for each in self.entries), self.outcome.connected)
 
 
-class Basis(NamedTuple):
-    """What changes were decided by."""
-
-    #: The routes of the config, complete or not.
-    values: Sequence[Route | Unresolved]
-    #: The routes of the node in each of their places.
-    present: Mapping[Place, Sequence[ObservedRoute]]
-
-
-def _basis(resolution: Resolution, observed: Routes) -> Basis:
-    present = present_in(observed, map(place, resolution.routes))
-    return Basis((*resolution.routes, *resolution.missing), present)
+def _basis(
+    resolution: Resolution, observed: Routes
+) -> tuple[Sequence[object], Mapping[Place, Sequence[object]]]:
+    """Return the routes of a config, complete or not, and those that a node has in their places."""
+    values = (*resolution.routes, *resolution.missing)
+    return values, present_in(observed, map(place, resolution.routes))
 
 
 def plan_routes(config: HostRoutingConfig, host: Host) -> RoutePlan:
