@@ -158,8 +158,8 @@ def look_after_apply(
     """Return the part of `check_node` that decides if an apply has reached its aim, without `next`.
 
     `overlap` is the proof of the apply, `node` the reading of which it was made, and `left` what
-    that lacks of the config; None makes new
-    ones, and so does another program that has changed a route of hostrouting since.
+    that lacks of the config; None makes new ones, and so does another program that has changed a
+    route of hostrouting since.
     """
     if node is not None and own_routes(node) != own_routes(host):
         node = None
@@ -172,7 +172,7 @@ def look_after_apply(
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
-        findings=(*look.applied_routes(host, None if node is None else left), *look.programs()),
+        findings=(*look.applied_routes(None if node is None else left), *look.programs()),
         not_asked=tuple(look.not_asked),
     )
 
@@ -274,11 +274,11 @@ class _Look:
         """Yield a finding for each program that a boot lacks."""
         return self._make(programs=lambda _: missing_programs(self.config, self.host))
 
-    def applied_routes(self, node: Host, left: RoutePlan | None = None) -> _Findings:
+    def applied_routes(self, left: RoutePlan | None) -> _Findings:
         """Yield the findings about the routes of a config that was just applied."""
         if not self.host.is_live:
             return ()
-        return self._make(routes=lambda _: (left or self._plan(node)).findings())
+        return self._make(routes=lambda _: (left or plan_routes(self.config, self.host)).findings())
 
     def is_worse(self) -> bool:
         """Return True if an apply would be refused, make addresses worse, or mend nothing.
@@ -302,7 +302,7 @@ class _Look:
             )
             # Where nothing is expected, a forecast would read all routes in vain.
             if forecaster.expects:
-                forecast = forecaster.of(self._plan(forecaster.node))
+                forecast = forecaster.of(plan_routes(self.config, forecaster.node))
                 worse = (each.is_refused or not each.is_move for each in forecast.worse)
                 return bool(forecast.lost) or any(worse)
         return False
@@ -352,10 +352,7 @@ class _Look:
             self.not_asked += self.applied.not_asked
             return [found for found in self.applied.findings if found.kind != NO_PROGRAM]
         ctx.check()
-        return self._plan(self.host).findings()
-
-    def _plan(self, node: Host) -> RoutePlan:
-        return plan_routes(self.config, node)
+        return plan_routes(self.config, self.host).findings()
 
     def _kubelet(self, _ctx: Context) -> _Findings:
         links = self.host.routes.links()
