@@ -159,7 +159,8 @@ class Story:
         new = decide(run.ctx, self.wanted, run.host, is_shown=False)
         old = self.plan
         self.plan = attrs.evolve(new, parts=old.parts, files=old.files, rest=old.rest)
-        judge(run.ctx, new.forecast, state, run.log, force=self.wanted.force)
+        force = self.wanted.force
+        judge(run.ctx, new.forecast, state, run.log, known=old.forecast, force=force)
 
     def decide_files(self) -> Plan:
         """Compare the boot files; raise if they cannot be installed, or a gate could never open."""
@@ -315,8 +316,7 @@ class Story:
                     is_logged = True
             else:
                 return
-            if not self.run.changes:
-                self.run.open_gates()
+            self.run.open_gates()
             # No longer: the rest of the caller's time is for other tasks.
             ctx.sleep(min(1, until - ctx.clock.monotonic()))
             plan = self._decide_again()
@@ -372,8 +372,8 @@ class Story:
             return
         with interruptible(ctx):
             now, look = plan.forecaster.now(node, self.accepted)
-        known = [each.fact for each in plan.forecast.worse]
-        judge(ctx, now, f"undone: {state}", run.log, known=known, force=self.wanted.force)
+        force = self.wanted.force
+        judge(ctx, now, f"undone: {state}", run.log, known=plan.forecast, force=force)
         self.look, self.node = look, node
 
     def accepted(self) -> StaticRoutesConfig:

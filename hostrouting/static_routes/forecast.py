@@ -32,7 +32,7 @@ from hostrouting.static_routes.lost_hops import LostHop, lost_hops
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hostrouting.base.findings import NodeFinding
     from hostrouting.fib import Fib
@@ -410,13 +410,14 @@ def judge(
     state: str,
     logger: logging.Logger,
     *,
-    known: Collection[WorseRange | LostHop | MovedExit] = (),
-    force: bool = False,
+    known: Forecast,
+    force: bool,
 ) -> None:
     """Refuse what makes the node worse; `state` is that of the node after the refusal.
 
     Under STRICT that raises `WorseRoutingError` unless `force` is set; under WARN the findings are
-    logged, and the step is degraded. The mode is that of the section that counts an address.
+    logged, and the step is degraded. The mode is that of the section that counts an address. What
+    is `known` is not logged again.
     """
     worse = forecast.worse
     if forecast.is_refused and not force:
@@ -428,8 +429,9 @@ def judge(
         raise WorseRoutingError(report, reason, f"{state}; {step}", worse)
     if worse:
         ctx.degrade(f"worse than before: {first_of([str(each) for each in worse])}")
+    facts = [each.fact for each in known.worse]
     for each in worse:
-        if each.fact not in known:
+        if each.fact not in facts:
             text = "not accepted: %s" if each.is_move else _WITHOUT
             logger.warning(text, each)
 
