@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from phases import Work
 
     _T = TypeVar("_T", bound=NodeTask)
+    _R = TypeVar("_R")
 
 #: A sibling of the routing pair may take this long, and never more than half of the time that is
 #: left.
@@ -89,6 +90,7 @@ class _Whole(NamedTask, ABC):
     subtasks: tuple[Task, ...]
     #: What is so once a run is committed.
     _committed = "the config is changed"
+    _force = False
 
     def __init__(
         self, config: HostRoutingConfig, host: Host | None, logger: logging.Logger | None
@@ -103,21 +105,12 @@ class _Whole(NamedTask, ABC):
         self._boot = Boot(self._host, gates=config.gates, logger=self._log)
         # The scripts, units and gates of the pair, and the intent. Without it no gate is held.
         is_strict = config.route_overlap.mode is OverlapMode.STRICT
-        self._files = self._part("install-boot-files", self._plan_files, proves=is_strict)
-        self._routes = self._part(self._pair_routes.name, self._plan_changes)
         check = self._pair_check
-        self._check = self._part(check.name, self._plan_check, proves=check.proves)
-
-    def _part(
-        self,
-        name: str,
-        planned: Callable[[Context, Plan], Sequence[Change]],
-        *,
-        proves: bool = False,
-    ) -> _Part:
-        part = _Part(name, planned, self._plan_for, proves)
-        part.work = partial(self._carry_out, alone=part)
-        return part
+        self._files = _Part("install-boot-files", self._plan_files, self._plan_for, is_strict)
+        self._routes = _Part(self._pair_routes.name, self._plan_changes, self._plan_for)
+        self._check = _Part(check.name, self._plan_check, self._plan_for, check.proves)
+        for part in (self._files, self._routes, self._check):
+            part.work = partial(self._carry_out, alone=part)
 
     def _make(self, kind: type[_T]) -> _T:
         return kind(self._config, host=self._host, logger=self._log)
@@ -131,7 +124,9 @@ class _Whole(NamedTask, ABC):
         return plan.entries
 
     def _plan_check(self, ctx: Context, _plan: Plan) -> Sequence[Change]:
-        return self._pair_check.plan_act(ctx)
+        """Return the changes of the proof; `{}` is meant to drop all addresses."""
+        dropped = self._pair_check.plan_dropped() if self._config.asks else ()
+        return [*self._pair_check.plan_act(ctx), *dropped]
 
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it."""
@@ -139,14 +134,21 @@ class _Whole(NamedTask, ABC):
 
     def _plan_for(self, ctx: Context, part: _Part) -> Plan:
         """Return as much of the plan as a task needs that is planned alone."""
+        if part is self._files and self._pins_exits(ctx):
+            return self._planned(ctx)
         wanted = Wanted(self._config, has_routes=part is self._routes, is_proven=False)
         return decide(ctx, wanted, self._host)
+
+    def _planned(self, ctx: Context) -> Plan:
+        return decide(
+            ctx, self._wanted(ctx, installed_over(self._host.files, self._config)), self._host
+        )
 
     def _carry_out(self, ctx: Context, alone: _Part | None = None) -> Story:
         """Do all tasks, or one alone, under the run lock, and start the units that were held."""
         with locked(ctx, self._host, self._boot, self._log) as run:
             held = self._boot.held(run.ctx)
-            story = Story(self._wanted(run), run)
+            story = Story(self._wanted(run.ctx, run.config_over(self._config)), run)
             try:
                 self._tell(story, alone)
             except BaseException as error:
@@ -180,9 +182,20 @@ class _Whole(NamedTask, ABC):
             message = "these are held until routing is right: %s"
             self._log.warning(message, ", ".join(still), extra={"held": still})
 
-    @abstractmethod
-    def _wanted(self, run: Run) -> Wanted:
-        """Return what a run brings into force."""
+    def _wanted(self, ctx: Context, earlier: HostRoutingConfig | None) -> Wanted:
+        """Return what a run over an earlier config brings into force."""
+        return Wanted(
+            self._config,
+            partial(self._parts, ctx),
+            earlier=self._counted(earlier),
+            has_routes=not skips(ctx, self._routes),
+            is_proven=not skips(ctx, self._check),
+            force=self._force,
+        )
+
+    def _counted(self, earlier: HostRoutingConfig | None) -> HostRoutingConfig | None:
+        """Return the earlier config if its addresses count: `{}` is meant to drop all of them."""
+        return earlier if self._config.asks else None
 
     @abstractmethod
     def _tell(self, story: Story, alone: _Part | None) -> None:
@@ -191,7 +204,9 @@ class _Whole(NamedTask, ABC):
     def _steps(self, alone: _Part | None) -> Steps:
         """Return how the parts of a run are done: as steps of its report, or as one task alone."""
         return Steps(
-            self._as_step(alone, self._files), self._as_step(alone, self._routes), self._as_check
+            files=self._as_step(alone, self._files),
+            routes=self._as_step(alone, self._routes),
+            proof=lambda work: partial(_named, (self._check.name,), work),
         )
 
     def _as_step(self, alone: _Part | None, part: _Part) -> Callable[[Work], Work]:
@@ -205,33 +220,26 @@ class _Whole(NamedTask, ABC):
                 execute(step, ctx, logger=self._logger)
 
             return lambda work: partial(as_step, work)
-        return (lambda work: partial(_failing_as_task, work)) if part is alone else _left_out
-
-    def _as_check(self, work: Work) -> Work:
-        """Give the failure of a proof the name of its task."""
-
-        def prove(ctx: Context) -> None:
-            try:
-                work(ctx)
-            except HostRoutingError as error:
-                raise TaskFailedError((self._check.name,), error) from error
-
-        return prove
+        if part is alone:
+            return lambda work: partial(_named, (), work)
+        # It is left out.
+        return lambda _: lambda _: None
 
     def _others(self, alone: _Part | None, tasks: Sequence[Task]) -> list[Work]:
         """Return the works of tasks beside the pair."""
         return [partial(execute, each, logger=self._logger) for each in tasks if alone is None]
 
-    def _pins(self, ctx: Context, forecast: Forecast) -> Exits | None:
-        """Return the exits that a run pins by its forecast; None leaves those installed."""
-        ctx.check()
-        del forecast  # nothing is proven
-        return None
+    def _pins_exits(self, ctx: Context) -> bool:
+        section = self._config.route_overlap
+        return not skips(ctx, self._check) and not section.expected_devs and bool(section.cidrs)
 
     def _parts(self, ctx: Context, forecast: Forecast) -> list[Part]:
         """Return the parts to install or remove; that of a skipped task stays as it is."""
         # An image may boot on another node.
-        pins = self._pins(ctx, forecast) if self._host.is_live else {}
+        pins: Exits | None = {}
+        if self._host.is_live:
+            # None leaves those that are installed.
+            pins = forecast.exits(force=self._force) if self._pins_exits(ctx) else None
         is_named = bool(self._config.route_overlap.expected_devs)
         exits = exits_under(self._config, self._host.files) if pins is None or is_named else pins
         parts = boot_parts(self._config, (*exits.items(),))
@@ -309,11 +317,6 @@ class Configure(_Whole):
     def _precedes_proof(self, sibling: Capability) -> bool:
         return sibling.precedes_proof and sibling.in_config(self._config).asks
 
-    def _plan_check(self, ctx: Context, _plan: Plan) -> Sequence[Change]:
-        """Return the changes of the proof; `{}` is meant to drop all addresses."""
-        dropped = self._pair_check.plan_dropped() if self._config.asks else ()
-        return [*self._pair_check.plan_act(ctx), *dropped]
-
     def _idle(self, name: str) -> Task:
         """Return a stand-in for a task without work; of a void config, the first plan raises."""
 
@@ -352,37 +355,10 @@ class Configure(_Whole):
         """Make one plan; change nothing, and do not wait."""
         yield self._planned(ctx)
 
-    def _plan_for(self, ctx: Context, part: _Part) -> Plan:
-        """Return as much of the plan as a task needs that is planned alone."""
-        is_pinning = part is self._files and self._pins_exits(ctx)
-        return self._planned(ctx) if is_pinning else super()._plan_for(ctx, part)
-
-    def _planned(self, ctx: Context) -> Plan:
-        earlier = self._counted(installed_over(self._host.files, self._config))
-        wanted = Wanted(self._config, earlier=earlier, has_routes=not skips(ctx, self._routes))
-        return decide(ctx, wanted, self._host)
-
-    def _pins_exits(self, ctx: Context) -> bool:
-        section = self._config.route_overlap
-        return not skips(ctx, self._check) and not section.expected_devs and bool(section.cidrs)
-
-    def _pins(self, ctx: Context, forecast: Forecast) -> Exits | None:
-        return forecast.exits(force=self._force) if self._pins_exits(ctx) else None
-
     def undo(self, ctx: Context) -> None:
         """Do as `Reset`, but nothing for a whole agent config without `hostRouting`."""
         if self._config.given is not None:
             Reset(self._config, host=self._host, logger=self._logger).do(ctx)
-
-    def _wanted(self, run: Run) -> Wanted:
-        return Wanted(
-            self._config,
-            partial(self._parts, run.ctx),
-            earlier=self._counted(run.config_over(self._config)),
-            has_routes=not skips(run.ctx, self._routes),
-            is_proven=not skips(run.ctx, self._check),
-            force=self._force,
-        )
 
     def _tell(self, story: Story, alone: _Part | None) -> None:
         run = story.run
@@ -460,10 +436,6 @@ class Configure(_Whole):
             if self.applied.is_wrong or not self.applied.overlap.ok:
                 ctx.degrade(self.applied.first_wrong)
 
-    def _counted(self, earlier: HostRoutingConfig | None) -> HostRoutingConfig | None:
-        """Return the earlier config if its addresses count: `{}` is meant to drop all of them."""
-        return earlier if self._config.asks else None
-
     def _sibling(self, sibling: Capability) -> Task:
         section = sibling.in_config(self._config)
         if sibling.restore is not None and not section.asks:
@@ -490,10 +462,8 @@ class ConfigureLive(Configure):
     def _arranged(self) -> tuple[Task, ...]:
         return self._routes, self._check
 
-    def _parts(self, ctx: Context, forecast: Forecast) -> list[Part]:
-        ctx.check()
-        del forecast  # nothing is installed
-        return []
+    def _wanted(self, ctx: Context, earlier: HostRoutingConfig | None) -> Wanted:
+        return super()._wanted(ctx, earlier)._replace(parts=lambda _: ())
 
     def _refuse_mistakes(self, run: Run) -> None:
         if left := ", ".join(sorted(self._config.to_mapping().keys() - _LIVE)):
@@ -543,9 +513,6 @@ class Reset(_Whole):
     def _is_kept(self, capability: Capability) -> bool:
         return FREE_UNITS.isdisjoint(capability.in_config(self._config).units)
 
-    def _wanted(self, run: Run) -> Wanted:
-        return Wanted(self._config, partial(self._parts, run.ctx), is_proven=False)
-
     def _tell(self, story: Story, alone: _Part | None) -> None:
         run = story.run
         steps = self._steps(alone)
@@ -570,31 +537,21 @@ class Reset(_Whole):
         run.failures = [*by_cause.values()]
 
 
-def _left_out(_work: Work) -> Work:
-    """Return nothing to do for a part of another task."""
-    return lambda _: None
-
-
 def plan_of(task: Task, ctx: Context, planned: Plan) -> Sequence[Change]:
     """Return the part of a plan that a task carries out."""
     if not isinstance(task, _Part):
         return plan(task, ctx).changes
-    try:
-        return task.planned(ctx, planned)
-    except (CancelledError, DeadlineExceededError):
-        raise
-    except Exception as error:
-        raise TaskFailedError((task.name,), error) from error
+    return _named((task.name,), task.planned, ctx, planned)
 
 
-def _failing_as_task(work: Work, ctx: Context) -> None:
-    """Do the work of a task that is done alone; its failure is as one of the runner."""
+def _named(path: tuple[str, ...], work: Callable[..., _R], *given: object) -> _R:
+    """Do the work of a task that the runner does not do; its failure is as one of the runner."""
     try:
-        work(ctx)
+        return work(*given)
     except (CancelledError, DeadlineExceededError, TaskFailedError):
         raise
     except Exception as error:
-        raise TaskFailedError((), error) from error
+        raise TaskFailedError(path, error) from error
 
 
 def dropped(earlier: HostRoutingConfig, config: HostRoutingConfig) -> Iterator[str]:
