@@ -104,7 +104,7 @@ class Run:
         # Without gates there is nothing to hold, and the lock is a file of theirs.
         if self._are_held or not self.boot.is_installed:
             return
-        # An earlier release had none. And to mend it later could exchange the file that is locked.
+        # It may be lost, and to mend it later could exchange the file that is locked.
         lock = BootFile(GATE_LOCK, b"")
         RecordedFiles(self.ctx, self.host).write(lock.path, lock.content, mode=lock.mode)
         self._gates.enter_context(self.host.lock.hold_file(self.ctx, GATE_LOCK))

@@ -499,9 +499,6 @@ class Boot:
         for folder in (READY_LINKS, READY_WANTS, *generation_folders(self._files)):
             if not self._files.names(folder):
                 self._files.remove_directory_if_empty(folder)
-        # An earlier release let every user open it, and so hold its lock.
-        if self._host.is_live and (self._files.mode(ANSWER) or 0) & 0o077:
-            self._files.remove(ANSWER)
         if not self.is_installed:
             for path in GATE_RUN_FILES:
                 self._files.remove(path)

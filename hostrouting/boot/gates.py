@@ -270,8 +270,8 @@ _UNSUITABLE = {
         "so that nothing can start it once routing is right",
     ),
 }
-#: An earlier release installed gates with these faults. Such a config stays in force and can be
-#: applied: the faults are warnings.
+#: Rules that came later. An installed config with such a gate stays in force and can be applied:
+#: the faults are warnings.
 _LATER = frozenset({"OnFailure", "RefuseManualStart", "TimeoutStartSec"})
 _JOB_TIMEOUTS = ("JobTimeoutSec", "JobRunningTimeoutSec")
 #: Seconds of a boot's wait for routing, and of a refusal.

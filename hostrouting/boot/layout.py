@@ -42,13 +42,8 @@ RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"
 WAKE: Final = f"{RUNTIME_DIRECTORY}/hostrouting.wake"
 #: The last answer of the script of the gates, which it takes for its own if it is recent.
 ANSWER: Final = f"{RUNTIME_DIRECTORY}/hostrouting.answer"
-#: The files that the scripts of the gates leave on a machine, with the last result of the check,
-#: and a list of an earlier version.
-GATE_RUN_FILES: Final = (
-    ANSWER,
-    f"{RUNTIME_DIRECTORY}/hostrouting.held",
-    WAKE,
-)
+#: The files that the scripts of the gates leave on a machine, with the last result of the check.
+GATE_RUN_FILES: Final = (ANSWER, WAKE)
 #: The wait of a run or a boot for right routing. The start timeout of a gate must be longer.
 WAIT_SECONDS: Final = 30.0
 #: The seconds that the scripts have waited in this boot.

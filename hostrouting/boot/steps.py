@@ -210,7 +210,7 @@ class Steps:
             f"{entry.partition(':')[0]}.service": entry
             for entry in gating_entries(self._files.read(GATING_PATH))
         }
-        # A list that was lost or damaged is empty; an earlier version had links alone.
+        # A list that was lost or damaged is empty.
         installed = OWN_UNITS & present
         earlier = installed & listed.keys() or installed & {*self._disk.required_units()}
         others = earlier.difference(unit.name for unit in units)

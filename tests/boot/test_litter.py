@@ -158,14 +158,3 @@ def test_a_mount_point_stays(tmp_path: Path, mounted: str) -> None:
     )
     assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
     assert folder.is_dir()
-
-
-def test_an_answer_that_others_may_open_goes() -> None:
-    """An earlier release left it, and any user can hold its lock; one of root alone stays."""
-    host = FakeHost()
-    answer = "/run/aks-flex-node/hostrouting.answer"
-    boot = Boot(host, gates=[])
-    for mode, stays in (0o644, False), (0o600, True):
-        host.files.write(answer, b"7.00 10 \nas before\n", mode=mode)
-        boot.install(Context(timeout=60), stand_in(STATIC))
-        assert host.files.exists(answer) == stays
