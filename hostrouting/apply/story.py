@@ -8,12 +8,12 @@ reads and decides again.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
 from hostrouting.apply.run import SECONDS_TO_UNDO
-from hostrouting.base.conflicts import until_settled
+from hostrouting.base.conflicts import ConflictError, until_settled
 from hostrouting.base.waits import begin_wait
 from hostrouting.boot.boot import is_removal
 from hostrouting.boot.layout import RUNTIME_DIRECTORY, units_in
@@ -21,7 +21,7 @@ from hostrouting.exceptions import BackendError, HostFileError, RouteRejectedErr
 from hostrouting.host.reading import at_one_moment
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import OUR_PROTOCOL, is_merged
-from hostrouting.static_routes.converge import carry_out, log_consequences
+from hostrouting.static_routes.converge import log_consequences, make_changes
 from hostrouting.static_routes.forecast import Forecast, Forecaster, judge
 from hostrouting.static_routes.plan import RoutePlan, plan_routes
 from hostrouting.static_routes.refusals import why_merged
@@ -94,13 +94,12 @@ def decide(ctx: Context, wanted: Wanted, host: Host, *, is_shown: bool = True) -
     if not host.is_live:
         return Plan()
     with interruptible(ctx):
-        if not wanted.is_proven:
-            node = at_one_moment(host)
-            return Plan(_routes_of(wanted, node), node=node)
-        forecaster = Forecaster(ctx, wanted.config, host, earlier=wanted.earlier)
-        node = forecaster.node
+        forecaster = None
+        if wanted.is_proven:
+            forecaster = Forecaster(ctx, wanted.config, host, earlier=wanted.earlier)
+        node = at_one_moment(host) if forecaster is None else forecaster.node
         routes = _routes_of(wanted, node)
-        if not (is_shown or forecaster.expects):
+        if forecaster is None or not (is_shown or forecaster.expects):
             return Plan(routes, node=node)
         if not is_shown:
             forecaster.look()
@@ -121,9 +120,6 @@ class Steps(NamedTuple):
     files: Callable[[Work], Work] = _directly
     routes: Callable[[Work], Work] = _directly
     proof: Callable[[Work], Work] = _directly
-
-
-DIRECTLY: Final = Steps()
 
 
 class Story:
@@ -200,7 +196,7 @@ class Story:
 
     # --- carry out
 
-    def carry_out(self, steps: Steps = DIRECTLY) -> bool:
+    def carry_out(self, steps: Steps) -> bool:
         """Bring the plan into force, and prove it; return False if the earlier config stays.
 
         On a node without hostrouting the files come first, all or none, and stay: if the routes
@@ -334,13 +330,15 @@ class Story:
         plan.refuse_incomplete(seconds)
         if plan.changes:
             run.hold_gates()
-        is_fresh = self._is_fresh and not plan.changes
-        carry_out(ctx, plan, run.host, run.log, is_fresh=is_fresh, is_last=is_last)
+        is_compared = not is_last and (plan.changes or not self._is_fresh)
+        if is_compared and (changed := plan.changed_since(run.host.routes)):
+            raise ConflictError(f"changed since the routes were planned: {changed}")
+        make_changes(ctx, plan.decided, run.host, run.log, is_last=is_last)
         if plan.changes:
             self._made.append(plan)
         log_consequences(plan.outcome, run.log)
-        changed = len(plan.changes)
-        run.log.info("routes changed: %d", changed, extra={"changed": changed})
+        count = len(plan.changes)
+        run.log.info("routes changed: %d", count, extra={"changed": count})
         if not self.wanted.config.static_routes.routes:
             _clean_up(run.host)
 

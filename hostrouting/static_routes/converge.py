@@ -19,7 +19,7 @@ from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import Place, default_routes, place
 from hostrouting.static_routes.account import RouteAccount, described
 from hostrouting.static_routes.observed import read, resolved
-from hostrouting.static_routes.reconcile import Reconciliation, Routes, reconcile
+from hostrouting.static_routes.reconcile import Decided, Reconciliation, Routes, reconcile
 from hostrouting.static_routes.refusals import all_in_the_way, explain, why_merged, with_routes
 
 if TYPE_CHECKING:
@@ -29,38 +29,10 @@ if TYPE_CHECKING:
     from hostrouting.config import StaticRoute
     from hostrouting.host import Host, Route
     from hostrouting.net.exits import Exits
-    from hostrouting.static_routes.plan import RoutePlan
     from phases import Context
 
 #: Refusals that another program's change may cause.
 _CONFLICTS = frozenset({errno.EEXIST, errno.ESRCH, errno.ENOENT})
-
-
-class Decided(NamedTuple):
-    """The changes of routes by one reading."""
-
-    outcome: Reconciliation
-    observed: Routes
-
-
-def carry_out(
-    ctx: Context,
-    plan: RoutePlan,
-    host: Host,
-    logger: logging.Logger,
-    *,
-    is_fresh: bool = False,
-    is_last: bool = False,
-) -> None:
-    """Make exactly the changes of a plan, and record them; a fresh one is not compared.
-
-    Raises `ConflictError` if the node is another one than that of the plan. If the kernel refuses a
-    change since it has become one, that is a conflict, too, but for the last try an error.
-    """
-    if not (is_fresh or is_last) and (changed := plan.changed_since(host.routes)):
-        raise ConflictError(f"changed since the routes were planned: {changed}")
-    decided = Decided(plan.outcome, plan.observed)
-    _make(ctx, plan.resolution.routes, decided, host, logger, is_last=is_last)
 
 
 def converge(
@@ -81,17 +53,16 @@ def converge(
 
     def decide(observed: Routes | None = None) -> Decided:
         observed = read(host.routes, desired) if observed is None else observed
-        return Decided(reconcile(desired, observed, undecided=undecided), observed)
+        return Decided(desired, reconcile(desired, observed, undecided=undecided), observed)
 
     def make(decided: Decided, is_last: bool) -> None:
-        _make(ctx, desired, decided, host, logger, is_last=is_last, verify=verify)
+        make_changes(ctx, decided, host, logger, is_last=is_last, verify=verify)
 
     return until_settled(decide(observed), decide, make).outcome
 
 
-def _make(
+def make_changes(
     ctx: Context,
-    desired: Sequence[Route],
     decided: Decided,
     host: Host,
     logger: logging.Logger,
@@ -99,8 +70,12 @@ def _make(
     is_last: bool,
     verify: bool = True,
 ) -> None:
-    """Make changes, and record them, or what a failure has left of them."""
-    outcome, observed = decided
+    """Make exactly these changes, and record them, or what a failure has left of them.
+
+    If the kernel refuses one since another program was faster, that is a `ConflictError`, and for
+    the last try an error.
+    """
+    desired, outcome, observed = decided
     try:
         _send(host, decided, is_last=is_last, verify=verify)
     except BaseException as error:
@@ -117,11 +92,7 @@ def _make(
 
 
 def _send(host: Host, decided: Decided, *, is_last: bool, verify: bool = True) -> None:
-    """Make changes by one reading; raise `ConflictError` if another program was faster.
-
-    The last time that is an error.
-    """
-    outcome, observed = decided
+    _, outcome, observed = decided
     in_the_way = all_in_the_way(outcome)
     # The kernel would accept an IPv6 route that another one hides.
     if any(route.family == IPV6 for route in outcome.in_the_way.values()):
@@ -168,7 +139,7 @@ def _record(ctx: Context, account: RouteAccount, host: Host, logger: logging.Log
             def decide() -> tuple[Decided, Sequence[str]]:
                 observed = read(host.routes, made)
                 changes, notes = account.inverse(observed)
-                return Decided(Reconciliation(changes=changes), observed), notes
+                return Decided((), Reconciliation(changes=changes), observed), notes
 
             def send(decided: tuple[Decided, object], is_last: bool) -> None:
                 _send(host, decided[0], is_last=is_last)

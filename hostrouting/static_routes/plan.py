@@ -15,6 +15,7 @@ from hostrouting.net.routes import ObservedRoute, Place, Route, RouteChange, pla
 from hostrouting.static_routes.account import described
 from hostrouting.static_routes.observed import read, resolved
 from hostrouting.static_routes.reconcile import (
+    Decided,
     Reconciliation,
     Resolution,
     Routes,
@@ -66,6 +67,11 @@ class RoutePlan:
     def changes(self) -> list[RouteChange]:
         """The changes in their order."""
         return self.outcome.changes
+
+    @property
+    def decided(self) -> Decided:
+        """What it changes, and by what."""
+        return Decided(self.resolution.routes, self.outcome, self.observed)
 
     def changed_since(self, routing: RouteBackend) -> str:
         """Return what differs now of all by which these changes were decided; "" if nothing does.

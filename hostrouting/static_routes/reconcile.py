@@ -250,6 +250,14 @@ class Reconciliation:
         self.in_the_way[change] = present
 
 
+class Decided(NamedTuple):
+    """The changes that make these the routes of hostrouting, by one reading."""
+
+    desired: Sequence[Route]
+    outcome: Reconciliation
+    observed: Routes
+
+
 def reconcile(
     desired: Sequence[Route], observed: Routes, *, undecided: Container[Place] = ()
 ) -> Reconciliation:
