@@ -28,7 +28,10 @@ import attrs
 
 import hostrouting
 import phases
-from hostrouting import CheckRouteOverlap, ConfigureStaticRoutes, HostRoutingConfig
+from hostrouting import CheckRouteOverlap, HostRoutingConfig
+from hostrouting.apply.run import locked
+from hostrouting.apply.story import Story, Wanted
+from hostrouting.boot.boot import Boot
 from hostrouting.host import IPV4, Host, ObservedRoute
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
@@ -121,7 +124,9 @@ def walk_route(host: Host) -> None:
     gates is left out.
     """
     config = _config(staticRoutes={"enabled": True, "routes": [ROUTE]})
-    ConfigureStaticRoutes(config, host=host).act(_context())
+    logger = logging.getLogger("walk")
+    with locked(_context(), host, Boot(host), logger) as run:
+        Story(Wanted(config, is_proven=False), run).settle(run.ctx)
     assert b"172.16.8.0/22" in render_script(config)
 
 

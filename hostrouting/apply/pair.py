@@ -81,11 +81,6 @@ class ConfigureStaticRoutes(SectionTask):
             changes.append(Change("~", self.name, refusal, REFUSED))
         return changes
 
-    def act(self, ctx: Context, *, waits: bool = True) -> None:
-        """Change the routes of a live machine alone; wait for DHCP."""
-        with locked(ctx, self._host, self._boot, self._logger) as run:
-            Story(Wanted(self._config, is_proven=False), run).settle(run.ctx, waits=waits)
-
     def _wanted(self, earlier: HostRoutingConfig | None) -> Wanted:
         return Wanted(self._config, lambda _: self._parts, earlier, is_proven=not self._force)
 

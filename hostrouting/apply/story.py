@@ -15,7 +15,6 @@ import attrs
 from hostrouting.apply.run import SECONDS_TO_UNDO
 from hostrouting.base.conflicts import ConflictError, until_settled
 from hostrouting.base.waits import begin_wait
-from hostrouting.boot.boot import is_removal
 from hostrouting.boot.layout import RUNTIME_DIRECTORY, units_in
 from hostrouting.exceptions import BackendError, HostFileError, RouteRejectedError
 from hostrouting.host.reading import at_one_moment
@@ -172,7 +171,7 @@ class Story:
             run.log.warning("%s", found.text, extra={"kind": found.kind})
         # The files of the earlier config stay until the commit: an undo needs no space.
         stays_meanwhile = bool(units_in(parts)) and not run.is_first
-        rest = [step for step in steps if stays_meanwhile and is_removal(step)]
+        rest = [step for step in steps if stays_meanwhile and None in step.after.values()]
         files = [step for step in steps if step not in rest]
         self.plan = attrs.evolve(self.plan, parts=parts, files=files, rest=rest)
         return self.plan

@@ -254,9 +254,7 @@ class Boot:
         """
         units = units_in(parts)
         files = files or self.recorded(ctx)
-        steps = self.refuse_gates(ctx, *parts) if planned is None else [*planned]
-        if planned is None and units and not removes:
-            steps = [step for step in steps if not is_removal(step)]
+        steps = self.refuse_gates(ctx, *parts) if planned is None else planned
         with self._noted(changes_files=bool(steps)):
             if not self._host.is_live:
                 self._take(steps, files)
@@ -559,11 +557,6 @@ class Boot:
                         f" see: systemctl cat {state.name}; remove that Requires=, and try again"
                     )
         self._services.stop(ctx, name)
-
-
-def is_removal(step: DiskStep) -> bool:
-    """Return True for a step that removes a path."""
-    return None in step.after.values()
 
 
 def _changes(steps: Iterable[DiskStep]) -> list[Change]:

@@ -11,6 +11,7 @@ import pytest
 from support.command_line import CHECKED as OVERLAP
 from support.command_line import ROUTES
 from support.kernel import connect
+from support.live_routes import change_routes
 from support.patience import in_time
 from support.run_nodes import (
     DEAD_POD,
@@ -26,7 +27,6 @@ from support.run_nodes import (
 from hostrouting import (
     BackendError,
     Configure,
-    ConfigureStaticRoutes,
     HostRoutingConfig,
     PermissionDeniedError,
     Reset,
@@ -385,7 +385,7 @@ def test_pasted_advice_converges(host: FakeHost) -> None:
     """
     routes = {"enabled": True, "routes": [{"destination": "192.0.2.0/24", "metric": 7}]}
     config = config_of(staticRoutes=routes, routeOverlap=OVERLAP["routeOverlap"])
-    ConfigureStaticRoutes(config, host=host).act(in_time())
+    change_routes(in_time(), config, host)
     [line] = [
         line for line in check(host, config).overlap.advice.splitlines() if "staticRoutes" in line
     ]
@@ -393,7 +393,7 @@ def test_pasted_advice_converges(host: FakeHost) -> None:
     mended = "192.0.2.0/24 metric 7, 172.16.8.0/22 via 10.224.0.1 dev eth0"
     assert ", ".join(map(str, pasted.static_routes.routes)) == mended
     assert fixed(in_time(), config, host) == pasted
-    ConfigureStaticRoutes(pasted, host=host).act(in_time())
+    change_routes(in_time(), pasted, host)
     assert check(host, pasted).overlap.ok
 
 
@@ -425,7 +425,7 @@ def test_a_route_that_the_config_chooses_is_not_replaced(
     arrange(host.routes, "default via 172.16.0.9 dev ib0 metric 900")
     routes = {"enabled": True, "routes": [{"destination": "172.16.8.0/22", **chosen}]}
     config = config_of(staticRoutes=routes, routeOverlap=OVERLAP["routeOverlap"])
-    ConfigureStaticRoutes(config, host=host).act(in_time())
+    change_routes(in_time(), config, host)
     report = check(host, config).overlap
     words = "172.16.8.0/22 dev ib0"
     if "gateway" in chosen:
@@ -446,7 +446,7 @@ def test_a_chosen_route_by_a_device_without_carrier_is_replaced(host: FakeHost) 
     host.routes.add_address("eth1", "10.225.0.4/16")
     route = {"destination": "172.16.8.0/22", "gateway": "10.225.0.1", "dev": "eth1"}
     config = config_of(staticRoutes={"enabled": True, "routes": [route]}, **OVERLAP)
-    ConfigureStaticRoutes(config, host=host).act(in_time())
+    change_routes(in_time(), config, host)
     after = fixed(in_time(), config, host)
     assert isinstance(after, HostRoutingConfig)
     assert [*map(str, after.static_routes.routes)] == ["172.16.8.0/22 via 10.224.0.1 dev eth0"]
@@ -817,5 +817,5 @@ def test_what_an_apply_would_refuse_is_not_suggested(host: FakeHost) -> None:
     found = fixed(in_time(), config, host)
     assert isinstance(found, HostRoutingConfig)
     assert found.static_routes == mended
-    ConfigureStaticRoutes(found, host=host).act(in_time())
+    change_routes(in_time(), found, host)
     assert check_node(in_time(), found, host, seconds=0).overlap.ok

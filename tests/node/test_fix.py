@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from support import small_world
 from support.examples import FEW
 from support.kernel import kernel_of, needs_kernel, uplink
+from support.live_routes import change_routes
 from support.node_worlds import CIDRS, World, worlds
 from support.patience import in_time
 
 from hostrouting import (
     BackendError,
     Configure,
-    ConfigureStaticRoutes,
     HostRoutingConfig,
     node_status,
 )
@@ -86,7 +86,7 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
     mended = config if isinstance(found, str) else found
     # The kernel may refuse a route of the config that nothing needs.
     with suppress(BackendError):
-        ConfigureStaticRoutes(mended, host=host).act(in_time())
+        change_routes(in_time(), mended, host)
         assert "cannot be added" not in str(found)
     report = prove_config(mended, fabric, backend)
     if isinstance(found, HostRoutingConfig):

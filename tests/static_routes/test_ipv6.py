@@ -12,6 +12,7 @@ from typing import cast
 import attrs
 import pytest
 from support.kernel import host_of, needs_kernel
+from support.live_routes import change_routes
 from support.needs import require
 from support.patience import in_time
 from support.static_route_scripts import config_of, static_route
@@ -75,16 +76,12 @@ def host(node: Node) -> Host:
     return prepared(node)
 
 
-def task(host: Host, *routes: StaticRoute) -> ConfigureStaticRoutes:
-    return ConfigureStaticRoutes(config_of(routes), host=host)
-
-
 def plan_of(host: Host, *routes: StaticRoute) -> RoutePlan:
     return plan_routes(config_of(routes), host)
 
 
 def apply(host: Host, *routes: StaticRoute) -> None:
-    task(host, *routes).act(in_time())
+    change_routes(in_time(), config_of(routes), host)
 
 
 def at(host: Host, destination: str = PLACE) -> list[str]:
@@ -139,7 +136,7 @@ def test_both_families_are_one_batch(node: Node, host: Host) -> None:
     assert at(host) == []
     apply(host, wanted[1])
     assert host.routes.routes_of(OUR_PROTOCOL) == []
-    task(host).act(Context())
+    change_routes(Context(), config_of([]), host)
     assert at(host) == []
 
 
@@ -167,7 +164,7 @@ def test_a_route_for_one_source(node: Node, host: Host) -> None:
             "from fd00:1::/64 via fd00:1::8 dev eth0 proto static metric 1024' (protocol static) hides every"
             in (refusal(host, ROUTE))
         )
-        task(host).act(Context())
+        change_routes(Context(), config_of([]), host)
 
 
 @pytest.mark.parametrize("node", ["kernel"], indirect=True)
@@ -217,7 +214,7 @@ def test_another_gateway_and_back(host: Host) -> None:
     apply(host, ROUTE)
     transaction = Transaction(Context())
     changed = attrs.evolve(ROUTE, gateway="fd00:1::9")
-    task(host, changed).act(transaction.ctx)
+    change_routes(transaction.ctx, config_of([changed]), host)
     assert at(host) == [OWN_ROUTE.replace("::7", "::9")]
     assert [result for _, result in transaction.rollback(timeout=15)] == [True]
     assert at(host) == [OWN_ROUTE]
@@ -229,7 +226,7 @@ def test_an_undo_leaves_the_place_to_its_new_holder(
     """A route that the run removed does not come back beside one that took its place."""
     apply(host, ROUTE)
     transaction = Transaction(Context())
-    task(host).act(transaction.ctx)
+    change_routes(transaction.ctx, config_of([]), host)
     add(node, "fd00:1::8")
     assert [result for _, result in transaction.rollback(timeout=15)] == [False]
     assert at(host) == [f"{PLACE} via fd00:1::8 dev eth0 proto static metric 1"]
@@ -244,14 +241,14 @@ def test_a_backend_of_ipv4_alone() -> None:
 
     message = r"the backend Old does not support IPv6.*remove fd00:9::/48 from the config"
     with pytest.raises(BackendError, match=message):
-        task(FakeHost(Old()), ROUTE)
+        ConfigureStaticRoutes(config_of([ROUTE]), host=FakeHost(Old()))
     apply(FakeHost(Old()))
 
 
 def test_an_image_has_both(tmp_path: Path) -> None:
     """A config with IPv6 is installed where there is no backend that could list its families."""
     host = Host.offline(tmp_path)
-    task(host, ROUTE).do(Context())
+    ConfigureStaticRoutes(config_of([ROUTE]), host=host).do(Context())
     assert PLACE.encode() in (host.files.read("/etc/aks-flex-node/static-routes.sh") or b"")
 
 
@@ -294,7 +291,7 @@ def hostrouting_acts(host: Host, random: Random, earlier: list[Transaction]) -> 
     with suppress(RouteRejectedError):
         match random.randrange(4):
             case 0:
-                task(host, *wanted).act(ctx)
+                change_routes(ctx, config_of(wanted), host)
             case 1:
                 repair(ctx, wanted, read(host.routes, wanted), host, logging.getLogger("repair"))
             case 2:
@@ -303,7 +300,7 @@ def hostrouting_acts(host: Host, random: Random, earlier: list[Transaction]) -> 
             case _:
                 # It fails if it leaves a merged next hop.
                 with suppress(BackendError):
-                    task(host).act(ctx)
+                    change_routes(ctx, config_of([]), host)
     earlier[:] = [transaction]
 
 

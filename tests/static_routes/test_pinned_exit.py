@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from support.examples import FEW
 from support.infiniband import infiniband, namespace_of
 from support.kernel import host_of, kernel_of, needs_kernel
+from support.live_routes import change_routes
 from support.patience import in_time
 from support.static_route_scripts import config_of, impatient, install
 
-from hostrouting import BackendError, ConfigureStaticRoutes, HostRoutingConfig, StaticRoute
+from hostrouting import BackendError, HostRoutingConfig, StaticRoute
 from hostrouting.host import IPV4, IPV6, OUR_PROTOCOL, Address, Host, NextHop, ObservedRoute
 from hostrouting.net.addresses import FAMILY_NAMES
 from hostrouting.net.exits import working
@@ -224,9 +225,9 @@ def test_boot_and_task_end_in_the_same_table(world: World, config: HostRoutingCo
         booted, configured = nodes = [stack.enter_context(KernelNode.made()) for _ in range(2)]
         for node in nodes:
             world.arrange(node, stack)
-        task = ConfigureStaticRoutes(config, host=pinned(configured, config, exits))
+        host = pinned(configured, config, exits)
         with suppress(BackendError):
-            task.act(in_time(), waits=False)
+            change_routes(in_time(), config, host, waits=False)
             argv = ["nsenter", f"--net=/run/netns/{booted.name}", "bash", "-s"]
             script = impatient(config, exits=exits)
             done = subprocess.run(argv, input=script, capture_output=True, check=False)
