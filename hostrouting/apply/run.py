@@ -85,11 +85,6 @@ class Run:
         """The number of all its changes, without those that are undone."""
         return self._kept + len(self.changes)
 
-    @property
-    def is_untouched(self) -> bool:
-        """True if it has changed nothing."""
-        return not self.count
-
     def commit(self) -> None:
         """Keep all changes."""
         self._kept = self.count

@@ -207,7 +207,7 @@ class Story:
         if run.is_first:
             state = self._install_first(steps)
         try:
-            with run.undoing(state, always=not run.is_untouched):
+            with run.undoing(state, always=run.count > 0):
                 if run.is_first:
                     if self.plan.routes is not None and self.plan.routes.changes:
                         run.hold_gates()
@@ -235,7 +235,7 @@ class Story:
         run = self.run
         if self.plan.parts:
             self.change_files(steps, undone=_NOTHING)
-        if not run.is_untouched:
+        if run.count:
             return "this config is installed for the next boot, and the routes are as before"
         if run.failures and not run.has_undone_files:
             run.log.warning(_NOTHING)
