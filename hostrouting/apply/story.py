@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from hostrouting.apply.run import Run
     from hostrouting.boot.intent import Part
-    from hostrouting.boot.recorded import DiskStep
+    from hostrouting.boot.recorded import DiskStep, RecordedFiles
     from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
     from hostrouting.host import Host, RouteChange
     from hostrouting.route_overlap.look import Look
@@ -132,7 +132,7 @@ class Story:
         self._changes_before = 0
         #: The plans of which routes were changed.
         self._made: list[RoutePlan] = []
-        self._files = run.boot.recorded(run.ctx)
+        self._files: RecordedFiles | None = None
         #: The last proof, and the reading of which it was made; None if it was not.
         self.look: Look | None = None
         self.node: Host | None = None
@@ -276,6 +276,7 @@ class Story:
     def _install(self, ctx: Context, *, is_rest: bool = False) -> None:
         """Install the planned files; compare again if another program has changed one."""
         run = self.run
+        self._files = self._files or run.boot.recorded(ctx)
 
         def take(plan: Plan, is_last: bool) -> None:
             steps = plan.rest if is_rest else plan.files
