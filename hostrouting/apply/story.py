@@ -360,10 +360,10 @@ class Story:
         precedes = [change for made in self._made for change in made.changes if _precedes(change)]
         if plan.forecaster is None and not precedes:
             return
-        # That of a plan after the files is of this moment. One before them may be old.
-        is_fresh = run.count > 0 and self._is_fresh and plan.node is not None
-        node = plan.node if is_fresh and plan.node is not None else at_one_moment(run.host)
-        self.left = plan.routes if is_fresh else _routes_of(self.wanted, node)
+        # The reading of a plan after the files is of this moment. One before them may be old.
+        fresh = plan.node if run.count and self._is_fresh else None
+        node = fresh or at_one_moment(run.host)
+        self.left = plan.routes if fresh else _routes_of(self.wanted, node)
         if self.left is not None:
             self.left.refuse_hidden(precedes)
         if plan.forecaster is None:

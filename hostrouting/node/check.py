@@ -18,12 +18,7 @@ from hostrouting.boot.capability import Inquiry
 from hostrouting.boot.gates import held_gates, held_since, is_refused_now
 from hostrouting.boot.intent import Intent, exits_under, installed_over, mode_of
 from hostrouting.boot.layout import INTENT_PATH
-from hostrouting.config import (
-    HostRoutingConfig,
-    OverlapMode,
-    RouteOverlapConfig,
-    require_config,
-)
+from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig, require_config
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, UnitError
 from hostrouting.host import Host
 from hostrouting.net.addresses import is_network

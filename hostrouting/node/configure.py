@@ -100,14 +100,13 @@ class _Whole(NamedTask, ABC):
         self._host = Host.given_or_live(host)
         self._logger = logger
         self._log = logger or logging.getLogger("hostrouting")
-        self._pair_routes = self._make(ConfigureStaticRoutes)
         self._pair_check = self._make(CheckRouteOverlap)
         self._boot = Boot(self._host, gates=config.gates, logger=self._log)
         # The scripts, units and gates of the pair, and the intent. Without it no gate is held.
         is_strict = config.route_overlap.mode is OverlapMode.STRICT
         check = self._pair_check
         self._files = _Part("install-boot-files", self._plan_files, self._plan_for, is_strict)
-        self._routes = _Part(self._pair_routes.name, self._plan_changes, self._plan_for)
+        self._routes = _Part(ConfigureStaticRoutes.name, self._plan_changes, self._plan_for)
         self._check = _Part(check.name, self._plan_check, self._plan_for, check.proves)
         for part in (self._files, self._routes, self._check):
             part.work = partial(self._carry_out, alone=part)
