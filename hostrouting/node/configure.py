@@ -149,7 +149,7 @@ class _Whole(NamedTask, ABC):
             held = self._boot.held(run.ctx)
             story = Story(self._wanted(run.ctx, run.config_over(self._config)), run)
             try:
-                self._tell(story, alone)
+                self._do_all(story, alone)
             except BaseException as error:
                 if run.is_committed:
                     self._log.warning("%s; the rest was interrupted", self._committed)
@@ -197,7 +197,7 @@ class _Whole(NamedTask, ABC):
         return earlier if self._config.asks else None
 
     @abstractmethod
-    def _tell(self, story: Story, alone: _Part | None) -> None:
+    def _do_all(self, story: Story, alone: _Part | None) -> None:
         """Attempt all tasks, or one, under the lock."""
 
     def _steps(self, alone: _Part | None) -> Steps:
@@ -359,7 +359,7 @@ class Configure(_Whole):
         if self._config.given is not None:
             Reset(self._config, host=self._host, logger=self._logger).do(ctx)
 
-    def _tell(self, story: Story, alone: _Part | None) -> None:
+    def _do_all(self, story: Story, alone: _Part | None) -> None:
         run = story.run
         self._refuse_mistakes(run)
         story.decide()
@@ -512,7 +512,7 @@ class Reset(_Whole):
     def _is_kept(self, capability: Capability) -> bool:
         return FREE_UNITS.isdisjoint(capability.in_config(self._config).units)
 
-    def _tell(self, story: Story, alone: _Part | None) -> None:
+    def _do_all(self, story: Story, alone: _Part | None) -> None:
         run = story.run
         steps = self._steps(alone)
         story.decide_files()
