@@ -164,6 +164,25 @@ def test_a_wait_before_the_first_change(host: FakeHost, monkeypatch: pytest.Monk
     assert moments.seen[:3] == ["waiting, gates open", "routes, gates wait", "files, gates wait"]
 
 
+def test_gates_open_while_a_refused_route_waits(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel refuses a gateway as long as its device has no address: nothing is changed yet."""
+    host.routes.add_link("eth1")
+    moments = Moments(host, monkeypatch)
+    clock = ActingClock()
+
+    def look() -> None:
+        moments.note("waiting")
+        host.routes.add_address("eth1", "10.9.0.4/16")
+        clock.on_wait = lambda: None
+
+    clock.on_wait = look
+    late = {"destination": "172.20.0.0/16", "gateway": "10.9.0.1", "dev": "eth1"}
+    execute(Configure(config(RIGHT, late), host=host), Context(clock=clock))
+    assert moments.seen[:2] == ["waiting, gates open", "routes, gates wait"]
+
+
 def test_nothing_waits_while_gates_do(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lease that is lost with its routes, between the first change and the commit, undoes the run
     at once.
