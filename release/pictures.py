@@ -30,7 +30,8 @@ _CHARACTER: Final = 7.8
 #: The rooms from the command down to what all use, each with the columns that it takes, of four.
 _ROWS: Final = (
     {"cli": 1, "fleet": 1, "node": 2},
-    {"watch": 1, "static_routes": 1, "route_overlap": 1, "azure": 1},
+    {"watch": 2, "apply": 2},
+    {"static_routes": 2, "route_overlap": 1, "azure": 1},
     {"boot": 2, "testing": 2},
     {"config": 2, "host": 1, "fib": 1},
     {"net": 1, "exceptions": 2, "base": 1},
