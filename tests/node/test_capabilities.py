@@ -11,11 +11,12 @@ from support.patience import in_time
 from support.run_nodes import gpu_node
 
 import hostrouting
+from hostrouting.apply.capability import PAIR
 from hostrouting.boot.capability import Capability
 from hostrouting.boot.layout import SCRIPT_DIRECTORY, Departure, unit_path, units_in
 from hostrouting.config import SECTIONS, HostRoutingConfig
 from hostrouting.node.boot_files import render_files
-from hostrouting.node.capabilities import CAPABILITIES, PAIR, SIBLINGS
+from hostrouting.node.capabilities import CAPABILITIES, SIBLINGS
 from hostrouting.node.check import check_node
 from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing.strategies import configs
