@@ -40,8 +40,9 @@ def locked(ctx: Context, host: Host, boot: Boot, logger: logging.Logger) -> Iter
 class Run:
     """The changes of one run under the run lock, by a single task or all tasks of `Configure`.
 
-    From the first change to the commit or the undo, gates wait: they would start a unit on a node
-    that is wrong a second later. Only a wait, before any change, lets them check.
+    Gates wait while routes, or the files over an installed config, are changed, until the commit or
+    the undo: they would start a unit on a node that is wrong a second later. Only a wait lets them
+    check.
     """
 
     def __init__(self, ctx: Context, host: Host, boot: Boot, logger: logging.Logger) -> None:
@@ -55,14 +56,12 @@ class Run:
         self._earlier = first_intent(ctx, host)
         #: True on a node without hostrouting.
         self.is_first: bool = not boot.is_installed
-        self.is_committed: bool = False
+        #: True once its whole config is in force; siblings follow.
+        self.is_complete: bool = False
         self._kept = 0
         self.failures: list[TaskFailedError] = []
         #: Has the lock for which gates wait, while they are held.
-        self._gates = ExitStack()
-        self._are_held = False
-        #: True if boot files could not be changed by themselves, and their undo was tried.
-        self.has_undone_files: bool = False
+        self._gates: ExitStack | None = None
         #: The routes and the check together wait for DHCP as long as either alone.
         self._until = ctx.clock.monotonic() + WAIT_SECONDS
 
@@ -92,19 +91,21 @@ class Run:
 
     def open_gates(self) -> None:
         """Let gates check routing: nothing is changed, or all is committed or undone."""
-        self._gates.close()
+        if self._gates is not None:
+            self._gates.close()
+            self._gates = None
 
     def hold_gates(self) -> None:
         """Let gates wait until they are opened; raise if they cannot be held."""
         # Without gates there is nothing to hold, and the lock is a file of theirs.
-        if self._are_held or not self.boot.is_installed:
+        if self._gates is not None or not (self.host.is_live and self.boot.is_installed):
             return
         # It may be lost, and to mend it later could exchange the file that is locked.
         lock = BootFile(GATE_LOCK, b"")
         RecordedFiles(self.ctx, self.host).write(lock.path, lock.content, mode=lock.mode)
-        self._gates.enter_context(self.host.lock.hold_file(self.ctx, GATE_LOCK))
-        self._are_held = True
-        self._gates.callback(setattr, self, "_are_held", False)
+        with ExitStack() as gates:
+            gates.enter_context(self.host.lock.hold_file(self.ctx, GATE_LOCK))
+            self._gates = gates.pop_all()
 
     def attempt(self, *works: Work, ctx: Context | None = None) -> None:
         """Run `works` in turn, and keep the failures of their tasks."""
@@ -115,7 +116,7 @@ class Run:
                 self.failures.append(error)
 
     @contextmanager
-    def undoing(self, state: str, *, always: bool = False) -> Iterator[None]:
+    def undoing(self, state: str, *, always: bool) -> Iterator[None]:
         """Undo all that is not committed if the block fails; `state` is what that leaves.
 
         The failure of a task is kept, and anything else is raised.

@@ -8,6 +8,7 @@ reads and decides again.
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from hostrouting.boot.intent import Part
     from hostrouting.boot.recorded import DiskStep, RecordedFiles
     from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
-    from hostrouting.host import Host, RouteChange
+    from hostrouting.host import Host
     from hostrouting.route_overlap.look import Look
     from hostrouting.route_overlap.report import OverlapReport
     from phases import Change, Context, Work
@@ -198,9 +199,11 @@ class Story:
     def carry_out(self, steps: Steps) -> bool:
         """Bring the plan into force, and prove it; return False if the earlier config stays.
 
-        On a node without hostrouting the files come first, all or none, and stay: if the routes
-        fail, the machine must not start at the next boot either. Over an installed config the
-        routes come first, and all is undone if any part fails, is interrupted or is proven worse.
+        On a node without hostrouting the files come first, and stay: if the routes fail, the
+        machine must not start at the next boot either. They are undone if one cannot be written,
+        and the routes are tried all the same. Over an installed config the routes come first, and
+        all is undone if any part fails, is interrupted or is proven worse. A failure of what
+        follows the commit is kept, and does not end the run.
         """
         run = self.run
         state = "the earlier config is in force, live and for the next boot"
@@ -209,6 +212,7 @@ class Story:
         try:
             with run.undoing(state, always=run.count > 0):
                 if run.is_first:
+                    # From here on: a unit could start between the files and the first batch.
                     if self.plan.routes is not None and self.plan.routes.changes:
                         run.hold_gates()
                     run.attempt(steps.routes(self.settle))
@@ -219,7 +223,7 @@ class Story:
                 if run.changes or not run.failures:
                     steps.proof(partial(self._prove, state))(run.ctx)
                 run.commit()
-                run.is_committed = not run.failures
+                run.is_complete = not run.failures
         finally:
             run.open_gates()
         if run.failures and not run.is_first:
@@ -233,16 +237,15 @@ class Story:
     def _install_first(self, steps: Steps) -> str:
         """Install the files on a node without any; return its state as long as routes may fail."""
         run = self.run
-        if self.plan.parts:
-            self.change_files(steps, undone=_NOTHING)
+        is_undone = bool(self.plan.parts) and not self.change_files(steps, undone=_NOTHING)
         if run.count:
             return "this config is installed for the next boot, and the routes are as before"
-        if run.failures and not run.has_undone_files:
+        if run.failures and not is_undone:
             run.log.warning(_NOTHING)
         return f"the routes are as before, and {_NOTHING}"
 
-    def change_files(self, steps: Steps, *, undone: str) -> None:
-        """Change all files by themselves, and commit.
+    def change_files(self, steps: Steps, *, undone: str) -> bool:
+        """Change all files by themselves, and commit; return False if they were undone.
 
         They are undone if one of them could not be changed, or if the change was interrupted.
         """
@@ -250,10 +253,11 @@ class Story:
         with run.undoing(undone, always=True):
             run.attempt(steps.files(self._install))
             causes = [cause for failure in run.failures for cause in failure.failures]
-            run.has_undone_files = any(isinstance(cause, HostFileError) for cause in causes)
-            if run.has_undone_files:
+            is_undone = any(isinstance(cause, HostFileError) for cause in causes)
+            if is_undone:
                 run.undo(undone, always=True)
         run.commit()
+        return not is_undone
 
     def _change_installed(self, steps: Steps) -> None:
         run = self.run
@@ -282,8 +286,11 @@ class Story:
             steps = plan.rest if is_rest else plan.files
             if is_last:
                 steps = [step._replace(before=None) for step in steps]
-            removes = is_rest or run.is_first
-            run.boot.install(ctx, *plan.parts, removes=removes, files=self._files, planned=steps)
+            # A machine requires an outdated unit by a link that goes with the rest.
+            stops_outdated = is_rest or run.is_first
+            run.boot.install(
+                ctx, *plan.parts, stops_outdated=stops_outdated, files=self._files, planned=steps
+            )
 
         until_settled(self.plan, self.decide_files, take)
 
@@ -340,7 +347,8 @@ class Story:
         count = len(plan.changes)
         run.log.info("routes changed: %d", count, extra={"changed": count})
         if not self.wanted.config.static_routes.routes:
-            _clean_up(run.host)
+            _remove_files_of_a_boot(run.host)
+            _refuse_merged(run.host)
 
     def _reasons(self, error: BackendError) -> str:
         """Return why routes cannot be changed yet."""
@@ -357,7 +365,8 @@ class Story:
         `state` is that in which the undo leaves the node.
         """
         run, plan = self.run, self.plan
-        precedes = [change for made in self._made for change in made.changes if _precedes(change)]
+        made = chain.from_iterable(plan.changes for plan in self._made)
+        precedes = [each for each in made if each.verb == "prepend" and each.before is None]
         if plan.forecaster is None and not precedes:
             return
         # The reading of a plan after the files is of this moment. One before them may be old.
@@ -379,15 +388,15 @@ class Story:
         return (self.left or plan_routes(self.wanted.config, self.run.host)).accepted
 
 
-def _precedes(change: RouteChange) -> bool:
-    return change.verb == "prepend" and change.before is None
-
-
-def _clean_up(host: Host) -> None:
-    """Remove the files of a boot script that is gone; raise for routes that cannot be."""
+def _remove_files_of_a_boot(host: Host) -> None:
+    """Remove what a boot script, which is gone, has written to /run."""
     for path in RUN_FILES:
         host.files.remove(path)
     host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
+
+
+def _refuse_merged(host: Host) -> None:
+    """Raise for routes that cannot be removed by themselves."""
     if IPV6 in host.routes.families:
         own = host.routes.routes_of(OUR_PROTOCOL, IPV6)
         if left := [why_merged(route) for route in own if is_merged(route)]:

@@ -237,7 +237,7 @@ class Boot:
         self,
         ctx: Context,
         *parts: Part,
-        removes: bool = True,
+        stops_outdated: bool = True,
         files: RecordedFiles | None = None,
         planned: Sequence[DiskStep] | None = None,
     ) -> bool:
@@ -245,12 +245,11 @@ class Boot:
 
         Files that are right stay untouched, and departures are removed. With the last unit
         everything is removed, the intent and the gates first. systemd reads the disk once, if
-        anything changed; nothing is started, and no machine stops. Without `removes` the files of
-        an earlier config stay beside the new ones, which are in force, so that an undo needs no
-        space. The `planned` steps are some of those that `refuse_gates` has returned, and are taken
-        as they are; `ConflictError` ends them if another program has changed a file since.
-        Otherwise raises UnitError, before any change, for an unsuitable gate, and for a file that
-        an administrator has masked.
+        anything changed; nothing is started, and no machine stops. `stops_outdated` ends the units
+        of an earlier script, too. The `planned` steps are some of those that `refuse_gates` has
+        returned, and are taken as they are; `ConflictError` ends them if another program has
+        changed a file since. Otherwise raises UnitError, before any change, for an unsuitable
+        gate, and for a file that an administrator has masked.
         """
         units = units_in(parts)
         files = files or self.recorded(ctx)
@@ -273,7 +272,7 @@ class Boot:
             if changed and not steps:
                 ctx.record(RELOAD, undo=lambda _: None)
             # A machine that requires a unit by a link which is still there would stop with it.
-            if not removes:
+            if not stops_outdated:
                 return changed
             # Upstream left units `active (exited)`; units of hostrouting do not stay so. Runs of
             # outdated scripts may wait 30 s for routing that the new scripts do not need; gates

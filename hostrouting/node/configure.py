@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -69,18 +69,22 @@ class _Part(NamedTask):
     name: str
     #: Returns what it changes by the plan of the whole.
     planned: Callable[[Context, Plan], Sequence[Change]]
-    plan_for: Callable[[Context, _Part], Plan]
+    whole: _Whole
     proves: bool = False
-    work: Work = bool
+    #: Its present work in the run of the whole.
+    work: Work | None = None
     records = True
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make now."""
-        return self.planned(ctx, self.plan_for(ctx, self))
+        return self.planned(ctx, self.whole.plan_for(ctx, self))
 
     def do(self, ctx: Context) -> None:
         """Do it in a run of its own; in the run of the whole, do its present work."""
-        self.work(ctx)
+        if self.work is None:
+            self.whole.carry_out(ctx, self)
+        else:
+            self.work(ctx)
 
 
 class _Whole(NamedTask, ABC):
@@ -88,7 +92,7 @@ class _Whole(NamedTask, ABC):
 
     anonymous = False
     subtasks: tuple[Task, ...]
-    #: What is so once a run is committed.
+    #: What is so once a run is complete.
     _committed = "the config is changed"
     _force = False
 
@@ -105,11 +109,9 @@ class _Whole(NamedTask, ABC):
         # The scripts, units and gates of the pair, and the intent. Without it no gate is held.
         is_strict = config.route_overlap.mode is OverlapMode.STRICT
         check = self._pair_check
-        self._files = _Part("install-boot-files", self._plan_files, self._plan_for, is_strict)
-        self._routes = _Part(ConfigureStaticRoutes.name, self._plan_changes, self._plan_for)
-        self._check = _Part(check.name, self._plan_check, self._plan_for, check.proves)
-        for part in (self._files, self._routes, self._check):
-            part.work = partial(self._carry_out, alone=part)
+        self._files = _Part("install-boot-files", self._plan_files, self, is_strict)
+        self._routes = _Part(ConfigureStaticRoutes.name, self._plan_changes, self)
+        self._check = _Part(check.name, self._plan_check, self, check.proves)
 
     def _make(self, kind: type[_T]) -> _T:
         return kind(self._config, host=self._host, logger=self._log)
@@ -129,21 +131,22 @@ class _Whole(NamedTask, ABC):
 
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it."""
-        self._carry_out(ctx)
+        self.carry_out(ctx)
 
-    def _plan_for(self, ctx: Context, part: _Part) -> Plan:
+    def plan_for(self, ctx: Context, part: _Part) -> Plan:
         """Return as much of the plan as a task needs that is planned alone."""
         if part is self._files and self._pins_exits(ctx):
-            return self._planned(ctx)
+            return self.planned(ctx)
         wanted = Wanted(self._config, has_routes=part is self._routes, is_proven=False)
         return decide(ctx, wanted, self._host)
 
-    def _planned(self, ctx: Context) -> Plan:
+    def planned(self, ctx: Context) -> Plan:
+        """Make one plan; change nothing, and do not wait."""
         return decide(
             ctx, self._wanted(ctx, installed_over(self._host.files, self._config)), self._host
         )
 
-    def _carry_out(self, ctx: Context, alone: _Part | None = None) -> Story:
+    def carry_out(self, ctx: Context, alone: _Part | None = None) -> Story:
         """Do all tasks, or one alone, under the run lock, and start the units that were held."""
         with locked(ctx, self._host, self._boot, self._log) as run:
             held = self._boot.held(run.ctx)
@@ -151,7 +154,7 @@ class _Whole(NamedTask, ABC):
             try:
                 self._do_all(story, alone)
             except BaseException as error:
-                if run.is_committed:
+                if run.is_complete:
                     self._log.warning("%s; the rest was interrupted", self._committed)
                 is_end = isinstance(error, (CancelledError, DeadlineExceededError))
                 if not (is_end and run.failures):
@@ -171,7 +174,7 @@ class _Whole(NamedTask, ABC):
         try:
             still, released = self._boot.release(ctx, held, is_right=is_right)
         except BaseException:
-            if run.is_committed and is_right:
+            if run.is_complete and is_right:
                 step = "see which units are held: hostrouting status"
                 self._log.warning("%s all the same; %s", self._committed, step)
             raise
@@ -338,21 +341,16 @@ class Configure(_Whole):
             for subtask in self.subtasks:
                 execute(subtask, ctx, logger=self._logger)
             return
-        self._look(ctx, self._carry_out(ctx))
+        self._look(ctx, self.carry_out(ctx))
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""
-        with self.planning(ctx) as planned:
-            return [change for each in self.subtasks for change in plan_of(each, ctx, planned)]
+        planned = self.planned(ctx)
+        return [change for each in self.subtasks for change in plan_of(each, ctx, planned)]
 
     def forecast(self, ctx: Context) -> Forecast:
         """Return the proof of the node after the plan; change nothing, and do not wait."""
-        return self._planned(ctx).forecast
-
-    @contextmanager
-    def planning(self, ctx: Context) -> Iterator[Plan]:
-        """Make one plan; change nothing, and do not wait."""
-        yield self._planned(ctx)
+        return self.planned(ctx).forecast
 
     def undo(self, ctx: Context) -> None:
         """Do as `Reset`, but nothing for a whole agent config without `hostRouting`."""
@@ -377,7 +375,7 @@ class Configure(_Whole):
                 *self._others(alone, self.subtasks[turn + 1 :]),
             )
         finally:
-            if run.failures and not run.has_undone_files and self._boot.is_installed:
+            if run.failures and self._boot.is_installed:
                 message = "this config is installed all the same"
                 self._log.warning("%s; gated units start once this is fixed", message)
 
@@ -461,8 +459,8 @@ class ConfigureLive(Configure):
     def _arranged(self) -> tuple[Task, ...]:
         return self._routes, self._check
 
-    def _wanted(self, ctx: Context, earlier: HostRoutingConfig | None) -> Wanted:
-        return super()._wanted(ctx, earlier)._replace(parts=lambda _: ())
+    def _parts(self, _ctx: Context, _forecast: Forecast) -> list[Part]:
+        return []
 
     def _refuse_mistakes(self, run: Run) -> None:
         if left := ", ".join(sorted(self._config.to_mapping().keys() - _LIVE)):
@@ -498,7 +496,7 @@ class Reset(_Whole):
         removals: list[Task] = []
         restorations: list[Task] = []
         # What keeps the others right would bring them back.
-        for each in sorted(CAPABILITIES, key=self._is_kept):
+        for each in sorted(CAPABILITIES, key=self._keeps_others, reverse=True):
             if each.restore is not None:
                 restorations.append(each.restore(config, self._host, self._log))
             elif each.name in pair:
@@ -509,8 +507,8 @@ class Reset(_Whole):
         # meanwhile.
         self.subtasks = (self._files, *removals, *restorations)
 
-    def _is_kept(self, capability: Capability) -> bool:
-        return FREE_UNITS.isdisjoint(capability.in_config(self._config).units)
+    def _keeps_others(self, capability: Capability) -> bool:
+        return not FREE_UNITS.isdisjoint(capability.in_config(self._config).units)
 
     def _do_all(self, story: Story, alone: _Part | None) -> None:
         run = story.run
@@ -518,10 +516,9 @@ class Reset(_Whole):
         story.decide_files()
         # The gates and the config stay, so the routes must, too.
         undone = "what was installed is in force, live and for the next boot"
-        story.change_files(steps, undone=undone)
-        if run.has_undone_files:
+        if not story.change_files(steps, undone=undone):
             return
-        run.is_committed = True
+        run.is_complete = True
         if run.failures:
             self._log.warning("%s all the same", self._committed)
         check = self._as_step(alone, self._check)(self._pair_check.act)

@@ -162,9 +162,9 @@ def test_what_a_plan_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> N
     """The forecast and the changes of all tasks are made of one reading and one proof."""
     counts = Counts(host, monkeypatch)
     whole = Configure(SMALL, host=host)
-    with whole.planning(in_time()) as planned:
-        for subtask in whole.subtasks:
-            plan_of(subtask, in_time(), planned)
+    planned = whole.planned(in_time())
+    for subtask in whole.subtasks:
+        plan_of(subtask, in_time(), planned)
     assert planned.forecast.report is not None
     assert planned.forecast.report.ok
     assert counts.counted == {"plans": 1, "reconciles": 1, "IPv4": 1, "proofs": 1, "files": 1}

@@ -74,15 +74,15 @@ def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = Fal
         task = Configure(config, host=host)
         by_task: list[Sequence[Change]] = []
         unread: dict[str, None] = {}
-        with task.planning(ctx) as planned:
-            for subtask in task.subtasks:
-                # Only root may list some folders; the routes can be planned all the same.
-                try:
-                    by_task.append(plan_of(subtask, ctx, planned))
-                except TaskFailedError as error:
-                    if not isinstance(error.cause, HostFileError):
-                        raise error.under(task.name) from error.cause
-                    unread[f"not compared: {error.cause}"] = None
+        planned = task.planned(ctx)
+        for subtask in task.subtasks:
+            # Only root may list some folders; the routes can be planned all the same.
+            try:
+                by_task.append(plan_of(subtask, ctx, planned))
+            except TaskFailedError as error:
+                if not isinstance(error.cause, HostFileError):
+                    raise error.under(task.name) from error.cause
+                unread[f"not compared: {error.cause}"] = None
         changes = _without_repeats(by_task)
         first = [*unread]
         if host.is_live and isinstance(host.services, OfflineUnits):
