@@ -69,7 +69,9 @@ class _Part(NamedTask):
     name: str
     #: Returns what it changes by the plan of the whole.
     planned: Callable[[Context, Plan], Sequence[Change]]
-    whole: _Whole
+    #: Return as much of the plan as it needs alone, and do its part of the whole.
+    plan_for: Callable[[Context, _Part], Plan]
+    carry_out: Callable[[Context, _Part], object]
     proves: bool = False
     #: Its present work in the run of the whole.
     work: Work | None = None
@@ -77,12 +79,12 @@ class _Part(NamedTask):
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make now."""
-        return self.planned(ctx, self.whole.plan_for(ctx, self))
+        return self.planned(ctx, self.plan_for(ctx, self))
 
     def do(self, ctx: Context) -> None:
         """Do it in a run of its own; in the run of the whole, do its present work."""
         if self.work is None:
-            self.whole.carry_out(ctx, self)
+            self.carry_out(ctx, self)
         else:
             self.work(ctx)
 
@@ -109,9 +111,10 @@ class _Whole(NamedTask, ABC):
         # The scripts, units and gates of the pair, and the intent. Without it no gate is held.
         is_strict = config.route_overlap.mode is OverlapMode.STRICT
         check = self._pair_check
-        self._files = _Part("install-boot-files", self._plan_files, self, is_strict)
-        self._routes = _Part(ConfigureStaticRoutes.name, self._plan_changes, self)
-        self._check = _Part(check.name, self._plan_check, self, check.proves)
+        whole = self._plan_for, self._carry_out
+        self._files = _Part("install-boot-files", self._plan_files, *whole, is_strict)
+        self._routes = _Part(ConfigureStaticRoutes.name, self._plan_changes, *whole)
+        self._check = _Part(check.name, self._plan_check, *whole, check.proves)
 
     def _make(self, kind: type[_T]) -> _T:
         return kind(self._config, host=self._host, logger=self._log)
@@ -131,9 +134,9 @@ class _Whole(NamedTask, ABC):
 
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it."""
-        self.carry_out(ctx)
+        self._carry_out(ctx)
 
-    def plan_for(self, ctx: Context, part: _Part) -> Plan:
+    def _plan_for(self, ctx: Context, part: _Part) -> Plan:
         """Return as much of the plan as a task needs that is planned alone."""
         if part is self._files and self._pins_exits(ctx):
             return self.planned(ctx)
@@ -146,7 +149,7 @@ class _Whole(NamedTask, ABC):
             ctx, self._wanted(ctx, installed_over(self._host.files, self._config)), self._host
         )
 
-    def carry_out(self, ctx: Context, alone: _Part | None = None) -> Story:
+    def _carry_out(self, ctx: Context, alone: _Part | None = None) -> Story:
         """Do all tasks, or one alone, under the run lock, and start the units that were held."""
         with locked(ctx, self._host, self._boot, self._log) as run:
             held = self._boot.held(run.ctx)
@@ -341,7 +344,7 @@ class Configure(_Whole):
             for subtask in self.subtasks:
                 execute(subtask, ctx, logger=self._logger)
             return
-        self._look(ctx, self.carry_out(ctx))
+        self._look(ctx, self._carry_out(ctx))
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""
