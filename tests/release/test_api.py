@@ -64,8 +64,9 @@ BETWEEN_ROOMS = {
     "CleanStaleCNI.foresee",
     "CleanStaleCNI.suspects",
     "Configure.forecast",
-    "Configure.planning",
+    "Configure.planned",
     "HostRoutingConfig.sections",
+    "Reset.planned",
 }
 
 
