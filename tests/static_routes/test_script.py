@@ -355,6 +355,7 @@ class TestRunning:
             # The kernel refuses to add the same route once more.
             "prepend 172.20.1.0/24 via 10.224.0.9 dev eth0",
             "prepend 172.20.1.0/24 via 10.224.0.9 dev eth0 proto 142",
+            "prepend blackhole 172.20.1.0/24",
             "append 172.20.1.0/24 via 10.224.0.9 dev eth0 proto 142",
             "append 172.20.1.0/24 via 10.224.0.1 dev eth0 onlink proto 142",
             "add 172.20.1.0/24 tos 8 via 10.224.0.9 dev eth0",

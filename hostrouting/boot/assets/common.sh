@@ -12,7 +12,7 @@ protocol=142
 waits=30
 waited=$folder/waited
 # `now`: look once; the verdict is the same. `now ask`: values for hostrouting-ask.sh precede it.
-[[ ${1-} != now ]] || waits=0
+[[ ${1-} == now ]] && waits=0
 asked=${2-}
 # The first thing that is not plain: a word for it, and what ip printed.
 why=''
@@ -81,7 +81,7 @@ run_program() { # verb, `wait` if this script may wait
     # A gate gives this script 15 s, and one that hangs would keep the lock of its answer.
     # In a unit the program prints to stdout, and the interpreter why it ends to stderr.
     said=$(
-        [[ ! ${JOURNAL_STREAM-} ]] || exec 2>&1
+        [[ ${JOURNAL_STREAM-} ]] && exec 2>&1
         exec timeout --kill-after=1 10 "$python" -I -S "$program" "$1" "$why" ${2:+"$2"} \
             ${asked:+"$asked"}
     )
@@ -104,7 +104,7 @@ answer() { # verb
 ask_program() { # verb
     run_program "$1" "$patience"
     if [[ $status == 1[01] ]]; then
-        [[ ! $said ]] || printf '%s\n' "$said"
+        [[ $said ]] && printf '%s\n' "$said"
         end "$status"
     fi
     if [[ $status$patience == 14wait ]]; then
@@ -124,13 +124,13 @@ explain() {
     text="cannot be proven here: $why"
     detail=${detail//$'\t'/ }
     detail=${detail%%$'\n'*}
-    [[ ! $detail || $detail == *[![:print:]]* ]] || text+=" (${detail%% })"
+    [[ $detail && $detail != *[![:print:]]* ]] && text+=" (${detail%% })"
     if [[ $status == 12 && $said ]]; then
         text+="; $said"
     elif [[ $status == @(124|137) ]]; then
         text+="; $program has not answered after 10 s; run: @hostrouting apply@"
     else
-        [[ $words != *[![:print:]]* ]] || words=''
+        [[ $words == *[![:print:]]* ]] && words=''
         text+="; $program ended with $status${words:+ ($words)}; run: @hostrouting apply@"
     fi
 }
@@ -139,7 +139,7 @@ explain() {
 # enough. If the count cannot be kept, only the first five minutes of a boot wait.
 wait_a_second() { # reason
     local left spent=1 seconds=0 up=''
-    [[ ! -r $waited ]] || read -r seconds < "$waited"
+    [[ -r $waited ]] && read -r seconds < "$waited"
     [[ $seconds == +([0-9]) ]] || seconds=0
     seconds=$((10#$seconds))
     left=$((waits - seconds))
@@ -176,13 +176,13 @@ print() { # priority, lines
 finish() { # exit status, priority, verdict
     local last='' since='' fact=${3%%$'\n'*}
     if [[ ${JOURNAL_STREAM-} ]]; then
-        [[ ! -r $told ]] || IFS= read -rd '' last < "$told"
-        [[ $last != "$3" ]] || since=$(date -r "$told" +%H:%M)
+        [[ -r $told ]] && IFS= read -rd '' last < "$told"
+        [[ $last == "$3" ]] && since=$(date -r "$told" +%H:%M)
     fi
-    [[ ! $asked ]] || printf '\36%s\36%s\36' "$since" "$fact"
+    [[ $asked ]] && printf '\36%s\36%s\36' "$since" "$fact"
     if [[ ! $since ]]; then
         print "$2" "$3"
-        [[ ! ${JOURNAL_STREAM-} ]] || { printf %s "$3" > "$told"; } 2> /dev/null
+        [[ ${JOURNAL_STREAM-} ]] && { printf %s "$3" > "$told"; } 2> /dev/null
     elif (($2 <= 3)); then
         # Each failure has a line, though.
         print 3 "as before, since $since: $fact"

@@ -111,14 +111,16 @@ look() {
                 return
                 ;;
         esac
-        [[ ! $reason ]] || echo "$reason" >&2
+        [[ $reason ]] && echo "$reason" >&2
     done
     status=10 unit=''
 }
 
 # Succeed if no apply is open, or once it has ended.
 apply_is_over() { # options of flock
-    [[ ! -e $lock ]] || { [[ -f $lock && -r $lock ]] && flock --shared "$@" 8 8< "$lock"; }
+    if [[ -e $lock ]]; then
+        [[ -f $lock && -r $lock ]] && flock --shared "$@" 8 8< "$lock"
+    fi
 }
 
 # Print the seconds for which the gate may wait: a third of its limit, and 30 at most.
@@ -129,13 +131,13 @@ seconds_to_wait() {
     # Without an answer, it counts as the least that a gate may have.
     [[ $limit ]] || seconds=16
     # It may be longer than an hour.
-    [[ ! $limit =~ $form ]] || seconds=$(((BASH_REMATCH[2] * 60 + BASH_REMATCH[4]) / 3))
+    [[ $limit =~ $form ]] && seconds=$(((BASH_REMATCH[2] * 60 + BASH_REMATCH[4]) / 3))
     echo $((seconds < 30 ? seconds : 30))
 }
 
 # Succeed if no apply is open; a gate waits for its end once. Otherwise set the answer.
 wait_for_apply() {
-    ! apply_is_over --nonblock || return 0
+    apply_is_over --nonblock && return
     unit=''
     if [[ ! -f $lock || ! -r $lock ]]; then
         status=12
@@ -144,7 +146,7 @@ wait_for_apply() {
     fi
     if [[ $gate && ! $waited ]]; then
         waited=yes
-        ! apply_is_over --timeout "$(seconds_to_wait)" || return 0
+        apply_is_over --timeout "$(seconds_to_wait)" && return
     fi
     status=75
     reason='an apply is under way, which may still be undone'
@@ -222,7 +224,7 @@ ask_in_turn() {
         exec 9<&-
         return
     fi
-    [[ ! -e $run/route-overlap.detected ]] || was=11
+    [[ -e $run/route-overlap.detected ]] && was=11
     read -r began _ < /proc/uptime
     look
     # An apply that began meanwhile may undo what was found. Each run has a file; it saves a process
@@ -276,7 +278,7 @@ refuse() {
     # A stop of the unit may have ended its start, and not this script (KillMode=process).
     kill -0 "$PPID" 2> /dev/null || exit 11
     # It may be right now, and the unit need not wait for its RestartSec=.
-    ! may_start || return 0
+    may_start && return
     # Without an answer of systemd, which may execute itself anew, it still is a gate.
     paths=$(systemctl show --property=DropInPaths -- "$gate")
     if [[ $paths == DropInPaths=* && $paths != */10-hostrouting.conf* ]]; then

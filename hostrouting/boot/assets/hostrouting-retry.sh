@@ -75,7 +75,7 @@ list_held() {
     look_at "${!held[@]}" "${!waits[@]}"
     for unit in "${!held[@]}"; do
         # It passed while the gates were disabled, or stops its own mark just now.
-        [[ ${is[$unit ActiveState]} != active ]] || gone+=("hostrouting-held@$unit.service")
+        [[ ${is[$unit ActiveState]} == active ]] && gone+=("hostrouting-held@$unit.service")
     done
     for unit in "${!waits[@]}"; do
         was_started "$unit" || continue
@@ -86,7 +86,7 @@ list_held() {
     for unit in "${!held[@]}" "${!waits[@]}"; do
         # It may be forgotten with a unit that it requires.
         [[ ${held[$unit]}${waits[$unit]} ]] || continue
-        ! is_taken_down "$unit" || forget "$unit" "it was ${is[$unit UnitFileState]%%-*}"
+        is_taken_down "$unit" && forget "$unit" "it was ${is[$unit UnitFileState]%%-*}"
     done
 }
 
@@ -104,7 +104,7 @@ was_started() { # unit
 # until it is stopped.
 is_taken_down() { # unit
     local file=${is[$1 UnitFileState]}
-    [[ $file != enabled* ]] || enabled[$1]=1
+    [[ $file == enabled* ]] && enabled[$1]=1
     [[ ${is[$1 LoadState]} != masked && $file != masked* ]] || return 0
     [[ ${enabled[$1]} && $file == disabled ]] && is_down "$1"
 }
@@ -116,7 +116,7 @@ forget() { # unit, reason
     unset -v 'held[$1]' 'enabled[$1]' 'waits[$1]'
     if ((${#waits[@]})); then
         for unit in $("${waiters[@]}" list "$1"); do
-            [[ ! ${waits[$unit]} ]] || gone+=("hostrouting-waits@$unit.service")
+            [[ ${waits[$unit]} ]] && gone+=("hostrouting-waits@$unit.service")
             unset -v 'waits[$unit]'
         done
     fi
@@ -178,7 +178,7 @@ start_waiting() { # units
 mark_waiters() {
     local gate asking=()
     for gate in "${!held[@]}"; do
-        [[ ! ${is[$gate Job]} ]] || asking+=("$gate")
+        [[ ${is[$gate Job]} ]] && asking+=("$gate")
     done
     ((${#asking[@]} == 0)) || "${waiters[@]}" mark "${asking[@]}"
 }
@@ -239,7 +239,7 @@ wait_for_turn() {
     ((since_log += pause))
     pause=$((pause * 3 / 2))
     ((pause < 10)) || pause=10
-    ! is_awake || { rm -f "$wake" && pause=2; }
+    is_awake && rm -f "$wake" && pause=2
 }
 
 # Log why units are held, once until it changes; one line a minute at most.

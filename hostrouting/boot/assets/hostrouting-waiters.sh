@@ -51,5 +51,5 @@ while read -r _ unit job _; do
 done < <(systemctl list-jobs --full --no-legend)
 ((${#marks[@]})) || exit 0
 way=start
-[[ $verb != renew ]] || way=reload-or-restart
+[[ $verb == renew ]] && way=reload-or-restart
 systemctl "$way" --no-block -- "${marks[@]}"

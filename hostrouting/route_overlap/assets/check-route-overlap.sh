@@ -46,7 +46,7 @@ told=$folder/route-overlap.told
 right=$folder/route-overlap.ok
 wrong=$folder/route-overlap.detected
 # Later starts in this boot do not wait.
-[[ ! -e $right && ! -e $wrong ]] || waits=0
+[[ -e $right || -e $wrong ]] && waits=0
 
 # --- the forms that are plain
 
@@ -73,7 +73,7 @@ parse() { # row
     metric=0
     devs=()
     # shellcheck disable=SC2053 # A pattern.
-    [[ ${words[0]-} != $own ]] || words=("${words[@]:1}")
+    [[ ${words[0]-} == $own ]] && words=("${words[@]:1}")
     destination=${words[0]-}
     for ((i = 1; i < ${#words[@]}; i++)); do
         case ${words[i]} in
@@ -232,8 +232,8 @@ judge_answers() {
     for i in "${!list[@]}"; do
         parse "${answers[i]}" || return
         length=$((family == 4 ? 32 : 128))
-        [[ $destination != */* ]] || length=${destination#*/}
-        [[ $destination != default ]] || length=0
+        [[ $destination == */* ]] && length=${destination#*/}
+        [[ $destination == default ]] && length=0
         ((length <= ${list[i]#*/})) || doubt inside "${answers[i]}" || return
         judge || return
         covers[i]=$length
@@ -248,7 +248,7 @@ is_alone() { # rows around
     for line in "${lines[@]}"; do
         may_decide "$line" || continue
         parse "$line" || return
-        [[ "$table $destination" != "$main_table default" ]] || continue
+        [[ "$table $destination" == "$main_table default" ]] && continue
         # Those of a whole root are inside.
         [[ ${seen["$table $destination"]-} ]] || doubt around "$line" || return
     done
@@ -390,7 +390,7 @@ pass() {
     local dev text=''
     # First the expected ones, then others by name.
     for dev in "${expected[@]}"; do
-        [[ ! ${carriers[$dev]-} ]] || text+=", $dev"
+        [[ ${carriers[$dev]-} ]] && text+=", $dev"
         unset -v 'carriers[$dev]'
     done
     lines=("${!carriers[@]}")
@@ -403,7 +403,7 @@ pass() {
     # With the time of the proof, as the program writes it.
     TZ=UTC0 printf '%s\nproven %(%Y-%m-%dT%H:%M:%SZ)T\n' "$text" -1 > "$right" ||
         print 4 "$right is out of date: it could not be written"
-    [[ ! -e $wrong ]] || rm -f "$wrong"
+    [[ -e $wrong ]] && rm -f "$wrong"
     finish 10 5 "$text"
 }
 

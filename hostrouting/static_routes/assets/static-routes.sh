@@ -48,7 +48,7 @@ plain+='|mtu|advmss|hoplimit|expires|pref) [A-Za-z0-9_.:]+| onlink| linkdown)*) 
 # By the words that a route lacks, those that a default route has for them.
 declare -A hops=()
 # Later starts in this boot do not wait.
-[[ ! -e $told ]] || waits=0
+[[ -e $told ]] && waits=0
 
 # --- the routes that are wanted
 
@@ -65,7 +65,7 @@ read_defaults() { # rows, links
         dev=${BASH_REMATCH[3]}
         first=${first:-$dev}
         hop="via ${BASH_REMATCH[1]} dev $dev"
-        [[ ${BASH_REMATCH[4]} != *' onlink'* ]] || hop+=' onlink'
+        [[ ${BASH_REMATCH[4]} == *' onlink'* ]] && hop+=' onlink'
         hops["via ? dev $dev"]=${hops["via ? dev $dev"]-$hop}
     done
     [[ $first ]] || return 0
@@ -101,7 +101,7 @@ observe() { # changes
     present=${parts[1]}
     own=${parts[2]}
     # By the same default routes they are as before.
-    [[ ! $wanted || ${parts[*]:3} != "$completed_by" ]] || return 0
+    [[ $wanted && ${parts[*]:3} == "$completed_by" ]] && return
     ((${#open[@]} == 0)) || read_defaults "${parts[@]:3}" || return
     completed_by=${parts[*]:3}
     complete
@@ -122,7 +122,7 @@ place_of() { # route
     local route=$1 metric=0
     # Blackholes and their like begin with a word.
     [[ ${route%% *} == *[.:]* ]] || route=${route#* }
-    [[ $route != *' metric '[0-9]* ]] || metric=${route##*' metric '}
+    [[ $route == *' metric '[0-9]* ]] && metric=${route##*' metric '}
     place="${route%% *} ${metric%% *}"
 }
 
@@ -159,7 +159,7 @@ plan() {
         [[ $line != *' from '* ]] || doubt row "$line" || return
         place_of "$line"
         # Of a full table few rows matter.
-        [[ ${first["$place"]-} != none ]] || first["$place"]=$line
+        [[ ${first["$place"]-} == none ]] && first["$place"]=$line
     done
     split "$wanted"
     for line in "${lines[@]}"; do
@@ -185,27 +185,34 @@ settle() {
         fi
         changes=''
     fi
-    for _ in 'as they are' changed; do
-        if ! observe "$changes"; then
-            note_refusals
-            return 1
-        fi
-        print_changes
-        if is_right; then
-            return 0
-        fi
+    observe '' || return
+    is_right && return
+    plan || return
+    if [[ $changes ]]; then
+        add_planned || return
+        is_right && return
         plan || return
-        [[ $changes ]] || break
-    done
-    [[ ! $changes ]] || doubt changed || return
+        [[ ! $changes ]] || doubt changed || return
+    fi
     note_incomplete
     [[ ! $refused ]] || doubt incomplete
+}
+
+# Succeed if ip adds what is planned.
+add_planned() {
+    if observe "$changes"; then
+        print_changes
+    else
+        note_refusals
+        note_incomplete
+        return 1
+    fi
 }
 
 # Print the changes, but for those of a boot.
 print_changes() {
     local change=${changes%%$'\n'*}
-    [[ -e $told && $changes ]] || return 0
+    [[ -e $told ]] || return 0
     split "$changes"
     change=${change#route add }
     print 4 "repaired: + ${change%%*( )"$mark"}${lines[1]+, and $((${#lines[@]} - 1)) more}"
@@ -224,7 +231,6 @@ note_refusals() {
             refuse "${commands[10#${line##*:} - 1]}" "$message"
         fi
     done
-    note_incomplete
 }
 
 # Add the routes that nothing completes to `refused`.
@@ -232,7 +238,7 @@ note_incomplete() {
     local line
     split "$wanted"
     for line in "${lines[@]}"; do
-        [[ $line != *' ?'* ]] || refuse "$line" 'no default route completes it'
+        [[ $line == *' ?'* ]] && refuse "$line" 'no default route completes it'
     done
 }
 
@@ -260,7 +266,7 @@ answer_alone() {
 # End without an answer of the program.
 give_up() {
     local text
-    [[ ! $refused ]] || finish 11 3 "${refused%$'\n'}"
+    [[ $refused ]] && finish 11 3 "${refused%$'\n'}"
     explain
     finish 12 3 "static routes $text"
 }
