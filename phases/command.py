@@ -7,7 +7,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from shlex import quote
-from signal import SIGKILL, SIGTERM
 from typing import NamedTuple
 
 from phases.context import Context, end_of_work
@@ -58,6 +57,7 @@ def run_command(
     data = input.encode() if isinstance(input, str) else input
     # Imported here: it takes 8 ms, which only a program that starts processes should pay.
     import subprocess
+    from signal import SIGKILL, SIGTERM
 
     try:
         process = subprocess.Popen(  # noqa: S603 - the caller chooses the command; without a shell

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
-from random import random
 from typing import Any
 
 from phases.context import Change, Context, Wait, Work, end_of_work, not_negative
@@ -243,7 +242,7 @@ def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
     def do(ctx: Context) -> object:
         left = ctx.remaining()
         own = ctx.child(timeout=seconds if left is None else min(seconds, share * left))
-        return complete(task.do, own)
+        return complete(task.do, own.expiring())
 
     return _around(task, do=do)
 
@@ -296,7 +295,7 @@ def with_retry(
         while True:
             try:
                 ctx.sleep(pause)
-                return complete(task.do, ctx)
+                return complete(task.do, ctx.expiring())
             except Exception as error:
                 if isinstance(error, CONTEXT_OVER) and ctx.over:
                     names = step.report.names_inside
@@ -307,7 +306,9 @@ def with_retry(
                     # The message begins with the last error; the earlier ones follow.
                     raise TaskFailedError.combine([last, *failures]) from last.cause
             failures.append(last)
-            # Nothing secret depends on it.
+            # Imported late: only a failed attempt needs it. Nothing secret depends on it.
+            from random import random
+
             pause = longest * (1 - jitter * random())  # noqa: S311
             longest = max(backoff, min(2 * longest, _LONGEST_PAUSE))
             word = f"attempt {len(failures)} of {attempts} failed, next in {pause:.3g} s"

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from shlex import join
-from signal import Signals
 from traceback import walk_tb
 from typing import Any
 
@@ -172,6 +171,9 @@ class CommandFailedError(PhaseError):
         if not reason:
             reason = f"ended with status {status}"
             if status is not None and status < 0:
+                # Imported late: it has a hundred names to make.
+                from signal import Signals
+
                 # Python does not name all real-time signals.
                 names = (signal.name for signal in Signals if signal == -status)
                 reason = f"was killed by {next(names, f'signal {-status}')}"

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from phases.context import Context
     from phases.step import Step
 
+    class Named(Protocol):
+        """A task, or what a library has for one."""
+
+        @property
+        def name(self) -> str:
+            """The name of the task."""
+
+
 _T = TypeVar("_T")
-
-
-class Named(Protocol):
-    """A task, or what a library has for one."""
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
 
 
 def wait(ctx: Context, done: Callable[[], bool], *, until: float | None = None) -> bool:
@@ -111,14 +111,15 @@ def first(ctx: Context, key: Hashable, value: _T) -> _T:
 
 def step_of(ctx: Context) -> Step | None:
     """Return the step of the current task; None outside a run."""
-    return cast("Step | None", ctx._step)
+    step: Step | None = ctx._step
+    return step
 
 
 def within(ctx: Context, step: Step) -> Context:
     """Return the same context (cancelling either cancels both) for another task."""
     # The outermost task begins a run: another run in this context has values of its own.
     firsts = ctx._firsts if ctx._step else {}
-    return ctx._derive(_step=step, _firsts=firsts)
+    return ctx._derive(_step=step, _firsts=firsts, _raised=set())
 
 
 def with_logger(ctx: Context, logger: Logger) -> Context:

@@ -7,7 +7,6 @@ position in the run (`Step`), so groups need neither logs nor reports.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -187,9 +186,8 @@ def _refusal(failure: TaskFailedError, report: Report) -> TaskFailedError | None
 def complete(method: Work, ctx: Context, name: str = "do") -> object:
     """Call the method; raise TaskFailedError if it caught the end of `ctx`, and returned.
 
-    A report that it returned raises its error.
+    `ctx` is for this work alone. A report that it returned raises its error.
     """
-    ctx = ctx.expiring()
     result = call(method, ctx, name)
     if isinstance(result, Report):
         result.raise_for_failure()
@@ -321,7 +319,7 @@ def plan(task: Task, ctx: Context | None = None) -> Plan:
             continue
         try:
             ctx.check()
-            changes += require_changes(complete(leaf.plan, ctx, "plan"))
+            changes += require_changes(complete(leaf.plan, ctx.expiring(), "plan"))
         except Exception as error:  # noqa: BLE001 - it is raised again
             raised = _as_raised(error, report, ctx)
             raise raised from raised.__cause__
@@ -483,10 +481,10 @@ def _name_what_was_left(whole: Report, ctx: Context) -> None:
 def cancel_on_signals(
     ctx: Context,
     *,
-    signals: Collection[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
+    signals: Collection[int] = (),
     second: Callable[[int, FrameType | None], object] | None = None,
 ) -> Iterator[Context]:
-    """Let signals cancel `ctx`, the value of the `with`.
+    """Let signals, by default SIGINT and SIGTERM, cancel `ctx`, the value of the `with`.
 
     A second signal has its usual effect, or is handled by `second`, for example
     `signal.default_int_handler`. A signal ends a block of `Context.interruptible` at once. This
@@ -494,25 +492,27 @@ def cancel_on_signals(
     """
     if not isinstance(ctx, Context):
         raise wrong_argument("ctx", ctx, "a Context", "Context()")
-    numbers = signals if current_thread() is main_thread() else ()
+    # Imported late: it has a hundred names to make.
+    import signal
+
+    def install(handlers: Mapping[int, Any]) -> None:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+    wanted = signals or (signal.SIGINT, signal.SIGTERM)
+    numbers = wanted if current_thread() is main_thread() else ()
     # Python cannot restore a handler that was not installed from Python; it has None for it.
     before = {number: signal.getsignal(number) or signal.SIG_DFL for number in numbers}
     after_first = before if second is None else dict.fromkeys(numbers, second)
 
     def cancel(number: int, _frame: FrameType | None) -> None:
-        _handle(after_first)
+        install(after_first)
         cancel_by_signal(ctx, signal.Signals(number).name)
 
     try:
-        _handle(dict.fromkeys(numbers, cancel))
+        install(dict.fromkeys(numbers, cancel))
         yield ctx
     finally:
         # A signal meanwhile must not install `second` again.
         after_first = before
-        _handle(before)
-
-
-def _handle(handlers: Mapping[signal.Signals, Any]) -> None:
-    """Install handlers of signals."""
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+        install(before)

@@ -63,11 +63,13 @@ class Step(NamedTuple):
         undo = getattr(task, "undo", None)
         is_left_out = report.has_inverse or is_group(task) or (undo is None and report.children)
         if status == "ok" and self.records is not None and not is_left_out:
-            # Its own inverse reverses the tasks inside, too, and earlier attempts.
-            inside = set(report.walk())
             with self.lock:
-                others = [record for record in self.records if record.report not in inside]
-                self.records[:] = [*others, Record(report, undo)]
+                if report.children or report.attempts > 1:
+                    # Its own inverse reverses the tasks inside, too, and earlier attempts.
+                    inside = set(report.walk())
+                    others = [record for record in self.records if record.report not in inside]
+                    self.records[:] = others
+                self.records.append(Record(report, undo))
         self.notify(report)
 
     def record(self, change: Change, undo: Work | None) -> None:

@@ -7,5 +7,6 @@ waits          a wait that is logged once, and reported
 pace           how soon something is done again
 facts          what the log has: each fact once, until it changes
 signatures     that of a class whose __new__ refuses
+signals        those that cancel a command
 values         a base of values that start fast
 """

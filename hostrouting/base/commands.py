@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import signal
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -23,19 +22,6 @@ SHOW_HISTORY: Final = f"journalctl MESSAGE_ID={MESSAGE_ID}"
 CHECK: Final = "hostrouting check"
 #: Complete the installed config with the routes that the node lacks, and apply it.
 FIX: Final = f"{CHECK} --fix | hostrouting apply -"
-
-
-#: The signals that cancel a command which changes the node.
-CANCELLING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
-
-
-def status_of_signal(name: str) -> int:
-    """Return the exit status of a process that a signal ended.
-
-    >>> status_of_signal("SIGTERM")
-    143
-    """
-    return 128 + signal.Signals[name]
 
 
 class Answer(NamedTuple):

@@ -7,8 +7,9 @@ import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from hostrouting.base.commands import BAD, CANCELLING, FINE, status_of_signal
+from hostrouting.base.commands import BAD, FINE
 from hostrouting.base.findings import RESTARTED, STARTED
+from hostrouting.base.signals import CANCELLING, status_of_signal
 from hostrouting.boot.boot import Boot
 from hostrouting.cli.shared import DEFAULT_TIMEOUT, explained, print_answer, refuse, status_after
 from hostrouting.exceptions import RouteOverlapError, sentence_of

@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.base.commands import BAD, FAILED, FINE, USAGE, status_of_signal
+from hostrouting.base.commands import BAD, FAILED, FINE, USAGE
+from hostrouting.base.signals import status_of_signal
 from hostrouting.boot.intent import installed_over, refuse_local_over, require_intent
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import (

@@ -12,13 +12,12 @@ import attrs
 from hostrouting.azure.stale_cni.task import CleanStaleCNI, Swept
 from hostrouting.base.commands import (
     BAD,
-    CANCELLING,
     DIFFERS,
     FAILED,
     FINE,
     Answer,
-    status_of_signal,
 )
+from hostrouting.base.signals import CANCELLING, status_of_signal
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 from phases import Change, Context, TaskFailedError, cancel_on_signals, run

@@ -1,0 +1,18 @@
+"""The signals that cancel a command, and the exit statuses by them."""
+
+from __future__ import annotations
+
+import signal
+from typing import Final
+
+#: The signals that cancel a command which changes the node.
+CANCELLING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
+
+
+def status_of_signal(name: str) -> int:
+    """Return the exit status of a process that a signal ended.
+
+    >>> status_of_signal("SIGTERM")
+    143
+    """
+    return 128 + signal.Signals[name]
