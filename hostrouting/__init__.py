@@ -71,8 +71,8 @@ if TYPE_CHECKING:
     from hostrouting.node.boot_files import RenderedFiles, render_files
     from hostrouting.node.check import check_node
     from hostrouting.node.configure import Configure, Reset
-    from hostrouting.node.report import NodeReport
-    from hostrouting.node.status import NodeStatus, node_status
+    from hostrouting.node.report import NodeFacts, NodeReport
+    from hostrouting.node.status import node_status
     from hostrouting.node.watch import Watch
     from hostrouting.route_overlap.exits import MovedExit
     from hostrouting.route_overlap.explain import ExplainedPart, Explanation, explain_routing
@@ -106,9 +106,9 @@ __all__ = [
     "LockHeldError",
     "MovedExit",
     "NeighbourRejectedError",
+    "NodeFacts",
     "NodeFinding",
     "NodeReport",
-    "NodeStatus",
     "OverlapMode",
     "OverlapReport",
     "PermissionDeniedError",
@@ -160,9 +160,9 @@ _HOMES = {
     "Finding": "route_overlap.report",
     "Host": "host",
     "MovedExit": "route_overlap.exits",
+    "NodeFacts": "node.report",
     "NodeFinding": "base.findings",
     "NodeReport": "node.report",
-    "NodeStatus": "node.status",
     "OverlapReport": "route_overlap.report",
     "Refusal": "exceptions",
     "RenderedFiles": "node.boot_files",

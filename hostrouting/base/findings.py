@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import attrs
 
@@ -14,6 +14,22 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Severity = Literal["error", "warning", "note"]
+
+
+class AddressPart(Protocol):
+    """The part of a CIDR that one wrong route decides: `Finding` of a proof."""
+
+    @property
+    def dev(self) -> str | None:
+        """The device by which it leaves."""
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The first and the last address, as numbers."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return all of it for JSON."""
+
 
 # The kinds of planned changes.
 #: An apply fails.
@@ -83,6 +99,8 @@ class NodeFinding(LightValue):
     command: str = ""
     #: The time since when it is so, if that is known.
     since: float | None = None
+    #: The addresses that it is about, if they are a part of the CIDR that is the subject.
+    part: AddressPart | None = attrs.field(default=None, eq=False)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the finding for JSON."""
@@ -96,7 +114,7 @@ class NodeFinding(LightValue):
             mapping["command"] = self.command
         if self.since is not None:
             mapping["since"] = rfc3339(self.since)
-        return mapping
+        return mapping if self.part is None else mapping | self.part.to_mapping()
 
     @property
     def is_refused(self) -> bool:

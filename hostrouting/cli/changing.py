@@ -15,7 +15,7 @@ from hostrouting.cli.shared import DEFAULT_TIMEOUT, explained, print_answer, ref
 from hostrouting.exceptions import RouteOverlapError, sentence_of
 from hostrouting.node.configure import RELEASED
 from hostrouting.node.output import end_log
-from hostrouting.node.status import Outcome, verdict_now
+from hostrouting.node.status import verdict_now
 from hostrouting.route_overlap.report import OverlapReport
 from phases import CancelledError, Context, cancel_on_signals, run
 from phases.hosting import reason_of
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
     from hostrouting.node.configure import Configure, Reset
+    from hostrouting.node.report import NodeReport
     from phases import Report
 
 #: For the verdict after a run.
@@ -81,15 +82,15 @@ def _answer(
     # After a signal ended the run, another one may still end the look.
     look = (ctx.shielded() if ctx.cancelled else ctx).child(_SECONDS_TO_LOOK)
     applied = getattr(report.task, "applied", None) if report.ok else None
-    outcome = verdict_now(look, host, installs, applied)
-    node = outcome.report
+    node = verdict_now(look, host, installs, applied)
     held = [] if report.ok else _held(look, host)
+    sentence, step = node.sentence, node.next
     if arguments.live:
-        outcome = _outcome_of_live(report, outcome)
+        sentence, step = _verdict_of_live(report, node)
     # A program is missing, or another one has changed a route since the proof.
-    is_wrong = installs is not None and node is not None and node.is_wrong
-    arguments.verdict = report.error or outcome.sentence
-    answer: dict[str, object] = {"verdict": outcome.sentence, "next": outcome.next}
+    is_wrong = installs is not None and node.is_wrong
+    arguments.verdict = report.error or sentence
+    answer: dict[str, object] = {"verdict": sentence, "next": step}
     if arguments.json:
         # Its 10,000 changes take a while.
         answer |= report.to_mapping()
@@ -98,13 +99,14 @@ def _answer(
     account = {
         "held": held,
         "released": [change.subject for change in report.changes if change.kind == RELEASED],
-        "spared": () if node is None else node.spared,
+        "spared": node.spared,
     }
     answer |= {name: value for name, value in account.items() if value}
     if report.error:
         _logger.error("%s", explained(report.error, is_logged=True))
         end_log(failed=True)
-    print_answer(arguments, answer, [*lines_of(report), *outcome.lines()])
+    following = [f"next: {step}"] if step else []
+    print_answer(arguments, answer, [*lines_of(report), sentence, *following])
     # A run that was complete before the signal, and its look, are not ended by it.
     reason = reason_of(ctx)
     if reason is not None and (report.error or look.cancelled):
@@ -169,17 +171,17 @@ def _first_proof(report: Report) -> dict[str, Any] | None:
     return None if proof is None else proof.to_mapping()
 
 
-def _outcome_of_live(report: Report, seen: Outcome) -> Outcome:
-    """Return the state after a run that changed the kernel alone.
+def _verdict_of_live(report: Report, seen: NodeReport) -> tuple[str, str | None]:
+    """Return the verdict after a run that changed the kernel alone, and the next step.
 
     `seen` is that of the node: its config, if one is installed, is still in force.
     """
     proof = report.result_of(OverlapReport)
     if report.error and (proof is None or proof.ok):
         # Not the proof failed, but a change, or the run was refused.
-        if seen.report is not None:
-            return seen
-        return Outcome(f"wrong: {sentence_of(report.error)}")
+        if not seen.absence:
+            return seen.sentence, seen.next
+        return f"wrong: {sentence_of(report.error)}", None
     state = proof.headline if proof is not None else "the routes of CONFIG are in force"
     word = "warning" if report.ok else "wrong"
     step: str | None = "hostrouting check CONFIG"
@@ -188,4 +190,4 @@ def _outcome_of_live(report: Report, seen: Outcome) -> Outcome:
         step = None
     # A failed run that changed nothing has left no routes to remove.
     kept = f"; {_NOT_KEPT}" if report.ok or report.changes else ""
-    return Outcome(f"{word}: {state}{kept}", step)
+    return f"{word}: {state}{kept}", step

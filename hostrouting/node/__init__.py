@@ -5,7 +5,9 @@ boot_files     the files of all capabilities
 at_boot        the program that the boot scripts run where routing is not plain
 configure      Configure and Reset: all tasks under one lock, with one commit
 check          all findings of a node
-status         the verdict in one sentence
+report         the one report of check, status and apply, with its verdict
+words          its findings in short and in full
+status         the report with the facts of a node
 fix            a config with the routes that repair its node
 watch          Watch with the keepers of all capabilities, run until a signal
 history        the entry that a command leaves in the journal

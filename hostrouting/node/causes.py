@@ -17,22 +17,10 @@ from hostrouting.boot.layout import SCRIPT_DIRECTORY, UNIT_DIRECTORY
 from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from hostrouting.host import FileStore
 
-#: The kinds of findings whose command comes before an apply: what makes one needless first, then
-#: what stands in its way.
-_ORDER: Final = (
-    "device-down",
-    "lost-default",
-    "lost-rule",
-    "moved-exit",
-    "read-only",
-    "no-room",
-    "exposed",
-    "boot-file",
-)
 _MOUNT: Final = '"$(findmnt -n -o TARGET -T {})"'
 _LARGEST: Final = "du -xah {} | sort -h | tail"
 
@@ -99,9 +87,3 @@ def unmasking(path: str) -> str:
     """Return the command that removes the mask of a boot file."""
     folder, _, name = path.rpartition("/")
     return quoted("systemctl", "unmask", name) if folder == UNIT_DIRECTORY else quoted("rm", path)
-
-
-def in_order(findings: Iterable[NodeFinding]) -> list[NodeFinding]:
-    """Return the findings whose command comes before an apply, the first one first."""
-    before = [found for found in findings if found.command and found.kind in _ORDER]
-    return sorted(before, key=lambda found: _ORDER.index(found.kind))

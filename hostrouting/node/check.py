@@ -113,7 +113,7 @@ def check_node(
         is_worse = look.is_worse()
         step = command_line("plan" if is_refused or is_worse else "apply", path, root=root)
         findings = tuple(
-            attrs.evolve(finding, step=f"run: {step}") if finding.apply else finding
+            attrs.evolve(finding, command=step) if finding.apply else finding
             for finding in findings
         )
     exits = overlap.moved_exits or overlap.exits_in_turns

@@ -122,6 +122,10 @@ class Finding(LightValue):
         """The first and the last address, as numbers."""
         return Address.parse(self.first).number, Address.parse(self.last).number
 
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the finding for JSON."""
+        return attrs.asdict(self, filter=_is_shown, value_serializer=_listed)
+
     def line(self, cidr: str) -> str:
         """Return the finding as one line, as in the marker."""
         by = f" by {','.join(self.devs)}" if self.devs else ""

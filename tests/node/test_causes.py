@@ -96,7 +96,7 @@ def test_the_first_step(host: FakeHost, troubles: list[Trouble], fact: str, step
     status = node_status(in_time(), host)
     assert status.next == step
     assert status.sentence.startswith(f"wrong: {fact}")
-    assert status.report.lines()[-1] == status.lines()[-1] == f"next: {step}"
+    assert status.lines()[-1] == status.lines()[-1] == f"next: {step}"
 
 
 def test_each_finding_of_a_status_has_a_reason_and_a_cause_its_command(host: FakeHost) -> None:
@@ -135,7 +135,7 @@ def test_a_gate_that_is_down_beside_one_that_is_missing(host: FakeHost) -> None:
     host.services.start(in_time(), unit)
     host.services.start(in_time(), "machines.target")
     status = node_status(in_time(), host)
-    warnings = [found.kind for found in status.report.findings if found.severity == "warning"]
+    warnings = [found.kind for found in status.findings if found.severity == "warning"]
     assert sorted(warnings) == ["gate-down", "gate-missing"]
     assert status.sentence.startswith("right: ")
     assert status.sentence.endswith(
@@ -149,7 +149,7 @@ def test_a_node_that_needs_no_apply(host: FakeHost, trouble: Trouble) -> None:
     """An image with a read-only /etc is right as it is."""
     trouble(host)
     status = node_status(in_time(), host)
-    kinds = [finding.kind for finding in status.report.findings]
+    kinds = [finding.kind for finding in status.findings]
     assert kinds == ["not-watched"]
     assert status.next is None
 
@@ -158,7 +158,7 @@ def test_a_lease_that_is_late(host: FakeHost) -> None:
     """A device that is up waits for its default route: that another one is down, does not matter."""
     lose_the_default_route(host)
     host.routes.add_link("eth1", up=False)
-    kinds = [finding.kind for finding in node_status(in_time(), host).report.findings]
+    kinds = [finding.kind for finding in node_status(in_time(), host).findings]
     assert "device-down" not in kinds
 
 
@@ -188,7 +188,7 @@ def test_a_default_route_that_networkd_lost(host: FakeHost) -> None:
     lose_our_routes(host)
     status = node_status(in_time(), host)
     assert status.next == "networkctl reconfigure eth0"
-    [found] = [each for each in status.report.findings if each.kind == "lost-default"]
+    [found] = [each for each in status.findings if each.kind == "lost-default"]
     assert found.subject == "eth0"
     assert found.severity == "warning"
     assert found.reason == "has lost its IPv4 default route, and systemd-networkd manages it"

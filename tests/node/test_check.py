@@ -89,7 +89,7 @@ def test_a_node_that_is_as_the_config_wants_it(host: FakeHost) -> None:
     assert report.ok
     assert report.lines() == ["right: 172.16.8.0/22 leaves by eth0"]
     assert check(host, applied(host, **ROUTES)).lines() == ["right: no findings"]
-    assert set(report.to_mapping()) == {"ok", "next", "mode", "expected_devs", "cidrs"}
+    assert set(report.to_mapping()) == {"ok", "verdict", "next", "mode", "expected_devs", "cidrs"}
 
 
 LOST = "a route that another program removes stays lost"
@@ -218,8 +218,8 @@ def test_a_fresh_node_has_a_status() -> None:
         status = node_status(in_time(), host)
         assert status.absence == status.sentence == status.to_mapping()["verdict"]
         assert status.sentence.startswith("no config is installed: there is no /etc/")
-        assert not status.report.ok
-        assert [finding.kind for finding in status.report.findings] == ["not-applied"]
+        assert not status.ok
+        assert [finding.kind for finding in status.findings] == ["not-applied"]
 
 
 @pytest.mark.parametrize(
@@ -629,7 +629,7 @@ def test_a_look_that_lacks_time_is_an_answer(host: FakeHost, look: str) -> None:
         if look == "check":
             leave(ctx, check_node(ctx, config, host))
         else:
-            leave(ctx, node_status(ctx, host).report)
+            leave(ctx, node_status(ctx, host))
 
     report = run(look_late, Context(timeout=1, clock=clock))
     assert report.status == "ok"
@@ -647,13 +647,13 @@ def test_a_status_that_has_no_time_left(
     clock = ManualClock()
     host.services.operations.plan(4, lambda: clock.advance(1))
     found = node_status(Context(timeout=1, clock=clock), host)
-    assert found.routes == 1
-    assert found.lost_routes == 0
-    assert found.gates is None
+    facts = found.facts
+    assert facts is not None
+    assert (facts.routes, facts.lost_routes, facts.gates) == (1, 0, None)
     assert "gates: unknown: no time was left to look" in found.lines()
     assert found.verdict == "unknown"
-    assert not found.report.ok
-    assert found.report.headline == "unknown: no time was left to look at files and 6 more"
+    assert not found.ok
+    assert found.headline == "unknown: no time was left to look at files and 6 more"
     for command in "status", "check":
         monkeypatch.setattr(
             f"hostrouting.cli.commands.{command}.context",

@@ -286,7 +286,7 @@ def test_a_verdict_is_neither_true_nor_false(host: FakeHost) -> None:
     """`if report:` would start a machine on a bad node; the error names the field to read."""
     execute(configure(host, **ROUTES))
     status = node_status(Context(), host)
-    for verdict in status, status.report, status.report.overlap:
+    for verdict in status, status.overlap:
         with pytest.raises(TypeError, match=rf"^{type(verdict).__name__} is .* test \S*\.ok"):
             bool(verdict)
 
@@ -373,7 +373,9 @@ def test_the_last_change_is_that_of_the_newest_file(
     now = ctx.clock.time()
     monkeypatch.setattr(host.files, "modified", lambda path: now - 3600 * hours.get(path, 2))
     status = node_status(ctx, host)
-    assert status.at - status.changed_at == 7200
+    facts = status.facts
+    assert facts is not None
+    assert facts.at - facts.changed_at == 7200
     assert any(line.startswith("last change: 2:00:00 ago; ") for line in status.lines())
 
 
@@ -382,8 +384,9 @@ def test_a_look_that_is_cancelled_has_a_verdict(host: FakeHost) -> None:
     execute(configure(host, **ROUTES))
     ctx = Context()
     ctx.cancel("stop")
-    sentence = "the state of the node is unknown: cancelled: stop"
-    assert verdict_now(ctx, host) == (sentence, "hostrouting check", None)
+    seen = verdict_now(ctx, host)
+    assert seen.sentence == "the state of the node is unknown: cancelled: stop"
+    assert (seen.verdict, seen.next) == ("unknown", "hostrouting check")
 
 
 def test_each_task_can_be_done_alone(host: FakeHost) -> None:

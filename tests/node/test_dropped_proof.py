@@ -177,8 +177,8 @@ def test_a_check_and_a_fleet_foresee_the_refusal(host: FakeHost) -> None:
         (nothing, "apply", []),
     ):
         checked = check_node(in_time(), wanted, host, path="new.json")
-        steps = {finding.step for finding in checked.findings if finding.apply}
-        assert steps == {f"run: hostrouting {command} new.json"}
+        commands = {finding.command for finding in checked.findings if finding.apply}
+        assert commands == {f"hostrouting {command} new.json"}
         verdict = prove_record(record, wanted, planned=True)
         assert verdict.report is not None
         assert [finding.kind for finding in verdict.report.findings] == worse
@@ -301,14 +301,20 @@ def test_the_scripts_know_what_the_installed_config_has_lost(
     assert own_routes(host) == ["172.16.16.0/24"]
 
 
+def is_edited(host: FakeHost) -> bool:
+    facts = node_status(in_time(), host).facts
+    assert facts is not None
+    return facts.edited
+
+
 def test_a_status_names_a_config_that_was_edited(host: FakeHost) -> None:
     """Its scripts expect something else, until an apply writes both."""
-    assert not node_status(in_time(), host).edited
+    assert not is_edited(host)
     wanted = config(WIDE, expected=(HALF,))
     host.files.write(INTENT_PATH, Intent(config=wanted).file.content, mode=0o644)
-    assert node_status(in_time(), host).edited
+    assert is_edited(host)
     assert run(Configure(wanted, host=host, force=True), in_time()).ok
-    assert not node_status(in_time(), host).edited
+    assert not is_edited(host)
 
 
 # --- the proof alone

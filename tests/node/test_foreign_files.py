@@ -72,7 +72,7 @@ def config(**sections: Any) -> HostRoutingConfig:
 
 def names_of(host: FakeHost) -> list[tuple[str, str]]:
     """Return the severity and path of each foreign file that `status` names."""
-    findings = node_status(in_time(), host).report.findings
+    findings = node_status(in_time(), host).findings
     return [(each.severity, each.subject) for each in findings if each.kind == "foreign-file"]
 
 
@@ -203,7 +203,8 @@ def test_a_unit_that_an_administrator_has_replaced() -> None:
     status = node_status(in_time(), host)
     assert status.next == f"hostrouting plan {INTENT_PATH}"
     assert names_of(host) == [("error", STATIC)]
-    assert status.differing_files == 2
+    assert status.facts is not None
+    assert status.facts.differing_files == 2
     assert not run(Configure(wanted, host=host), in_time()).ok
     assert run(Reset(wanted, host=host), in_time()).ok
     left = [path for path in host.files.tree.snapshot() if "route" in path]

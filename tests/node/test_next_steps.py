@@ -236,8 +236,8 @@ def test_an_apply_that_loses_a_gateway_is_refused_and_not_offered() -> None:
     """The default route names another router, which does not answer, while the old one does."""
     host = silenced()
     status = node_status(in_time(), host)
-    [lost] = [found for found in status.report.findings if found.kind == "lost-route"]
-    assert (status.report.is_worse, lost.action) == (True, "~")
+    [lost] = [found for found in status.findings if found.kind == "lost-route"]
+    assert (status.is_worse, lost.action) == (True, "~")
     assert status.next in _LOOKS
     config = require_intent(host)
     [worse] = Configure(config, host=host).forecast(in_time()).worse
@@ -302,7 +302,7 @@ def test_a_route_of_an_image_keeps_its_device() -> None:
     unpin(host)
     host.routes.add_route("default", gateway=ETH1[1], dev="eth1", metric=7)
     status = node_status(in_time(), host)
-    assert (status.report.is_worse, status.report.is_fixable) == (True, False)
+    assert (status.is_worse, status.is_fixable) == (True, False)
     assert status.next in _LOOKS
     # Whoever means it applies it.
     config = require_intent(host)

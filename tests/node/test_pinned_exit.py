@@ -225,7 +225,7 @@ def follow_the_fix(host: FakeHost) -> None:
     assert applied(host, mended).ok
     assert own_routes(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
     status = node_status(in_time(), host)
-    assert status.report.ok
+    assert status.ok
     assert status.next is None
 
 

@@ -194,7 +194,7 @@ def test_a_merge_by_another_program(
     assert at(host, "fd00:7::/48") == []
     assert "not removed: another program has merged" in caplog.text
     assert reason in str(error)
-    verdict, *_ = verdict_now(Context(), host)
+    verdict = verdict_now(Context(), host).sentence
     [own], both, last = (text.split("`")[1::2] for text in (refused, str(error), verdict))
     assert own in both == last
     assert "hostrouting reset" not in verdict

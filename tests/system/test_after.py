@@ -120,7 +120,7 @@ class TestAUnitThatDoesNotConnect:
             machine.wait_until_up(KUBELET)
             text = f"{UNIT}: is {word}, {LATE}; see: systemctl status '{UNIT}'"
             assert f"warning: {text}" in machine.journal(f"--identifier={CHECK}")
-            report = node_status(machine.ctx, machine.host).report
+            report = node_status(machine.ctx, machine.host)
             late = [finding for finding in report.findings if finding.kind == "late-unit"]
             assert [str(finding) for finding in late] == [f"warning: late-unit: {text}"]
             assert report.ok
@@ -136,7 +136,7 @@ class TestAUnitThatDoesNotConnect:
             assert (marker, machine.payloads()) == (f"{text}\n", [])
             status = node_status(machine.ctx, machine.host)
             assert status.sentence.startswith(f"wrong: {UNIT} (1 of 2): is {word}, {LATE}")
-            assert [str(kind) for kind in status.report.findings if kind.kind == "late-unit"] == [
+            assert [str(kind) for kind in status.findings if kind.kind == "late-unit"] == [
                 f"error: late-unit: {text}"
             ]
             whole = HostRoutingConfig.from_mapping({**config("STRICT"), "gates": list(GATES)})

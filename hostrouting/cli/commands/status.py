@@ -9,13 +9,14 @@ from hostrouting.base.commands import BAD, FAILED, FINE
 from hostrouting.cli.command import Command, seconds
 from hostrouting.cli.shared import context, host_of, print_answer
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
-from hostrouting.node.status import NodeStatus, node_status
+from hostrouting.node.status import node_status
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from hostrouting.host import Host
+    from hostrouting.node.report import NodeReport
 
 #: A year.
 _ENDLESS: Final = 31_536_000.0
@@ -30,15 +31,15 @@ def run(arguments: Namespace) -> int:
         status = node_status(ctx, host)
         if arguments.wait is not None:
             status = _wait(ctx, host, status, seconds=arguments.wait)
-    if status.absence and not status.report.ok:
+    if status.absence and not status.ok:
         raise InvalidConfigError([ConfigMistake("", status.absence)])
     print_answer(arguments, status.to_mapping(), status.lines())
-    if "error" in status.report.severities:
+    if "error" in status.severities:
         return BAD
-    return FAILED if status.report.unread else FINE
+    return FAILED if status.unread else FINE
 
 
-def _wait(ctx: Context, host: Host, status: NodeStatus, *, seconds: float) -> NodeStatus:
+def _wait(ctx: Context, host: Host, status: NodeReport, *, seconds: float) -> NodeReport:
     """Look again until the node is right, or the time has passed; log each new state."""
     # The end of the wait cuts no look short.
     waiting = ctx.child(seconds)

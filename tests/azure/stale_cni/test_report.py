@@ -139,9 +139,8 @@ def test_a_run_leaves_nothing_on_its_task() -> None:
     task.do(context())
     # Of all readings of a watch, the observer logs each thing once.
     assert {name: value for name, value in vars(task).items() if name != "_observer"} == before
-    sentence, _, report = verdict_now(context(), host, config)
-    assert sentence == NOT_INSTALLED
-    assert report is not None
+    report = verdict_now(context(), host, config)
+    assert report.absence == NOT_INSTALLED
     assert [*report.spared] == check_node(context(), config, host).to_mapping()["spared"]
 
 
