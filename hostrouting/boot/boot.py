@@ -272,17 +272,25 @@ class Boot:
             if changed and not steps:
                 ctx.record(RELOAD, undo=lambda _: None)
             # A machine that requires a unit by a link which is still there would stop with it.
-            if not stops_outdated:
-                return changed
-            # Upstream left units `active (exited)`; units of hostrouting do not stay so. Runs of
-            # outdated scripts may wait 30 s for routing that the new scripts do not need; gates
-            # check again.
-            waits = {"activating"} if steps else ()
-            for state in [self._services.state(ctx, unit.name) for unit in units if unit.is_unit]:
-                if state.sub_state == "exited" or state.active_state in waits:
-                    changed = True
-                    self._stop(ctx, state.name)
-            return changed
+            has_stopped = stops_outdated and self._stop_outdated(ctx, units, changed=bool(steps))
+            return changed or has_stopped
+
+    def _stop_outdated(self, ctx: Context, units: Sequence[BootUnit], *, changed: bool) -> bool:
+        """Stop the runs of earlier scripts; return True if there are any.
+
+        Upstream left units `active (exited)`; units of hostrouting do not stay so. Runs of outdated
+        scripts may wait 30 s for routing that the new scripts do not need; gates check again.
+        """
+        waits = {"activating"} if changed else ()
+        states = [self._services.state(ctx, unit.name) for unit in units if unit.is_unit]
+        outdated = [
+            state.name
+            for state in states
+            if state.sub_state == "exited" or state.active_state in waits
+        ]
+        for name in outdated:
+            self._stop(ctx, name)
+        return bool(outdated)
 
     def _try_program(self, ctx: Context) -> None:
         """Log a warning if a gate could not run the installed program."""

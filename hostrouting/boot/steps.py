@@ -53,7 +53,7 @@ from hostrouting.host.units import MASK
 from phases import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.host import FileStore, Host
 
@@ -94,67 +94,87 @@ class Steps:
         # The check first: without the routes it would fail.
         departures = [part for part in reversed(parts) if isinstance(part, Departure)]
         leaving = {departure.name for departure in departures}
-        # A unit that was disabled by hand counts as installed: its task enables it again or removes
-        # it.
-        remaining = {name for name in PART_NAMES if self._disk.has(part_path(name))}
-        remaining |= {*self._disk.required_units(), *(unit.name for unit in units)}
+        remaining = self._remaining(units)
         if remaining <= leaving:
             return self._removal(departures)
         present = remaining - leaving
         intent = self._intent(parts, present)
+        return self._changes(units, departures, intent, self._exchanged(units, present, intent))
+
+    def _remaining(self, units: Sequence[BootUnit]) -> set[str]:
+        """Return the names of the units that are wanted, or on the disk.
+
+        One that was disabled by hand counts as installed: its task enables it again or removes it.
+        """
+        remaining = {name for name in PART_NAMES if self._disk.has(part_path(name))}
+        return remaining | {*self._disk.required_units(), *(unit.name for unit in units)}
+
+    def _exchanged(self, units: Sequence[BootUnit], present: set[str], intent: Merged) -> _Exchange:
+        """Return the steps that exchange all scripts, the intent and the program at once."""
         files = [file for unit in units for file in unit.files]
         scripts = {file.path: file.content for file in files if file.path in SCRIPT_PATHS}
         wanted = scripts | self._gating(units, present)
-        linked = [GATING_PATH, PROGRAM_PATH]
         if intent.content is not None:
             wanted[INTENT_PATH] = intent.content
-            linked.insert(0, INTENT_PATH)
-        written, switched, discarded = _exchange(
-            self._host, self._disk, wanted, present, is_planned=self._are_planned
-        )
+        return _exchange(self._host, self._disk, wanted, present, is_planned=self._are_planned)
+
+    def _changes(
+        self,
+        units: Sequence[BootUnit],
+        departures: Sequence[Departure],
+        intent: Merged,
+        exchange: _Exchange,
+    ) -> list[DiskStep]:
+        """Return the steps in their order."""
         gates = self._disk.gates()
         strict, drop_ins = self._gate_steps(intent) if units else ([], [])
-        is_forgotten = intent.content is None and self._files.read(INTENT_PATH) is not None
-        left = [gate for gate in gates if gate not in self._gates]
-        removed = [
-            path
-            for name, paths in departures
-            for path in (*self._disk.links_to(name), part_path(name), *paths)
-        ]
         return [
             # Gates look without the capability to override modes.
             *self._unhide(),
             # Nothing repairs what a config without an intent has.
-            *self._remove([INTENT_PATH] if is_forgotten else []),
+            *self._forget(intent),
             # A gate is strict before its scripts are.
             *strict,
             # Nothing runs these files yet.
-            *written,
+            *exchange.written,
             # A unit finds its script, and a gate the list of what it asks.
-            *(step for path in linked for step in self._put(BootFile(path, b""))),
+            *self._link(intent),
             # A unit comes after its files, and before the scripts that it runs.
-            *(
-                step
-                for unit in units
-                for step in self._install(unit, is_optional=not unit.is_gating)
-            ),
+            *self._install_all(units),
             # All scripts, the intent and the program, at once.
-            *(switched if units else ()),
+            *(exchange.switched if units else ()),
             # What gates wait for comes before them.
             *(self._install(ready_unit()) if units else ()),
             # Without units there is nothing to wait for, so gates go before the scripts.
-            *self._remove(map(drop_in_of, left)),
-            *(() if units else switched),
+            *self._remove(drop_in_of(gate) for gate in gates if gate not in self._gates),
+            *(() if units else exchange.switched),
             # A new gate waits for files that exist.
             *drop_ins,
             # Nothing waits for, or requires, what has left the config.
-            *self._remove(removed),
+            *self._remove(self._paths_of(departures)),
             # Upstream's links, by which a machine requires its check. Without gates, the removal of
             # a sibling keeps those to other units.
             *self._remove(self._disk.upstream_links(*units) if units or gates else ()),
             # No link leads to the earlier files any more.
-            *discarded,
+            *exchange.discarded,
         ]
+
+    def _forget(self, intent: Merged) -> list[DiskStep]:
+        """Return the step that removes the intent of a config that leaves none."""
+        if intent.content is not None or self._files.read(INTENT_PATH) is None:
+            return []
+        return self._remove([INTENT_PATH])
+
+    def _link(self, intent: Merged) -> Iterator[DiskStep]:
+        """Yield the steps by which paths that are no unit's lead to the generation in force."""
+        paths = [GATING_PATH, PROGRAM_PATH]
+        for path in paths if intent.content is None else [INTENT_PATH, *paths]:
+            yield from self._put(BootFile(path, b""))
+
+    def _paths_of(self, departures: Sequence[Departure]) -> Iterator[str]:
+        """Yield what departures have on the disk, the links to a unit first."""
+        for name, paths in departures:
+            yield from (*self._disk.links_to(name), part_path(name), *paths)
 
     def _gate_steps(self, intent: Merged) -> tuple[list[DiskStep], list[DiskStep]]:
         """Return the steps for the drop-ins to write before the scripts, and for those after them.
@@ -220,6 +240,11 @@ class Steps:
         return {file.path: file.content}
 
     # --- units
+
+    def _install_all(self, units: Iterable[BootUnit]) -> Iterator[DiskStep]:
+        """Yield the steps for units; a mask of one that no gate waits for is no refusal."""
+        for unit in units:
+            yield from self._install(unit, is_optional=not unit.is_gating)
 
     def _install(self, unit: BootUnit, *, is_optional: bool = False) -> list[DiskStep]:
         """Return the steps for its files, the links to its scripts, and those of [Install]."""
@@ -320,11 +345,7 @@ def _exchange(
     kept = {path: text for path, text in installed.items() if _unit_of(path) in present}
     generation = Generation.of(_IDLE | kept | wanted)
     # A new link is a change itself.
-    changes = {
-        path: Change("~" if path in in_force else "+", path)
-        for path in wanted
-        if path in linked and _is_other(files, path, in_force, generation)
-    }
+    changes = _changes_to(generation, filter(linked.__contains__, wanted), files, in_force)
     now = files.read_link(GENERATION_LINK)
     plain = _adoptable(upstream, now)
     discarded = _discard_folders(files, generation.folder, plain)
@@ -387,12 +408,16 @@ def _unit_of(path: str) -> str:
     return f"{path.rpartition('/')[2].removesuffix('.sh')}.service"
 
 
-def _is_other(
-    files: FileStore, path: str, in_force: Mapping[str, bytes], generation: Generation
-) -> bool:
-    """Return True if the file in force differs from that of a generation."""
-    state = (in_force.get(path), files.mode(path))
-    return state != BootFile(path, generation.contents[path]).state
+def _changes_to(
+    generation: Generation, paths: Iterable[str], files: FileStore, in_force: Mapping[str, bytes]
+) -> dict[str, Change]:
+    """Return the change of each path whose file in force differs from that of a generation."""
+    wanted = generation.contents
+    return {
+        path: Change("~" if path in in_force else "+", path)
+        for path in paths
+        if (in_force.get(path), files.mode(path)) != BootFile(path, wanted[path]).state
+    }
 
 
 def _mended(

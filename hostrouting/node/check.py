@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from functools import partial
-from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -36,7 +35,7 @@ from hostrouting.static_routes.plan import plan_routes
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from hostrouting.boot.capability import Capability, Look
     from hostrouting.net.routes import ObservedRoute
@@ -93,43 +92,14 @@ def check_node(
                 host = read_units(ctx, host, config.gates)
     else:
         overlap = OverlapReport()
-    spared: list[dict[str, object]] = []
-    look = _Look(
-        # What no time is left for is named in the report.
-        ctx.child(timeout=_LONGEST_LOOK).expiring(),
-        Inquiry(config, host, queries=seconds != 0, spare=spared.append),
-        overlap,
-        applied=applied,
-    )
-    findings = (*overlap.notes, *look.findings())
-    needs_apply = any(found.apply or found.kind == "boot-file" for found in findings)
-    lacks_routes = any(report.suggested_routes for report in overlap.cidrs)
-    if host.is_live and (needs_apply or lacks_routes):
-        findings = (*obstacles(host.files), *findings)
-    step = None
-    is_worse = False
-    if path and any(finding.apply for finding in findings):
-        is_refused = any(finding.is_refused for finding in findings)
-        is_worse = look.is_worse()
-        step = command_line("plan" if is_refused or is_worse else "apply", path, root=root)
-        findings = tuple(
-            attrs.evolve(finding, command=step) if finding.apply else finding
-            for finding in findings
-        )
+    # What no time is left for is named in the report.
+    limited = ctx.child(timeout=_LONGEST_LOOK).expiring()
+    look = _Look(limited, Inquiry(config, host, queries=seconds != 0), overlap, applied=applied)
+    report = look.report(path, root)
     exits = overlap.moved_exits or overlap.exits_in_turns
-    has_remedy = lacks_routes or exits or is_worse
-    return NodeReport(
-        overlap=overlap,
-        mode=config.route_overlap.mode,
-        findings=findings,
-        step=step,
-        is_worse=is_worse,
-        not_asked=tuple(dict.fromkeys(look.not_asked)),
-        unread=tuple(look.unread),
-        spared=tuple(spared),
-        path=path,
-        is_fixable=bool(path and has_remedy) and _is_fixable(ctx, config, host, overlap),
-    )
+    has_remedy = look.lacks_routes or exits or report.is_worse
+    is_fixable = bool(path and has_remedy) and _is_fixable(ctx, config, host, overlap)
+    return attrs.evolve(report, is_fixable=is_fixable)
 
 
 def _is_fixable(ctx: Context, config: HostRoutingConfig, host: Host, now: OverlapReport) -> bool:
@@ -217,6 +187,41 @@ class _Look:
         """The boot files of the host."""
         return Boot(self.host, gates=self.config.gates)
 
+    @property
+    def lacks_routes(self) -> bool:
+        """True if routes of a config would resolve findings of the proof."""
+        return any(report.suggested_routes for report in self.overlap.cidrs)
+
+    def report(self, path: str, root: str | None) -> NodeReport:
+        """Return the report with all findings, each with its command: an apply, or a plan."""
+        spared: list[dict[str, object]] = []
+        self.inquiry = self.inquiry._replace(spare=spared.append)
+        findings = (*self.overlap.notes, *self.findings())
+        needs_apply = any(found.apply or found.kind == "boot-file" for found in findings)
+        if self.host.is_live and (needs_apply or self.lacks_routes):
+            findings = (*obstacles(self.host.files), *findings)
+        step = None
+        is_worse = False
+        if path and any(finding.apply for finding in findings):
+            is_refused = any(finding.is_refused for finding in findings)
+            is_worse = self.is_worse()
+            step = command_line("plan" if is_refused or is_worse else "apply", path, root=root)
+            findings = tuple(
+                attrs.evolve(finding, command=step) if finding.apply else finding
+                for finding in findings
+            )
+        return NodeReport(
+            overlap=self.overlap,
+            mode=self.config.route_overlap.mode,
+            findings=findings,
+            path=path,
+            step=step,
+            is_worse=is_worse,
+            not_asked=tuple(dict.fromkeys(self.not_asked)),
+            unread=tuple(self.unread),
+            spared=tuple(spared),
+        )
+
     def findings(self) -> _Findings:
         """Yield all findings, the most important first; of an image those that matter at a boot."""
         config = self.config
@@ -241,20 +246,17 @@ class _Look:
             yield from self._make(gates=gates, **(looks if is_live else {}))
         yield from self._make(exposed=self._exposed)
         yield from self.programs()
+        if is_live:
+            yield from self._proven_addresses()
         # Last: they may query the cloud, or ask on the link for pods.
-        siblings = (self._of_capability(each, waiting) for each in CAPABILITIES)
+        for capability in CAPABILITIES:
+            yield from self._of_capability(capability, waiting)
         if not is_live:
-            yield from chain.from_iterable(siblings)
-            if config.route_overlap.cidrs or config.static_routes.routes:
-                step = command_line("check", INTENT_PATH)
-                reason = f"an image has no routes to be checked; on a node made of it, run: {step}"
-                self.not_asked.append(reason)
-            self.not_asked += [
-                f"the device with an address in {dev} (expectedDevs): each boot finds it"
-                for dev in config.route_overlap.expected_devs
-                if is_network(dev)
-            ]
-            return
+            self.not_asked += self._left_to_a_boot()
+
+    def _proven_addresses(self) -> _Findings:
+        """Yield what the proof of a node depends on, besides its routes."""
+        config = self.config
         if config.route_overlap.cidrs:
             devs = self.overlap.expected_devs
             yield from self._make(routers=lambda ctx: silent_routers(ctx, self.host, devs))
@@ -263,7 +265,15 @@ class _Look:
             reason = "it names no addresses, so nothing is proven, now or at a boot"
             step = "give expectedCidrs or expected"
             yield NodeFinding("nothing-proven", "routeOverlap", reason, "warning", step)
-        yield from chain.from_iterable(siblings)
+
+    def _left_to_a_boot(self) -> Iterator[str]:
+        """Yield what cannot be looked at in an image."""
+        config = self.config
+        if config.route_overlap.cidrs or config.static_routes.routes:
+            step = command_line("check", INTENT_PATH)
+            yield f"an image has no routes to be checked; on a node made of it, run: {step}"
+        for dev in filter(is_network, config.route_overlap.expected_devs):
+            yield f"the device with an address in {dev} (expectedDevs): each boot finds it"
 
     def programs(self) -> _Findings:
         """Yield a finding for each program that a boot lacks."""

@@ -21,7 +21,7 @@ from hostrouting.net.routes import default_routes
 from hostrouting.node.capabilities import CAPABILITIES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hostrouting.host import Host
     from hostrouting.net.links import Device
@@ -45,6 +45,25 @@ def first_config(
     """Return a WARN config for this node, and a line on each value, found or missing."""
     expected = list(map(_new_cidr, cidrs))
     lines = [f"{cidr}: given" for cidr in expected]
+    expected += _named_addresses(host, lines)
+    overlap: dict[str, Any] = {"mode": "WARN", "expectedCidrs": [*dict.fromkeys(expected)]}
+    if devs := _devices(host, lines):
+        overlap["expectedDevs"] = devs
+    more: dict[str, Any] = {}
+    for capability in CAPABILITIES:
+        if capability.first is not None:
+            more[capability.section], line = capability.first(host)
+            lines.append(line)
+    more["gates"], line = _gates(ctx, host)
+    lines.append(line)
+    known = {name: value for name, value in more.items() if value is not None}
+    lines.append("missing: CIDRs of services, pods and API server not listed; give them by --cidr")
+    rest = HostRoutingConfig(**known).to_mapping()
+    return {"hostRouting": {"routeOverlap": overlap, **rest}}, lines
+
+
+def _named_addresses(host: Host, lines: list[str]) -> Iterator[str]:
+    """Yield the addresses that files of this node name, with a line on each."""
     own = _own_addresses(host)
     for pattern, path in _NAMED:
         try:
@@ -67,22 +86,8 @@ def first_config(
             if cidr in own:
                 lines.append(f"left out: {cidr}, the node's own address, which {path} names")
                 continue
-            expected.append(cidr)
             lines.append(f"{cidr}: {path}")
-    overlap: dict[str, Any] = {"mode": "WARN", "expectedCidrs": [*dict.fromkeys(expected)]}
-    if devs := _devices(host, lines):
-        overlap["expectedDevs"] = devs
-    more: dict[str, Any] = {}
-    for capability in CAPABILITIES:
-        if capability.first is not None:
-            more[capability.section], line = capability.first(host)
-            lines.append(line)
-    more["gates"], line = _gates(ctx, host)
-    lines.append(line)
-    known = {name: value for name, value in more.items() if value is not None}
-    lines.append("missing: CIDRs of services, pods and API server not listed; give them by --cidr")
-    rest = HostRoutingConfig(**known).to_mapping()
-    return {"hostRouting": {"routeOverlap": overlap, **rest}}, lines
+            yield cidr
 
 
 def _new_cidr(given: str) -> str:

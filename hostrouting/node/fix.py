@@ -49,7 +49,15 @@ def fixed(
         now = check_now(
             ctx, config, host, seconds=seconds, accepted=lambda: plan_routes(config, host).accepted
         )
-    if pinned := _pinned(now, config, host):
+    pinned = _pinned(now, config, host)
+    return _completed(ctx, _named(now, config, pinned, host), host, now, is_pinned=bool(pinned))
+
+
+def _named(
+    now: OverlapReport, config: HostRoutingConfig, pinned: Exits, host: Host
+) -> HostRoutingConfig:
+    """Return the config with the pinned exits by their names, and without refused routes."""
+    if pinned:
         # It was right by the device that the last right apply has pinned, and that still works.
         # Named, it completes the routes as before.
         devs = dict.fromkeys(pinned.values())
@@ -58,13 +66,20 @@ def fixed(
     if not now.is_proven:
         accepted = plan_routes(config, host).accepted
         config = attrs.evolve(config, static_routes=accepted)
+    return config
+
+
+def _completed(
+    ctx: Context, config: HostRoutingConfig, host: Host, now: OverlapReport, *, is_pinned: bool
+) -> HostRoutingConfig | str:
+    """Return the config with the routes that help, one proof after the other, or why none do."""
     report = None
     reason = "no routes of a config make this node right"
     # Routes that repair one finding may bring another one to light, but hardly ever twice.
     for _ in range(4):
         with interruptible(ctx):
             # What a pinned exit completes is proven by another section.
-            forecaster = Forecaster(ctx, config, host, now=None if pinned else now)
+            forecaster = Forecaster(ctx, config, host, now=None if is_pinned else now)
             report, _, undecided, lost = forecaster.of(plan_routes(config, forecaster.node))
         if undecided:
             return undecided

@@ -69,14 +69,6 @@ def node_status(
     """
     # What no time was left to read is unknown, which is an answer.
     ctx = ctx.expiring()
-
-    def active_state(unit: str) -> str:
-        try:
-            unit_state = host.services.state(ctx, unit)
-        except (HostRoutingError, DeadlineExceededError):
-            return "unknown"
-        return unit_state.active_state if unit_state.exists else "no such unit"
-
     if config is not None:
         applied = look_after_apply(ctx, config, host) if applied is None else applied
     else:
@@ -88,6 +80,19 @@ def node_status(
     with suppress(UnitError, DeadlineExceededError):
         host = read_units(ctx, host, config.gates)
     report = check_node(ctx, config, host, seconds=0, path=INTENT_PATH, applied=applied)
+    return attrs.evolve(report, facts=_facts_of(ctx, config, host, report))
+
+
+def _facts_of(ctx: Context, config: HostRoutingConfig, host: Host, report: NodeReport) -> NodeFacts:
+    """Return what a status has beside the findings of a report."""
+
+    def active_state(unit: str) -> str:
+        try:
+            unit_state = host.services.state(ctx, unit)
+        except (HostRoutingError, DeadlineExceededError):
+            return "unknown"
+        return unit_state.active_state if unit_state.exists else "no such unit"
+
     errors = [finding.kind for finding in report.findings if finding.severity == "error"]
     differing = errors.count("boot-file") + errors.count("foreign-file")
     gates = {
@@ -104,7 +109,7 @@ def node_status(
     # A run that repairs a unit or a gate leaves the config as it is.
     boot = Boot(host)
     paths = [INTENT_PATH, *map(unit_path, boot.installed_units()), *map(drop_in_of, config.gates)]
-    facts = NodeFacts(
+    return NodeFacts(
         is_live=host.is_live,
         checksum=installed_checksum(host.files),
         edited=config_in_force(host.files) not in (None, config_in(render_script(config))),
@@ -116,7 +121,6 @@ def node_status(
         siblings=siblings,
         gates=None if "held" in report.unread else gates,
     )
-    return attrs.evolve(report, facts=facts)
 
 
 def _status_without_config(ctx: Context, host: Host) -> NodeReport:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
@@ -14,7 +14,7 @@ from hostrouting.net.routes import MAIN_TABLE
 from hostrouting.route_overlap.report import CidrReport, OverlapReport, wrong_devs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig, StaticRoute
     from hostrouting.net.addresses import Prefix
@@ -23,18 +23,6 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.snapshot import RoutingSnapshot
 
 _T = TypeVar("_T")
-#: Attributes of the proof of a family, and of the report: in this, those of all families.
-_DEVICES: Final = (
-    "expected_devs",
-    "carriers",
-    "exits_in_turns",
-    "dead_ends",
-    "down_devs",
-    "maybe_down_devs",
-    "absent_devs",
-    "fabric_exits",
-    "fabric_devs",
-)
 
 
 class FamilyProof(NamedTuple):
@@ -229,7 +217,7 @@ class Proofs(NamedTuple):
     @property
     def deciding(self) -> tuple[ObservedRoute, ...]:
         """The IPv6 routes that decide, each once."""
-        return self._of_all("deciding")
+        return self._each(lambda proof: proof.deciding)
 
     @property
     def suggests(self) -> bool:
@@ -259,32 +247,38 @@ class Proofs(NamedTuple):
         exits = [
             (proof.node.family, proof.exit) for proof in self.families if proof.exit is not None
         ]
-        moves = (proof.node.moved for proof in self.families)
         return OverlapReport(
             config=config,
             cidrs=tuple(by_cidr[cidr] for cidr in self.cidrs),
             exits=tuple(exits),
-            moved_exits=tuple(filter(None, moves)),
+            moved_exits=tuple(proof.node.moved for proof in self.families if proof.node.moved),
+            expected_devs=self._each(lambda proof: proof.expected_devs),
+            carriers=self._each(lambda proof: proof.carriers),
+            exits_in_turns=self._each(lambda proof: proof.exits_in_turns),
+            dead_ends=self._each(lambda proof: proof.dead_ends),
+            down_devs=self._each(lambda proof: proof.down_devs),
+            maybe_down_devs=self._each(lambda proof: proof.maybe_down_devs),
+            absent_devs=self._each(lambda proof: proof.absent_devs),
+            fabric_exits=self._each(lambda proof: proof.fabric_exits),
+            fabric_devs=self._each(lambda proof: proof.fabric_devs),
             deciding=self.deciding,
             learned=learned,
             notes=(
                 *notes,
-                *self._of_all("down"),
-                *self._of_all("lost_default"),
-                *self._of_all("notes"),
+                *self._each(lambda proof: proof.down),
+                *self._each(lambda proof: proof.lost_default),
+                *self._each(lambda proof: proof.notes),
             ),
-            without_exit=self._families_with("without_exit"),
-            lacks_default=self._families_with("lacks_default"),
-            **{name: self._of_all(name) for name in _DEVICES},
+            without_exit=self._families_with(lambda proof: proof.without_exit),
+            lacks_default=self._families_with(lambda proof: proof.lacks_default),
         )
 
-    def _of_all(self, name: str) -> tuple[Any, ...]:
-        """Return what an attribute of each proof lists, each value once."""
-        return _each_once(chain.from_iterable(getattr(proof, name) for proof in self.families))
+    def _each(self, of: Callable[[FamilyProof], Iterable[_T]]) -> tuple[_T, ...]:
+        """Return the values of all families, each once."""
+        return _each_once(chain.from_iterable(map(of, self.families)))
 
-    def _families_with(self, name: str) -> tuple[int, ...]:
-        """Return the families for whose proof an attribute is true."""
-        return tuple(proof.node.family for proof in self.families if getattr(proof, name))
+    def _families_with(self, applies: Callable[[FamilyProof], object]) -> tuple[int, ...]:
+        return tuple(proof.node.family for proof in self.families if applies(proof))
 
 
 def _by_prefix(routes: Iterable[StaticRoute]) -> Mapping[Prefix, Sequence[StaticRoute]]:
