@@ -27,11 +27,9 @@ def exposition(report: NodeReport, config: HostRoutingConfig, *, now: float) -> 
     >>> 'hostrouting_gate{unit="kubelet.service",state="open"} 1' in metrics.splitlines()
     True
     """
-    findings = Counter(("", finding.kind, finding.severity) for finding in report.findings)
-    findings.update(
-        (cidr.cidr, finding.kind, report.severity)
-        for cidr in report.overlap.cidrs
-        for finding in cidr.findings
+    findings = Counter(
+        (each.subject if each.part else "", each.kind, each.severity)
+        for each in (*report.findings, *report.addresses)
     )
     wanted = len(config.static_routes.routes)
     lost = report.lost_routes(config)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.generation import SCRIPT_PATHS, program_file
 from hostrouting.boot.intent import Intent, mode_of
 from hostrouting.boot.layout import (
+    SCRIPT_DIRECTORY,
+    UNIT_DIRECTORY,
     gate_drop_in,
     gating_entry,
     gating_list,
@@ -20,19 +24,38 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.boot.program import interpreter_finding
+from hostrouting.exceptions import HostFileError
 from hostrouting.host import Host
 from hostrouting.node.capabilities import CAPABILITIES
 from hostrouting.route_overlap import script as overlap
 from hostrouting.static_routes import script as routes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from hostrouting.boot.capability import Program
     from hostrouting.boot.layout import BootFile, BootUnit, Departure
     from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import FileStore
     from phases import Context
 
+#: systemd refuses to read unit files with less (RELOAD_DISK_SPACE_MIN).
+_ROOM_IN_RUN: Final = 16 << 20
+_NOT_INSTALLED: Final = "an apply cannot install anything"
+#: What an error of a folder means, by its errno: the kind of the finding, the state of its file
+#: system, and the command against it.
+_DISK_STATES: Final = {
+    errno.EROFS: (
+        "read-only",
+        "is read-only (dmesg shows an error of the disk)",
+        "mount -o remount,rw {}",
+    ),
+    errno.ENOSPC: (
+        "no-room",
+        "has less than {} kB or no inode free",
+        "du -xah {} | sort -h | tail",
+    ),
+}
 _SHUT = "a boot would find the gates shut, and they stay shut"
 
 
@@ -126,3 +149,31 @@ def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> Rend
         links |= dict.fromkeys(links_of(unit), unit_path(unit.name))
     files += [gate_drop_in(gate, mode) for gate in config.gates]
     return RenderedFiles(files=tuple(files), links=links)
+
+
+def obstacles(files: FileStore) -> Iterator[NodeFinding]:
+    """Yield a warning if the disk, and one if /run, is read-only or full where an apply writes."""
+    folders = (SCRIPT_DIRECTORY, UNIT_DIRECTORY)
+    found = (_obstacle(files, folder, 1 << 16, _NOT_INSTALLED) for folder in folders)
+    yield from [*filter(None, found)][:1]
+    if in_run := _obstacle(files, "/run", _ROOM_IN_RUN, "systemd reads no unit files"):
+        yield in_run
+
+
+def _obstacle(files: FileStore, folder: str, size: int, effect: str) -> NodeFinding | None:
+    try:
+        files.refuse_unwritable(folder, size=size)
+    except HostFileError as error:
+        # Of another one the apply has the reason: this may be another user.
+        if error.errno in _DISK_STATES:
+            kind, state, command = _DISK_STATES[error.errno]
+            place = folder if folder == "/run" else f'"$(findmnt -n -o TARGET -T {folder})"'
+            reason = f"{state.format(size >> 10)}, so {effect}"
+            return NodeFinding(kind, folder, reason, "warning", command=command.format(place))
+    return None
+
+
+def unmasking(path: str) -> str:
+    """Return the command that removes the mask of a boot file."""
+    folder, _, name = path.rpartition("/")
+    return quoted("systemctl", "unmask", name) if folder == UNIT_DIRECTORY else quoted("rm", path)

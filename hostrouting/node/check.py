@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
@@ -22,9 +21,14 @@ from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDe
 from hostrouting.host import Host
 from hostrouting.net.addresses import is_network
 from hostrouting.net.routes import OUR_PROTOCOL
-from hostrouting.node.boot_files import boot_parts, installs_units, missing_programs
+from hostrouting.node.boot_files import (
+    boot_parts,
+    installs_units,
+    missing_programs,
+    obstacles,
+    unmasking,
+)
 from hostrouting.node.capabilities import CAPABILITIES, sibling_units
-from hostrouting.node.causes import obstacles, unmasking
 from hostrouting.node.kubelet import off_the_exit
 from hostrouting.node.report import NO_PROGRAM, NodeReport
 from hostrouting.node.units import read_units
@@ -46,7 +50,6 @@ if TYPE_CHECKING:
 
 #: Seconds for all checks except the proof; requests to the cloud have another limit.
 _LONGEST_LOOK = 30.0
-_prefix = attrgetter("family", "network", "prefix_length")
 
 
 def check_node(
