@@ -61,8 +61,15 @@ class Obstacle:
     """The reason why the rules would not work, and the next step; `may_change` if it may pass."""
 
     reason: str
-    step: str
+    step: str = ""
     may_change: bool = False
+    #: In place of a step.
+    command: str = ""
+
+    @property
+    def remedy(self) -> str:
+        """The step, or the command, as a clause."""
+        return f"run: {self.command}" if self.command else self.step
 
 
 def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obstacle:
@@ -80,8 +87,8 @@ def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
         if device is None:
             return Obstacle(f"there is no device {dev}", f"correct {_DEV}", may_change=True)
         if not device.up:
-            step = f"run: {quoted('ip', 'link', 'set', dev, 'up')}"
-            return Obstacle(f"the device {dev} is down", step, may_change=True)
+            command = quoted("ip", "link", "set", dev, "up")
+            return Obstacle(f"the device {dev} is down", may_change=True, command=command)
     if section.detect == "address" and not _addresses(host, dev):
         return NotWanted(f"this node lacks IPv6: {dev} lacks a global address", may_change=True)
     programmes = sorted(_SAME_JOB.intersection(host.link_layer.classifiers(dev)))
@@ -144,7 +151,7 @@ def rules_to_install(config: HostRoutingConfig, *, host: Host | None = None) -> 
     rules = _rules(config.probe_snat, host)
     if isinstance(rules, Obstacle):
         raise BackendError(
-            f"the device that IPv6 probes come in by is not known: {rules.reason}; {rules.step}"
+            f"the device that IPv6 probes come in by is not known: {rules.reason}; {rules.remedy}"
         )
     return rules
 
@@ -235,8 +242,8 @@ def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | N
         )
     switch = f"net/ipv6/conf/{dev}/disable_ipv6"
     if (host.files.read(f"/proc/sys/{switch}") or b"").strip() == b"1":
-        step = f"run: {quoted('sysctl', '-w', f'{switch}=0')}"
-        return Obstacle(f"IPv6 is disabled on {dev}", step, may_change=True)
+        command = quoted("sysctl", "-w", f"{switch}=0")
+        return Obstacle(f"IPv6 is disabled on {dev}", may_change=True, command=command)
     step = f"add a route to {section.address} by {dev}"
     if not leaves_by:
         return Obstacle(f"no route leads to {section.address}", step, may_change=True)

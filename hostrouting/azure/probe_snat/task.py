@@ -118,7 +118,7 @@ class ConfigureProbeSNAT(SectionTask):
             ]
             action: Literal["~", "+"] = "~" if self._is_installed else "+"
             # An optional task that is refused does not refuse the plan as a whole.
-            reason = f"{outcome.reason}; {outcome.step}"
+            reason = f"{outcome.reason}; {outcome.remedy}"
             refused = hindered(action, TABLE, reason, optional=not self._config.probe_snat.required)
             later = Change(action, TABLE, f"{outcome.reason}: follows once that is right")
             return [later if outcome.may_change else refused, *missing]
@@ -299,7 +299,8 @@ class ConfigureProbeSNAT(SectionTask):
         if isinstance(outcome, NotWanted):
             return []
         if isinstance(outcome, Obstacle):
-            return [NodeFinding("probe-snat", TABLE, outcome.reason, step=outcome.step)]
+            step, command = outcome.step, outcome.command
+            return [NodeFinding("probe-snat", TABLE, outcome.reason, step=step, command=command)]
         reason = "is not as this config wants it at the next boot"
         findings = [
             NodeFinding("probe-snat", change.subject, reason, apply="now")
@@ -325,5 +326,5 @@ class ConfigureProbeSNAT(SectionTask):
 def _hindered(obstacle: Obstacle, waited: str) -> BackendError:
     return BackendError(
         f"IPv6 probes cannot reach pods: {obstacle.reason}{waited}. No rule was changed; "
-        f"{obstacle.step}"
+        f"{obstacle.remedy}"
     )

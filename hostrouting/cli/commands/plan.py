@@ -99,7 +99,12 @@ def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = Fal
     shown = [str(change) for change in changes if lists_files or not _is_plain_file(change)]
     files = [] if lists_files else [change for change in changes if _is_plain_file(change)]
     lines = [*shown, *diffs, *forecast.lines(config, broken), *_counted(files)]
-    answer: dict[str, object] = {"changes": [change.to_mapping() for change in changes]}
+    # A proof has a line for each finding.
+    proof = [line.partition("\n")[0] for line in forecast.lines(config, broken)]
+    answer: dict[str, object] = {
+        "verdict": "; ".join([f"changes: {len(changes)}", *proof]),
+        "changes": [change.to_mapping() for change in changes],
+    }
     if notices:
         answer["notices"] = notices
     answer |= forecast.to_mapping(config, broken)

@@ -216,7 +216,7 @@ class TestAssess:
         section = ProbeSNATConfig(enabled=True, detect="always", dev="eth0")
         assert assess(section, host) == Obstacle(
             reason="IPv6 is disabled on eth0",
-            step="run: sysctl -w net/ipv6/conf/eth0/disable_ipv6=0",
+            command="sysctl -w net/ipv6/conf/eth0/disable_ipv6=0",
             may_change=True,
         )
         host.files.write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", b"0\n", mode=0o644)
@@ -233,7 +233,7 @@ class TestAssess:
         host.link_layer.add_device("eth0", up=False)
         outcome = assess(ProbeSNATConfig(enabled=True, detect=detect, dev="eth0"), host)
         assert outcome == Obstacle(
-            reason="the device eth0 is down", step="run: ip link set eth0 up", may_change=True
+            reason="the device eth0 is down", command="ip link set eth0 up", may_change=True
         )
 
     def test_by_address(self) -> None:
