@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hostrouting.apply.run import locked
-from hostrouting.apply.story import Steps, Story, Wanted, decide
+from hostrouting.apply.story import Story, Wanted, Ways, decide
 from hostrouting.base.findings import REFUSED, UNPROVEN
 from hostrouting.boot.intent import exits_under, installed_over, refuse_local_over
 from hostrouting.boot.layout import RUNTIME_DIRECTORY, WAIT_SECONDS, WAITED
@@ -68,7 +68,7 @@ class ConfigureStaticRoutes(SectionTask):
             story = Story(self._wanted(run.config_over(self._config)), run)
             refuse_own_gateways(self._config, self._host)
             story.decide()
-            story.carry_out(Steps())
+            story.carry_out(Ways())
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make, and its refusal; do not wait."""
@@ -119,7 +119,7 @@ class CheckRouteOverlap(SectionTask):
             earlier = run.config_over(self._config)
             refuse_local_over(earlier, self._config)
             log_dropped(run.ctx, earlier, self._config, self._logger)
-            story.carry_out(Steps())
+            story.carry_out(Ways())
             self.act(run.ctx)
 
     def plan(self, ctx: Context) -> list[Change]:

@@ -62,7 +62,7 @@ class Wanted(NamedTuple):
 
 
 @attrs.frozen
-class Plan:
+class NodePlan:
     """What a run changes on a node, by one reading, and what that means."""
 
     #: The changes of routes, and what they stand on; None if the run leaves them alone.
@@ -84,7 +84,7 @@ class Plan:
         return [each.entry for each in self.routes.entries] if self.routes is not None else []
 
 
-def decide(ctx: Context, wanted: Wanted, host: Host, *, is_shown: bool = True) -> Plan:
+def decide(ctx: Context, wanted: Wanted, host: Host, *, is_shown: bool = True) -> NodePlan:
     """Read a node, and return the plan of its routes; change nothing, and do not wait.
 
     A plan that is carried out has the proof of the node as it is, too, and none where nothing is
@@ -92,7 +92,7 @@ def decide(ctx: Context, wanted: Wanted, host: Host, *, is_shown: bool = True) -
     """
     # Nothing is proven in an image.
     if not host.is_live:
-        return Plan()
+        return NodePlan()
     with interruptible(ctx):
         forecaster = None
         if wanted.is_proven:
@@ -100,10 +100,10 @@ def decide(ctx: Context, wanted: Wanted, host: Host, *, is_shown: bool = True) -
         node = at_one_moment(host) if forecaster is None else forecaster.node
         routes = _routes_of(wanted, node)
         if forecaster is None or not (is_shown or forecaster.expects):
-            return Plan(routes, node=node)
+            return NodePlan(routes, node=node)
         if not is_shown:
             forecaster.look()
-        return Plan(routes, forecaster.of(routes), forecaster, node)
+        return NodePlan(routes, forecaster.of(routes), forecaster, node)
 
 
 def _routes_of(wanted: Wanted, node: Host) -> RoutePlan | None:
@@ -114,7 +114,7 @@ def _directly(work: Work) -> Work:
     return work
 
 
-class Steps(NamedTuple):
+class Ways(NamedTuple):
     """How the parts of a run are done: directly, or as steps of its report."""
 
     files: Callable[[Work], Work] = _directly
@@ -128,7 +128,7 @@ class Story:
     def __init__(self, wanted: Wanted, run: Run) -> None:
         self.wanted = wanted
         self.run = run
-        self.plan: Plan = Plan()
+        self.plan: NodePlan = NodePlan()
         #: The number of changes of this run before its reading.
         self._changes_before = 0
         #: The plans of which routes were changed.
@@ -158,7 +158,7 @@ class Story:
         force = self.wanted.force
         judge(run.ctx, new.forecast, state, run.log, known=old.forecast, force=force)
 
-    def decide_files(self) -> Plan:
+    def decide_files(self) -> NodePlan:
         """Compare the boot files; raise if they cannot be installed, or a gate could never open."""
         run = self.run
         run.ctx.check()
@@ -196,7 +196,7 @@ class Story:
 
     # --- carry out
 
-    def carry_out(self, steps: Steps) -> bool:
+    def carry_out(self, steps: Ways) -> bool:
         """Bring the plan into force, and prove it; return False if the earlier config stays.
 
         On a node without hostrouting the files come first, and stay: if the routes fail, the
@@ -234,7 +234,7 @@ class Story:
             run.attempt(steps.files(partial(self._install, is_rest=True)), ctx=ctx)
         return True
 
-    def _install_first(self, steps: Steps) -> str:
+    def _install_first(self, steps: Ways) -> str:
         """Install the files on a node without any; return its state as long as routes may fail."""
         run = self.run
         is_undone = bool(self.plan.parts) and not self.change_files(steps, undone=_NOTHING)
@@ -244,7 +244,7 @@ class Story:
             run.log.warning(_NOTHING)
         return f"the routes are as before, and {_NOTHING}"
 
-    def change_files(self, steps: Steps, *, undone: str) -> bool:
+    def change_files(self, steps: Ways, *, undone: str) -> bool:
         """Change all files by themselves, and commit; return False if they were undone.
 
         They are undone if one of them could not be changed, or if the change was interrupted.
@@ -259,7 +259,7 @@ class Story:
         run.commit()
         return not is_undone
 
-    def _change_installed(self, steps: Steps) -> None:
+    def _change_installed(self, steps: Ways) -> None:
         run = self.run
         steps.routes(self.settle)(run.ctx)
         if not self.plan.parts:
@@ -282,7 +282,7 @@ class Story:
         run = self.run
         self._files = self._files or run.boot.recorded(ctx)
 
-        def take(plan: Plan, is_last: bool) -> None:
+        def take(plan: NodePlan, is_last: bool) -> None:
             steps = plan.rest if is_rest else plan.files
             if is_last:
                 steps = [step._replace(before=None) for step in steps]

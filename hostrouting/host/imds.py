@@ -71,9 +71,9 @@ class InstanceMetadataClient:
                 f"check if it can be reached: {self._command}"
             ) from error
 
-    def _ask(self, ctx: Context) -> _Answer:
+    def _ask(self, ctx: Context) -> _Response:
         """Send one request; give it up as soon as the context is over."""
-        exchange = _Exchange(self.endpoint.removeprefix("http://"), self.timeout)
+        exchange = _Request(self.endpoint.removeprefix("http://"), self.timeout)
         # In real time, whatever clock the context has: the network does not follow a test's clock.
         until = time.monotonic() + self.timeout
         try:
@@ -85,7 +85,7 @@ class InstanceMetadataClient:
             exchange.abandon()
         return exchange.outcome.result()
 
-    def _document(self, answer: _Answer) -> object:
+    def _document(self, answer: _Response) -> object:
         if answer.status != 200:
             raise self._error(str(answer), guess="")
         if len(answer.body) > _MOST_BYTES:
@@ -110,7 +110,7 @@ class InstanceMetadataClient:
         return f"curl --noproxy '*' -i -H Metadata:true '{self.endpoint}{_PATH}'"
 
 
-class _Answer(NamedTuple):
+class _Response(NamedTuple):
     """The answer: a status and a body, or the reason why there is none."""
 
     status: int | None
@@ -138,7 +138,7 @@ class _Answer(NamedTuple):
         return repr(self.body.strip()[:_MOST_CHARACTERS].decode(errors="replace"))
 
 
-class _Exchange:
+class _Request:
     """One request in its own thread, so that the caller can watch its context meanwhile."""
 
     def __init__(self, server: str, timeout: float) -> None:
@@ -146,7 +146,7 @@ class _Exchange:
         self._timeout = timeout
         self._socket: socket.socket | None = None
         self._is_abandoned = False
-        self.outcome: Future[_Answer] = Future()
+        self.outcome: Future[_Response] = Future()
         # A daemon: the resolution of a name cannot be interrupted.
         threading.Thread(target=self._run, name=f"request to {server}", daemon=True).start()
 
@@ -166,30 +166,30 @@ class _Exchange:
         finally:
             self._connection.close()
 
-    def _answer(self) -> _Answer:
+    def _answer(self) -> _Response:
         try:
             self._connection.connect()
             # The connection forgets its socket as soon as it has read the headers.
             self._socket = self._connection.sock
             if self._is_abandoned:
-                return _Answer(None, "given up")
+                return _Response(None, "given up")
             self._connection.request(
                 "GET", _PATH, headers={"Metadata": "true", "Connection": "close"}
             )
             with self._connection.getresponse() as response:
                 body = response.read(_MOST_BYTES + 1)
                 if len(body) <= _MOST_BYTES and response.length:
-                    return _Answer(None, f"the answer broke off after {len(body)} bytes")
+                    return _Response(None, f"the answer broke off after {len(body)} bytes")
                 location = (
                     response.headers.get("Location", "") if 300 <= response.status < 400 else ""
                 )
-                return _Answer(response.status, response.reason, body, location)
+                return _Response(response.status, response.reason, body, location)
         except TimeoutError:
             return _too_slow(self._timeout)
         except (OSError, HTTPException, ValueError) as error:
             # ValueError: an invalid host name, or an invalid number in the answer.
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            return _Answer(None, f"no answer: {_shown(reason)}")
+            return _Response(None, f"no answer: {_shown(reason)}")
 
 
 def _shown(text: str) -> str:
@@ -197,5 +197,5 @@ def _shown(text: str) -> str:
     return repr(text[:_MOST_CHARACTERS])[1:-1]
 
 
-def _too_slow(timeout: float) -> _Answer:
-    return _Answer(None, f"no whole answer within {timeout:g} s")
+def _too_slow(timeout: float) -> _Response:
+    return _Response(None, f"no whole answer within {timeout:g} s")

@@ -4,7 +4,7 @@
 
 WORD is what the script could not answer, for people who see the process. With `wait` the script may
 wait a second, and ask again. With `ask` values precede the text, as in `finish` of the scripts. The
-program ends with the status of its `Verdict`, which it prints as
+program ends with the status of its `BootVerdict`, which it prints as
 the scripts print theirs. Whatever else happens ends with another status, and the reason in a line
 on stdout, for the script's own verdict.
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from hostrouting.route_overlap.report import OverlapReport
 
-    Verb: TypeAlias = Callable[[Context, Host, bool], "Verdict"]
+    Verb: TypeAlias = Callable[[Context, Host, bool], "BootVerdict"]
 
 #: The exit statuses that are answers: right, wrong, and wrong now, but a second may help.
 RIGHT: Final = 10
@@ -60,7 +60,7 @@ _HELD = (
 )
 
 
-class Verdict(NamedTuple):
+class BootVerdict(NamedTuple):
     """An answer: its exit status, the priority of its text, and the file with the last text."""
 
     status: int
@@ -121,13 +121,13 @@ def this_node() -> Host:
     )
 
 
-def answer(words: Sequence[str], host: Host) -> Verdict:
+def answer(words: Sequence[str], host: Host) -> BootVerdict:
     """Return the answer to the arguments of the program."""
     verb, _word, *options = words
     return VERBS[verb](Context(timeout=WAIT_SECONDS), host, "wait" in options)
 
 
-def known_since(verdict: Verdict, host: Host) -> str:
+def known_since(verdict: BootVerdict, host: Host) -> str:
     """Return the time since when the journal has the text of a verdict; empty if it is new."""
     text = printable(verdict.text, kept="\n")
     if not verdict.logged or host.files.read(verdict.logged) != text.encode():
@@ -135,7 +135,7 @@ def known_since(verdict: Verdict, host: Host) -> str:
     return time.strftime("%H:%M", time.localtime(host.files.modified(verdict.logged)))
 
 
-def log_lines(verdict: Verdict, host: Host, *, is_journal: bool) -> list[str]:
+def log_lines(verdict: BootVerdict, host: Host, *, is_journal: bool) -> list[str]:
     """Return the lines to print; a text that the journal has is not logged until it changes."""
     text = printable(verdict.text, kept="\n")
     lines = text.split("\n")
@@ -157,7 +157,7 @@ def log_lines(verdict: Verdict, host: Host, *, is_journal: bool) -> list[str]:
 # --- the verbs
 
 
-def _check(ctx: Context, host: Host, may_wait: bool) -> Verdict:
+def _check(ctx: Context, host: Host, may_wait: bool) -> BootVerdict:
     """Prove the expected CIDRs, and write the marker."""
     config = require_intent(host)
     if not config.route_overlap.cidrs:
@@ -165,7 +165,7 @@ def _check(ctx: Context, host: Host, may_wait: bool) -> Verdict:
         raise HostFileError(f"{INTENT_PATH} has no expected CIDRs; apply the config again")
     report, reason, _ = look_once(ctx, config, host)
     if reason and may_wait:
-        return Verdict(EARLY, reason)
+        return BootVerdict(EARLY, reason)
     text = _verdict_of(report)
     fact = "" if report.is_proven else report.lines()[0]
     try:
@@ -175,10 +175,10 @@ def _check(ctx: Context, host: Host, may_wait: bool) -> Verdict:
         text = f"{text}\nwarning: the marker of the check is out of date: {error}"
     if report.ok:
         is_late = any(note.kind == "late-unit" for note in report.notes)
-        return Verdict(RIGHT, text, WARNING if is_late else NOTICE, LOGGED)
+        return BootVerdict(RIGHT, text, WARNING if is_late else NOTICE, LOGGED)
     if config.route_overlap.mode is not OverlapMode.STRICT:
-        return Verdict(WRONG, text, WARNING, LOGGED, fact=fact)
-    return Verdict(WRONG, f"{text}\n{_HELD}", ERROR, LOGGED, fact=fact)
+        return BootVerdict(WRONG, text, WARNING, LOGGED, fact=fact)
+    return BootVerdict(WRONG, f"{text}\n{_HELD}", ERROR, LOGGED, fact=fact)
 
 
 def _verdict_of(report: OverlapReport) -> str:
@@ -200,7 +200,7 @@ def _verdict_of(report: OverlapReport) -> str:
     return "\n".join(lines)
 
 
-def _routes(ctx: Context, host: Host, may_wait: bool) -> Verdict:
+def _routes(ctx: Context, host: Host, may_wait: bool) -> BootVerdict:
     """Bring the static routes into force, as far as the node allows now."""
     # The check runs more often.
     from hostrouting.static_routes.at_boot import repair_once
@@ -208,20 +208,20 @@ def _routes(ctx: Context, host: Host, may_wait: bool) -> Verdict:
 
     outcome = repair_once(ctx, host)
     if outcome.may_heal and may_wait:
-        return Verdict(EARLY, outcome.refusals[0])
+        return BootVerdict(EARLY, outcome.refusals[0])
     # Those of a boot are no repairs, and only a boot waits.
     is_boot = host.files.read(ROUTES_LOGGED) is None
     changes = () if is_boot else tuple(f"repaired: {change}" for change in outcome.changes)
     if outcome.refusals:
         text = "\n".join(f"refused: {reason}" for reason in outcome.refusals)
-        return Verdict(WRONG, text, ERROR, ROUTES_LOGGED, changes)
+        return BootVerdict(WRONG, text, ERROR, ROUTES_LOGGED, changes)
     text = f"routes in force: {outcome.wanted}"
-    return Verdict(RIGHT, text, NOTICE, ROUTES_LOGGED, changes)
+    return BootVerdict(RIGHT, text, NOTICE, ROUTES_LOGGED, changes)
 
 
-def _try(_ctx: Context, _host: Host, _may_wait: bool) -> Verdict:
+def _try(_ctx: Context, _host: Host, _may_wait: bool) -> BootVerdict:
     """Show that this interpreter runs the program."""
-    return Verdict(RIGHT, "the program runs")
+    return BootVerdict(RIGHT, "the program runs")
 
 
 #: The functions that answer, by the first argument of the program.

@@ -12,7 +12,7 @@ import attrs
 
 from hostrouting.apply.pair import CheckRouteOverlap, ConfigureStaticRoutes
 from hostrouting.apply.run import SECONDS_TO_UNDO, Run, locked
-from hostrouting.apply.story import Plan, Steps, Story, Wanted, decide
+from hostrouting.apply.story import NodePlan, Story, Wanted, Ways, decide
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent, Part, exits_under, installed_over, refuse_local_over
 from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH
@@ -68,9 +68,9 @@ class _Part(NamedTask):
 
     name: str
     #: Returns what it changes by the plan of the whole.
-    planned: Callable[[Context, Plan], Sequence[Change]]
+    planned: Callable[[Context, NodePlan], Sequence[Change]]
     #: Return as much of the plan as it needs alone, and do its part of the whole.
-    plan_for: Callable[[Context, _Part], Plan]
+    plan_for: Callable[[Context, _Part], NodePlan]
     carry_out: Callable[[Context, _Part], object]
     proves: bool = False
     #: Its present work in the run of the whole.
@@ -119,15 +119,15 @@ class _Whole(NamedTask, ABC):
     def _make(self, kind: type[_T]) -> _T:
         return kind(self._config, host=self._host, logger=self._log)
 
-    def _plan_files(self, ctx: Context, plan: Plan) -> Sequence[Change]:
+    def _plan_files(self, ctx: Context, plan: NodePlan) -> Sequence[Change]:
         return self._boot.plan_install(ctx, *self._parts(ctx, plan.forecast))
 
-    def _plan_changes(self, ctx: Context, plan: Plan) -> Sequence[Change]:
+    def _plan_changes(self, ctx: Context, plan: NodePlan) -> Sequence[Change]:
         ctx.check()
         refuse_own_gateways(self._config, self._host)
         return plan.entries
 
-    def _plan_check(self, ctx: Context, _plan: Plan) -> Sequence[Change]:
+    def _plan_check(self, ctx: Context, _plan: NodePlan) -> Sequence[Change]:
         """Return the changes of the proof; `{}` is meant to drop all addresses."""
         dropped = self._pair_check.plan_dropped() if self._config.asks else ()
         return [*self._pair_check.plan_act(ctx), *dropped]
@@ -136,14 +136,14 @@ class _Whole(NamedTask, ABC):
         """Do all tasks; raise one error with every failure in it."""
         self._carry_out(ctx)
 
-    def _plan_for(self, ctx: Context, part: _Part) -> Plan:
+    def _plan_for(self, ctx: Context, part: _Part) -> NodePlan:
         """Return as much of the plan as a task needs that is planned alone."""
         if part is self._files and self._pins_exits(ctx):
             return self.planned(ctx)
         wanted = Wanted(self._config, has_routes=part is self._routes, is_proven=False)
         return decide(ctx, wanted, self._host)
 
-    def planned(self, ctx: Context) -> Plan:
+    def planned(self, ctx: Context) -> NodePlan:
         """Make one plan; change nothing, and do not wait."""
         return decide(
             ctx, self._wanted(ctx, installed_over(self._host.files, self._config)), self._host
@@ -206,9 +206,9 @@ class _Whole(NamedTask, ABC):
     def _do_all(self, story: Story, alone: _Part | None) -> None:
         """Attempt all tasks, or one, under the lock."""
 
-    def _steps(self, alone: _Part | None) -> Steps:
+    def _ways(self, alone: _Part | None) -> Ways:
         """Return how the parts of a run are done: as steps of its report, or as one task alone."""
-        return Steps(
+        return Ways(
             files=self._as_step(alone, self._files),
             routes=self._as_step(alone, self._routes),
             proof=lambda work: partial(_named, (self._check.name,), work),
@@ -364,7 +364,7 @@ class Configure(_Whole):
         run = story.run
         self._refuse_mistakes(run)
         story.decide()
-        if not story.carry_out(self._steps(alone)):
+        if not story.carry_out(self._ways(alone)):
             return
         turn = self.subtasks.index(self._check)
         before = [each for each in self.subtasks[:turn] if not isinstance(each, _Part)]
@@ -515,7 +515,7 @@ class Reset(_Whole):
 
     def _do_all(self, story: Story, alone: _Part | None) -> None:
         run = story.run
-        steps = self._steps(alone)
+        steps = self._ways(alone)
         story.decide_files()
         # The gates and the config stay, so the routes must, too.
         undone = "what was installed is in force, live and for the next boot"
@@ -536,7 +536,7 @@ class Reset(_Whole):
         run.failures = [*by_cause.values()]
 
 
-def plan_of(task: Task, ctx: Context, planned: Plan) -> Sequence[Change]:
+def plan_of(task: Task, ctx: Context, planned: NodePlan) -> Sequence[Change]:
     """Return the part of a plan that a task carries out."""
     if not isinstance(task, _Part):
         return plan(task, ctx).changes

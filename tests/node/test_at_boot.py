@@ -18,7 +18,7 @@ from support.shell_nodes import run_on
 
 from hostrouting import Configure, Host, HostFileError, HostRoutingConfig, InvalidConfigError
 from hostrouting.boot.layout import INTENT_PATH
-from hostrouting.node.at_boot import Verdict, answer, known_since, log_lines
+from hostrouting.node.at_boot import BootVerdict, answer, known_since, log_lines
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 
@@ -45,7 +45,7 @@ def installed(host: FakeHost, **section: object) -> None:
     host.files.write(INTENT_PATH, text.encode(), mode=0o644)
 
 
-def verdict_at_boot(host: FakeHost, *options: str) -> Verdict:
+def verdict_at_boot(host: FakeHost, *options: str) -> BootVerdict:
     return answer(["check", "rule", *options], host)
 
 
@@ -67,7 +67,7 @@ def test_a_right_node(mode: str) -> None:
     uplink(host.routes)
     installed(host, mode=mode)
     host.files.write(DETECTED, b"old\n", mode=0o644)
-    assert verdict_at_boot(host) == Verdict(10, FINE, 5, LOGGED)
+    assert verdict_at_boot(host) == BootVerdict(10, FINE, 5, LOGGED)
     assert markers(host) == {OK: f"{FINE}\n"}
 
 
@@ -80,7 +80,7 @@ def test_a_wrong_node(mode: str, priority: int, more: str) -> None:
     uplink(host.routes, **FABRIC)
     installed(host, mode=mode)
     host.files.write(OK, b"old\n", mode=0o644)
-    assert verdict_at_boot(host) == Verdict(11, f"{BAD}{more}", priority, LOGGED, fact=FACT)
+    assert verdict_at_boot(host) == BootVerdict(11, f"{BAD}{more}", priority, LOGGED, fact=FACT)
     # Nothing heals it.
     assert verdict_at_boot(host, "wait").status == 11
     assert markers(host) == {DETECTED: f"{FACT}\n"}
@@ -104,7 +104,7 @@ def test_what_may_heal_is_a_reason_to_wait() -> None:
     host = FakeHost()
     host.routes.add_link("eth0")
     installed(host, mode="WARN")
-    assert verdict_at_boot(host, "wait") == Verdict(14, LEASE)
+    assert verdict_at_boot(host, "wait") == BootVerdict(14, LEASE)
     assert markers(host) == {}
     assert verdict_at_boot(host).status == 11
     assert markers(host) == {DETECTED: "172.16.8.0/22: no-route 172.16.8.0-172.16.11.255\n"}
@@ -134,11 +134,11 @@ def test_late_units() -> None:
         }
     )
     host.files.write(INTENT_PATH, text.encode(), mode=0o644)
-    assert verdict_at_boot(host, "wait") == Verdict(14, late)
-    assert verdict_at_boot(host) == Verdict(11, f"{late}\n{HELD}", 3, LOGGED)
+    assert verdict_at_boot(host, "wait") == BootVerdict(14, late)
+    assert verdict_at_boot(host) == BootVerdict(11, f"{late}\n{HELD}", 3, LOGGED)
     assert markers(host) == {DETECTED: f"{late}\n"}
     host.files.write(INTENT_PATH, text.replace("STRICT", "WARN").encode(), mode=0o644)
-    assert verdict_at_boot(host) == Verdict(10, f"{FINE}\nwarning: {late}", 4, LOGGED)
+    assert verdict_at_boot(host) == BootVerdict(10, f"{FINE}\nwarning: {late}", 4, LOGGED)
 
 
 def test_without_a_readable_intent_there_is_no_answer() -> None:
@@ -180,7 +180,7 @@ def test_a_full_disk_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host.files, "write", refuse)
     verdict = verdict_at_boot(host)
     warning = f"warning: the marker of the check is out of date: cannot write {OK}: No space left on device"
-    assert verdict == Verdict(10, f"{FINE}\n{warning}", 5, LOGGED)
+    assert verdict == BootVerdict(10, f"{FINE}\n{warning}", 5, LOGGED)
     assert markers(host) == {}
     assert log_lines(verdict, host, is_journal=True) == [f"<5>{FINE}", f"<5>{warning}"]
 
@@ -191,14 +191,14 @@ def test_a_full_disk_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_journal_gets_each_verdict_once() -> None:
     """A failure again in one line, with the time of the first; the terminal gets all of it."""
     host = FakeHost()
-    strict = Verdict(11, f"{BAD}\n{HELD}", 3, LOGGED, fact=FACT)
+    strict = BootVerdict(11, f"{BAD}\n{HELD}", 3, LOGGED, fact=FACT)
     lines = [f"<3>{line}" for line in f"{BAD}\n{HELD}".split("\n")]
     assert log_lines(strict, host, is_journal=True) == lines
     [again] = log_lines(strict, host, is_journal=True)
     assert again.partition("since ")[0] == "<3>as before, "
     assert again.partition(": ")[2] == FACT
     assert log_lines(strict, host, is_journal=False) == f"{BAD}\n{HELD}".split("\n")
-    fine = Verdict(10, FINE, 5, LOGGED)
+    fine = BootVerdict(10, FINE, 5, LOGGED)
     assert log_lines(fine, host, is_journal=True) == [f"<5>{FINE}"]
     assert log_lines(fine, host, is_journal=True) == []
     assert host.files.read(LOGGED) == FINE.encode()
@@ -207,7 +207,7 @@ def test_the_journal_gets_each_verdict_once() -> None:
 def test_a_reason_to_wait_is_one_plain_line() -> None:
     """The script prints it with its own priority; no control character reaches a terminal."""
     host = FakeHost()
-    early = Verdict(14, "there is no network device a\x1b[2J")
+    early = BootVerdict(14, "there is no network device a\x1b[2J")
     assert log_lines(early, host, is_journal=True) == ["there is no network device a\\x1b[2J"]
     assert not host.files.exists(FOLDER)
 
@@ -288,11 +288,11 @@ def test_a_failure_is_a_line_and_no_answer(node: KernelNode, image: Path) -> Non
 def test_what_the_journal_has_is_known_by_its_text() -> None:
     """The fact is a line of its own, whatever the text begins with."""
     host = FakeHost()
-    strict = Verdict(11, f"{BAD}\n{HELD}", 3, LOGGED, fact=FACT)
+    strict = BootVerdict(11, f"{BAD}\n{HELD}", 3, LOGGED, fact=FACT)
     assert known_since(strict, host) == ""
     assert strict.first_fact == FACT
     log_lines(strict, host, is_journal=True)
     assert re.fullmatch(r"\d\d:\d\d", known_since(strict, host))
     assert known_since(strict._replace(text=FINE), host) == ""
-    assert Verdict(10, f"{FINE}:\n  more").first_fact == f"{FINE}:"
-    assert known_since(Verdict(14, FINE), host) == ""
+    assert BootVerdict(10, f"{FINE}:\n  more").first_fact == f"{FINE}:"
+    assert known_since(BootVerdict(14, FINE), host) == ""

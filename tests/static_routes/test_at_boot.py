@@ -12,7 +12,7 @@ from support.static_route_scripts import config_of, install, static_route
 
 from hostrouting import HostRoutingConfig, LockHeldError
 from hostrouting.host import RouteChange
-from hostrouting.node.at_boot import Verdict, answer, log_lines
+from hostrouting.node.at_boot import BootVerdict, answer, log_lines
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 from phases import Context
@@ -20,7 +20,7 @@ from phases import Context
 LOGGED = "/run/aks-flex-node/static-routes.told"
 
 
-def verdict_at_boot(host: FakeHost, *options: str) -> Verdict:
+def verdict_at_boot(host: FakeHost, *options: str) -> BootVerdict:
     return answer(["routes", "row", *options], host)
 
 
@@ -30,10 +30,10 @@ def test_a_node_that_is_not_plain(host: FakeHost) -> None:
     """
     before = other_routes(host)
     install(host, CONFIG)
-    assert verdict_at_boot(host) == Verdict(10, "routes in force: 3", 5, LOGGED)
+    assert verdict_at_boot(host) == BootVerdict(10, "routes in force: 3", 5, LOGGED)
     assert own_routes(host) == WANTED
     assert other_routes(host) == before
-    assert verdict_at_boot(host, "wait") == Verdict(10, "routes in force: 3", 5, LOGGED)
+    assert verdict_at_boot(host, "wait") == BootVerdict(10, "routes in force: 3", 5, LOGGED)
 
 
 def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
@@ -89,9 +89,9 @@ def test_a_route_that_is_refused(route: str, reason: str, *, may_heal: bool) -> 
     host = FakeHost(node)
     other = static_route("172.22.0.0/16 via 10.224.0.1 dev eth0")
     install(host, config_of([static_route(route), other]))
-    verdict = Verdict(11, f"refused: {route}: {reason}", 3, LOGGED)
+    verdict = BootVerdict(11, f"refused: {route}: {reason}", 3, LOGGED)
     assert verdict_at_boot(host, "wait") == (
-        Verdict(14, f"{route}: {reason}") if may_heal else verdict
+        BootVerdict(14, f"{route}: {reason}") if may_heal else verdict
     )
     assert verdict_at_boot(host) == verdict
     assert own_routes(host) == ["172.22.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
@@ -123,8 +123,8 @@ def test_another_program_is_faster(host: FakeHost, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(host.routes, "apply", lose)
     install(host, CONFIG)
     reason = f"+ {WANTED[0]}: another program has changed it meanwhile"
-    assert verdict_at_boot(host, "wait") == Verdict(14, reason)
-    assert verdict_at_boot(host) == Verdict(11, f"refused: {reason}", 3, LOGGED)
+    assert verdict_at_boot(host, "wait") == BootVerdict(14, reason)
+    assert verdict_at_boot(host) == BootVerdict(11, f"refused: {reason}", 3, LOGGED)
 
 
 def test_a_run_is_under_way(host: FakeHost) -> None:
@@ -151,7 +151,7 @@ def test_an_apply_ends_before_the_lock_is_free(
 
     monkeypatch.setattr(host.lock, "hold", end_an_apply)
     install(host, CONFIG)
-    assert verdict_at_boot(host) == Verdict(10, "routes in force: 1", 5, LOGGED)
+    assert verdict_at_boot(host) == BootVerdict(10, "routes in force: 1", 5, LOGGED)
     assert own_routes(host) == [f"{new} proto 142"]
 
 
@@ -168,5 +168,5 @@ def test_a_config_without_routes(host: FakeHost) -> None:
     install(
         host, HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}})
     )
-    assert verdict_at_boot(host) == Verdict(10, "routes in force: 0", 5, LOGGED)
+    assert verdict_at_boot(host) == BootVerdict(10, "routes in force: 0", 5, LOGGED)
     assert own_routes(host) == []

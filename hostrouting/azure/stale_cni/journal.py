@@ -41,7 +41,7 @@ _NAME = re.compile(r"sweep-.*-([1-9][0-9]*)\.json", re.ASCII)
 
 
 @attrs.frozen(kw_only=True)
-class Record:
+class SweepRecord:
     """The content of the file of one sweep."""
 
     objects: tuple[Restorable, ...]
@@ -56,7 +56,7 @@ class Record:
     damage: str = ""
 
 
-def to_json(record: Record) -> bytes:
+def to_json(record: SweepRecord) -> bytes:
     """Return the content of a record's file."""
     # With `indent`, json takes six times as long: an object is a line.
     objects = ",\n  ".join(json.dumps(object_to_mapping(each)) for each in record.objects)
@@ -67,7 +67,7 @@ def to_json(record: Record) -> bytes:
     return f'{{"objects": [\n  {objects}]{others}}}\n'.encode()
 
 
-def from_json(content: bytes, *, path: str = "") -> Record:
+def from_json(content: bytes, *, path: str = "") -> SweepRecord:
     """Parse the content of a record's file; `damage` names the objects that cannot be parsed."""
     mapping = json.loads(content)
     objects: list[Restorable] = []
@@ -82,7 +82,7 @@ def from_json(content: bytes, *, path: str = "") -> Record:
             objects.append(found)
         except _DAMAGE as error:
             wrong.append(f"its entry {number} cannot be restored: {error!r}")
-    return Record(
+    return SweepRecord(
         objects=tuple(objects),
         boot_id=typed(mapping["boot_id"], str),
         time=typed(mapping["time"], str),
@@ -94,7 +94,7 @@ def from_json(content: bytes, *, path: str = "") -> Record:
     )
 
 
-def read_record(files: FileStore, path: str) -> Record | None:
+def read_record(files: FileStore, path: str) -> SweepRecord | None:
     """Return the record at `path`; None if there is no file.
 
     Anything else than a record, or a record that another user may have written, has no objects and
@@ -115,7 +115,7 @@ def read_record(files: FileStore, path: str) -> Record | None:
             return from_json(files.read(path) or b"", path=path)
         except _DAMAGE as error:
             reason = repr(error)
-    return Record(objects=(), path=path, damage=_damaged(path, reason))
+    return SweepRecord(objects=(), path=path, damage=_damaged(path, reason))
 
 
 def set_aside(files: FileStore, path: str) -> str:
@@ -143,10 +143,10 @@ class Recorded(NamedTuple):
 
     #: Those of this boot, the newest first: a position in a chain is the position after all earlier
     #: sweeps.
-    current: list[Record]
+    current: list[SweepRecord]
     #: Those of earlier boots, whose objects are gone for good.
-    outlived: list[Record]
-    damaged: list[Record]
+    outlived: list[SweepRecord]
+    damaged: list[SweepRecord]
 
 
 @attrs.frozen
@@ -158,7 +158,7 @@ class Sweeps:
 
     def add(
         self, objects: Iterable[Restorable], *, texts: Sequence[tuple[str, str]], now: float
-    ) -> Record:
+    ) -> SweepRecord:
         """Write a new record; it is on the disk when this returns.
 
         Raise HostFileError if it cannot be written, or if users other than root could replace it.
@@ -168,7 +168,7 @@ class Sweeps:
         # Its number is its place: there may be two sweeps in one second, and clocks are set back.
         number = 1 + max((number for number, _ in self._names()), default=0)
         name = f"sweep-{time.strftime('%Y%m%dT%H%M%SZ', moment)}-{number}.json"
-        record = Record(
+        record = SweepRecord(
             objects=tuple(objects),
             boot_id=self._boot_id,
             time=time.strftime("%Y-%m-%dT%H:%M:%SZ", moment),
@@ -206,7 +206,7 @@ class Sweeps:
                 "write to"
             )
 
-    def remove(self, record: Record) -> None:
+    def remove(self, record: SweepRecord) -> None:
         """Remove a record that has nothing left to restore, and with the last one the folder."""
         self._files.remove(record.path)
         self._remove_folder()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 10
 
 
-class Reading(NamedTuple):
+class NodeReading(NamedTuple):
     """One reading of the machine, judged."""
 
     verdicts: tuple[Verdict, ...]
@@ -112,7 +112,7 @@ class Observer:
         self._lines: set[str] = set()
         self._shown = 0
 
-    def read(self, ctx: Context, *, may_guess: bool = True, probes: bool = True) -> Reading:
+    def read(self, ctx: Context, *, may_guess: bool = True, probes: bool = True) -> NodeReading:
         """Read and judge once.
 
         If it `may_guess`, a lack of privilege to probe pods is logged instead of raised. Without
@@ -141,7 +141,7 @@ class Observer:
                 snapshot = attrs.evolve(snapshot, may_probe=False)
             verdicts = self._judge(snapshot)
         self._log(verdicts, ebtables)
-        return Reading(verdicts, ebtables, snapshot)
+        return NodeReading(verdicts, ebtables, snapshot)
 
     def log_once(self, level: int, line: str, **fields: object) -> None:
         """Log a line that was not logged before."""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.azure.stale_cni import azure_vnet
-from hostrouting.azure.stale_cni.journal import Record, Restorable, Sweeps, set_aside
+from hostrouting.azure.stale_cni.journal import Restorable, SweepRecord, Sweeps, set_aside
 from hostrouting.azure.stale_cni.leftovers import Snapshot, compare, identity
-from hostrouting.azure.stale_cni.node import Observer, Reading, by_sort, observe, wrong_bridge
+from hostrouting.azure.stale_cni.node import NodeReading, Observer, by_sort, observe, wrong_bridge
 from hostrouting.azure.stale_cni.verdicts import Verdict, agree
 from hostrouting.base.findings import NodeFinding, hindered
 from hostrouting.boot.task import NodeTask
@@ -174,7 +174,7 @@ class CleanStaleCNI(NodeTask):
                 missing |= Counter(map(identity, compare(record.objects, snapshot).missing))
         return [*map(_removal, recorded.outlived), *map(_addition, missing.elements())]
 
-    def foresee(self, ctx: Context) -> Reading:
+    def foresee(self, ctx: Context) -> NodeReading:
         """Return one reading.
 
         Raise PermissionDeniedError if nothing stale was seen, but a lack of privilege may have
@@ -270,7 +270,9 @@ class CleanStaleCNI(NodeTask):
 
     # --- removing
 
-    def _remove(self, ctx: Context, record: Record, stale: Sequence[Verdict], swept: Swept) -> None:
+    def _remove(
+        self, ctx: Context, record: SweepRecord, stale: Sequence[Verdict], swept: Swept
+    ) -> None:
         swept.record = record.path
         removed: Sequence[Restorable] = record.objects
         try:
@@ -307,7 +309,7 @@ class CleanStaleCNI(NodeTask):
                     ctx.record(verdict.removal, undo=undo)
 
     def _roll_back(
-        self, ctx: Context, record: Record
+        self, ctx: Context, record: SweepRecord
     ) -> tuple[bool, Sequence[Restorable], list[str]]:
         """Restore the removed objects; return if any were removed, the absent ones, and problems.
 
@@ -330,7 +332,7 @@ class CleanStaleCNI(NodeTask):
         lost = (f"{leftover}: {reason}" for leftover, reason in after.lost.items())
         return bool(missing), after.absent, [*problems, *map(str, after.missing), *lost]
 
-    def _read_again(self, ctx: Context, record: Record) -> None:
+    def _read_again(self, ctx: Context, record: SweepRecord) -> None:
         """Raise StaleCNIError if another program adds removed objects again.
 
         To remove them again would never end.
@@ -358,7 +360,7 @@ class CleanStaleCNI(NodeTask):
 
     # --- restoring
 
-    def _undo_sweep(self, record: Record, ctx: Context) -> None:
+    def _undo_sweep(self, record: SweepRecord, ctx: Context) -> None:
         with self._host.lock.hold(ctx) as held:
             if not self._host.files.exists(record.path):
                 self._logger.warning("another run has restored the objects of %s", record.path)
@@ -367,7 +369,7 @@ class CleanStaleCNI(NodeTask):
                 for line in [*lost, self._stays(record, len(lost))]:
                     self._logger.warning("%s", line)
 
-    def _restore(self, ctx: Context, record: Record) -> list[str]:
+    def _restore(self, ctx: Context, record: SweepRecord) -> list[str]:
         """Restore what is absent; return a line for each object that cannot be restored."""
         ctx.check()
         _, missing, lost = compare(record.objects, self._snapshot(ctx))
@@ -388,7 +390,7 @@ class CleanStaleCNI(NodeTask):
             self._sweeps.remove(record)
         return [f"{leftover} is not restored: {reason}" for leftover, reason in lost.items()]
 
-    def _stays(self, record: Record, lost: int) -> str:
+    def _stays(self, record: SweepRecord, lost: int) -> str:
         return (
             f"the record {record.path} stays, since {lost} of its objects cannot be restored; "
             f"{self._reset} tries again, or delete it: a restart needs none of them"
@@ -408,7 +410,7 @@ def _no_record(error: HostFileError) -> str:
     return f"no record of it can be written: {error}; see staleCni.backupDir"
 
 
-def _removal(record: Record) -> Change:
+def _removal(record: SweepRecord) -> Change:
     return Change("-", record.path, f"of {record.time}, before this machine was restarted")
 
 

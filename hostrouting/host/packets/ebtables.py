@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 
-class Command(NamedTuple):
+class TableCommand(NamedTuple):
     """One command in the table `nat`: `-D`, `-A`, or `-I` at a position."""
 
     verb: str
@@ -109,7 +109,7 @@ class NftTools(_Tools):
         """Return the rules as ebtables-save prints them; raise one of `UNSEEN` on failure."""
         return self._read(ctx, f"{self.name}-save")
 
-    def change(self, ctx: Context, commands: Sequence[Command]) -> None:
+    def change(self, ctx: Context, commands: Sequence[TableCommand]) -> None:
         """Run up to `most` commands, or raise RefusedError and run none of them."""
         lines = [" ".join([*command.words, *command.rule.spec]) for command in commands]
         # Without --noflush the program would first empty the table.
@@ -146,7 +146,7 @@ class LegacyTools(_Tools):
         # Not ebtables-legacy-save: it calls /usr/sbin/ebtables, which may be ebtables-nft.
         return listing_to_save(self._read(ctx, self.name, "-t", "nat", "-L"))
 
-    def change(self, ctx: Context, commands: Sequence[Command]) -> None:
+    def change(self, ctx: Context, commands: Sequence[TableCommand]) -> None:
         """See `NftTools.change`."""
         for command in commands:
             words = [*command.words, *arguments(command.rule)]
@@ -262,7 +262,7 @@ class EbtablesCommand:
             ctx,
             rules,
             "deleted",
-            lambda before: [Command("-D", rule) for rule in matches(before, rules)],
+            lambda before: [TableCommand("-D", rule) for rule in matches(before, rules)],
         )
 
     def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
@@ -274,7 +274,7 @@ class EbtablesCommand:
         ctx: Context,
         rules: Sequence[EbtablesRule],
         word: str,
-        plan: Callable[[list[EbtablesRule]], list[Command]],
+        plan: Callable[[list[EbtablesRule]], list[TableCommand]],
     ) -> None:
         """Make the change, batch by batch; log each batch with its `progress`: (done, total)."""
         ctx.check()
@@ -323,7 +323,9 @@ class EbtablesCommand:
             )
 
 
-def insertions(present: Iterable[EbtablesRule], rules: Iterable[EbtablesRule]) -> list[Command]:
+def insertions(
+    present: Iterable[EbtablesRule], rules: Iterable[EbtablesRule]
+) -> list[TableCommand]:
     """Return the commands that insert each rule at its position, or else at its chain's end.
 
     They are in the order of the chains, each from the last to the first. The program counts its way
@@ -344,10 +346,10 @@ def insertions(present: Iterable[EbtablesRule], rules: Iterable[EbtablesRule]) -
     for layout in layouts.values():
         there = layout.count(None)
         end = max((number for number, rule in enumerate(layout, 1) if rule is None), default=0)
-        commands += [Command("-A", rule) for rule in layout[end:] if rule is not None]
+        commands += [TableCommand("-A", rule) for rule in layout[end:] if rule is not None]
         for place in reversed(layout[:end]):
             if place is None:
                 there -= 1
             else:
-                commands.append(Command("-I", place, there + 1))
+                commands.append(TableCommand("-I", place, there + 1))
     return commands

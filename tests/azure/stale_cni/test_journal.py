@@ -14,8 +14,8 @@ from support.stale_cni_worlds import arp_reply, dnat, rules_of
 
 from hostrouting import HostFileError
 from hostrouting.azure.stale_cni.journal import (
-    Record,
     Restorable,
+    SweepRecord,
     Sweeps,
     from_json,
     set_aside,
@@ -94,7 +94,7 @@ restorables: st.SearchStrategy[Restorable] = st.one_of(
 )
 def test_nothing_is_lost(objects: list[Restorable], texts: dict[str, str]) -> None:
     """Every object is read as it was, known attributes or not, and so is the text of ebtables."""
-    sweep = Record(boot_id="b", time="t", objects=tuple(objects), texts=tuple(texts.items()))
+    sweep = SweepRecord(boot_id="b", time="t", objects=tuple(objects), texts=tuple(texts.items()))
     assert from_json(to_json(sweep)) == sweep
 
 
@@ -119,7 +119,7 @@ def test_a_record_is_readable() -> None:
 # --- records of sweeps
 
 
-def added(sweeps: Sweeps) -> Record:
+def added(sweeps: Sweeps) -> SweepRecord:
     return sweeps.add([], texts=[], now=NOW)
 
 
@@ -223,7 +223,7 @@ def test_a_folder_that_stays_does_not_hide_why_a_record_was_not_written() -> Non
 
 SWEPT: dict[str, object] = json.loads(
     to_json(
-        Record(
+        SweepRecord(
             boot_id="b",
             time="t",
             objects=(
@@ -308,15 +308,15 @@ def test_a_folder_with_the_name_of_a_record_hides_no_record() -> None:
     assert "it is not a file" in sweeps.read().damaged[0].damage
 
 
-def _give_to_another_user(files: MemoryFiles, record: Record, _good: Record) -> None:
+def _give_to_another_user(files: MemoryFiles, record: SweepRecord, _good: SweepRecord) -> None:
     files.tree.change(record.path, owner=ANOTHER_USER)
 
 
-def _open_to_others(files: MemoryFiles, record: Record, _good: Record) -> None:
+def _open_to_others(files: MemoryFiles, record: SweepRecord, _good: SweepRecord) -> None:
     files.write(record.path, to_json(record), mode=0o666)
 
 
-def _link_to_a_good_one(files: MemoryFiles, record: Record, good: Record) -> None:
+def _link_to_a_good_one(files: MemoryFiles, record: SweepRecord, good: SweepRecord) -> None:
     files.link(record.path, good.path)
 
 
@@ -329,7 +329,7 @@ def _link_to_a_good_one(files: MemoryFiles, record: Record, good: Record) -> Non
     ],
 )
 def test_a_record_that_others_can_change_is_not_trusted(
-    spoil: Callable[[MemoryFiles, Record, Record], None], reason: str
+    spoil: Callable[[MemoryFiles, SweepRecord, SweepRecord], None], reason: str
 ) -> None:
     """Root would restore any object that it lists."""
     files = MemoryFiles()
