@@ -137,6 +137,10 @@ def test_a_run_inside_a_task_is_refused() -> None:
     )
 
 
+def _returning(value: object) -> Task:
+    return task("join")(lambda _: value)
+
+
 def _raising(error: BaseException) -> Task:
     @task("join")
     def join(_: Context) -> None:
@@ -158,58 +162,65 @@ def _parsing(_: Context) -> object:
     return json.loads("{")
 
 
-HERE = Path(__file__).name
-KEY_LINE = _looking_up.__code__.co_firstlineno + 2
+#: Written anew with UPDATE_RESULTS=1.
+GOLDEN = Path(__file__).with_name("results.txt")
 
-#: An error; its first line in the tree, if it may be repeated, and if the log has its traceback.
-ERRORS: list[tuple[Task, str, bool, bool]] = [
-    (
-        task("join")(_looking_up),
-        f"KeyError: 'token' ({HERE}:{KEY_LINE} in _looking_up)",
-        False,
-        True,
+#: What fails, as the result table has what completes: two are of code, with a line of their own.
+ERRORS: list[Task] = [
+    task("join")(_looking_up),
+    task("join")(_parsing),
+    *map(
+        _raising,
+        [
+            TypeError("no"),
+            ValueError("no"),
+            AssertionError(),
+            RuntimeError("a\nb"),
+            OSError("busy"),
+            FileNotFoundError(2, "gone", "/x"),
+            RefusedError("the token has expired"),
+            PhaseError("on purpose"),
+            CommandFailedError(["ip"], 1),
+            CancelledError("of its own"),
+        ],
     ),
-    (_raising(TypeError("no")), f"no ({HERE}:LINE in join)", False, True),
-    (_raising(ValueError("no")), f"no ({HERE}:LINE in join)", False, True),
-    (_raising(AssertionError()), f"AssertionError ({HERE}:LINE in join)", False, True),
-    (_raising(RuntimeError("a\nb")), f"a; b ({HERE}:LINE in join)", False, True),
-    (task("join")(_parsing), "LINE", False, True),
-    (_raising(OSError("busy")), "busy", True, False),
-    (_raising(FileNotFoundError(2, "gone", "/x")), "[Errno 2] gone: '/x'", True, False),
-    (_raising(RefusedError("the token has expired")), "the token has expired", False, False),
-    (_raising(PhaseError("on purpose")), "on purpose", False, False),
-    (_raising(CommandFailedError(["ip"], 1)), "`ip` ended with status 1", True, False),
-    (_raising(CancelledError("of its own")), "cancelled: of its own", False, False),
 ]
 
 
-@pytest.mark.parametrize(("work", "line", "retryable", "is_bug"), ERRORS)
-def test_an_error_says_what_and_a_bug_says_where(
-    work: Task, line: str, retryable: bool, is_bug: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    """In the tree, in JSON and, with its traceback, once in the log; a bug is never tried again."""
-    caplog.set_level(logging.INFO, "phases")
-    whole = Serial(with_retry(work, attempts=2), name="agent")
-    report = run(whole, Context(clock=ManualClock(auto=True)))
-    step = report.children[0]
-    assert step.attempts == 1 + retryable
-    assert report.status == "failed"
-    failure = report.to_mapping()["failures"][0]
-    assert failure["path"] == "agent/join"
-    assert failure["retryable"] is retryable
-    assert (failure["where"] is not None) == is_bug
-    if line != "LINE":
-        shown = re.sub(r":\d+ in join", ":LINE in join", str(report).splitlines()[1])
-        assert shown.endswith(f"  {line}")
-    traces = [record for record in caplog.records if record.exc_info]
-    assert len(traces) == is_bug
-    messages = [re.sub(r"duration=\S+", "duration=", record.message) for record in caplog.records]
-    assert messages[:2] == ["started task=agent", "started task=agent/join"]
-    assert [word.split(" error=")[0] for word in messages[-2:]] == [
-        "failed task=agent/join duration= status=failed",
-        "failed task=agent duration= status=failed",
+def _stopping(number: signal.Signals) -> Task:
+    @task("join")
+    def join(ctx: Context) -> None:
+        os.kill(os.getpid(), number)
+        ctx.sleep(3600)
+
+    return join
+
+
+def _whole(work: Task, caplog: pytest.LogCaptureFixture) -> str:
+    """Return the tree, the JSON and the log of a run, without the lines of this file."""
+    caplog.clear()
+    whole = Serial(with_retry(work, attempts=2), task("last")(lambda _: None), name="agent")
+    clock = ManualClock(auto=True)
+    report = run(whole, Context(clock=clock), handle_signals=True)
+    lines = [
+        f"{record.levelname} {record.message}{' with traceback' if record.exc_info else ''}"
+        for record in caplog.records
     ]
-    json.dumps(report.to_mapping())
+    mapping = json.dumps(report.to_mapping())
+    text = "\n".join([str(report), mapping, *lines])
+    text = re.sub(r":\d+ in ", ":LINE in ", text)
+    return re.sub(r"<class '[\w.]*Proof'>", "<class 'Proof'>", text)
+
+
+def test_each_result_error_and_signal_is_shown_whole(caplog: pytest.LogCaptureFixture) -> None:
+    """The tree, the JSON and the log are as in the golden file."""
+    caplog.set_level(logging.INFO, "phases")
+    works = [_returning(value) for value, _ in RESULTS]
+    works += [*ERRORS, *map(_stopping, [signal.SIGINT, signal.SIGTERM])]
+    shown = "\n\n".join(_whole(work, caplog) for work in works) + "\n"
+    if os.environ.get("UPDATE_RESULTS"):
+        GOLDEN.write_text(shown, encoding="utf-8")
+    assert shown == GOLDEN.read_text(encoding="utf-8")
 
 
 def test_a_bug_is_tried_again_if_it_is_named() -> None:
@@ -218,38 +229,6 @@ def test_a_bug_is_tried_again_if_it_is_named() -> None:
     for error, attempts in (KeyError("a"), 3), (RefusedError("no"), 1):
         again = with_retry(_raising(error), attempts=3, retry_on=(KeyError, RefusedError))
         assert run(again, Context(clock=clock)).attempts == attempts
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_run_and_its_report_is_whole(
-    number: signal.Signals, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The JSON, the tree and the log."""
-    caplog.set_level(logging.INFO, "phases")
-
-    @task("join")
-    def join(ctx: Context) -> None:
-        os.kill(os.getpid(), number)
-        ctx.sleep(3600)
-
-    report = run(Serial(join, task("last")(print), name="agent"), handle_signals=True)
-    text = f"cancelled: {number.name}"
-    tree = re.sub(r"\d\.\d+ s", "T s", str(report))
-    assert tree.splitlines() == [
-        f"cancelled    agent  T s  {text}",
-        f"cancelled      join  T s  {text}",
-        "not-reached    last",
-    ]
-    mapping = report.to_mapping()
-    assert [mapping["status"], mapping["error"]] == ["cancelled", text]
-    assert [child["status"] for child in mapping["children"]] == ["cancelled", "not-reached"]
-    words = [re.sub(r"duration=\S+", "duration=", record.message) for record in caplog.records]
-    assert words == [
-        "started task=agent",
-        "started task=agent/join",
-        f"cancelled task=agent/join duration= status=cancelled error={text!r}",
-        f"cancelled task=agent duration= status=cancelled error={text!r}",
-    ]
 
 
 def _mounting(do: Callable[[Context], object], **others: Any) -> Report:
