@@ -282,7 +282,8 @@ class Boot:
         scripts may wait 30 s for routing that the new scripts do not need; gates check again.
         """
         waits = {"activating"} if changed else ()
-        states = [self._services.state(ctx, unit.name) for unit in units if unit.is_unit]
+        started = (unit.name for unit in units if unit.is_unit)
+        states = self._services.states(ctx, *started)
         outdated = [
             state.name
             for state in states
@@ -357,9 +358,9 @@ class Boot:
         """
         wakes = is_right and self._host.is_live and self.is_installed
         if wakes:
-            for name in self.installed_units():
-                if self._services.state(ctx, name).active_state == "failed":
-                    self._services.stop(ctx, name)
+            for state in self._services.states(ctx, *self.installed_units()):
+                if state.active_state == "failed":
+                    self._services.stop(ctx, state.name)
         # Queried once: a gate may pass by itself at any time.
         held = release(ctx, self._host) if wakes else self.held(ctx)
         if wakes and held:
@@ -408,12 +409,12 @@ class Boot:
         if self.is_unfinished or not units:
             return self.is_unfinished
         required = set(self._disk.required_units())
-        ready = self._services.state(ctx, READY_UNIT)
+        started = (unit.name for unit in units if unit.is_unit)
+        states = self._services.states(ctx, READY_UNIT, *started)
+        ready = states[0]
         surplus = OWN_UNITS & ready.requires - required
         if surplus or not required <= ready.requires:
             return True
-        started = [unit.name for unit in units if unit.is_unit]
-        states = [ready, *(self._services.state(ctx, name) for name in started)]
         if not all(state.exists for state in states):
             return True
         gates = self._loaded_gates(ctx)
@@ -427,9 +428,8 @@ class Boot:
         A template stands for future instances; a loaded instance may be older than the drop-in, and
         such a gate may be open after the next boot.
         """
-        states: list[UnitState] = []
+        states = self._services.states(ctx, *self._gates)
         for gate in self._gates:
-            states.append(self._services.state(ctx, gate))
             states += self._services.loaded(ctx, gate)
         return [state for state in states if state.load_state == "loaded"]
 
@@ -548,12 +548,11 @@ class Boot:
             return
 
     def _stop_removed(self, ctx: Context, names: Collection[str]) -> None:
-        for name in sorted(names):
-            path = unit_path(name)
-            if self._disk.has(path) or self._disk.foreign([path]):
-                continue
-            if self._services.state(ctx, name).active_state != "inactive":
-                self._stop(ctx, name)
+        absent = [name for name in sorted(names) if not self._disk.has(unit_path(name))]
+        removed = [name for name in absent if not self._disk.foreign([unit_path(name)])]
+        for state in self._services.states(ctx, *removed):
+            if state.active_state != "inactive":
+                self._stop(ctx, state.name)
 
     def _stop(self, ctx: Context, name: str) -> None:
         for gate in self._gates:

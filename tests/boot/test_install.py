@@ -93,9 +93,11 @@ def test_only_changed_files_are_written(host: FakeHost, monkeypatch: pytest.Monk
     rewrites the script alone, systemd reloads once, and a run of the earlier script ends.
     """
     install(host, STATIC)
-    state = host.services.state
+    states = host.services.states
     monkeypatch.setattr(
-        host.services, "state", lambda *args: state(*args)._replace(active_state="activating")
+        host.services,
+        "states",
+        lambda *args: [state._replace(active_state="activating") for state in states(*args)],
     )
     before = {path: host.files.tree.file(path) for path in host.files.tree.snapshot()}
     assert planned(host, STATIC) == []
