@@ -31,6 +31,7 @@ def not_applied(config: str | Path) -> dict[str, str]:
         "subject": "hostRouting",
         "reason": f"nothing of this config is installed for the next boot; run: hostrouting apply {config}",
         "severity": "warning",
+        "command": f"hostrouting apply {config}",
     }
 
 
@@ -43,6 +44,7 @@ def test_check_answers_in_the_wire_form(node: KernelNode, checked: Path) -> None
     assert answer == {
         "version": 1,
         "ok": False,
+        "verdict": "wrong: 172.16.8.0/22 leaves by ib0, and 1 more",
         "next": f"hostrouting apply {checked}",
         "mode": "STRICT",
         "expected_devs": ["eth0"],
