@@ -177,7 +177,7 @@ class NodeReport(LightValue, NoTruth):
         aimless = [defaults_of(overlap, family) for family in overlap.without_exit]
         wrong = [
             *overlap.causes,
-            *(NodeFinding("no-exit", defaults, "") for defaults in aimless),
+            *(_whole("no-exit", defaults) for defaults in aimless),
             *self._wrong_addresses(),
             *filter(_is_wrong, self.findings),
         ]
@@ -188,7 +188,7 @@ class NodeReport(LightValue, NoTruth):
         for found in self.addresses:
             own = all_but[found.subject]
             sentence = f"{found.subject} is right, all but {own}"
-            yield NodeFinding("all-but", sentence, "") if own else found
+            yield _whole("all-but", sentence) if own else found
 
     @property
     def remarks(self) -> list[NodeFinding]:
@@ -470,6 +470,11 @@ class NodeReport(LightValue, NoTruth):
         if not held:
             return []
         return [f"{first_of(held)} {'are' if held[1:] else 'is'} held"]
+
+
+def _whole(kind: str, sentence: str) -> NodeFinding:
+    """Return what stands for several findings in a first line; no answer lists it by its kind."""
+    return NodeFinding(kind, sentence, "")
 
 
 def _is_wrong(finding: NodeFinding) -> bool:

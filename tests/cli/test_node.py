@@ -44,7 +44,7 @@ def test_check_answers_in_the_wire_form(node: KernelNode, checked: Path) -> None
     assert answer == {
         "version": 1,
         "ok": False,
-        "verdict": "wrong: 172.16.8.0/22 leaves by ib0, and 1 more",
+        "verdict": f"wrong: {leaves('172.16.8.0/22', 'ib0')}, and 1 more",
         "next": f"hostrouting apply {checked}",
         "mode": "STRICT",
         "expected_devs": ["eth0"],

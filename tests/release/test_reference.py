@@ -44,16 +44,18 @@ def fields(cls: Any) -> dict[str, Any]:
 
 
 def constructed() -> set[str]:
-    """Return the kind of each `NodeFinding` that the code makes, where it is a text, and the faults
-    of gates.
+    """Return the kind of each `NodeFinding` that the code makes, where it is a text, the faults of
+    gates, and the states of a disk.
     """
     code = "".join(
         path.read_text(encoding="utf-8") for path in (ROOT / "hostrouting").rglob("*.py")
     )
     gates = (ROOT / "hostrouting/boot/gates.py").read_text(encoding="utf-8")
+    boot_files = (ROOT / "hostrouting/node/boot_files.py").read_text(encoding="utf-8")
     return {
         *re.findall(r'\bNodeFinding(?:\(|,)\s*"([a-z-]+)"', code),
         *re.findall(r'"(gate-[a-z-]+)"', gates),
+        *re.findall(r'errno[.]E[A-Z]+: [(]\s*"([a-z-]+)"', boot_files),
     }
 
 
