@@ -251,7 +251,7 @@ def test_what_was_undone_is_apart_from_what_stays(host: FakeHost) -> None:
     a route whose inverse fails stays.
     """
     apply(FIRST)
-    host.services.fail_at(5, UnitError("systemd is busy"))
+    host.services.fail_at(3, UnitError("systemd is busy"))
     undone = apply(*BOTH)
     assert undone.returncode == 3
     assert undone.stdout == (
@@ -264,7 +264,7 @@ def test_what_was_undone_is_apart_from_what_stays(host: FakeHost) -> None:
         host.routes.steps.fail(1, BackendError("busy"))
         raise UnitError("systemd is busy")
 
-    host.services.operations.plan(5, fail)
+    host.services.operations.plan(3, fail)
     stays = apply(*BOTH)
     assert stays.returncode == 3
     assert stays.stdout == (
