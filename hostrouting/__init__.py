@@ -198,11 +198,13 @@ def _refuse_foreign_runner() -> None:
 _refuse_foreign_runner()
 
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES.get(name) or ("exceptions" if name.endswith("Error") else "config")
-    return getattr(import_module(f"hostrouting.{home}"), name)
+if not TYPE_CHECKING:
+    # A type checker would take any name for one of this module.
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = _HOMES.get(name) or ("exceptions" if name.endswith("Error") else "config")
+        return getattr(import_module(f"hostrouting.{home}"), name)
 
 
 def __dir__() -> list[str]:

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["Line", "NodeRecord", "NodeVerdict", "prove_record", "take_record"]
 
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from hostrouting.fleet import verdict
+if not TYPE_CHECKING:
+    # A type checker would take any name for one of this module.
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from hostrouting.fleet import verdict
 
-    return getattr(verdict, name)
+        return getattr(verdict, name)

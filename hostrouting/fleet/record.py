@@ -93,7 +93,8 @@ class NodeRecord:
         # True equals 1.
         if type(version) is not int or version != _VERSION:
             raise NoRecordError(
-                f".version: hostrouting {__version__} reads {_VERSION} only; take a new record"
+                f".version: is {version!r}, and hostrouting {__version__} reads {_VERSION} only; "
+                "take a new record"
             )
         return _RECORD.read(document)
 

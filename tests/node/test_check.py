@@ -653,7 +653,7 @@ def test_a_status_that_has_no_time_left(
     assert "gates: unknown: no time was left to look" in found.lines()
     assert found.verdict == "unknown"
     assert not found.ok
-    assert found.headline == "unknown: no time was left to look at files and 6 more"
+    assert found.headline == "unknown: no time was left to look at gates and 5 more"
     for command in "status", "check":
         monkeypatch.setattr(
             f"hostrouting.cli.commands.{command}.context",
