@@ -378,7 +378,7 @@ class Configure(_Whole):
                 *self._others(alone, self.subtasks[turn + 1 :]),
             )
         finally:
-            if run.failures and self._boot.is_installed:
+            if run.failures and not story.has_undone_files and self._boot.is_installed:
                 message = "this config is installed all the same"
                 self._log.warning("%s; gated units start once this is fixed", message)
 
