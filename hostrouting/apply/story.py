@@ -129,6 +129,8 @@ class Story:
         self.wanted = wanted
         self.run = run
         self.plan: NodePlan = NodePlan()
+        #: True if a first apply could not write its files, and their undo was tried.
+        self.has_undone_files: bool = False
         #: The number of changes of this run before its reading.
         self._changes_before = 0
         #: The plans of which routes were changed.
@@ -237,10 +239,11 @@ class Story:
     def _install_first(self, steps: Ways) -> str:
         """Install the files on a node without any; return its state as long as routes may fail."""
         run = self.run
-        is_undone = bool(self.plan.parts) and not self.change_files(steps, undone=_NOTHING)
+        if self.plan.parts:
+            self.has_undone_files = not self.change_files(steps, undone=_NOTHING)
         if run.count:
             return "this config is installed for the next boot, and the routes are as before"
-        if run.failures and not is_undone:
+        if run.failures and not self.has_undone_files:
             run.log.warning(_NOTHING)
         return f"the routes are as before, and {_NOTHING}"
 
