@@ -4,6 +4,7 @@ degraded, and never wrong without a word.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import attrs
 import pytest
@@ -13,6 +14,7 @@ from support.run_nodes import gpu_node
 
 from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.base.conflicts import ConflictError
+from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import require_intent
 from hostrouting.boot.layout import drop_in_of
 from hostrouting.boot.recorded import DiskStep, RecordedFiles, with_states
@@ -139,4 +141,25 @@ def test_a_file_that_changes_after_the_comparison_is_compared_again(
     report = run(Configure(attrs.evolve(SMALL, gates=("b.service",)), host=host), in_time())
     assert report.ok
     assert f"~ {path}" in [*map(str, report.changes)]
+    assert b"ExecStartPre" in (host.files.read(path) or b"")
+
+
+def test_a_file_that_changes_after_each_comparison_is_written_in_the_end(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last of 24 tries takes its own comparison."""
+    assert run(Configure(SMALL, host=host), in_time()).ok
+    path = drop_in_of("b.service")
+    compare = Boot.refuse_gates
+    tries: list[int] = []
+
+    def compared(boot: Boot, *given: Any) -> list[DiskStep]:
+        steps = compare(boot, *given)
+        tries.append(len(tries))
+        host.files.write(path, b"# Installed by hostrouting\n%d" % len(tries), mode=0o644)
+        return steps
+
+    monkeypatch.setattr(Boot, "refuse_gates", compared)
+    assert run(Configure(attrs.evolve(SMALL, gates=("b.service",)), host=host), in_time()).ok
+    assert len(tries) == 24
     assert b"ExecStartPre" in (host.files.read(path) or b"")
