@@ -14,6 +14,7 @@ from phases import (
     Context,
     Event,
     Parallel,
+    Report,
     Serial,
     Task,
     TaskFailedError,
@@ -341,3 +342,15 @@ def test_undo_of_a_run(shape: Shape, fails: bool) -> None:
         place: world.strangers.get(place, "before") for place in world.values
     }
     assert recorded == []
+
+
+def test_a_task_that_is_done_again_has_its_own_report() -> None:
+    """Of two tasks of one name that were under way together, each keeps the report that it had."""
+    first, second = _recording(A), _recording(B)
+    whole = Report(Serial(name="all"))
+    reports = [whole.due(first), whole.due(second)]
+    for report in reports:
+        report.status = "ok"
+        report.start = "2026-11-28T09:00:00Z"
+    assert whole.due(second) is reports[1]
+    assert whole.due(first) is reports[0]
