@@ -12,14 +12,14 @@ from support.kernel import host_of, kernel_of, needs_kernel, uplink
 from support.patience import in_time
 from support.run_nodes import gpu_node
 
-from hostrouting import Configure, Host, HostRoutingConfig
+from hostrouting import Configure, Host, HostRoutingConfig, WorseRoutingError
 from hostrouting.base.conflicts import ConflictError
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import require_intent
 from hostrouting.boot.layout import drop_in_of
 from hostrouting.boot.recorded import DiskStep, RecordedFiles, with_states
-from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, RouteChange
-from hostrouting.static_routes.plan import plan_routes
+from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, RouteBackend, RouteChange
+from hostrouting.static_routes.plan import RoutePlan, plan_routes
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Change, Context, run
 
@@ -163,3 +163,29 @@ def test_a_file_that_changes_after_each_comparison_is_written_in_the_end(
     assert run(Configure(attrs.evolve(SMALL, gates=("b.service",)), host=host), in_time()).ok
     assert len(tries) == 24
     assert b"ExecStartPre" in (host.files.read(path) or b"")
+
+
+def test_a_plan_that_is_made_again_is_judged_again(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The default route moves to another device after the plan: the route that this completes would
+    take addresses from a right route, and is refused before any change.
+    """
+    host.routes.add_link("eth1")
+    host.routes.add_address("eth1", "192.168.9.4/24")
+    host.routes.add_route("172.20.16.0/20", gateway="10.224.0.9", dev="eth0")
+    compare = RoutePlan.changed_since
+
+    def move(plan: RoutePlan, routes: RouteBackend) -> str:
+        [default] = [route for route in host.routes.routes() if not route.prefix_length]
+        host.routes.delete_route(default)
+        host.routes.add_route("default", gateway="192.168.9.1", dev="eth1")
+        return compare(plan, routes)
+
+    monkeypatch.setattr(RoutePlan, "changed_since", move)
+    before_a_batch(host, monkeypatch, lambda: pytest.fail("a route is changed"))
+    mapping = config_of("172.20.16.0/24").to_mapping()
+    mapping["routeOverlap"]["expectedDevs"] = ["eth0"]
+    report = run(Configure(HostRoutingConfig.from_mapping(mapping), host=host), in_time())
+    [failure, *_] = report.failures
+    assert isinstance(failure, WorseRoutingError)
