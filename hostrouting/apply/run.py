@@ -98,7 +98,7 @@ class Run:
     def hold_gates(self) -> None:
         """Let gates wait until they are opened; raise if they cannot be held."""
         # Without gates there is nothing to hold, and the lock is a file of theirs.
-        if self._gates is not None or not (self.host.is_live and self.boot.is_installed):
+        if self._gates is not None or not self.boot.is_installed:
             return
         # It may be lost, and to mend it later could exchange the file that is locked.
         lock = BootFile(GATE_LOCK, b"")
