@@ -37,6 +37,8 @@ from phases import Change, Context
 #: The interpreter of this process, without a virtual environment.
 OWN = os.path.realpath(sys._base_executable)  # type: ignore[attr-defined]
 USUAL = "/usr/bin/python3"
+#: The magic number of no supported Python: that of a 3.9.
+OTHER_MAGIC = b"\x61\x0d\x0d\x0a"
 #: The exit statuses that a script takes for an answer.
 ANSWERS = {10, 11, 14}
 STATIC = "static-routes.service"
@@ -218,7 +220,7 @@ def test_one_of_another_version_of_python_is_made_again(
     installation is for another process.
     """
     monkeypatch.setattr(program, "_built", lambda _: b"made again")
-    other = made.replace(MAGIC_NUMBER.hex().encode(), b"6f0d0d0a", 1)
+    other = made.replace(MAGIC_NUMBER.hex().encode(), OTHER_MAGIC.hex().encode(), 1)
     assert program_for(other, OWN) == b"made again"
     host = FakeHost()
     host.files.programs.add(OWN)
@@ -241,7 +243,7 @@ def test_it_needs_only_a_python(file: Path) -> None:
 def test_bytecode_of_another_version_is_not_needed(made: bytes, tmp_path: Path) -> None:
     """The sources are compiled."""
     other = tmp_path / "other.zip"
-    other.write_bytes(made.replace(MAGIC_NUMBER, b"\x6f\x0d\x0d\x0a"))
+    other.write_bytes(made.replace(MAGIC_NUMBER, OTHER_MAGIC))
     assert tried(other).returncode == 10
 
 
