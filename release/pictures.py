@@ -34,7 +34,7 @@ _ROWS: Final = (
     {"static_routes": 2, "route_overlap": 1, "azure": 1},
     {"boot": 2, "testing": 2},
     {"config": 2, "host": 1, "fib": 1},
-    {"net": 1, "exceptions": 2, "base": 1},
+    {"net": 2, "base": 2},
     {"phases": 4},
 )
 _LEFT: Final = 12

@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any, Final
-from unittest.mock import Mock, patch
+from unittest.mock import patch
 
 import api
 from docutils import nodes
@@ -30,7 +30,6 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from types import ModuleType
 
     from sphinx.application import Sphinx
 
@@ -60,23 +59,10 @@ def import_as_type_checker() -> None:
     for other in "attrs", "hypothesis", "pyroute2", "pytest":
         import_module(other)
     with patch.object(typing, "TYPE_CHECKING", new=True):
-        errors = _imported_errors()
         for package in "phases", "hostrouting":
             for found in walk_packages(import_module(package).__path__, f"{package}."):
                 if not found.name.endswith(".__main__"):
                     import_module(found.name)
-    report = import_module("hostrouting.route_overlap.report")
-    vars(errors).update(OverlapReport=report.OverlapReport)
-
-
-def _imported_errors() -> ModuleType:
-    """Import the errors: the type of a `report` is of a room above them, which imports them."""
-    above = ("hostrouting.route_overlap", "hostrouting.route_overlap.report")
-    sys.modules.update((name, Mock()) for name in above)
-    errors = import_module("hostrouting.exceptions")
-    for name in above:
-        del sys.modules[name]
-    return errors
 
 
 def annotate_attributes() -> None:

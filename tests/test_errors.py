@@ -32,11 +32,11 @@ from hostrouting import (
     WorseRoutingError,
     prove_egress,
 )
+from hostrouting.base.errors import sentence_of
 from hostrouting.base.refused_files import why_refused
 from hostrouting.exceptions import (
     NeighbourRejectedError,
     UnknownDecisionError,
-    sentence_of,
 )
 from hostrouting.host import Neighbour, NeighbourChange, Route, RouteChange
 from hostrouting.testing import MemoryBackend

@@ -12,8 +12,8 @@ from hostrouting.boot.layout import RUNTIME_DIRECTORY, WAIT_SECONDS, WAITED
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.task import SectionTask
 from hostrouting.config import HostRoutingConfig, OverlapMode
-from hostrouting.exceptions import RouteOverlapError
 from hostrouting.route_overlap import script as check_script
+from hostrouting.route_overlap.errors import RouteOverlapError
 from hostrouting.route_overlap.logged import dropped_cidrs, log_dropped, log_findings, log_notes
 from hostrouting.route_overlap.look import check_now, lasting_kinds, leave_marker
 from hostrouting.route_overlap.script import LOGGED, MARKERS

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.base.errors import HostFileError
 from hostrouting.boot.intent import config_over, first_intent
 from hostrouting.boot.layout import GATE_LOCK, WAIT_SECONDS, BootFile
 from hostrouting.boot.recorded import RecordedFiles, UnfinishedUndoError
-from hostrouting.exceptions import HostFileError
 from phases import Context, TaskFailedError, Transaction
 
 if TYPE_CHECKING:

@@ -15,11 +15,12 @@ import attrs
 
 from hostrouting.apply.run import SECONDS_TO_UNDO
 from hostrouting.base.conflicts import ConflictError, until_settled
+from hostrouting.base.errors import BackendError, HostFileError
 from hostrouting.base.waits import begin_wait
 from hostrouting.boot.layout import RUNTIME_DIRECTORY, units_in
-from hostrouting.exceptions import BackendError, HostFileError, RouteRejectedError
 from hostrouting.host.reading import at_one_moment
 from hostrouting.net.addresses import IPV6
+from hostrouting.net.rejected import RouteRejectedError
 from hostrouting.net.routes import OUR_PROTOCOL, is_merged
 from hostrouting.static_routes.converge import log_consequences, make_changes
 from hostrouting.static_routes.forecast import Forecast, Forecaster, judge

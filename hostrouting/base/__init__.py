@@ -1,5 +1,6 @@
-"""Below all rooms: findings, the words of the command, pace and facts of a watch, signatures.
+"""Below all rooms: errors, findings, the words of the command, pace and facts, signatures.
 
+errors         those of all rooms, but for those that have a route or a report
 findings       NodeFinding: one entry of `check`, with its severity and next step
 commands       exit statuses, answers, and the command lines that outputs name
 refused_files  why the system refuses a file, and the next step

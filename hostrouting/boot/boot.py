@@ -6,6 +6,7 @@ import logging
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.base.errors import HostFileError, InvalidConfigError, UnitError
 from hostrouting.base.findings import NodeFinding, hindered
 from hostrouting.boot.gates import (
     AGENTS,
@@ -64,7 +65,6 @@ from hostrouting.config import (
     HostRoutingConfig,
     OverlapMode,
 )
-from hostrouting.exceptions import HostFileError, InvalidConfigError, UnitError
 from phases import Change, Context
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import quoted
+from hostrouting.base.errors import HostFileError, UnitError
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.layout import (
     DROP_IN_NAME,
@@ -19,7 +20,6 @@ from hostrouting.boot.layout import (
     drop_in_of,
 )
 from hostrouting.config import OWN_UNITS
-from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.host.units import instance_of, seconds, template_of
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
+from hostrouting.base.errors import HostFileError
 from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.boot.layout import (
     FURTHER_FOLDERS,
@@ -44,7 +45,6 @@ from hostrouting.boot.layout import (
 from hostrouting.boot.program import wanted_program
 from hostrouting.boot.recorded import state_of
 from hostrouting.config import OWN_UNITS, SECTIONS
-from hostrouting.exceptions import HostFileError
 from hostrouting.host.units import MASK, UNIT_FOLDERS, settings
 
 if TYPE_CHECKING:

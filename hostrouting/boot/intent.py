@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import attrs
 
+from hostrouting.base.errors import ConfigMistake, HostFileError, InvalidConfigError
 from hostrouting.boot.layout import INTENT_PATH, BootFile, BootUnit, Departure
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.config.wire import errors_under, read_json, wire_fields
-from hostrouting.exceptions import ConfigMistake, HostFileError, InvalidConfigError
 from hostrouting.net.addresses import FAMILY_NAMES, is_device_name
 from phases.hosting import first
 
@@ -157,7 +157,7 @@ def refuse_local_over(earlier: HostRoutingConfig | None, new: HostRoutingConfig)
     >>> refuse_local_over(loop, loop)
     >>> refuse_local_over(None, loop)
     Traceback (most recent call last):
-    hostrouting.exceptions.InvalidConfigError: hostRouting.routeOverlap.expectedCidrs: \
+    hostrouting.base.errors.InvalidConfigError: hostRouting.routeOverlap.expectedCidrs: \
 '127.0.0.1/32' lies in 127.0.0.0/8, the node's own loopback; no packet for it leaves the node; \
 remove it
     """
@@ -199,7 +199,7 @@ def require_intent(host: Host) -> HostRoutingConfig:
     >>> from hostrouting.testing import FakeHost
     >>> require_intent(FakeHost())
     Traceback (most recent call last):
-    hostrouting.exceptions.InvalidConfigError: no config is installed: there is no \
+    hostrouting.base.errors.InvalidConfigError: no config is installed: there is no \
 /etc/aks-flex-node/hostrouting.json; give the path of a config, or apply one
     """
     config = read_intent(host.files)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 import attrs
 
+from hostrouting.base.errors import HostRoutingError, PermissionDeniedError
 from hostrouting.base.facts import Facts
 from hostrouting.base.pace import Pace
-from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from importlib.util import MAGIC_NUMBER, source_hash
 from io import BytesIO
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from hostrouting.base.errors import HostFileError
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.layout import PROGRAM_PATH, is_program
-from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from hostrouting.base.conflicts import ConflictError
+from hostrouting.base.errors import HostFileError, HostRoutingError
 from hostrouting.boot.layout import GATE_LOCK
-from hostrouting.exceptions import HostFileError, HostRoutingError
 from phases import Change, Context
 
 if TYPE_CHECKING:

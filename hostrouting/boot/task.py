@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
+from hostrouting.base.errors import BackendError
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import ATTRIBUTES, Intent, intent_names
 from hostrouting.config import require_config
-from hostrouting.exceptions import BackendError
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6
 

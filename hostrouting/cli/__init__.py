@@ -19,9 +19,9 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import DIFFERS, FINE, USAGE
+from hostrouting.base.errors import InvalidConfigError
 from hostrouting.cli.parser import parser
 from hostrouting.cli.shared import explained, outliving_terminal, recorded_run, refuse, status_after
-from hostrouting.exceptions import InvalidConfigError
 from hostrouting.node.output import end_log, log_to_stderr, prepare_streams
 
 if TYPE_CHECKING:

@@ -8,14 +8,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from hostrouting.base.commands import BAD, FINE
+from hostrouting.base.errors import sentence_of
 from hostrouting.base.findings import RESTARTED, STARTED
 from hostrouting.base.signals import CANCELLING, status_of_signal
 from hostrouting.boot.boot import Boot
 from hostrouting.cli.shared import DEFAULT_TIMEOUT, explained, print_answer, refuse, status_after
-from hostrouting.exceptions import RouteOverlapError, sentence_of
 from hostrouting.node.configure import RELEASED
 from hostrouting.node.output import end_log
 from hostrouting.node.status import verdict_now
+from hostrouting.route_overlap.errors import RouteOverlapError
 from hostrouting.route_overlap.report import OverlapReport
 from phases import CancelledError, Context, cancel_on_signals, run
 from phases.hosting import reason_of

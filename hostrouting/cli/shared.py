@@ -11,14 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import BAD, FAILED, FINE, USAGE
+from hostrouting.base.errors import HostRoutingError, InvalidConfigError
 from hostrouting.base.signals import status_of_signal
 from hostrouting.boot.intent import installed_over, refuse_local_over, require_intent
 from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import (
-    HostRoutingError,
-    InvalidConfigError,
-    RouteOverlapError,
-)
 from hostrouting.host import Host
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.node.output import (
@@ -29,6 +25,7 @@ from hostrouting.node.output import (
     width_of_stdout,
     wrapped,
 )
+from hostrouting.route_overlap.errors import RouteOverlapError
 from phases import Context, PhaseError, cancel_on_signals
 from phases.exceptions import describe
 

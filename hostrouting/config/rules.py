@@ -11,8 +11,8 @@ import re
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hostrouting.base.errors import ConfigMistake, InvalidConfigError
 from hostrouting.config.wire import accepting, describe, errors_under, schema_of
-from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 from hostrouting.net.addresses import (
     IPV4,
     IPV6,

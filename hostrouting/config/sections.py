@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Final, NoReturn
 
 import attrs
 
+from hostrouting.base.errors import ConfigMistake, InvalidConfigError, UnreadableConfigError
 from hostrouting.base.values import LightValue
 from hostrouting.config import rules
 from hostrouting.config.siblings import (
@@ -49,7 +50,6 @@ from hostrouting.config.wire import (
     wire,
     wire_fields,
 )
-from hostrouting.exceptions import ConfigMistake, InvalidConfigError, UnreadableConfigError
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.routes import (
     ATTRIBUTES,
@@ -148,7 +148,7 @@ class StaticRoute(WireValue):
     'fd00:1::/64 via fe80::1 metric 1'
     >>> StaticRoute(destination="172.16.1.5/24", gateway="10.224.0.1/8")
     Traceback (most recent call last):
-    hostrouting.exceptions.InvalidConfigError: 2 errors in the config:
+    hostrouting.base.errors.InvalidConfigError: 2 errors in the config:
       destination: '172.16.1.5/24' has host bits; the network is '172.16.1.0/24'
       gateway: '10.224.0.1/8' has a prefix length; give the address alone: 10.224.0.1
     """
@@ -542,7 +542,7 @@ class HostRoutingConfig(LightValue, WireValue):
         True
         >>> HostRoutingConfig.from_mapping({"staticRoute": {}})
         Traceback (most recent call last):
-        hostrouting.exceptions.InvalidConfigError: hostRouting.staticRoute: is not a known key; \
+        hostrouting.base.errors.InvalidConfigError: hostRouting.staticRoute: is not a known key; \
 did you mean 'staticRoutes'?
         """
         given: object = mapping  # callers may lack a type checker

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import attrs
 
+from hostrouting.base.errors import ConfigMistake
 from hostrouting.base.values import LightValue
 from hostrouting.config import rules
 from hostrouting.config.wire import WireValue, setting
-from hostrouting.exceptions import ConfigMistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

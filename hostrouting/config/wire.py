@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 import attrs
 
-from hostrouting.exceptions import ConfigMistake, InvalidConfigError
+from hostrouting.base.errors import ConfigMistake, InvalidConfigError
 from phases.exceptions import most_similar
 
 Rule = Callable[[object], Any]
@@ -126,7 +126,7 @@ class WireValue:
     {'opensAt': 9}
     >>> Door.from_mapping({"opnsAt": 9})
     Traceback (most recent call last):
-    hostrouting.exceptions.InvalidConfigError: opnsAt: is not a known key; did you mean 'opensAt'?
+    hostrouting.base.errors.InvalidConfigError: opnsAt: is not a known key; did you mean 'opensAt'?
     """
 
     __slots__ = ()
@@ -378,7 +378,7 @@ def read_json(document: str | bytes, *, name: str = "the config") -> Any:
     {'metric': 1}
     >>> read_json('{"metric": 1} x')
     Traceback (most recent call last):
-    hostrouting.exceptions.InvalidConfigError: the config is not JSON: line 1, column 15: \
+    hostrouting.base.errors.InvalidConfigError: the config is not JSON: line 1, column 15: \
 Extra data at 'x'; correct it there
     """
     try:

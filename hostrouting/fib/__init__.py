@@ -11,7 +11,7 @@ the result is `UnknownDecisionError` or `Decision.unknown`. For IPv6 it models t
 without the state of gateways and without the kernel's choice of a source.
 """
 
-from hostrouting.exceptions import UnknownDecisionError
+from hostrouting.base.errors import UnknownDecisionError
 from hostrouting.fib.model import Decision, Fib
 from hostrouting.fib.rules import Packet
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
-from hostrouting.exceptions import UnknownDecisionError
+from hostrouting.base.errors import UnknownDecisionError
 from hostrouting.fib.rules import LOOPBACK, Packet, Policy
 from hostrouting.fib.tables import MERGED_TABLES, Bucket, Key, Tables, deleted, inserted, key_of
 from hostrouting.net.addresses import IPV4, IPV6, Address, address_bits, require_lookups

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import attrs
 
+from hostrouting.base.errors import HostFileError
 from hostrouting.base.refused_files import why_refused
-from hostrouting.exceptions import HostFileError
 from hostrouting.fleet.record import LONGEST, NodeRecord, NoRecordError
 from hostrouting.fleet.verdict import NodeVerdict, prove_record
 

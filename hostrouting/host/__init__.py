@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.exceptions import HostFileError
+from hostrouting.base.errors import HostFileError
 from hostrouting.host.offline import NoSupervisor, absent, late, offline_routes
 from hostrouting.host.units import UnitState
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix

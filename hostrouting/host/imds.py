@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import attrs
 
-from hostrouting.exceptions import BackendError
+from hostrouting.base.errors import BackendError
 from phases import Context, DeadlineExceededError
 
 _logger = logging.getLogger(__name__)

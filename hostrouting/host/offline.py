@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from hostrouting.exceptions import BackendError
+from hostrouting.base.errors import BackendError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ def absent(part: str) -> Any:
 
     >>> absent("link_layer").devices()
     Traceback (most recent call last):
-    hostrouting.exceptions.BackendError: this Host has no link_layer; make it with Host.live(), ...
+    hostrouting.base.errors.BackendError: this Host has no link_layer; make it with Host.live(), ...
     """
     return _Absent(f"this Host has no {part}; make it with Host.live(), or give it one: {part}=...")
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from hostrouting.exceptions import BackendError
+from hostrouting.base.errors import BackendError
 from hostrouting.host.netlink.backend import NetlinkBackend
 from hostrouting.host.netlink.conversation import errors_of
 from phases.mistakes import wrong_argument

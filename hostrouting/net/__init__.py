@@ -5,6 +5,7 @@ routes.py         Route (wanted), ObservedRoute (read from the kernel), NextHop,
                   the default routes of a node; RouteChange: one step of a batch
 rules.py          Rule: a policy rule with all its selectors
 links.py          Device with its addresses, Neighbour, NeighbourChange, Station
+rejected.py       the errors of a batch that the kernel refused
 events.py         the kernel's announcements of all these
 mappings.py       the JSON form of all of them
 """

@@ -21,11 +21,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.base.commands import CHECK, printable
+from hostrouting.base.errors import HostFileError, HostRoutingError
 from hostrouting.boot.intent import require_intent
 from hostrouting.boot.layout import INTENT_PATH, WAIT_SECONDS
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.config import OverlapMode
-from hostrouting.exceptions import HostFileError, HostRoutingError
 from hostrouting.host import Host
 from hostrouting.host.files.lock import FileLock
 from hostrouting.host.files.store import RootedFiles

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.base.commands import quoted
+from hostrouting.base.errors import HostFileError
 from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.generation import SCRIPT_PATHS, program_file
@@ -24,7 +25,6 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.boot.program import interpreter_finding
-from hostrouting.exceptions import HostFileError
 from hostrouting.host import Host
 from hostrouting.node.capabilities import CAPABILITIES
 from hostrouting.route_overlap import script as overlap

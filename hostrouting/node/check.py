@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import attrs
 
 from hostrouting.base.commands import command_line
+from hostrouting.base.errors import (
+    HostFileError,
+    HostRoutingError,
+    PermissionDeniedError,
+    UnitError,
+)
 from hostrouting.base.findings import NodeFinding, Severity, boot_file
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.capability import Inquiry
@@ -17,7 +23,6 @@ from hostrouting.boot.gates import held_gates, held_since, is_refused_now
 from hostrouting.boot.intent import Intent, exits_under, installed_over, mode_of
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig, require_config
-from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, UnitError
 from hostrouting.host import Host
 from hostrouting.net.addresses import is_network
 from hostrouting.net.routes import OUR_PROTOCOL

@@ -13,12 +13,12 @@ import attrs
 from hostrouting.apply.pair import CheckRouteOverlap, ConfigureStaticRoutes
 from hostrouting.apply.run import SECONDS_TO_UNDO, Run, locked
 from hostrouting.apply.story import NodePlan, Story, Wanted, Ways, decide
+from hostrouting.base.errors import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent, Part, exits_under, installed_over, refuse_local_over
 from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH
 from hostrouting.boot.task import NamedTask, NodeTask
 from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
-from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.host import Host
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.capabilities import CAPABILITIES, SIBLINGS, sibling_units

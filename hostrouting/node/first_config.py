@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from hostrouting.base.errors import HostFileError, UnitError
 from hostrouting.boot.gates import AGENTS, agents
 from hostrouting.config import DEFAULT_GATES, HostRoutingConfig
 from hostrouting.config.rules import destination, expected_cidr, refuse_local
-from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.net.addresses import (
     FAMILY_NAMES,
     IPV4,

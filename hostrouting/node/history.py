@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import MESSAGE_ID
+from hostrouting.base.errors import HostFileError
 from hostrouting.boot.intent import installed_checksum
-from hostrouting.exceptions import HostFileError
 from hostrouting.host.systemd.notify import entry, send
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.base.errors import HostFileError
 from hostrouting.base.findings import NodeFinding
-from hostrouting.exceptions import HostFileError
 from hostrouting.net.addresses import Address
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, TextIO
 
 from hostrouting.base.commands import Painted, printable
+from hostrouting.base.errors import HostFileError
 from hostrouting.base.refused_files import why_refused
-from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.base.commands import CHECK
+from hostrouting.base.errors import HostRoutingError, UnitError
 from hostrouting.base.findings import NodeFinding, Severity, first_of
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent, installed_checksum, not_installed, read_intent
 from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH, drop_in_of, unit_path
 from hostrouting.config import HostRoutingConfig, OverlapMode, Sibling
-from hostrouting.exceptions import HostRoutingError, UnitError
 from hostrouting.net.routes import is_merged
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.check import check_node, look_after_apply, own_routes

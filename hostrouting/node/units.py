@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from hostrouting.base.errors import UnitError
 from hostrouting.boot.gates import LOOKED_AT, units_of
 from hostrouting.boot.layout import HELD_TEMPLATE
-from hostrouting.exceptions import UnitError
 from hostrouting.host.systemd.systemctl import (
     NoSystemdError,
     OfflineUnits,

@@ -11,9 +11,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import Answer
+from hostrouting.base.errors import ConfigMistake, InvalidConfigError
 from hostrouting.boot.intent import NOT_INSTALLED
 from hostrouting.boot.layout import INTENT_PATH
-from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 from hostrouting.host.offline import NoSupervisor
 from hostrouting.node.capabilities import SIBLINGS
 from hostrouting.watch.installed import wait_for_installed

@@ -12,6 +12,7 @@ announced  the routes of these networks, and the answers that they may change
 lasting    IPv6: the routes that decide, and those that end with an advertisement
 suggest    the fewest routes that resolve the findings
 report     OverlapReport: the result of a proof, as value, JSON and text
+errors     those about a proof, with its report
 explain    the route and the device that decide each part of a range
 look       one proof of a node with all that counts, the wait for what may heal, the marker
 logged     what a run logs of a proof, and of addresses that a config drops

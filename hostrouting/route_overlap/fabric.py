@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.exceptions import HostFileError
+from hostrouting.base.errors import HostFileError
 from hostrouting.net.addresses import parse_ipv4
 from phases import Context, DeadlineExceededError
 

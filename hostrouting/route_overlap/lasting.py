@@ -9,8 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from hostrouting.base.errors import HostFileError, UnknownDecisionError
 from hostrouting.base.findings import NodeFinding
-from hostrouting.exceptions import HostFileError, UnknownDecisionError
 from hostrouting.net.addresses import IPV6, Prefix, format_address, is_device_name
 from hostrouting.net.routes import (
     KERNEL_PROTOCOL,

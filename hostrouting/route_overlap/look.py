@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import attrs
 
 from hostrouting.base.commands import printable
+from hostrouting.base.errors import HostFileError, HostRoutingError
 from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.base.waits import begin_wait
 from hostrouting.boot.intent import exits_under
 from hostrouting.boot.layout import WAIT_SECONDS
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode
-from hostrouting.exceptions import HostFileError, HostRoutingError
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.exits import no_default
 from hostrouting.route_overlap.fabric import POOL, Fabric, announced_fabric

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import quoted
-from hostrouting.exceptions import HostFileError
+from hostrouting.base.errors import HostFileError
 from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import PROTOCOL_NAMES
 

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from hostrouting.base.commands import quoted
-from hostrouting.exceptions import UnknownDecisionError
+from hostrouting.base.errors import UnknownDecisionError
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, mask_of
 from hostrouting.net.links import source_by
 from hostrouting.net.routes import Lookup, ObservedRoute

@@ -9,8 +9,8 @@ from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from hostrouting.base.errors import BackendError
 from hostrouting.base.findings import NodeFinding
-from hostrouting.exceptions import BackendError
 from hostrouting.host import Host
 from hostrouting.net.addresses import (
     FAMILY_NAMES,

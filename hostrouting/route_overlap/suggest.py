@@ -18,7 +18,7 @@ from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from hostrouting.exceptions import InvalidConfigError
+from hostrouting.base.errors import InvalidConfigError
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.fib.model import Fib
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits

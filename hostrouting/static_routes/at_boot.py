@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.boot.intent import exits_under, require_intent
-from hostrouting.exceptions import RouteRejectedError
+from hostrouting.net.rejected import RouteRejectedError
 from hostrouting.static_routes.converge import log_consequences, repair
 from hostrouting.static_routes.observed import read
 from hostrouting.static_routes.reconcile import reconcile

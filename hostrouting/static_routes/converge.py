@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import attrs
 
 from hostrouting.base.conflicts import ConflictError, until_settled
-from hostrouting.exceptions import BackendError, LinkNotFoundError, Refusal, RouteRejectedError
+from hostrouting.base.errors import BackendError, LinkNotFoundError
 from hostrouting.net.addresses import IPV6
+from hostrouting.net.rejected import Refusal, RouteRejectedError
 from hostrouting.net.routes import Place, default_routes, place
 from hostrouting.static_routes.account import RouteAccount, described
 from hostrouting.static_routes.observed import read, resolved

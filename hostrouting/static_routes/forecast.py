@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import attrs
 
+from hostrouting.base.errors import UnknownDecisionError
 from hostrouting.base.findings import first_of
 from hostrouting.boot.intent import exits_under
 from hostrouting.config import HostRoutingConfig, OverlapMode
-from hostrouting.exceptions import UnknownDecisionError, WorseRoutingError
 from hostrouting.host.reading import at_one_moment
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.routes import NextHop, ObservedRoute, place
+from hostrouting.route_overlap.errors import WorseRoutingError
 from hostrouting.route_overlap.fabric import Fabric, announced_fabric
 from hostrouting.route_overlap.logged import left_unproven
 from hostrouting.route_overlap.look import look_once, prove_config, unready_units

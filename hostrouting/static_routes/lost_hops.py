@@ -11,7 +11,7 @@ from contextlib import suppress
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from hostrouting.exceptions import BackendError
+from hostrouting.base.errors import BackendError
 from hostrouting.net.addresses import IPV4, Address, Prefix
 from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute
 from hostrouting.route_overlap.parts import cut

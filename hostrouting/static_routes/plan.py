@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import attrs
 
+from hostrouting.base.errors import BackendError, LinkNotFoundError
 from hostrouting.base.findings import AWAITED, REFUSED, NodeFinding, hindered
 from hostrouting.boot.intent import exits_under
-from hostrouting.exceptions import BackendError, LinkNotFoundError
 from hostrouting.net.routes import ObservedRoute, Place, Route, RouteChange, place
 from hostrouting.static_routes.account import described
 from hostrouting.static_routes.observed import read, resolved

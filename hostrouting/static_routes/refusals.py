@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.base.commands import quoted
-from hostrouting.exceptions import PASSING, ConfigMistake, InvalidConfigError, LinkNotFoundError
+from hostrouting.base.errors import PASSING, ConfigMistake, InvalidConfigError, LinkNotFoundError
 from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, IPV4, IPV6, Prefix
 from hostrouting.net.exits import set_down
 from hostrouting.net.routes import (
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig, StaticRoute
-    from hostrouting.exceptions import RouteRejectedError
     from hostrouting.host import Host
     from hostrouting.host.ports import RouteBackend
     from hostrouting.net.addresses import Address
     from hostrouting.net.exits import Exits
     from hostrouting.net.links import Device
+    from hostrouting.net.rejected import RouteRejectedError
     from hostrouting.static_routes.reconcile import Reconciliation, Routes
 
 #: The refusals that a lease, an address or a carrier may end.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
-from hostrouting.exceptions import BackendError
+from hostrouting.base.errors import BackendError
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.host.netlink.refusals import Failure
 from phases.exceptions import most_similar

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hostrouting.exceptions import BackendError, HostFileError
+from hostrouting.base.errors import BackendError, HostFileError
 from hostrouting.host import Host, RouteBackend
 from hostrouting.host.files.lock import ProgramLock, WaitingLock, take_at_once
 from hostrouting.host.offline import Signs, offline_routes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from hostrouting.exceptions import BackendError, LinkNotFoundError
+from hostrouting.base.errors import BackendError, LinkNotFoundError
 from hostrouting.fib import Fib
 from hostrouting.fib.rules import Policy
 from hostrouting.fib.tables import key_of

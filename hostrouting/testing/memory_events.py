@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.exceptions import BackendError, EventsLostError
+from hostrouting.base.errors import BackendError, EventsLostError
 from hostrouting.host.ports import Listener, NetworkEvents
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.testing.faults import Faulty

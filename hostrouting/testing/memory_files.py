@@ -8,8 +8,8 @@ from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hostrouting.base.errors import HostFileError
 from hostrouting.base.refused_files import why_refused
-from hostrouting.exceptions import HostFileError
 from hostrouting.host.files.rooted import (
     MOST_LINKS,
     Exposure,

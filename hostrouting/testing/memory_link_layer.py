@@ -6,7 +6,7 @@ import errno
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hostrouting.exceptions import PermissionDeniedError
+from hostrouting.base.errors import PermissionDeniedError
 from hostrouting.host.netlink.neighbours import (
     NeighbourChanges,
     Verb,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
+from hostrouting.base.errors import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host.packets.ebtables_rules import (
     BACKENDS,
     EbtablesReading,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.exceptions import UnitError
+from hostrouting.base.errors import UnitError
 from hostrouting.host.ports import ServiceManager
 from hostrouting.host.systemd.systemctl import NOBODYS_INSTANCE, journal_advice, unit_error
 from hostrouting.host.systemd.unit_files import UnitFiles

@@ -7,7 +7,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from hostrouting.exceptions import BackendError
+from hostrouting.base.errors import BackendError
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, ObservedRoute, Route, resting
 from phases import CommandFailedError, Context, run_command

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from hostrouting.base.errors import HostFileError, InvalidConfigError
 from hostrouting.boot.intent import read_intent
 from hostrouting.boot.keeper import WATCH_TASK, Trouble
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.config.rules import write_duration
-from hostrouting.exceptions import HostFileError, InvalidConfigError
 from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:

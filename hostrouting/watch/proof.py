@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import attrs
 
+from hostrouting.base.errors import HostFileError
 from hostrouting.base.facts import Facts
 from hostrouting.base.pace import Pace
 from hostrouting.boot.keeper import WATCH_TASK, Keeper, Trouble
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
-from hostrouting.exceptions import HostFileError
 from hostrouting.host import NetworkEvent, RouteEvent
 from hostrouting.net.addresses import Prefix, address_bits
 from hostrouting.net.routes import LOCAL_TABLE

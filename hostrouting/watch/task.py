@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from hostrouting.base.errors import EventsLostError
 from hostrouting.boot.keeper import WATCH_TASK
 from hostrouting.boot.task import NodeTask
-from hostrouting.exceptions import EventsLostError
 from hostrouting.host import Host, Listener, RunLock
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.proof import ProofKeeper

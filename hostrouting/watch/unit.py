@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import quoted
+from hostrouting.base.errors import UnitError
 from hostrouting.base.findings import LEFT, RESTARTED, STARTED, STATES, NodeFinding, hindered
 from hostrouting.boot.layout import (
     UNIT_DIRECTORY,
@@ -20,7 +21,6 @@ from hostrouting.boot.layout import (
 from hostrouting.boot.task import SectionTask
 from hostrouting.config import HostRoutingConfig, WatchConfig
 from hostrouting.config.rules import write_duration
-from hostrouting.exceptions import UnitError
 from hostrouting.watch.networkd import DROP_IN_PATH, drop_in
 from phases import Change, Context
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.base.errors import HostRoutingError
 from hostrouting.base.findings import boot_file
 from hostrouting.boot.capability import Capability, Inquiry, Program
-from hostrouting.exceptions import HostRoutingError
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from hostrouting.azure.probe_snat.ruleset import (
     render,
 )
 from hostrouting.base.commands import quoted
-from hostrouting.exceptions import BackendError, ConfigMistake, InvalidConfigError
+from hostrouting.base.errors import BackendError, ConfigMistake, InvalidConfigError
 from hostrouting.net.addresses import IPV6, Address
 from hostrouting.net.mappings import typed, typed_or_null
 from hostrouting.net.routes import best_default_devs, default_routes
@@ -169,7 +169,7 @@ def describes_ipv6(document: object) -> bool:
     True
     >>> describes_ipv6({"error": "Bad request"})
     Traceback (most recent call last):
-    hostrouting.exceptions.BackendError: the cloud's description of the network interfaces \
+    hostrouting.base.errors.BackendError: the cloud's description of the network interfaces \
 cannot be read: it should be a list, not dict; \
 hostRouting.probeSnat.detect 'address' or 'always' does without it
     """

@@ -7,7 +7,7 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from hostrouting.exceptions import HostFileError, StaleCNIError
+from hostrouting.base.errors import HostFileError, StaleCNIError
 from hostrouting.net.addresses import Address
 from hostrouting.net.mappings import typed_or_null
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import attrs
 
-from hostrouting.exceptions import HostFileError
+from hostrouting.base.errors import HostFileError
 from hostrouting.host.packets.ebtables_rules import BACKENDS, EbtablesRule
 from hostrouting.net.links import Neighbour
 from hostrouting.net.mappings import FORMS, Form, typed

@@ -15,7 +15,7 @@ import attrs
 from hostrouting.azure.stale_cni.azure_vnet import read_endpoints
 from hostrouting.azure.stale_cni.leftovers import Snapshot, pod_devices
 from hostrouting.azure.stale_cni.verdicts import Verdict, judge, to_probe
-from hostrouting.exceptions import PermissionDeniedError
+from hostrouting.base.errors import PermissionDeniedError
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.links import Neighbour

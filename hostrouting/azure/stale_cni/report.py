@@ -17,9 +17,9 @@ from hostrouting.base.commands import (
     FINE,
     Answer,
 )
+from hostrouting.base.errors import ConfigMistake, InvalidConfigError
 from hostrouting.base.signals import CANCELLING, status_of_signal
 from hostrouting.config import HostRoutingConfig, require_config
-from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 from phases import Change, Context, TaskFailedError, cancel_on_signals, run
 from phases import task as part
 from phases.hosting import reason_of

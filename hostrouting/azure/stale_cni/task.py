@@ -18,15 +18,15 @@ from hostrouting.azure.stale_cni.journal import Restorable, SweepRecord, Sweeps,
 from hostrouting.azure.stale_cni.leftovers import Snapshot, compare, identity
 from hostrouting.azure.stale_cni.node import NodeReading, Observer, by_sort, observe, wrong_bridge
 from hostrouting.azure.stale_cni.verdicts import Verdict, agree
-from hostrouting.base.findings import NodeFinding, hindered
-from hostrouting.boot.task import NodeTask
-from hostrouting.exceptions import (
+from hostrouting.base.errors import (
     HostFileError,
     HostRoutingError,
-    NeighbourRejectedError,
     PermissionDeniedError,
     StaleCNIError,
 )
+from hostrouting.base.findings import NodeFinding, hindered
+from hostrouting.boot.task import NodeTask
+from hostrouting.net.rejected import NeighbourRejectedError
 from phases import Change, Context
 from phases.exceptions import CONTEXT_OVER
 

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import BAD, FAILED, FINE, FIX, USAGE
+from hostrouting.base.errors import HostFileError
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, Command, switch
 from hostrouting.cli.shared import (
@@ -16,7 +17,6 @@ from hostrouting.cli.shared import (
     print_answer,
     refuse,
 )
-from hostrouting.exceptions import HostFileError
 from hostrouting.node.check import check_node
 from hostrouting.node.output import print_document
 from hostrouting.node.units import with_read_units

@@ -7,10 +7,10 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import FINE, USAGE
+from hostrouting.base.errors import HostFileError, InvalidConfigError
 from hostrouting.boot.intent import require_intent
 from hostrouting.cli.command import Command
 from hostrouting.cli.shared import host_of, print_answer, refuse
-from hostrouting.exceptions import HostFileError, InvalidConfigError
 from hostrouting.node.output import has_colours, width_of_stdout
 from hostrouting.route_overlap.explain import explain_routing
 

@@ -7,6 +7,7 @@ from difflib import unified_diff
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE
+from hostrouting.base.errors import HostFileError
 from hostrouting.base.findings import LEFT, REFUSED
 from hostrouting.boot.boot import RELOAD, Boot
 from hostrouting.boot.gates import broken_glass
@@ -15,7 +16,6 @@ from hostrouting.boot.layout import BOOT_FOLDERS, GATE_LOCK, PROGRAM_PATH
 from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, Command, switch
 from hostrouting.cli.shared import context, host_of, new_config_of, print_answer
 from hostrouting.config.sections import AGENT_LIST
-from hostrouting.exceptions import HostFileError
 from hostrouting.host.systemd.systemctl import OfflineUnits
 from hostrouting.node.boot_files import installs_units, missing_programs, render_files
 from hostrouting.node.capabilities import warnings_of

@@ -7,10 +7,10 @@ import os
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import FINE, USAGE
+from hostrouting.base.errors import HostFileError
 from hostrouting.base.refused_files import why_refused
 from hostrouting.cli.command import Command, folder
 from hostrouting.cli.shared import host_of, new_config_of, print_answer, refuse
-from hostrouting.exceptions import HostFileError
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.node.boot_files import render_files
 

@@ -6,9 +6,9 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import BAD, FAILED, FINE
+from hostrouting.base.errors import ConfigMistake, InvalidConfigError
 from hostrouting.cli.command import Command, seconds
 from hostrouting.cli.shared import context, host_of, print_answer
-from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 from hostrouting.node.status import node_status
 from phases import Context, DeadlineExceededError
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hostrouting.exceptions import LockHeldError
+from hostrouting.base.errors import LockHeldError
 from hostrouting.host.files.rooted import file_errors, open_file, open_parent, shown_path
 from hostrouting.host.files.store import RootedFiles
 from phases import Context, DeadlineExceededError

@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.base.commands import quoted
+from hostrouting.base.errors import HostFileError
 from hostrouting.base.refused_files import why_refused
-from hostrouting.exceptions import HostFileError
 from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:

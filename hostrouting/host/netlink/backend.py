@@ -12,7 +12,7 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from hostrouting.exceptions import BackendError
+from hostrouting.base.errors import BackendError
 from hostrouting.host.netlink import device_codec, rule_codec
 from hostrouting.host.netlink.bulk import RouteReader, pack_lookups, read_routes
 from hostrouting.host.netlink.conversation import BATCH, Adapter, Conversation

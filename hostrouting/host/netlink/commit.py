@@ -30,15 +30,11 @@ from typing import Protocol, TypeAlias
 
 import attrs
 
-from hostrouting.exceptions import (
-    LinkNotFoundError,
-    PermissionDeniedError,
-    Refusal,
-    RouteRejectedError,
-)
+from hostrouting.base.errors import LinkNotFoundError, PermissionDeniedError
 from hostrouting.fib.tables import Tables, inserted, key_of
 from hostrouting.host.netlink.refusals import AnswersLostError, Failure, Failures
 from hostrouting.net.addresses import IPV6
+from hostrouting.net.rejected import Refusal, RouteRejectedError
 from hostrouting.net.routes import (
     ObservedRoute,
     Route,

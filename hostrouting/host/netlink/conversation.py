@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from hostrouting.exceptions import BackendError, PermissionDeniedError
+from hostrouting.base.errors import BackendError, PermissionDeniedError
 from hostrouting.host.netlink import frames
 from hostrouting.host.netlink.refusals import AnswersLostError, Failure, Failures
 from hostrouting.host.netlink.route_codec import LINKS, UnknownDeviceError, parse_names

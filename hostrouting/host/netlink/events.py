@@ -15,7 +15,7 @@ from functools import partial
 from threading import RLock, Thread
 from typing import TYPE_CHECKING, Final, Literal
 
-from hostrouting.exceptions import BackendError, EventsLostError
+from hostrouting.base.errors import BackendError, EventsLostError
 from hostrouting.host.netlink.bulk import RouteReader
 from hostrouting.host.netlink.conversation import (
     Adapter,

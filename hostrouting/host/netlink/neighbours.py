@@ -7,8 +7,9 @@ import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Literal
 
-from hostrouting.exceptions import NeighbourRejectedError, PermissionDeniedError, Refusal
+from hostrouting.base.errors import PermissionDeniedError
 from hostrouting.net.links import Neighbour, NeighbourChange, is_as_shown
+from hostrouting.net.rejected import NeighbourRejectedError, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

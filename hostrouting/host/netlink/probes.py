@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hostrouting.exceptions import BackendError
+from hostrouting.base.errors import BackendError
 from hostrouting.host.netlink.conversation import enlarge, errors_of, in_namespace
 from hostrouting.net.addresses import Address
 

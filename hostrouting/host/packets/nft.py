@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
+from hostrouting.base.errors import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host.packets import with_sbin
 from phases import CommandFailedError, Context, run_command
 
@@ -102,7 +102,7 @@ def check_table_name(family: str, name: str) -> None:
     >>> check_table_name("ip6", "azureSLBProbe")
     >>> check_table_name("ip6", "a; flush ruleset")
     Traceback (most recent call last):
-    hostrouting.exceptions.BackendError: 'ip6 a; flush ruleset' is not a table of nft: give a \
+    hostrouting.base.errors.BackendError: 'ip6 a; flush ruleset' is not a table of nft: give a \
 family, and a name that begins with a letter and has letters, digits and _ . / - only
     """
     if not _FAMILY.fullmatch(family) or not _NAME.fullmatch(name):

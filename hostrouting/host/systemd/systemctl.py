@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.base.commands import quoted
-from hostrouting.exceptions import UnitError
+from hostrouting.base.errors import UnitError
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.unit_files import UnitFiles
 from hostrouting.host.units import UnitState, instance_of, reach, settings

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import pytest
 
-from hostrouting.exceptions import (
-    LinkNotFoundError,
-    PermissionDeniedError,
-    RouteRejectedError,
-)
+from hostrouting.base.errors import LinkNotFoundError, PermissionDeniedError
 from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.rejected import RouteRejectedError
 from hostrouting.net.routes import Extra, RouteChange, resting
 from hostrouting.testing.contracts.routes import (
     BY_SOURCE,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import pytest
 
-from hostrouting.exceptions import BackendError
+from hostrouting.base.errors import BackendError
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.net.addresses import (
     IPV4,

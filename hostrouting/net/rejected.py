@@ -1,0 +1,93 @@
+"""The errors of a batch in which the kernel refused changes of routes or of neighbours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import attrs
+
+from hostrouting.base.errors import PASSING, BackendError, TextPart, lines_of
+from hostrouting.base.values import LightValue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hostrouting.net.links import Neighbour, NeighbourChange
+    from hostrouting.net.routes import RouteChange
+
+ChangeT = TypeVar("ChangeT", "RouteChange", "NeighbourChange")
+
+
+@attrs.frozen
+class Refusal(LightValue, Generic[ChangeT]):
+    """One refused change: of a route or of a neighbour, the errno, and the kernel's message."""
+
+    change: ChangeT
+    errno: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.change}: {self.reason}"
+
+
+class RouteRejectedError(BackendError):
+    """At least one change of a batch was refused, so none of the batch is in force.
+
+    `refusals` holds every refused change. `rolled_back` is True if reading back proved that the
+    routes are as they were before; otherwise `left_behind` describes each difference. The text
+    follows these attributes, so that a caller may complete them.
+    """
+
+    def __init__(
+        self,
+        refusals: list[Refusal[RouteChange]],
+        *,
+        rolled_back: bool,
+        left_behind: Iterable[str] = (),
+    ) -> None:
+        self.refusals = refusals
+        self.rolled_back = rolled_back
+        self.left_behind: list[str] = list(left_behind)
+        changes = "change was" if len(refusals) == 1 else "changes were"
+        super().__init__(
+            f"{len(refusals)} route {changes} refused",
+            errno=refusals[0].errno if refusals else None,
+        )
+        self.retryable = rolled_back and _are_passing(refusals)
+
+    @property
+    def parts(self) -> tuple[TextPart, ...]:
+        """The refusals, and the state of the routes."""
+        refused = TextPart(super().__str__(), tuple(map(str, self.refusals)))
+        if self.rolled_back:
+            text = "the routes are as before: the rollback was verified by reading them back"
+            return refused, TextPart(text)
+        text = "THE ROLLBACK IS INCOMPLETE, these differ from before"
+        return refused, TextPart(text, tuple(self.left_behind))
+
+    def __str__(self) -> str:
+        return lines_of(self.parts)
+
+
+class NeighbourRejectedError(BackendError):
+    """Changes of neighbours were refused (`refusals`); those of the neighbours `made` were not."""
+
+    def __init__(
+        self, refusals: list[Refusal[NeighbourChange]], made: Sequence[Neighbour] = ()
+    ) -> None:
+        self.refusals = refusals
+        self.made = made
+        super().__init__(lines_of(self.parts), errno=refusals[0].errno)
+        self.retryable = not made and _are_passing(refusals)
+
+    @property
+    def parts(self) -> tuple[TextPart, ...]:
+        """The refusals, and the neighbours that were changed all the same."""
+        refused = TextPart("changes of neighbours were refused", tuple(map(str, self.refusals)))
+        if not self.made:
+            return refused, TextPart("nothing was changed")
+        return refused, TextPart("these were made", tuple(map(str, self.made)))
+
+
+def _are_passing(refusals: Sequence[Refusal[Any]]) -> bool:
+    return bool(refusals) and all(refusal.errno in PASSING for refusal in refusals)

@@ -1,0 +1,52 @@
+"""The errors about a proof, which have its report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hostrouting.base.errors import HostRoutingError, TextPart, lines_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.route_overlap.report import OverlapReport
+
+
+class RouteOverlapError(HostRoutingError):
+    """Expected addresses would leave by another device; `report` is the whole `OverlapReport`.
+
+    Its text is the report's: each finding, the route that decides it, and the route to add to the
+    config. `retryable` is True if only routes or carriers are missing, which may come.
+    """
+
+    def __init__(self, report: OverlapReport, *, retryable: bool = False) -> None:
+        self.report: OverlapReport = report
+        self.retryable: bool = retryable
+        super().__init__(str(report))
+
+    @property
+    def parts(self) -> tuple[TextPart, ...]:
+        """The headline with the findings; the text has the steps, too."""
+        return (TextPart(self.report.headline, tuple(self.report.lines())),)
+
+
+class WorseRoutingError(RouteOverlapError):
+    """Expected addresses that leave right would not, by a config: the text has the next step.
+
+    Each of `worse` has a `fact`: the `cidr` of a range of addresses and the `finding` about them,
+    or an exit that would move; and the `cause` of a range, a `RouteChange` or None.
+    """
+
+    def __init__(
+        self, report: OverlapReport, reason: str, step: str, worse: Sequence[Any] = ()
+    ) -> None:
+        super().__init__(report)
+        self.reason = reason
+        self.step = step
+        self.worse = worse
+        self.args = (lines_of(self.parts, indent=""),)
+
+    @property
+    def parts(self) -> tuple[TextPart, ...]:
+        """The reason with what is worse, and the next step."""
+        return TextPart(self.reason, tuple(map(str, self.worse))), TextPart(self.step)
