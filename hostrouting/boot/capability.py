@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable, Iterable, Mapping
     from typing import TypeAlias
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from hostrouting.boot.task import NodeTask
     from hostrouting.config import HostRoutingConfig, Section
     from hostrouting.host import Host
-    from phases import Context, Task
+    from phases import Context
 
     #: Returns the findings about one part of a node; changes nothing.
     Look: TypeAlias = Callable[[Context, "Inquiry"], Iterable[NodeFinding]]
@@ -68,16 +67,8 @@ class Capability(NamedTuple):
     name: str
     #: Returns the class of its task.
     task: Callable[[], type[NodeTask]]
-    #: Returns the task of a reset that restores what an apply removed. Without it, the task undoes
-    #: by itself what an earlier config wanted.
-    restore: Callable[[HostRoutingConfig, Host, logging.Logger], Task] | None = None
-    #: True if the proof counts what the task has changed.
-    precedes_proof: bool = False
     #: Returns its unit for every boot, or the removal of that; of an image without a host.
     parts: Callable[[HostRoutingConfig, Host | None], Iterable[Part]] = _no_parts
-    #: True if they depend on the state of the node, or on the cloud: made when its task runs, never
-    #: before the routes.
-    reads_node: bool = False
     #: Returns True if an apply would install anything; by default if the section asks for units.
     installs: Callable[[Context, HostRoutingConfig, Host], bool] | None = None
     programs: tuple[Program, ...] = ()

@@ -11,15 +11,15 @@ import attrs
 from hostrouting.base.errors import BackendError
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import ATTRIBUTES, Intent, intent_names
-from hostrouting.config import require_config
+from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hostrouting.config import HostRoutingConfig, Sibling
-    from phases import Context
+    from hostrouting.config import Sibling
+    from phases import Context, Task
 
 
 class NamedTask:
@@ -36,6 +36,8 @@ class NodeTask(NamedTask, ABC):
 
     #: The runner reverses the recorded changes of a run; `undo` would also reverse earlier runs.
     records = True
+    #: True if the proof counts what the task has changed.
+    precedes_proof: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -56,6 +58,11 @@ class NodeTask(NamedTask, ABC):
                 f"the backend {type(self._host.routes).__name__} does not support IPv6 (see its "
                 f"'families'); use another backend, or remove {ipv6} from the config"
             )
+
+    @classmethod
+    def reset(cls, _config: HostRoutingConfig, host: Host, logger: logging.Logger) -> Task:
+        """Return the task by which a reset removes what any config has installed."""
+        return cls(HostRoutingConfig(gates=()), host=host, logger=logger)
 
     @abstractmethod
     def do(self, ctx: Context) -> None:

@@ -27,6 +27,9 @@ class Section(WireValue):
     #: True if its unit does the work at each boot: a gate may wait for it, and ask its script, and
     #: a timer of `Watch` runs it again.
     runs_at_boot: ClassVar[bool] = False
+    #: True if its unit depends on the state of the node, or on the cloud: it is made when its task
+    #: runs, never before the routes.
+    reads_node: ClassVar[bool] = False
     #: False if the config of an agent may have another key of its name.
     is_reserved: ClassVar[bool] = True
     #: Why it installs nothing, if that is so.
@@ -75,6 +78,7 @@ class ProbeSNATConfig(Sibling):
         "/etc/systemd/system/ipv6_nftables.service.d/10-probe-snat.conf",
     )
     runs_at_boot = True
+    reads_node = True
 
     enabled: bool = setting("Installs the rules.")
     dev: str | None = setting(

@@ -83,7 +83,7 @@ def missing_programs(config: HostRoutingConfig, host: Host) -> list[NodeFinding]
         if not section.asks:
             continue
         # Whether an image needs a unit that depends on the node is unknown.
-        if capability.reads_node and host.is_live and not Boot(host).has_part_of(section):
+        if section.reads_node and host.is_live and not Boot(host).has_part_of(section):
             continue
         for program in capability.programs:
             if section.required:

@@ -32,8 +32,8 @@ CAPABILITIES: Final = (*PAIR, *SIBLINGS)
 
 def sibling_units(config: HostRoutingConfig, host: Host) -> list[BootUnit]:
     """Return the units of the siblings that do not depend on the state of the node."""
-    fixed = (capability for capability in SIBLINGS if not capability.reads_node)
-    return units_in(part for capability in fixed for part in capability.parts(config, host))
+    fixed = (each for each in SIBLINGS if not each.in_config(config).reads_node)
+    return units_in(part for each in fixed for part in each.parts(config, host))
 
 
 def warnings_of(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:

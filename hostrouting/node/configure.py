@@ -320,7 +320,7 @@ class Configure(_Whole):
         return self._files, self._routes, *before, self._check, *after
 
     def _precedes_proof(self, sibling: Capability) -> bool:
-        return sibling.precedes_proof and sibling.in_config(self._config).asks
+        return sibling.in_config(self._config).asks and sibling.task().precedes_proof
 
     def _idle(self, name: str) -> Task:
         """Return a stand-in for a task without work; of a void config, the first plan raises."""
@@ -438,8 +438,8 @@ class Configure(_Whole):
 
     def _sibling(self, sibling: Capability) -> Task:
         section = sibling.in_config(self._config)
-        if sibling.restore is not None and not section.asks:
-            # Its room takes a while to import.
+        if not (section.asks or section.part_names()):
+            # It neither does nor removes anything, and its room takes a while to import.
             return self._idle(sibling.name)
         bounded = with_timeout(self._make(sibling.task()), _SIBLING_SECONDS, share=0.5)
         return bounded if section.required else tolerate(bounded, on_failure=self._keep_mistakes)
@@ -478,9 +478,8 @@ class ConfigureLive(Configure):
 class Reset(_Whole):
     """Remove everything that hostrouting installed, by any config, and restore swept objects.
 
-    Most tasks remove their part under an empty config; only the sweep needs an explicit undo, since
-    a config without its section must not restore stale objects. If a boot file cannot be removed,
-    all changes are undone; after any other failure the rest of the tasks goes on.
+    If a boot file cannot be removed, all changes are undone; after any other failure the rest of
+    the tasks goes on.
     """
 
     name = "reset"
@@ -496,22 +495,22 @@ class Reset(_Whole):
         require_config(config)
         super().__init__(HostRoutingConfig(gates=()), host, logger)
         pair = {part.name: part for part in (self._routes, self._check)}
-        removals: list[Task] = []
-        restorations: list[Task] = []
-        # What keeps the others right would bring them back.
-        for each in sorted(CAPABILITIES, key=self._keeps_others, reverse=True):
-            if each.restore is not None:
-                restorations.append(each.restore(config, self._host, self._log))
-            elif each.name in pair:
-                removals.append(pair[each.name])
-            else:
-                removals.append(self._make(each.task()))
+        removals = (
+            pair.get(each.name) or each.task().reset(config, self._host, self._log)
+            for each in sorted(CAPABILITIES, key=self._turn)
+        )
         # The gate first: the units would add the routes again if a gated machine started
         # meanwhile.
-        self.subtasks = (self._files, *removals, *restorations)
+        self.subtasks = (self._files, *removals)
 
-    def _keeps_others(self, capability: Capability) -> bool:
-        return not FREE_UNITS.isdisjoint(capability.in_config(self._config).units)
+    def _turn(self, capability: Capability) -> int:
+        """Return the place of a capability in the order of a reset."""
+        section = capability.in_config(self._config)
+        if not FREE_UNITS.isdisjoint(section.units):
+            # It keeps the others right, and would bring them back.
+            return 0
+        # One that installs nothing restores what it has removed.
+        return 1 if section.part_names() else 2
 
     def _do_all(self, story: Story, alone: _Part | None) -> None:
         run = story.run

@@ -66,7 +66,6 @@ PROBE_SNAT: Final = Capability(
     name="configure-probe-snat",
     task=_task,
     parts=_parts,
-    reads_node=True,
     installs=_installs,
     programs=(Program("nft", "nftables", "IPv6 load-balancer probes would not reach pods"),),
     findings={"probe-snat": _findings},

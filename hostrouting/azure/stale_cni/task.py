@@ -27,14 +27,15 @@ from hostrouting.base.errors import (
 from hostrouting.base.findings import NodeFinding, hindered
 from hostrouting.boot.task import NodeTask
 from hostrouting.net.rejected import NeighbourRejectedError
-from phases import Change, Context
+from phases import Change, Context, task
 from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.config import StaleCNIConfig
-    from hostrouting.host import EbtablesReading
+    from hostrouting.config import HostRoutingConfig, StaleCNIConfig
+    from hostrouting.host import EbtablesReading, Host
+    from phases import Task
 
 SECONDS_BETWEEN_READINGS: Final = 1.0
 #: A pod's link may be down for a moment, and then the pod cannot answer. A link that stays down
@@ -63,6 +64,14 @@ class CleanStaleCNI(NodeTask):
     """
 
     name = "clean-stale-cni"
+    # Stale objects may shadow routes.
+    precedes_proof = True
+
+    @classmethod
+    def reset(cls, config: HostRoutingConfig, host: Host, logger: logging.Logger) -> Task:
+        """Return the task that restores what was swept: one without the section changes nothing."""
+        sweep = cls(config, host=host, logger=logger)
+        return task("restore-stale-cni", plan=sweep.plan_undo)(sweep.undo)
 
     @property
     def _section(self) -> StaleCNIConfig:
