@@ -245,11 +245,14 @@ def test_an_error_has_its_parts_for_a_text_and_for_one_line(
     assert sentence_of(error) == sentence
 
 
+_PLACE = """\"$(findmnt -n -o TARGET -T '{}')\""""
+
+
 @pytest.mark.parametrize(
     ("number", "step"),
     [
-        (errno.EROFS, "Read-only file system; mount it writable, see: findmnt -T '{}'"),
-        (errno.ENOSPC, "No space left on device; make room, see: df -h '{0}' && df -i '{0}'"),
+        (errno.EROFS, f"Read-only file system; run: mount -o remount,rw {_PLACE}"),
+        (errno.ENOSPC, f"No space left on device; run: du -xah {_PLACE} | sort -h | tail"),
         (errno.EACCES, "Permission denied; see: ls -ld '{0}' && lsattr -d '{0}'"),
         (errno.EPERM, "Operation not permitted; see: ls -ld '{0}' && lsattr -d '{0}'"),
         (errno.EIO, "Input/output error"),
@@ -278,4 +281,4 @@ def test_a_user_without_rights_is_to_be_root(monkeypatch: pytest.MonkeyPatch) ->
     """That comes before a look at the rights; a path without a folder is in this one."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert why_refused(errno.EACCES, "/etc/a") == "Permission denied; run this as root"
-    assert why_refused(errno.EROFS, "absent").endswith("findmnt -T .")
+    assert why_refused(errno.EROFS, "absent").endswith('-T .)"')

@@ -88,14 +88,14 @@ class NodeFinding(LightValue):
     subject: str
     reason: str
     severity: Severity = "error"
-    #: What to do about it, if that is not clear and no single command.
+    #: What to do about it, if that is not clear.
     step: str = ""
     #: Not empty if an apply of the config repairs it: `now`, or `later`, when what it waits for is
     #: there.
     apply: Literal["", "now", "later"] = ""
     #: The action of the planned change that would repair it.
     action: str = ""
-    #: The command that resolves it, in place of a step.
+    #: The command that resolves it; then the step is another way.
     command: str = ""
     #: The time since when it is so, if that is known.
     since: float | None = None
@@ -125,7 +125,8 @@ class NodeFinding(LightValue):
     @property
     def sentence(self) -> str:
         """The reason and the step."""
-        step = f"run: {self.command}" if self.command else self.step
+        command = f"run: {self.command}" if self.command else ""
+        step = ", or ".join(filter(None, [command, self.step]))
         step = step or ("apply the config" if self.apply else "")
         later = "when that is there, " if self.apply == "later" else ""
         return f"{self.reason}; {later}{step}" if step else self.reason
@@ -137,7 +138,7 @@ class NodeFinding(LightValue):
 
     def text_before(self, command: str | None) -> str:
         """Return the text, without a command that follows it."""
-        is_repeated = command and (self.command == command or self.step == f"run: {command}")
+        is_repeated = command and self.command == command
         return f"{self.subject}: {self.reason}" if is_repeated else self.text
 
     def __str__(self) -> str:

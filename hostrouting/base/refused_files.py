@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+#: The commands against a disk that is read-only or full, by errno, but for its place.
+_DISK_COMMANDS: Final = {
+    errno.EROFS: "mount -o remount,rw {}",
+    errno.ENOSPC: "du -xah {} | sort -h | tail",
+}
+
+
+def disk_command(number: int, folder: str) -> str:
+    """Return the command against a disk that is read-only or full, by a folder on it, quoted.
+
+    >>> disk_command(errno.ENOSPC, "/etc")
+    'du -xah "$(findmnt -n -o TARGET -T /etc)" | sort -h | tail'
+    """
+    return _DISK_COMMANDS[number].format(f'"$(findmnt -n -o TARGET -T {folder})"')
 
 
 def why_refused(
@@ -18,9 +33,9 @@ def why_refused(
     """Return why the system refuses a file, and the next step, with the folder that exists.
 
     >>> why_refused(errno.EROFS, "/absent/a/b")
-    'Read-only file system; mount it writable, see: findmnt -T /'
-    >>> why_refused(errno.ENOSPC, "/absent/a"), why_refused(errno.EIO, "/absent/a")
-    ('No space left on device; make room, see: df -h / && df -i /', 'Input/output error')
+    'Read-only file system; run: mount -o remount,rw "$(findmnt -n -o TARGET -T /)"'
+    >>> why_refused(errno.EIO, "/absent/a")
+    'Input/output error'
     """
     number = number or 0
     folder = path
@@ -30,8 +45,7 @@ def why_refused(
     is_root = os.geteuid() == 0
     rights = f"see: ls -ld {shown} && lsattr -d {shown}" if is_root else "run this as root"
     steps = {
-        errno.EROFS: f"mount it writable, see: findmnt -T {shown}",
-        errno.ENOSPC: f"make room, see: df -h {shown} && df -i {shown}",
+        **{number: f"run: {disk_command(number, shown)}" for number in _DISK_COMMANDS},
         errno.EACCES: rights,
         errno.EPERM: rights,
         errno.EISDIR: "move this folder away",

@@ -438,8 +438,10 @@ def _faults(
     yield from _name_faults(unit)
     state = services.state(ctx, unit)
     if state.load_state == "masked":
-        step = f"run: systemctl unmask {unit}, or take it out of hostRouting.gates"
-        yield NodeFinding("gate-masked", unit, "is masked, so that it never starts", "note", step)
+        reason = "is masked, so that it never starts"
+        step = "take it out of hostRouting.gates"
+        command = f"systemctl unmask {unit}"
+        yield NodeFinding("gate-masked", unit, reason, "note", step, command=command)
     if state.load_state != "loaded":
         return
     settings = services.settings(ctx, unit, *_OF_GATE, *_UNSUITABLE, *_JOB_TIMEOUTS)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hostrouting.base.commands import quoted
 from hostrouting.base.errors import HostFileError
 from hostrouting.base.findings import NodeFinding, Severity
+from hostrouting.base.refused_files import disk_command
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.generation import SCRIPT_PATHS, program_file
 from hostrouting.boot.intent import Intent, mode_of
@@ -42,19 +43,11 @@ if TYPE_CHECKING:
 #: systemd refuses to read unit files with less (RELOAD_DISK_SPACE_MIN).
 _ROOM_IN_RUN: Final = 16 << 20
 _NOT_INSTALLED: Final = "an apply cannot install anything"
-#: What an error of a folder means, by its errno: the kind of the finding, the state of its file
-#: system, and the command against it.
+#: What an error of a folder means, by its errno: the kind of the finding, and the state of its file
+#: system.
 _DISK_STATES: Final = {
-    errno.EROFS: (
-        "read-only",
-        "is read-only (dmesg shows an error of the disk)",
-        "mount -o remount,rw {}",
-    ),
-    errno.ENOSPC: (
-        "no-room",
-        "has less than {} kB or no inode free",
-        "du -xah {} | sort -h | tail",
-    ),
+    errno.EROFS: ("read-only", "is read-only (dmesg shows an error of the disk)"),
+    errno.ENOSPC: ("no-room", "has less than {} kB or no inode free"),
 }
 _SHUT = "a boot would find the gates shut, and they stay shut"
 
@@ -166,10 +159,10 @@ def _obstacle(files: FileStore, folder: str, size: int, effect: str) -> NodeFind
     except HostFileError as error:
         # Of another one the apply has the reason: this may be another user.
         if error.errno in _DISK_STATES:
-            kind, state, command = _DISK_STATES[error.errno]
-            place = folder if folder == "/run" else f'"$(findmnt -n -o TARGET -T {folder})"'
+            kind, state = _DISK_STATES[error.errno]
             reason = f"{state.format(size >> 10)}, so {effect}"
-            return NodeFinding(kind, folder, reason, "warning", command=command.format(place))
+            command = disk_command(error.errno, folder)
+            return NodeFinding(kind, folder, reason, "warning", command=command)
     return None
 
 

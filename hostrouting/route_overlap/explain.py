@@ -85,6 +85,14 @@ class Explanation(LightValue):
     asked: str
     parts: tuple[ExplainedPart, ...]
 
+    @property
+    def verdict(self) -> str:
+        """The devices by which the range leaves, in one line."""
+        unexpected = {part.by for part in self.parts if part.is_expected is False}
+        ways = dict.fromkeys(part.by for part in self.parts)
+        named = (f"{by} (not expected)" if by in unexpected else by for by in ways)
+        return f"{self.asked}: {', '.join(named)}"
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the explanation for JSON."""
         return {"asked": self.asked, "parts": [part.to_mapping() for part in self.parts]}

@@ -27,7 +27,7 @@ def test_the_undo_begins_with_the_newest_change(host: FakeHost, ctx: Context) ->
         recorded.undo(ctx)
     assert str(caught.value) == (
         f"these stay as the run left them: {SCRIPT}; cannot remove {SCRIPT}: "
-        "Read-only file system; mount it writable, see: findmnt -T /etc/aks-flex-node"
+        'Read-only file system; run: mount -o remount,rw "$(findmnt -n -o TARGET -T /etc/aks-flex-node)"'
     )
     left = host.files.tree.snapshot()
     assert SCRIPT in left

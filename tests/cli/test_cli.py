@@ -346,7 +346,7 @@ def test_an_answer_that_cannot_be_written_is_a_failure(config: Path) -> None:
         assert ended.returncode == 3
         assert ended.stderr == (
             "hostrouting: cannot write the answer to stdout: No space left on device; "
-            "make room, see: df -h /dev && df -i /dev\n"
+            'run: du -xah "$(findmnt -n -o TARGET -T /dev)" | sort -h | tail\n'
         )
 
 

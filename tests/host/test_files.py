@@ -137,7 +137,7 @@ class TestAReadOnlyDisk:
         command = ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh"]
         command += [sys.executable, "-c", program]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
-        own = done.stdout.replace(f"findmnt -T {tmp_path}", "findmnt -T /")
+        own = done.stdout.replace(f"-T {tmp_path}", "-T /")
         return own.replace(str(tmp_path), "").rstrip()
 
     @pytest.mark.parametrize(("method", "arguments", "message"), READ_ONLY)
@@ -223,7 +223,7 @@ class TestOddities:
             files.write("/a", b"new\n", mode=0o644)
         assert str(caught.value) == (
             f"cannot write {tmp_path}/a: No space left on device; "
-            f"make room, see: df -h {tmp_path} && df -i {tmp_path}"
+            f'run: du -xah "$(findmnt -n -o TARGET -T {tmp_path})" | sort -h | tail'
         )
         assert entries(tmp_path) == ["a"]
         assert (tmp_path / "a").read_bytes() == b"old\n"

@@ -64,7 +64,7 @@ def host() -> FakeHost:
         (
             [RUN_IS_FULL, lose_our_routes],
             "/run has less than 16384 kB",
-            "du -xah /run | sort -h | tail",
+            'du -xah "$(findmnt -n -o TARGET -T /run)" | sort -h | tail',
         ),
         (
             [IS_DOWN],

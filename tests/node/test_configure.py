@@ -96,7 +96,7 @@ def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) 
     with pytest.raises(TaskFailedError) as caught:
         execute(configure(host, **other))
     sentence = re.fullmatch(
-        r"cannot write below (\S+): Read-only file system; mount it writable, see: findmnt -T \1; "
+        r"cannot write below (\S+): Read-only file system; run: mount -o remount,rw .* -T \1\)\"; "
         r"nothing was changed, live or for the next boot",
         str(caught.value.cause),
     )

@@ -17,7 +17,7 @@ from hostrouting.base.commands import (
     FINE,
     Answer,
 )
-from hostrouting.base.errors import ConfigMistake, InvalidConfigError
+from hostrouting.base.errors import ConfigMistake, InvalidConfigError, sentence_of
 from hostrouting.base.signals import CANCELLING, status_of_signal
 from hostrouting.config import HostRoutingConfig, require_config
 from phases import Change, Context, TaskFailedError, cancel_on_signals, run
@@ -54,9 +54,22 @@ class SweepReport:
         """True if nothing stale is left that this sweep, or the next one, could not remove."""
         return self.error is None and (self.obstacle is None or not self.changes)
 
+    @property
+    def verdict(self) -> str:
+        """The answer in one line."""
+        if self.error is not None:
+            return sentence_of(self.error)
+        count = f"{len(self.changes)} stale object{'' if len(self.changes) == 1 else 's'}"
+        if not self.changes:
+            return "nothing stale of azure-vnet was found"
+        if not self.dry_run:
+            return f"removed {count}, recorded in {self.record}"
+        refused = f"; will be refused: {self.obstacle}" if self.obstacle else ""
+        return f"would remove {count}{refused}"
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the output of `sweep --json`."""
-        answer: dict[str, Any] = {"ok": self.ok, "dry_run": self.dry_run}
+        answer: dict[str, Any] = {"ok": self.ok, "verdict": self.verdict, "dry_run": self.dry_run}
         removed = [{"object": change.subject, "reason": change.detail} for change in self.changes]
         answer["would_remove" if self.dry_run else "removed"] = removed
         answer["spared"] = []
@@ -80,16 +93,8 @@ class SweepReport:
         for reason, subjects in by_reason.items():
             yield f"{reason}:"
             yield from (f"  - {subject}" for subject in subjects)
-        count = f"{len(self.changes)} stale object{'' if len(self.changes) == 1 else 's'}"
         if self.error is None:
-            if not self.changes:
-                yield "nothing stale of azure-vnet was found"
-            elif self.dry_run:
-                yield f"would remove {count}" + (
-                    f"; will be refused: {self.obstacle}" if self.obstacle else ""
-                )
-            else:
-                yield f"removed {count}, recorded in {self.record}"
+            yield self.verdict
         counts: Counter[str] = Counter(verdict.kind for verdict in self.spared)
         if counts:
             parts = [f"{counts[kind]} {words}" for kind, words in _KINDS.items() if counts[kind]]

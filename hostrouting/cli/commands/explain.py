@@ -30,8 +30,11 @@ def run(arguments: Namespace) -> int:
         return refuse(arguments, error, USAGE)
     width = width_of_stdout()
     texts = (explanation.lines(width=width, picture=has_colours()) for explanation in explanations)
-    mappings = [explanation.to_mapping() for explanation in explanations]
-    print_answer(arguments, {"explanations": mappings}, chain.from_iterable(texts))
+    answer = {
+        "verdict": "; ".join(explanation.verdict for explanation in explanations),
+        "explanations": [explanation.to_mapping() for explanation in explanations],
+    }
+    print_answer(arguments, answer, chain.from_iterable(texts))
     return FINE
 
 

@@ -37,14 +37,16 @@ def run(arguments: Namespace) -> int:
     if arguments.out is not None:
         rendered = type(rendered)(files=files, links={} if name else rendered.links)
         written = _write_files(rendered, arguments.out)
-        print_answer(arguments, {"written": written}, written)
+        verdict = f"files and links written: {len(written)}"
+        print_answer(arguments, {"verdict": verdict, "written": written}, written)
     else:
         form = "==> {path} ({mode}) <==\n{content}\n" if name is None else "{content}"
         texts = (
             form.format(path=file.path, mode=f"{file.mode:04o}", content=_text_of(file))
             for file in files
         )
-        shown = {"files": [_mapping_of(file) for file in files]}
+        verdict = f"files that apply would install: {len(files)}"
+        shown = {"verdict": verdict, "files": [_mapping_of(file) for file in files]}
         print_answer(arguments, shown, (text.removesuffix("\n") for text in texts))
     return FINE
 

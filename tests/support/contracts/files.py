@@ -9,24 +9,25 @@ import pytest
 from hostrouting import HostFileError
 from hostrouting.host import FileStore
 
+WHY = '''Read-only file system; run: mount -o remount,rw "$(findmnt -n -o TARGET -T /)"'''
 #: Calls on a disk that is read-only and has the file /a, with the result or the error of each.
 READ_ONLY: list[tuple[str, dict[str, Any], str]] = [
     (
         "remove",
         {"path": "/a"},
-        "cannot remove /a: Read-only file system; mount it writable, see: findmnt -T /",
+        f"cannot remove /a: {WHY}",
     ),
     ("remove", {"path": "/absent"}, "False"),
     (
         "rename",
         {"path": "/a", "name": "b"},
-        "cannot give the name 'b' to /a: Read-only file system; mount it writable, see: findmnt -T /",
+        f"cannot give the name 'b' to /a: {WHY}",
     ),
     ("rename", {"path": "/absent", "name": "b"}, "False"),
     (
         "write",
         {"path": "/a", "content": b"x", "mode": 0o644},
-        "cannot write /a: Read-only file system; mount it writable, see: findmnt -T /",
+        f"cannot write /a: {WHY}",
     ),
     ("write", {"path": "/a", "content": b"", "mode": 0o644}, "False"),
     ("remove_directory_if_empty", {"path": "/absent"}, "False"),
