@@ -41,7 +41,6 @@ _TESTS = (
     "system/test_networkd_dhcp.py",
     "system/test_probe_snat.py",
     "system/test_recovery.py",
-    "system/test_releases.py",
     "system/test_routing_pair.py",
     "system/test_systemd_facts.py",
     "system/test_tokens.py",
