@@ -53,7 +53,7 @@ KERNEL_TESTS = [
     "tests/route_overlap/test_vrf.py",
     "tests/route_overlap/test_plain.py",
     "tests/route_overlap/test_plain_fabric.py",
-    "tests/route_overlap/test_plain_worlds.py",
+    "tests/route_overlap/test_judged_worlds.py",
     "tests/azure/stale_cni/test_kernel.py",
 ]
 WITHOUT_IPV6_TESTS = [
@@ -74,7 +74,7 @@ SCRIPT_TESTS = [
     "tests/route_overlap/test_expected_networks.py",
     "tests/route_overlap/test_plain.py",
     "tests/route_overlap/test_plain_fabric.py",
-    "tests/route_overlap/test_plain_worlds.py",
+    "tests/route_overlap/test_judged_worlds.py",
 ]
 TOOLS_TESTS = [
     "tests/host/test_nft.py",

@@ -2,17 +2,14 @@
 fabrics and rules.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from support.announced_fabrics import Announced, announcements
 from support.examples import FEW
 from support.fabric_files import write_files
-from support.ipv6_worlds import IPv6World, arranged, ipv6_worlds, mixed_worlds
 from support.kernel import do, kernel_of, needs_kernel
 from support.node_worlds import World, announced_worlds
 from support.overlap_proofs import told_alike
@@ -29,11 +26,6 @@ from hostrouting.route_overlap.look import prove_now
 from hostrouting.testing import KernelNode
 
 pytestmark = needs_kernel
-#: In `nox -s soak` a thousand of both.
-SLOW = settings(
-    max_examples=min(FEW, 500),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
 
 
 def check(node: KernelNode, folder: Path, section: Mapping[str, object]) -> tuple[bool, str]:
@@ -62,11 +54,14 @@ def check(node: KernelNode, folder: Path, section: Mapping[str, object]) -> tupl
     return live.ok, verdict.undecided
 
 
-@SLOW
+@settings(
+    max_examples=FEW,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(world=announced_worlds(rare=True), announced=announcements)
-def test_ipv4(world: World, announced: Announced, tmp_path: Path) -> None:
+def test_a_record_has_the_findings(world: World, announced: Announced, tmp_path: Path) -> None:
     """Under rules of any kind, several tables and next hops, and a fabric that the agent or the
-    config announces.
+    config announces. For both families, without a fabric: test_judged_worlds.py.
     """
     with KernelNode.made() as node:
         announced.prepare(node)
@@ -80,33 +75,6 @@ def test_ipv4(world: World, announced: Announced, tmp_path: Path) -> None:
             section["fabric"] = list(announced.networks)
         _, undecided = check(node, tmp_path, section)
         assert not undecided or "scope host" in undecided, undecided
-
-
-def test_ipv6(tmp_path: Path) -> None:
-    """Of IPv6, too, and of both; where the model cannot derive the kernel's choice of a source, it
-    leaves it undecided.
-    """
-    decided: Counter[bool] = Counter()
-
-    @SLOW
-    @given(
-        world=st.one_of(ipv6_worlds(unplugged=True), mixed_worlds()),
-        expected=st.sampled_from([[], ["e0"]]),
-    )
-    def compare(world: IPv6World, expected: list[str]) -> None:
-        with arranged(world) as node:
-            section = {
-                "expectedCidrs": world.cidrs,
-                "allowedDevs": list(world.allowed),
-                "expectedDevs": expected,
-            }
-            _, undecided = check(node, tmp_path, section)
-            assert not undecided or "source" in undecided, undecided
-            decided[not undecided] += 1
-
-    compare()
-    # A model whose answer is always "unknown" would agree with everything.
-    assert decided[True] > decided[False], decided
 
 
 @pytest.mark.parametrize("forwarding", [0, 1])

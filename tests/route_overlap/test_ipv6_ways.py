@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.ipv6_decisions import Decision, each_decision, two_links
 from support.kernel import connect, kernel_of, needs_kernel
 from support.routers import ROUTER, SECOND_ROUTER, Prefix, RouteInformation, WiredNode
 
@@ -60,6 +61,29 @@ def warned(report: OverlapReport) -> list[tuple[str, str]]:
 
 def found(report: OverlapReport) -> list[tuple[str, str | None]]:
     return [(finding.kind, finding.dev) for _, finding in report.findings]
+
+
+@pytest.fixture(scope="module")
+def links() -> Iterator[WiredNode]:
+    with two_links() as made:
+        yield made
+
+
+@each_decision
+def test_the_proof_decides_as_the_kernel(links: WiredNode, decision: Decision) -> None:
+    """An address is right if the device that the kernel takes is expected, or those of all routes
+    that are equal to it; test_judged_worlds.py has random nodes.
+    """
+    with decision.arranged(links):
+        for address, answer in decision.answers.items():
+            # The kernel alone answers a question with a source or a device.
+            if " " in address or answer == "local":
+                continue
+            devs = decision.equal or ((answer,) if answer else ())
+            [[part]] = [each.parts for each in explain_routing(kernel_of(links), [address])]
+            assert part.devs == devs
+            report = proven(links, cidrs=(f"{address}/128",), expected_devs=devs or ["e0"])
+            assert report.ok == bool(devs)
 
 
 @pytest.mark.parametrize(
