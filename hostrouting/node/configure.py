@@ -344,7 +344,13 @@ class Configure(_Whole):
             for subtask in self.subtasks:
                 execute(subtask, ctx, logger=self._logger)
             return
-        self._look(ctx, self._carry_out(ctx))
+        story = self._carry_out(ctx)
+        pair = (self._files, self._routes, self._check)
+        # A task that is skipped, or that does not install anything for a boot, is so on purpose.
+        if self._files in self.subtasks and not any(skips(ctx, part) for part in pair):
+            # The changes are made, so the end of the run does not matter.
+            own = ctx.shielded().child(_SECONDS_TO_LOOK)
+            self._own("check-node", own, partial(self._look, ctx, story))
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""
@@ -363,7 +369,10 @@ class Configure(_Whole):
     def _do_all(self, story: Story, alone: _Part | None) -> None:
         run = story.run
         self._refuse_mistakes(run)
-        story.decide()
+        if alone is None:
+            self._own("plan-changes", run.ctx, lambda _: story.decide())
+        else:
+            story.decide()
         if not story.carry_out(self._ways(alone)):
             return
         turn = self.subtasks.index(self._check)
@@ -411,20 +420,14 @@ class Configure(_Whole):
             # The installed proof stays.
             ctx.degrade("the installed proof stays, and nothing compares it with this config")
 
-    def _look(self, ctx: Context, story: Story) -> None:
+    def _look(self, ctx: Context, story: Story, own: Context) -> None:
         """Degrade the step if the aim is not reached, by all that was done, and by its proof."""
-        pair = (self._files, self._routes, self._check)
-        # A task that is skipped, or that does not install anything for a boot, is so on purpose.
-        if self._files not in self.subtasks or any(skips(ctx, part) for part in pair):
-            return
         from hostrouting.node.check import look_after_apply
 
-        # The changes are made, so the end of the run does not matter.
-        own = ctx.shielded().child(_SECONDS_TO_LOOK)
         # What cannot be read is unknown.
         with suppress(HostRoutingError, DeadlineExceededError):
             self.applied = look_after_apply(
-                own,
+                own.expiring(),
                 self._config,
                 self._host,
                 overlap=story.overlap,
@@ -435,6 +438,10 @@ class Configure(_Whole):
             # Under WARN an address that leaves wrong is no error of the node.
             if self.applied.is_wrong or not self.applied.overlap.ok:
                 ctx.degrade(self.applied.first_wrong)
+
+    def _own(self, name: str, ctx: Context, work: Work) -> None:
+        """Do what belongs to none of the tasks as a step of the report, whose time it has."""
+        execute(task(name, records=True)(work), ctx, logger=self._logger)
 
     def _sibling(self, sibling: Capability) -> Task:
         section = sibling.in_config(self._config)

@@ -356,8 +356,8 @@ def test_an_apply_that_would_move_the_exit_is_refused(host: FakeHost) -> None:
     before = host.files.read(INTENT_PATH)
     refused = applied(host, config)
     assert str(refused.error) == (
-        "configure: refused, since the node would leave by another device than when it was right "
-        f"last:\nthe IPv4 exit {MOVED}\nnothing was changed; correct the config, or use --force if "
+        "configure/plan-changes: refused, since the node would leave by another device than when it "
+        f"was right last:\nthe IPv4 exit {MOVED}\nnothing was changed; correct the config, or use --force if "
         "this is meant"
     )
     assert refused.changes == ()

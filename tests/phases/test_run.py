@@ -319,6 +319,18 @@ class _Composite:
             execute(each, ctx)
 
 
+def test_the_own_work_of_a_group_stands_in_the_report_where_it_began() -> None:
+    """A group gives it a step with a name, and the report has the steps in their order."""
+
+    class Group(Serial):
+        def do(self, ctx: Context) -> None:
+            for step in (RecordingTask("before", []), *self.subtasks, RecordingTask("after", [])):
+                execute(step, ctx)
+
+    report = run(Group(RecordingTask("a", []), RecordingTask("b", [])), skip=["a"])
+    assert [each.name for each in report.children] == ["before", "a", "b", "after"]
+
+
 def test_a_task_that_undoes_itself_undoes_its_inside() -> None:
     """If the outer task can be undone, its inside is not undone a second time."""
     journal: list[str] = []
