@@ -94,11 +94,12 @@ class Report(NoTruth):
         self.reasons: list[str] = []
         #: For the runner; see `changes`.
         self.records: list[Record] = []
-        self.children: list[Report] = []
+        subtasks = task.subtasks if is_group(task) else ()
+        self.children: list[Report] = [Report(subtask, self) for subtask in subtasks]
         #: The same by name: a group may have thousands.
         self._named: dict[str, list[Report]] = {}
-        for subtask in task.subtasks if is_group(task) else ():
-            self.add(subtask)
+        for child in self.children:
+            self._named.setdefault(child.name, []).append(child)
 
     def __repr__(self) -> str:
         return f"<Report of {self.name}: {self.word}>"
@@ -214,10 +215,13 @@ class Report(NoTruth):
         wanted = (record.changes for record in records if record.is_undone == are_undone)
         return tuple(chain.from_iterable(wanted))
 
-    def add(self, task: Task, position: int | None = None) -> Report:
-        """Add the report of a task inside, after the others, or before that at the position."""
+    def _add(self, task: Task) -> Report:
+        """Add the report of a task inside that begins now, before those that have not begun."""
+        position = len(self.children)
+        while position and self.children[position - 1].status == "not-reached":
+            position -= 1
         child = Report(task, self)
-        self.children.insert(len(self.children) if position is None else position, child)
+        self.children.insert(position, child)
         self._named.setdefault(task.name, []).append(child)
         return child
 
@@ -231,18 +235,11 @@ class Report(NoTruth):
         free = [child for child in named if child.status not in {"due", "running"}]
         # One that has not begun, or the oldest if the task is tried again.
         order = [(child.task is not task, child.start or "") for child in free]
-        report = free[order.index(min(order))] if free else self.add(task, self._position_of_next())
+        report = free[order.index(min(order))] if free else self._add(task)
         report.task = task
         report.status = "due"
         report.duration = None
         return report
-
-    def _position_of_next(self) -> int:
-        """Return the position of a task that begins now: before those that have not begun."""
-        position = len(self.children)
-        while position and self.children[position - 1].status == "not-reached":
-            position -= 1
-        return position
 
     def add_reason(self, reason: str) -> None:
         """Add why the task is degraded."""
