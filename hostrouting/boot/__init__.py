@@ -4,11 +4,10 @@
     BootUnit        a oneshot with all its files; a Departure is a unit to remove
     BootTemplate    the assets of a capability, from which it renders its BootUnit
     intent          the config in force, as a file
-    generation      all scripts, the program and the intent, which are exchanged at once; a survey
-                    of the disk
     program         the program that the scripts run where routing is not plain, as one zip file
-    exchange        the steps by which a generation takes the place of another one
-    steps           from the disk as it is to the disk as it should be
+    steps           a survey of the disk, and the steps from there to the disk as it should be: all
+                    scripts, the program and the intent are exchanged at once
+    recorded        changes of files, with their inverse
     gates           unsuitable, open, held and failed gates
     keeper          the part of a watch that a capability supplies
     task            the common parts of tasks

@@ -42,14 +42,12 @@ class Intent(NamedTuple):
     >>> routes = HostRoutingConfig.from_mapping(
     ...     {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
     ... )
-    >>> installed = Intent(config=routes).text_over(None, others=())
+    >>> installed = Intent(config=routes).merged_with(None, others=()).content
     >>> probes = HostRoutingConfig.from_mapping({"probeSnat": {"enabled": True}})
     >>> alone = Intent(config=probes, kept=frozenset({"static_routes"}))
-    >>> both = alone.text_over(installed, others=["static-routes.service"])
-    >>> HostRoutingConfig.from_json(both).to_mapping()["probeSnat"]
-    {'enabled': True}
-    >>> HostRoutingConfig.from_json(both).static_routes == routes.static_routes
-    True
+    >>> both = alone.merged_with(installed, others=["static-routes.service"]).config
+    >>> both.to_mapping()["probeSnat"], both.static_routes == routes.static_routes
+    ({'enabled': True}, True)
     """
 
     config: HostRoutingConfig
@@ -64,17 +62,13 @@ class Intent(NamedTuple):
         """The file of this config alone."""
         return BootFile(INTENT_PATH, _text(self.config))
 
-    def text_over(self, installed: bytes | None, *, others: Collection[str]) -> bytes | None:
-        """Return the content of the file, merged with the installed one; None for a void config.
+    def merged_with(self, installed: bytes | None, *, others: Collection[str]) -> Merged:
+        """Return the content of the file, merged with the installed one.
 
         `others` are the units on the disk that stay as they are. If the installed file was lost or
         damaged, so that the kept sections are unknown, it stays as it is: a config without them
         would remove routes.
         """
-        return self.merged_with(installed, others=others).content
-
-    def merged_with(self, installed: bytes | None, *, others: Collection[str]) -> Merged:
-        """Return the content of the file, as `text_over` does, and the config in it."""
         exits = installed_exits(installed) if self.exits is None else self.exits
         text = _with_exits(self.config, exits)
         # The proof and the units that it waits for belong together.

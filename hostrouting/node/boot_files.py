@@ -11,7 +11,6 @@ from hostrouting.base.errors import HostFileError
 from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.base.refused_files import disk_command
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.generation import SCRIPT_PATHS, program_file
 from hostrouting.boot.intent import Intent, mode_of
 from hostrouting.boot.layout import (
     SCRIPT_DIRECTORY,
@@ -26,6 +25,7 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.boot.program import interpreter_finding
+from hostrouting.boot.steps import SCRIPT_PATHS, program_file
 from hostrouting.host import Host
 from hostrouting.node.capabilities import CAPABILITIES
 from hostrouting.route_overlap import script as overlap

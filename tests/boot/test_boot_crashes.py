@@ -16,8 +16,8 @@ from support.boots import pids_of_machines
 from hostrouting import Configure, HostRoutingConfig, UnitError
 from hostrouting.boot import layout
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.generation import GENERATION_LINK, SCRIPT_PATHS, Generation
 from hostrouting.boot.layout import GATING_PATH, gating_entries, read_asset
+from hostrouting.boot.steps import GENERATION_LINK, SCRIPT_PATHS, Generation
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
 from phases import Context, TaskFailedError
 from phases.testing import ManualClock

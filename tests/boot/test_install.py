@@ -21,9 +21,9 @@ from support.filled import asset
 
 from hostrouting import Host
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.generation import generation_folders
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.boot.program import program_for
+from hostrouting.boot.steps import generation_folders
 from hostrouting.testing import FakeHost
 from phases import CancelledError, Context
 

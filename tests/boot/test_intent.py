@@ -75,10 +75,11 @@ def test_the_file() -> None:
 def test_after_is_kept_with_the_proof(kept: str, after: str) -> None:
     """A task that does not install the proof keeps the units that it waits for, too."""
     one, two = (config(**OVERLAP, after=[f"{name}.service"]) for name in ("a", "b"))
-    content = Intent(config=two, kept=frozenset({kept, "gates"})).text_over(
+    merged = Intent(config=two, kept=frozenset({kept, "gates"})).merged_with(
         Intent(config=one).file.content, others=()
     )
-    assert HostRoutingConfig.from_json(content or b"").after == (f"{after}.service",)
+    assert merged.config is not None
+    assert merged.config.after == (f"{after}.service",)
 
 
 @given(configs())

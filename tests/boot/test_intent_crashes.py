@@ -22,9 +22,9 @@ from support.intent_nodes import (
 )
 
 from hostrouting import Configure, HostRoutingConfig, Reset
-from hostrouting.boot.generation import IDLE
 from hostrouting.boot.intent import read_intent
 from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.steps import IDLE
 from hostrouting.testing import FakeHost
 from phases import execute
 

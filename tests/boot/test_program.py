@@ -20,7 +20,6 @@ from hostrouting import Configure, Host, HostFileError
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot import program
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.generation import GENERATION_LINK, Generation, contents_in_force
 from hostrouting.boot.layout import PROGRAM_PATH, SCRIPT_DIRECTORY
 from hostrouting.boot.program import (
     interpreter_finding,
@@ -29,6 +28,7 @@ from hostrouting.boot.program import (
     program_for,
     wanted_program,
 )
+from hostrouting.boot.steps import GENERATION_LINK, Generation, contents_in_force
 from hostrouting.config import HostRoutingConfig
 from hostrouting.host.trial import GateTrial
 from hostrouting.testing import FakeHost

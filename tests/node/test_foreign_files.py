@@ -24,8 +24,8 @@ from hostrouting import (
 )
 from hostrouting.azure.probe_snat.ruleset import RULESET_PATH, delete_script
 from hostrouting.base.findings import REFUSED
-from hostrouting.boot.generation import SCRIPT_PATHS, SHARED_PATHS, is_own
 from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.steps import SCRIPT_PATHS, SHARED_PATHS, is_own
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.host.units import MASK
 from hostrouting.testing import FakeHost

@@ -22,8 +22,8 @@ from hostrouting import (
     Reset,
     UnitError,
 )
-from hostrouting.boot.generation import GENERATION_LINK
 from hostrouting.boot.layout import UNFINISHED
+from hostrouting.boot.steps import GENERATION_LINK
 from hostrouting.host import IPV4, Route, RouteChange
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
 from phases import Change, Context, Parallel, Report, Serial, Task, execute, run

@@ -17,8 +17,8 @@ from support.needs import needs
 from support.overlap_answers import ScriptRun, proven_at, run_script
 from support.printed import leaves
 
-from hostrouting.boot.generation import IDLE
 from hostrouting.boot.layout import units_in
+from hostrouting.boot.steps import IDLE
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
 from hostrouting.route_overlap.script import boot_part, config_in, render_script
 from hostrouting.testing import KernelNode

@@ -3,8 +3,8 @@
 from support.boot_units import NSPAWN, stand_in
 
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.generation import GENERATION_LINK, LINKED_PATHS, generation_folders
 from hostrouting.boot.intent import Part
+from hostrouting.boot.steps import GENERATION_LINK, LINKED_PATHS, generation_folders
 from hostrouting.testing import FakeHost, MemoryServices
 from hostrouting.testing.memory_files import MemoryTree
 from phases import Context

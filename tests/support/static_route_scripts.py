@@ -107,7 +107,7 @@ def boot_with_program(
     on the node, beside which its files are gone afterwards.
     """
     with tempfile.TemporaryDirectory() as folder:
-        intent = Intent(config=config, exits=exits).text_over(None, others=())
+        intent = Intent(config=config, exits=exits).merged_with(None, others=()).content
         Path(folder, "hostrouting.json").write_bytes(intent or b"")
         Path(folder, "hostrouting.zip").write_bytes(program_for(None, _PYTHON))
         script = impatient(

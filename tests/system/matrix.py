@@ -128,7 +128,7 @@ class Node(GatedMachine):
             # A right apply pins exits, beside the config and in the script of routes without a device.
             installed = self.files.read(INTENT_PATH)
             intent = Intent(config=parsed(sections, self.mode))
-            contents[INTENT_PATH] = intent.text_over(installed, others=()) or b""
+            contents[INTENT_PATH] = intent.merged_with(installed, others=()).content or b""
             if _STATIC_SCRIPT in contents:
                 with hurried():
                     script = render_script(parsed(pair, self.mode), installed_exits(installed))

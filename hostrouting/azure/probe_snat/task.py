@@ -33,9 +33,9 @@ from hostrouting.azure.probe_snat.ruleset import (
 from hostrouting.base.errors import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.base.findings import LEFT, NodeFinding, hindered
 from hostrouting.base.waits import begin_wait
-from hostrouting.boot.generation import Survey
 from hostrouting.boot.layout import SCRIPT_DIRECTORY, BootUnit, program_path
 from hostrouting.boot.recorded import RecordedFiles
+from hostrouting.boot.steps import Survey
 from hostrouting.boot.task import SectionTask
 from phases import Change, Context, DeadlineExceededError
 
