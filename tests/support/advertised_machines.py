@@ -95,7 +95,6 @@ _PACKAGES = (
     *("systemd", "systemd-sysv", "systemd-container", "dbus", "iproute2", "procps", "python3"),
     *("libpam-systemd", "network-manager"),
 )
-_RTF_ADDRCONF = 0x40000
 #: Devices and metric of a default route.
 Default = tuple[list[str], int]
 
@@ -170,10 +169,6 @@ class Routers:
 
         wait_until(is_told, f"default routes {wanted}")
 
-    def until_there_are(self, wanted: list[Default]) -> None:
-        """Wait until there are these default routes."""
-        wait_until(lambda: self.defaults() == wanted, f"default routes {wanted}")
-
     def shown(self) -> list[dict[str, Any]]:
         """Return the default routes of the machine."""
         return list(
@@ -189,15 +184,3 @@ class Routers:
             for route in self.shown()
         ]
         return sorted(found, key=_by_metric)
-
-    def are_learned_by_the_kernel(self) -> bool:
-        """Return whether any default route has RTF_ADDRCONF."""
-        words = [
-            line.split()
-            for line in self.machine.run("cat", "/proc/net/ipv6_route").stdout.splitlines()
-        ]
-        return any(
-            int(each[-2], 16) & _RTF_ADDRCONF
-            for each in words
-            if each[1] == "00" and each[-1] in DEVICES
-        )

@@ -29,7 +29,6 @@ _TESTS = (
     "static_routes/test_unit.py",
     "system/test_after.py",
     "system/test_advertised_gates.py",
-    "system/test_advertisements.py",
     "system/test_fabric.py",
     "system/test_gate.py",
     "system/test_gate_faults.py",
