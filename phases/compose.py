@@ -18,7 +18,13 @@ from phases.exceptions import (
     may_pass,
 )
 from phases.hosting import notify, step_of, wait
-from phases.mistakes import require_name, require_plain, require_task, wrong_argument
+from phases.mistakes import (
+    require_name,
+    require_no_method,
+    require_plain,
+    require_task,
+    wrong_argument,
+)
 from phases.report import Report, names_in_path
 from phases.runner import (
     complete,
@@ -337,6 +343,8 @@ def task(
     >>> execute(greet)
     hello
     """
+    if callable(name):
+        raise TypeError(f'@task needs a name: write @task("{getattr(name, "__name__", "name")}")')
     require_name(name, "a task")
     for ability, given in (("plan", plan), ("undo", undo)):
         if given is not None:
@@ -344,6 +352,7 @@ def task(
 
     def make(function: Work) -> Task:
         require_plain(function, f"do of task {name!r}")
+        require_no_method(function, name)
         return _Made(name=name, do=function, plan=plan, undo=undo, records=records, proves=proves)
 
     return make

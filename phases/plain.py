@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from enum import Enum
+from math import isfinite
 from typing import Any
 
 #: Of lists in lists; what lies deeper is shown by its text.
@@ -44,7 +45,9 @@ def _form(value: Any, plain: Any) -> Any:
     """Return one value by its usual form; raise an error if it has none."""
     if isinstance(value, Enum):
         return plain(value.value)
-    if value is None or isinstance(value, str | bool | float):
+    # JSON has no infinity, and no NaN.
+    is_finite = isinstance(value, float) and isfinite(value)
+    if value is None or is_finite or isinstance(value, str | bool):
         return value
     if isinstance(value, int):
         # Python refuses to write a number of more than 4,300 digits.

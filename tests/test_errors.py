@@ -60,7 +60,7 @@ ERRORS: list[HostRoutingError | PhaseError] = [
     BackendError("x", errno=5, retryable=True),
     EventsLostError("x", errno=105),
     LinkNotFoundError("x", dev="eth0", errno=19, retryable=True),
-    PermissionDeniedError("x", errno=1),
+    PermissionDeniedError("x"),
     RouteRejectedError(
         [Refusal(ADDITION, 101, "unreachable")], rolled_back=False, left_behind=["y"]
     ),

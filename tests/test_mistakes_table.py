@@ -29,6 +29,10 @@ task("a")("b")
     do of task 'a' ~ got 'b' ~ must be a function
 task("a b/c")
     a task cannot be named ~ 'a b/c' ~ use a b-c
+task(print)
+    needs a name ~ @task ~ write @task\("print"\)
+task("a")(lambda self, ctx: None)
+    do of task 'a' ~ the context alone ~ write task\("a"\)\(self\.<lambda>\)
 Serial([t])
     is not a task ~ \[<task a>\] ~ a name .* and do\(ctx\)
 Serial(t, t)

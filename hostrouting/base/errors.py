@@ -160,6 +160,9 @@ class PermissionDeniedError(BackendError):
     Probes on the link need CAP_NET_RAW.
     """
 
+    def __init__(self, message: str, *, errno: int | None = errno.EPERM) -> None:
+        super().__init__(message, errno=errno)
+
 
 class ToolNotFoundError(BackendError):
     """A program is not installed; `tool` is its name, and `package` that of its package.

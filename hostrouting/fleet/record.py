@@ -22,6 +22,7 @@ from hostrouting.net.mappings import Form, typed
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, ObservedRoute
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress, announced_fabric
 from hostrouting.route_overlap.lasting import evidence
+from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -78,6 +79,8 @@ class NodeRecord:
 
         Raise ValueError with the field for a line that `to_line` does not write.
         """
+        if not isinstance(line, str | bytes):
+            raise wrong_argument("line", line, "the text of a record", "record.to_line()")
         if len(line) > LONGEST:
             raise ValueError(f"it has more than {LONGEST >> 20} MiB")
         try:

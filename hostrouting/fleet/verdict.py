@@ -34,7 +34,7 @@ _NOT_ASKED_OF_IPV6 = ("the kernel's choice of sources", "link-local and multicas
 class NodeVerdict:
     """The verdict on a recorded node."""
 
-    #: Or the place of a line that is not a record.
+    #: Or the place of a line that is not a record; empty for a node without a name.
     hostname: str
     is_record: bool = True
     #: As of `check`; of a plan, as afterwards, with an error of the kind `worse` for each range
@@ -61,7 +61,7 @@ class NodeVerdict:
         if (report := self.report) is not None:
             serious = (finding.text for finding in report.findings if finding.severity != "note")
             reasons = [*report.overlap.lines(), *serious]
-        return f"{self.hostname}: {'; '.join(reasons) or 'right'}"
+        return f"{self.hostname or 'a node without a name'}: {'; '.join(reasons) or 'right'}"
 
 
 def prove_record(
@@ -69,7 +69,8 @@ def prove_record(
 ) -> NodeVerdict:
     """Return the findings of `check` on the routing of a recorded node, or those of `plan`.
 
-    Without `config` the node is proven under the config in its record.
+    Without `config`, or with None, the node is proven under the config in its record, and its
+    routes count, too; a record without one has the finding `not-applied`.
     """
     used = record.config if config is None else require_config(config)
     verdict = partial(NodeVerdict, hostname=record.hostname)

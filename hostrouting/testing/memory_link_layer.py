@@ -136,8 +136,7 @@ class MemoryLinkLayer(FaultyBatches, NeighbourChanges):
         self._begin(ctx, "answering", *(f"{address} dev {dev}" for dev, address in addresses))
         if addresses and not self.may_probe:
             raise PermissionDeniedError(
-                "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked",
-                errno=errno.EPERM,
+                "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked"
             )
         wired = self._wired()
         alive = {(dev, pack_address(address)) for dev, address in self.alive if dev in wired}

@@ -255,7 +255,7 @@ def test_an_object_that_is_not_a_task_is_refused_by_name(
             ),
         ),
         (lambda: Parallel(name=""), "a Parallel cannot be named '': give a text"),
-        (lambda: task(print), "a task cannot be named <built-in function print>: give a text"),  # type: ignore[arg-type]
+        (lambda: task(print), '@task needs a name: write @task("print")'),  # type: ignore[arg-type]
     ],
 )
 def test_a_name_that_cannot_stand_in_a_path_is_refused_where_it_is_written(

@@ -84,6 +84,8 @@ RESULTS: list[tuple[object, dict[str, object]]] = [
     (42, {"result": 42}),
     (True, {"result": True}),
     (1.5, {"result": 1.5}),
+    (float("nan"), {"result": "nan", "repr": True}),
+    ([float("inf")], {"result": ["inf"], "repr": True}),
     ("text", {"result": "text"}),
     ([1, "two", None], {"result": [1, "two", None]}),
     ((1, (2,)), {"result": [1, [2]]}),
@@ -116,7 +118,7 @@ def test_the_value_that_do_returns_is_the_result(value: object, shown: dict[str,
     assert report.result is value
     mapping = report.to_mapping()
     assert {name: mapping[name] for name in ("result", "repr") if name in mapping} == shown
-    assert json.loads(json.dumps(mapping))["status"] == "ok"
+    assert json.loads(json.dumps(mapping, allow_nan=False))["status"] == "ok"
 
 
 def test_a_returned_report_of_a_failed_run_fails_the_task() -> None:

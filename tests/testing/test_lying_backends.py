@@ -308,7 +308,9 @@ LIES: dict[str, dict[str, Lies]] = {
     },
     "test_a_lack_of_privilege_has_its_error": {
         "a refusal": fails("apply", lambda _: RouteRejectedError([], rolled_back=True)),
-        "no errno": fails("apply", lambda _: PermissionDeniedError("it was refused")),
+        "another errno": fails(
+            "apply", lambda _: PermissionDeniedError("it was refused", errno=errno.EINVAL)
+        ),
     },
     "test_a_missing_device_is_named_before_anything_is_done": {
         "a refusal": fails("apply", lambda _: RouteRejectedError([], rolled_back=True))

@@ -113,8 +113,7 @@ class Batch:
                 errnos = [refusal.errno for refusal in refused.values()]
                 if not done and errnos == [errno.EPERM] * len(part):
                     raise PermissionDeniedError(
-                        "changing routes needs root or CAP_NET_ADMIN; nothing was changed",
-                        errno=errno.EPERM,
+                        "changing routes needs root or CAP_NET_ADMIN; nothing was changed"
                     )
                 failures = {}
                 for number, failure in sorted(refused.items()):

@@ -103,8 +103,7 @@ def check_changes(
             refusals.append(Refusal(NeighbourChange(verb, neighbour), *failure))
     if refusals and not made and {refusal.errno for refusal in refusals} == {errno.EPERM}:
         raise PermissionDeniedError(
-            "changing neighbours needs root or CAP_NET_ADMIN; nothing was changed",
-            errno=errno.EPERM,
+            "changing neighbours needs root or CAP_NET_ADMIN; nothing was changed"
         )
     if refusals:
         raise NeighbourRejectedError(refusals, made)
