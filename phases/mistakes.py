@@ -79,8 +79,8 @@ def require_plain(function: object, name: str) -> None:
 def require_no_method(function: object, name: str) -> None:
     """Raise TypeError for a method of a class, which would get the context as its `self`."""
     code = getattr(function, "__code__", None)
-    needed = code.co_argcount - len(getattr(function, "__defaults__", None) or ()) if code else 1
-    if needed > 1 and not hasattr(function, "__self__"):
+    optional = getattr(function, "__defaults__", None) or ()
+    if code and code.co_argcount - len(optional) > 1 and not hasattr(function, "__self__"):
         right = f'task("{name}")(self.{code.co_name})'
         raise TypeError(f"do of task {name!r} takes the context alone; of a method write {right}")
 
