@@ -8,17 +8,14 @@ from fnmatch import fnmatchcase
 from ipaddress import ip_network
 from typing import Any
 
-import attrs
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from support import node_worlds
 from support.egress_oracle import KernelOracle, wrong_of
-from support.examples import FEW
 from support.kernel import host_of, kernel_of, needs_kernel, uplink
 from support.patience import in_time
 from support.run_nodes import gpu_node
-from support.small_world import DEVICES, pick
+from support.small_world import DEVICES
 
 from hostrouting import (
     CheckRouteOverlap,
@@ -27,16 +24,13 @@ from hostrouting import (
     HostRoutingConfig,
     OverlapMode,
     Reset,
-    RouteOverlapConfig,
-    StaticRoute,
-    StaticRoutesConfig,
     WorseRoutingError,
     node_status,
 )
 from hostrouting.boot.intent import Intent, config_over
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.fleet import prove_record, take_record
-from hostrouting.host import Host, Route
+from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6, Prefix, outside
 from hostrouting.node.check import check_node
 from hostrouting.testing import FakeHost, KernelNode
@@ -427,111 +421,6 @@ def test_no_pipeline_makes_a_dropped_address_wrong_in_silence(name: str) -> None
                 else:
                     assert WorseRoutingError in causes(report)
                     assert own_routes(host) == [WIDE]
-
-
-#: A node with two fabrics, by e1 and e2.
-_PLAIN = node_worlds.World(
-    addresses=[
-        ("e0", ("10.1.0.1/16", None)),
-        ("e1", ("192.168.7.1/24", None)),
-        ("e2", ("10.2.0.1/16", None)),
-    ],
-    routes=[Route.parse("0.0.0.0/0", gateway="10.1.0.200", dev="e0", protocol=16)],
-)
-#: Small: every address is looked up in the kernel, several times.
-_EXPECTED = (
-    "192.168.7.128/28",
-    "192.168.7.136/29",
-    "10.2.0.64/28",
-    "10.2.0.64/30",
-    "10.1.0.8/29",
-    "10.3.0.0/29",
-)
-_HALVES = [str(half) for cidr in _EXPECTED for half in ip_network(cidr).subnets()]
-_HOPS = (("10.1.0.200", "e0"), ("10.1.0.200", "e0"), (None, None), ("192.168.7.254", "e1"))
-
-
-@st.composite
-def static_routes(draw: st.DrawFn) -> StaticRoutesConfig:
-    """Draw routes that lead expected addresses out of the fabrics, or into one; or any others."""
-    if draw(st.integers(0, 3)) == 0:
-        return draw(node_worlds.static_route_configs()).static_routes
-    networks = st.sampled_from([*_EXPECTED, *_HALVES])
-    routes = [
-        StaticRoute(destination=network, gateway=gateway, dev=dev)
-        for network in draw(st.lists(networks, min_size=1, max_size=5, unique=True))
-        for gateway, dev in [pick(draw, *_HOPS)]
-    ]
-    return StaticRoutesConfig(enabled=True, routes=tuple(routes))
-
-
-@st.composite
-def sections(draw: st.DrawFn) -> RouteOverlapConfig:
-    """Draw a section, perhaps without addresses."""
-    chosen = draw(st.lists(st.sampled_from([*_EXPECTED, *_HALVES]), max_size=4))
-    return RouteOverlapConfig(
-        expected_cidrs=tuple(chosen),
-        allowed_devs=pick(draw, (), (), (), (), ("e1",), ("e[12]",)),
-        expected_devs=pick(draw, (), (), (), ("e0",), ("e1",)),
-        mode=pick(draw, *OverlapMode),
-    )
-
-
-@st.composite
-def later_configs(draw: st.DrawFn, earlier: HostRoutingConfig) -> HostRoutingConfig:
-    """Draw a config with parts of an earlier one dropped or narrowed, or another one."""
-    section = earlier.route_overlap
-    kept = [cidr for cidr in section.cidrs if draw(st.booleans())]
-    narrowed = [
-        str(draw(st.sampled_from([*ip_network(cidr).subnets()]))) if draw(st.booleans()) else cidr
-        for cidr in kept
-    ]
-    mode = pick(draw, section.mode, *OverlapMode)
-    overlap = draw(
-        st.sampled_from(
-            [
-                RouteOverlapConfig(),
-                section,
-                attrs.evolve(section, expected_cidrs=tuple(kept), mode=mode),
-                attrs.evolve(section, expected_cidrs=tuple(narrowed), mode=mode),
-                draw(sections()),
-            ]
-        )
-    )
-    routes = tuple(route for route in earlier.static_routes.routes if draw(st.booleans()))
-    static = draw(
-        st.sampled_from(
-            [
-                StaticRoutesConfig(),
-                earlier.static_routes,
-                StaticRoutesConfig(enabled=bool(routes), routes=routes),
-                draw(static_routes()),
-            ]
-        )
-    )
-    return HostRoutingConfig(static_routes=static, route_overlap=overlap)
-
-
-@needs_kernel
-@settings(max_examples=FEW)
-@given(world=st.just(_PLAIN) | node_worlds.worlds(), data=st.data())
-def test_random_configs_in_a_row(world: node_worlds.World, data: st.DataObject) -> None:
-    """Any two configs over a third one, each by any pipeline; the kernel looks up every
-    address.
-    """
-    with KernelNode.made() as kernel:
-        world._replace(down=None).arrange(kernel)
-        host = host_of(kernel_of(kernel), is_live=True)
-        oracle = KernelOracle(kernel)
-        assume(oracle.expected())
-        earlier = HostRoutingConfig(
-            static_routes=data.draw(static_routes()), route_overlap=data.draw(sections())
-        )
-        run(Configure(earlier, host=host, force=True), in_time())
-        for _ in range(2):
-            wanted = data.draw(later_configs(earlier))
-            run_judged(data.draw(st.sampled_from([*PIPELINES])), oracle, host, wanted)
-            earlier = wanted
 
 
 # --- networks without others
