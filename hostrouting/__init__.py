@@ -71,7 +71,8 @@ if TYPE_CHECKING:
     from hostrouting.node.boot_files import RenderedFiles, render_files
     from hostrouting.node.check import check_node
     from hostrouting.node.configure import Configure, Reset
-    from hostrouting.node.report import NodeFacts, NodeReport
+    from hostrouting.node.report import NodeReport
+    from hostrouting.node.state import NodeFacts, PlanFacts
     from hostrouting.node.status import node_status
     from hostrouting.node.watch import Watch
     from hostrouting.route_overlap.exits import MovedExit
@@ -113,6 +114,7 @@ __all__ = [
     "OverlapMode",
     "OverlapReport",
     "PermissionDeniedError",
+    "PlanFacts",
     "ProbeSNATConfig",
     "Refusal",
     "RenderedFiles",
@@ -162,9 +164,10 @@ _HOMES = {
     "Finding": "route_overlap.report",
     "Host": "host",
     "MovedExit": "route_overlap.exits",
-    "NodeFacts": "node.report",
+    "NodeFacts": "node.state",
     "NodeFinding": "base.findings",
     "NodeReport": "node.report",
+    "PlanFacts": "node.state",
     "OverlapReport": "route_overlap.report",
     "Refusal": "exceptions",
     "RenderedFiles": "node.boot_files",

@@ -145,7 +145,7 @@ def test_the_front_door_is_pinned() -> None:
         "Configure ConfigureProbeSNAT ConfigureStaticRoutes EventsLostError ExplainedPart Explanation "
         "Fabric FabricAddress Finding Host HostFileError HostRoutingConfig HostRoutingError "
         "InvalidConfigError LinkNotFoundError LockHeldError MovedExit NeighbourRejectedError NodeFacts NodeFinding "
-        "NodeReport OverlapMode OverlapReport PermissionDeniedError ProbeSNATConfig Refusal "
+        "NodeReport OverlapMode OverlapReport PermissionDeniedError PlanFacts ProbeSNATConfig Refusal "
         "RenderedFiles Reset RouteBackend RouteOverlapConfig RouteOverlapError RouteRejectedError "
         "StaleCNIConfig StaleCNIError StaleCNIForce StaticRoute StaticRoutesConfig SuggestedRoute "
         "ToolNotFoundError UnitError UnknownDecisionError UnreadableConfigError Watch WatchConfig "

@@ -101,6 +101,7 @@ def _answer(
         "held": held,
         "released": [change.subject for change in report.changes if change.kind == RELEASED],
         "spared": node.spared,
+        "findings": node.to_mapping().get("findings") if arguments.json else None,
     }
     answer |= {name: value for name, value in account.items() if value}
     if report.error:

@@ -12,7 +12,7 @@ from hostrouting.boot.intent import NOT_INSTALLED
 from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.net.addresses import IPV6
-from hostrouting.node.report import NodeReport
+from hostrouting.node.report import NodeReport, planned_report
 from hostrouting.route_overlap.fabric import announced_fabric
 from hostrouting.route_overlap.look import prove_now
 from hostrouting.route_overlap.report import OverlapReport
@@ -21,8 +21,6 @@ from hostrouting.static_routes.plan import plan_routes
 from phases import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from hostrouting.fleet.record import NodeRecord
 
 #: Answers that only the node itself has.
@@ -83,7 +81,6 @@ def prove_record(
     host = record.host
     section = used.route_overlap
     ctx = Context()
-    findings: Iterable[NodeFinding] = ()
     try:
         if planned:
             plan = plan_routes(used, host)
@@ -92,26 +89,21 @@ def prove_record(
             forecaster = Forecaster(ctx, used, host, earlier=earlier, fabric=record.fabric)
             overlaps_now = not forecaster.look().ok
             verdict = partial(verdict, changes=len(plan.changes), overlaps_now=overlaps_now)
-            overlap, worse, undecided, _ = forecaster.of(plan)
-            if overlap is None:
-                return verdict(undecided=undecided)
-            findings = (
-                NodeFinding("worse", "leaves right today, and would not", str(each))
-                for each in worse
-            )
+            forecast = forecaster.of(plan)
+            if forecast.report is None:
+                return verdict(undecided=forecast.undecided)
+            report = attrs.evolve(planned_report(used, forecast), planned=None)
         else:
             fabric = record.fabric
             if section.fabric != "auto":
                 fabric = announced_fabric(ctx, section.fabric, host)
             overlap = prove_now(used, fabric, host)
             # Routes of a config that is not applied yet are not lost.
-            findings = (*overlap.notes, *(() if config else plan_routes(used, host).findings()))
+            lost = () if config else plan_routes(used, host).findings()
+            report = NodeReport(overlap, section.mode, (*overlap.notes, *lost))
     except UnknownDecisionError as error:
         return verdict(undecided=str(error))
     not_asked: tuple[str, ...] = _NOT_ASKED
     if IPV6 in used.families:
         not_asked += _NOT_ASKED_OF_IPV6
-    report = NodeReport(
-        overlap=overlap, mode=section.mode, findings=tuple(findings), not_asked=not_asked
-    )
-    return verdict(report=report)
+    return verdict(report=attrs.evolve(report, not_asked=not_asked))

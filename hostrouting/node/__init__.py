@@ -5,7 +5,8 @@ boot_files     the files of all capabilities
 at_boot        the program that the boot scripts run where routing is not plain
 configure      Configure and Reset: all tasks under one lock, with one commit
 check          all findings of a node
-report         the one report of check, status and apply, with its verdict
+state          what was found on a node, in its order, with a verdict
+report         the same as text and JSON: the one report of check, status, plan and apply
 words          its findings in short and in full
 status         the report with the facts of a node
 fix            a config with the routes that repair its node

@@ -35,7 +35,8 @@ from hostrouting.node.boot_files import (
 )
 from hostrouting.node.capabilities import CAPABILITIES, sibling_units
 from hostrouting.node.kubelet import off_the_exit
-from hostrouting.node.report import NO_PROGRAM, NodeReport
+from hostrouting.node.report import NodeReport
+from hostrouting.node.state import NO_PROGRAM
 from hostrouting.node.units import read_units
 from hostrouting.route_overlap.look import check_now
 from hostrouting.route_overlap.proof import silent_routers

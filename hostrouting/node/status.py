@@ -20,7 +20,8 @@ from hostrouting.config import HostRoutingConfig, OverlapMode, Sibling
 from hostrouting.net.routes import is_merged
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.check import check_node, look_after_apply, own_routes
-from hostrouting.node.report import NodeFacts, NodeReport
+from hostrouting.node.report import NodeReport
+from hostrouting.node.state import NodeFacts
 from hostrouting.node.units import read_units
 from hostrouting.route_overlap.report import OverlapReport
 from hostrouting.route_overlap.script import config_in, config_in_force, render_script

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import attrs
 
@@ -143,46 +143,6 @@ class Forecast(NamedTuple):
     def is_refused(self) -> bool:
         """True if an apply is refused, unless it is forced."""
         return any(each.is_refused for each in self.worse)
-
-    def fails(self, config: HostRoutingConfig) -> bool:
-        """Return True if an apply is refused, or if STRICT holds the gates after it."""
-        is_bad = self.report is not None and not self.report.ok
-        return self.is_refused or (is_bad and config.route_overlap.mode is OverlapMode.STRICT)
-
-    def to_mapping(self, config: HostRoutingConfig, broken: str | None) -> dict[str, Any]:
-        """Return the forecast for `plan --json`: `proof`, `worse`, `holds`, `late` and `undecided`.
-
-        Empty values are left out. `broken` is the reason why every gate is open.
-        """
-        report, mode = self.report, config.route_overlap.mode
-        proof = report.to_mapping(mode=mode) if report is not None and report.cidrs else None
-        is_held = self.fails(config) and not (self.is_refused or broken)
-        holds = list(config.gates) if is_held else []
-        values = {
-            "proof": proof,
-            "worse": [*map(str, self.worse)],
-            "holds": holds,
-            "late": report.refusals if report is not None else [],
-            "undecided": self.undecided,
-        }
-        return {name: value for name, value in values.items() if value}
-
-    def lines(self, config: HostRoutingConfig, broken: str | None) -> Iterator[str]:
-        """Yield the forecast as text lines."""
-        if self.undecided:
-            yield f"after apply: unknown, since {self.undecided}"
-        if self.report is not None and self.report.verdict:
-            yield f"after apply: {self.report.verdict}"
-            yield from self.report.refusals
-            yield from (note.text for note in self.report.causes)
-        for line in self.worse:
-            yield f"worse than now: {line}"
-        if self.is_refused:
-            yield "apply would refuse this"
-        elif self.fails(config):
-            held = ", ".join(config.gates) or "none, since no unit has a gate"
-            held = f"none, break-glass keeps them open: {broken}" if broken else held
-            yield f"gates that STRICT holds then: {held}"
 
 
 class Forecaster:

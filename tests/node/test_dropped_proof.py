@@ -33,6 +33,7 @@ from hostrouting.fleet import prove_record, take_record
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6, Prefix, outside
 from hostrouting.node.check import check_node
+from hostrouting.node.report import planned_report
 from hostrouting.testing import FakeHost, KernelNode
 from phases import (
     Context,
@@ -141,11 +142,9 @@ def test_a_config_without_the_section_is_refused_as_a_whole(host: FakeHost) -> N
         f"link src 172.16.1.4), by the change '- {WIDE} via 10.224.0.1 dev eth0 proto 142', "
         "expected by the installed config"
     )
-    assert forecast.to_mapping(wanted, None) == {"worse": [line]}
-    assert [*forecast.lines(wanted, None)] == [
-        f"worse than now: {line}",
-        "apply would refuse this",
-    ]
+    planned = planned_report(wanted, forecast)
+    assert planned.to_mapping()["worse"] == [line]
+    assert planned.lines() == [f"worse than now: {line}", "apply would refuse this"]
     report = run(Configure(wanted, host=host), in_time())
     assert isinstance(report.error, TaskFailedError)
     [error] = report.error.failures

@@ -18,6 +18,7 @@ from support.gated_machine import (
 from support.hurried import hurried
 
 from hostrouting import Configure, Host, HostRoutingConfig, check_node, node_status
+from hostrouting.node.report import planned_report
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from phases import Context, run
 
@@ -141,7 +142,7 @@ class TestAUnitThatDoesNotConnect:
             ]
             whole = HostRoutingConfig.from_mapping({**config("STRICT"), "gates": list(GATES)})
             task = Configure(whole, host=machine.host)
-            lines = [*task.forecast(machine.ctx).lines(whole, None)]
+            lines = planned_report(whole, task.forecast(machine.ctx)).lines()
             assert lines[1].startswith(f"{UNIT}: is {word}, {LATE}")
             assert lines[-1] == f"gates that STRICT holds then: {', '.join(GATES)}"
             report = run(task, Context(timeout=60))

@@ -20,6 +20,7 @@ from hostrouting.host.systemd.systemctl import OfflineUnits
 from hostrouting.node.boot_files import installs_units, missing_programs, render_files
 from hostrouting.node.capabilities import warnings_of
 from hostrouting.node.configure import Configure, plan_of
+from hostrouting.node.report import planned_report
 from hostrouting.node.units import with_read_units
 from phases import TaskFailedError
 
@@ -91,25 +92,21 @@ def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = Fal
         foreign = [] if unread else Boot(host).foreign(Intent(config=config))
         first += [found.text for found in foreign if found.severity == "note"]
         notices = log_notices(ctx, config, host, *first, reads=not unread)
-        forecast = planned.forecast
         broken = None if unread else broken_glass(host.files)
+        report = planned_report(config, planned.forecast, broken=broken)
     diffs = _diffs(changes, config, host) if diff else ()
     # A diff names each file.
     lists_files = arguments.verbose or diff
     shown = [str(change) for change in changes if lists_files or not _is_plain_file(change)]
     files = [] if lists_files else [change for change in changes if _is_plain_file(change)]
-    lines = [*shown, *diffs, *forecast.lines(config, broken), *_counted(files)]
-    # A proof has a line for each finding.
-    proof = [line.partition("\n")[0] for line in forecast.lines(config, broken)]
-    answer: dict[str, object] = {
-        "verdict": "; ".join([f"changes: {len(changes)}", *proof]),
-        "changes": [change.to_mapping() for change in changes],
-    }
+    lines = [*shown, *diffs, *report.lines(), *_counted(files)]
+    verdict = "; ".join(filter(None, [f"changes: {len(changes)}", report.sentence]))
+    answer = report.to_mapping()
+    answer |= {"verdict": verdict, "changes": [change.to_mapping() for change in changes]}
     if notices:
         answer["notices"] = notices
-    answer |= forecast.to_mapping(config, broken)
     print_answer(arguments, answer, lines)
-    if forecast.fails(config) or any(change.kind == REFUSED for change in changes):
+    if report.fails or any(change.kind == REFUSED for change in changes):
         return BAD
     if unread:
         return FAILED
