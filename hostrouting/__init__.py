@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.explain import ExplainedPart, Explanation, explain_routing
     from hostrouting.route_overlap.fabric import Fabric, FabricAddress
     from hostrouting.route_overlap.proof import prove_egress
-    from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, SuggestedRoute
+    from hostrouting.route_overlap.proven import CidrReport, Finding, OverlapReport, SuggestedRoute
 
 __all__ = [
     "AddressPart",
@@ -151,7 +151,7 @@ _HOMES = {
     "AddressPart": "base.findings",
     "BootFile": "boot.layout",
     "CheckRouteOverlap": "apply.pair",
-    "CidrReport": "route_overlap.report",
+    "CidrReport": "route_overlap.proven",
     "CleanStaleCNI": "azure.stale_cni.task",
     "ConfigMistake": "exceptions",
     "Configure": "node.configure",
@@ -161,19 +161,19 @@ _HOMES = {
     "Explanation": "route_overlap.explain",
     "Fabric": "route_overlap.fabric",
     "FabricAddress": "route_overlap.fabric",
-    "Finding": "route_overlap.report",
+    "Finding": "route_overlap.proven",
     "Host": "host",
     "MovedExit": "route_overlap.exits",
     "NodeFacts": "node.state",
     "NodeFinding": "base.findings",
     "NodeReport": "node.report",
     "PlanFacts": "node.state",
-    "OverlapReport": "route_overlap.report",
+    "OverlapReport": "route_overlap.proven",
     "Refusal": "exceptions",
     "RenderedFiles": "node.boot_files",
     "Reset": "node.configure",
     "RouteBackend": "host",
-    "SuggestedRoute": "route_overlap.report",
+    "SuggestedRoute": "route_overlap.proven",
     "Watch": "node.watch",
     "check_node": "node.check",
     "explain_routing": "route_overlap.explain",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hostrouting.boot.intent import Part
     from hostrouting.host import Host
     from hostrouting.route_overlap.look import Accepted, Look
-    from hostrouting.route_overlap.report import OverlapReport
+    from hostrouting.route_overlap.proven import OverlapReport
 
 
 class ConfigureStaticRoutes(SectionTask):

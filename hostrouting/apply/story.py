@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
     from hostrouting.host import Host
     from hostrouting.route_overlap.look import Look
-    from hostrouting.route_overlap.report import OverlapReport
+    from hostrouting.route_overlap.proven import OverlapReport
     from phases import Change, Context, Work
 
 _NOTHING = "nothing is installed for the next boot"

@@ -17,7 +17,7 @@ from hostrouting.node.configure import RELEASED
 from hostrouting.node.output import end_log
 from hostrouting.node.status import verdict_now
 from hostrouting.route_overlap.errors import RouteOverlapError
-from hostrouting.route_overlap.report import OverlapReport
+from hostrouting.route_overlap.proven import OverlapReport
 from phases import CancelledError, Context, cancel_on_signals, run
 from phases.hosting import reason_of
 

@@ -15,7 +15,7 @@ from hostrouting.net.addresses import IPV6
 from hostrouting.node.report import NodeReport, planned_report
 from hostrouting.route_overlap.fabric import announced_fabric
 from hostrouting.route_overlap.look import prove_now
-from hostrouting.route_overlap.report import OverlapReport
+from hostrouting.route_overlap.proven import OverlapReport
 from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.static_routes.plan import plan_routes
 from phases import Context

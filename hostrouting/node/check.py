@@ -40,7 +40,7 @@ from hostrouting.node.state import NO_PROGRAM
 from hostrouting.node.units import read_units
 from hostrouting.route_overlap.look import check_now
 from hostrouting.route_overlap.proof import silent_routers
-from hostrouting.route_overlap.report import OverlapReport
+from hostrouting.route_overlap.proven import OverlapReport
 from hostrouting.static_routes.plan import plan_routes
 from phases import Context, DeadlineExceededError
 

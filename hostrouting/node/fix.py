@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
     from hostrouting.net.exits import Exits
-    from hostrouting.route_overlap.report import OverlapReport
+    from hostrouting.route_overlap.proven import OverlapReport
     from phases import Context
 
 

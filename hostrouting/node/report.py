@@ -12,7 +12,7 @@ from hostrouting.base.findings import NodeFinding, first_of, rfc3339
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.node.state import NodeState, PlanFacts
 from hostrouting.node.words import cut, in_full, in_short, text_of
-from hostrouting.route_overlap.report import OverlapReport
+from hostrouting.route_overlap.proven import OverlapReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -10,13 +10,13 @@ from hostrouting.base.findings import NodeFinding, Severity, first_of
 from hostrouting.base.values import LightValue
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.host.units import template_of
-from hostrouting.route_overlap.report import defaults_of
+from hostrouting.route_overlap.proven import defaults_of
 from phases.mistakes import NoTruth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hostrouting.route_overlap.report import OverlapReport
+    from hostrouting.route_overlap.proven import OverlapReport
 
 Verdict: TypeAlias = Literal["right", "unknown", "waiting", "warning", "wrong"]
 #: The kind of the finding about a program that a boot lacks.

@@ -23,7 +23,7 @@ from hostrouting.node.check import check_node, look_after_apply, own_routes
 from hostrouting.node.report import NodeReport
 from hostrouting.node.state import NodeFacts
 from hostrouting.node.units import read_units
-from hostrouting.route_overlap.report import OverlapReport
+from hostrouting.route_overlap.proven import OverlapReport
 from hostrouting.route_overlap.script import config_in, config_in_force, render_script
 from hostrouting.static_routes.refusals import why_merged
 from phases.exceptions import CONTEXT_OVER, DeadlineExceededError

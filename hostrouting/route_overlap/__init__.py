@@ -11,7 +11,7 @@ fabric     the networks that the cloud's agent will connect, read from its files
 announced  the routes of these networks, and the answers that they may change
 lasting    IPv6: the routes that decide, and those that end with an advertisement
 suggest    the fewest routes that resolve the findings
-report     OverlapReport: the result of a proof, as value, JSON and text
+proven     OverlapReport: the result of a proof, as value, JSON and text
 errors     those about a proof, with its report
 explain    the route and the device that decide each part of a range
 look       one proof of a node with all that counts, the wait for what may heal, the marker

@@ -9,7 +9,7 @@ from hostrouting.base.errors import HostRoutingError, TextPart, lines_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.route_overlap.report import OverlapReport
+    from hostrouting.route_overlap.proven import OverlapReport
 
 
 class RouteOverlapError(HostRoutingError):

@@ -11,7 +11,7 @@ from hostrouting.base.findings import NodeFinding
 from hostrouting.net.addresses import IPV4, is_device_name, is_network
 from hostrouting.net.exits import fabric_exits, set_down, unnamed
 from hostrouting.net.routes import MAIN_TABLE
-from hostrouting.route_overlap.report import CidrReport, OverlapReport, wrong_devs
+from hostrouting.route_overlap.proven import CidrReport, OverlapReport, wrong_devs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig, StaticRoute
     from hostrouting.net.addresses import Prefix
     from hostrouting.net.routes import ObservedRoute
-    from hostrouting.route_overlap.report import Finding, SuggestedRoute
+    from hostrouting.route_overlap.proven import Finding, SuggestedRoute
     from hostrouting.route_overlap.snapshot import RoutingSnapshot
 
 _T = TypeVar("_T")

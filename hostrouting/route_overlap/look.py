@@ -24,7 +24,7 @@ from hostrouting.net.exits import no_default
 from hostrouting.route_overlap.fabric import POOL, Fabric, announced_fabric
 from hostrouting.route_overlap.lasting import learned_by_kernel, vanishing
 from hostrouting.route_overlap.proof import prove_families
-from hostrouting.route_overlap.report import OverlapReport, described
+from hostrouting.route_overlap.proven import OverlapReport, described
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from phases import Context, DeadlineExceededError
 

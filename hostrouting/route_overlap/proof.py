@@ -40,7 +40,7 @@ from hostrouting.route_overlap.parts import (
     read,
     removal,
 )
-from hostrouting.route_overlap.report import Finding, OverlapReport, SuggestedRoute
+from hostrouting.route_overlap.proven import Finding, OverlapReport, SuggestedRoute
 from hostrouting.route_overlap.snapshot import (
     CHANGING,
     AllowedDevices,

@@ -12,7 +12,7 @@ from hostrouting.boot.layout import RUNTIME_DIRECTORY, BootTemplate, BootUnit, D
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address, is_network, roots_of
 from hostrouting.route_overlap.parts import SPECIAL_EDGES
-from hostrouting.route_overlap.report import departure_of
+from hostrouting.route_overlap.proven import departure_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from hostrouting.net.exits import Exits
     from hostrouting.route_overlap.exits import MovedExit
     from hostrouting.route_overlap.look import Accepted, Look
-    from hostrouting.route_overlap.report import Finding, OverlapReport
+    from hostrouting.route_overlap.proven import Finding, OverlapReport
     from hostrouting.static_routes.plan import Foreseen, RoutePlan
     from phases import Context
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hostrouting.fib import Fib
     from hostrouting.host import Host
-    from hostrouting.route_overlap.report import OverlapReport
+    from hostrouting.route_overlap.proven import OverlapReport
     from phases import Context
 
 #: A device, and a gateway there.

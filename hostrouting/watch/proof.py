@@ -27,7 +27,7 @@ from phases.hosting import interruptible, unrecorded
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from hostrouting.route_overlap.report import Finding, OverlapReport
+    from hostrouting.route_overlap.proven import Finding, OverlapReport
     from phases import Context
 
 #: The findings of each expected CIDR that has any; the refusals, and what the boot has logged, by

@@ -16,7 +16,7 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.pyroute import Pyroute2Backend
 from hostrouting.net.addresses import format_ipv4, parse_cidr
 from hostrouting.route_overlap.explain import explain_routing
-from hostrouting.route_overlap.report import Finding
+from hostrouting.route_overlap.proven import Finding
 from hostrouting.testing import KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route

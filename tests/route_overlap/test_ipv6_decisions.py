@@ -11,7 +11,7 @@ from hostrouting.host import Device, DeviceAddress, NextHop, ObservedRoute, Rule
 from hostrouting.net.addresses import IPV6, Prefix
 from hostrouting.net.routes import LOCAL_TABLE
 from hostrouting.net.rules import FIRST_RULES
-from hostrouting.route_overlap.report import SuggestedRoute
+from hostrouting.route_overlap.proven import SuggestedRoute
 
 CIDR, OWN, OLD = "fd00:5::/48", "fd00:1::4", "fd00:1::5"
 WAY = ObservedRoute.parse("::/0", "eth0", "fe80::1", metric=1024, protocol=4)

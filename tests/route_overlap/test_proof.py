@@ -12,7 +12,7 @@ from support.overlap_proofs import prove, shapes
 from hostrouting import BackendError, explain_routing, prove_egress
 from hostrouting.host import Address, Lookup, NextHop, Route, Rule
 from hostrouting.net.addresses import parse_cidr
-from hostrouting.route_overlap.report import CidrReport, Finding, SuggestedRoute
+from hostrouting.route_overlap.proven import CidrReport, Finding, SuggestedRoute
 from hostrouting.testing import FakeHost, MemoryBackend
 
 IB = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"

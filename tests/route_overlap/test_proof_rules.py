@@ -12,7 +12,7 @@ from hostrouting.host import IPV4, Route, Rule
 from hostrouting.net.addresses import parse_cidr
 from hostrouting.route_overlap.explain import explain_routing
 from hostrouting.route_overlap.proof import prove_egress
-from hostrouting.route_overlap.report import Finding
+from hostrouting.route_overlap.proven import Finding
 from hostrouting.testing import KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from hostrouting import HostRoutingConfig, OverlapReport
 from hostrouting.net.addresses import parse_ipv4
-from hostrouting.route_overlap.report import departure_of
+from hostrouting.route_overlap.proven import departure_of
 from hostrouting.route_overlap.script import render_script
 from hostrouting.testing import KernelNode
 

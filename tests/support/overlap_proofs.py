@@ -8,7 +8,7 @@ import attrs
 
 from hostrouting.host import Address
 from hostrouting.route_overlap.proof import prove_egress
-from hostrouting.route_overlap.report import CidrReport, Finding
+from hostrouting.route_overlap.proven import CidrReport, Finding
 
 
 def prove(node: Any, cidr: str, allowed: Sequence[str] = ()) -> CidrReport:

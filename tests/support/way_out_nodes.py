@@ -15,7 +15,7 @@ from hostrouting import HostRoutingConfig
 from hostrouting.host import Address, NextHop, Route
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.route_overlap.look import check_now
-from hostrouting.route_overlap.report import OverlapReport
+from hostrouting.route_overlap.proven import OverlapReport
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 from phases import Context

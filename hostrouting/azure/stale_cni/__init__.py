@@ -6,5 +6,5 @@ leftovers.py    a snapshot -> the objects that azure-vnet may have left; recorde
 verdicts.py     a snapshot -> a verdict on each object; the agreement of several readings
 node.py         the machine -> a snapshot, judged; objects removed and restored, sort by sort
 task.py         CleanStaleCNI: read, confirm, record, remove and read again; restore
-report.py       `hostrouting sweep`
+swept.py        `hostrouting sweep`
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hostrouting.azure.stale_cni.report import run_sweep
+from hostrouting.azure.stale_cni.swept import run_sweep
 from hostrouting.cli.command import INSTALLED, Command, switch
 from hostrouting.cli.shared import run_optional
 

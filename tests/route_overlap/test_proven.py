@@ -11,7 +11,7 @@ from hostrouting.host import IPV4, ObservedRoute, Rule
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.look import prove_config, prove_now
 from hostrouting.route_overlap.proof import prove_egress
-from hostrouting.route_overlap.report import CidrReport, OverlapReport, SuggestedRoute
+from hostrouting.route_overlap.proven import CidrReport, OverlapReport, SuggestedRoute
 from hostrouting.testing import FakeHost, MemoryBackend
 
 

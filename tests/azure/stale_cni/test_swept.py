@@ -23,7 +23,7 @@ from hostrouting import (
     check_node,
 )
 from hostrouting.azure.stale_cni.journal import from_json
-from hostrouting.azure.stale_cni.report import SweepReport, run_sweep, sweep_node
+from hostrouting.azure.stale_cni.swept import SweepReport, run_sweep, sweep_node
 from hostrouting.boot.intent import NOT_INSTALLED
 from hostrouting.host import EbtablesRule
 from hostrouting.node.status import verdict_now
