@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -306,6 +305,8 @@ def _of_gate(gate: Mapping[str, str]) -> str:
 
 def _last_change(facts: NodeFacts) -> str:
     """Return the time since the last change."""
+    from datetime import timedelta
+
     age = facts.at - facts.changed_at
     return f"{timedelta(seconds=int(age))} ago" if age >= 0 else _AHEAD
 

@@ -7,7 +7,6 @@ follow from the files.
 from __future__ import annotations
 
 from importlib import import_module
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,6 +31,8 @@ def command_named(name: str) -> Command | None:
 
 def all_commands() -> dict[str, Command]:
     """Return all commands by name, as the help lists them: first those that only read."""
+    from pkgutil import iter_modules
+
     # It costs more than a command's own file.
     found = {name: command_named(name) for _, name, _ in iter_modules(__path__)}
     commands = [(name, command) for name, command in found.items() if command is not None]

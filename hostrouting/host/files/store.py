@@ -41,7 +41,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _Answer = TypeVar("_Answer")
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class RootedFiles:
     """The files below `root`: `/` is this machine, any other root an image, which no link leaves.
 

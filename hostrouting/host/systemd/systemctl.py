@@ -33,7 +33,7 @@ class NoSystemdError(UnitError):
     """No systemd runs this machine, or systemctl does not speak with it."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Systemctl:
     """The systemd that runs this machine.
 
@@ -145,7 +145,7 @@ class Systemctl:
         return result.stdout
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class UnitReading(Systemctl):
     """One reading of units, for a command that changes none; systemd answers for other units."""
 
@@ -195,7 +195,7 @@ class UnitReading(Systemctl):
         return [block for unit in units for block in self._shown[unit]]
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class OfflineUnits:
     """The units of an image, by their files; nothing is ever started.
 
