@@ -93,7 +93,7 @@ class Prefix(NamedTuple):
     length: int
 
     @staticmethod
-    @lru_cache  # a config checks a network, and then keeps what was read
+    @lru_cache(1 << 14)  # a command reads the networks of its config for several purposes
     def parse(text: str) -> Prefix:
         """Read `address/length`; host bits are kept."""
         family, bits = (IPV6, 128) if ":" in text else (IPV4, 32)
@@ -114,7 +114,8 @@ class Prefix(NamedTuple):
     @property
     def masked(self) -> Prefix:
         """The network without host bits."""
-        return Prefix(self.family, self.network & mask_of(self.family, self.length), self.length)
+        network = self.network & mask_of(self.family, self.length)
+        return self if network == self.network else self._replace(network=network)
 
     @property
     def last(self) -> int:

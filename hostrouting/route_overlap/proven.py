@@ -110,7 +110,7 @@ class Finding(LightValue):
     @property
     def is_own(self) -> bool:
         """True if no route takes any of its addresses."""
-        return len(self.own) == self.bounds[1] - self.bounds[0] + 1
+        return bool(self.own) and len(self.own) == self.bounds[1] - self.bounds[0] + 1
 
     @property
     def stays(self) -> bool:
