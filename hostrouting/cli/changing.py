@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from hostrouting.base.commands import BAD, FINE
@@ -23,7 +22,6 @@ from phases.hosting import reason_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterator
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
@@ -52,7 +50,8 @@ def run_task(
     # One context for the run and for the look after it: at no moment a first signal counts as the
     # second, or ends the process without a line on what stays.
     report: Report | None = None
-    with _cancelled_by_signals() as ctx:
+    second = signal.default_int_handler
+    with cancel_on_signals(Context(), signals=CANCELLING, second=second) as ctx:
         try:
             report = run(task, ctx, timeout=arguments.timeout or DEFAULT_TIMEOUT, logger=_logger)
             return _answer(arguments, report, ctx, host, installs if report.ok else None)
@@ -62,14 +61,6 @@ def run_task(
                 raise
             ended = getattr(interrupt, "report", None)
             return _stop(arguments, reason, ended=ended, complete=report)
-
-
-@contextmanager
-def _cancelled_by_signals() -> Iterator[Context]:
-    """Return a context that signals cancel."""
-    second = signal.default_int_handler
-    with cancel_on_signals(Context(), signals=CANCELLING, second=second) as ctx:
-        yield ctx
 
 
 def _answer(

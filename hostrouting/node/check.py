@@ -47,7 +47,7 @@ from phases import Context, DeadlineExceededError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from hostrouting.boot.capability import Capability, Look
+    from hostrouting.boot.capability import Capability
     from hostrouting.net.routes import ObservedRoute
     from hostrouting.static_routes.plan import RoutePlan
 
@@ -103,7 +103,7 @@ def check_node(
         overlap = OverlapReport()
     # What no time is left for is named in the report.
     limited = ctx.child(timeout=_LONGEST_LOOK).expiring()
-    look = _Look(limited, Inquiry(config, host, queries=seconds != 0), overlap, applied=applied)
+    look = _Look(limited, config, host, overlap, queries=seconds != 0, applied=applied)
     report = look.report(path, root)
     exits = overlap.moved_exits or overlap.exits_in_turns
     has_remedy = look.lacks_routes or exits or report.is_worse
@@ -142,7 +142,7 @@ def look_after_apply(
         # A config that expects no addresses has nothing to prove, and many routes to read.
         is_proven = host.is_live and config.route_overlap.cidrs
         overlap = _proven(ctx, config, host, seconds=0) if is_proven else OverlapReport()
-    look = _Look(ctx.expiring(), Inquiry(config, host, queries=False), overlap)
+    look = _Look(ctx.expiring(), config, host, overlap)
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
@@ -172,24 +172,19 @@ class _Look:
     """Makes each check by itself: one that cannot be made does not stop the rest."""
 
     ctx: Context
-    inquiry: Inquiry
+    #: The config that the node is compared with; the node, or an image.
+    config: HostRoutingConfig
+    host: Host
     overlap: OverlapReport
     #: That of `look_after_apply`.
     applied: NodeReport | None = None
+    #: False if the cloud is not to be queried about what is installed.
+    queries: bool = False
     not_asked: list[str] = attrs.field(factory=list)
     unread: list[str] = attrs.field(factory=list)
+    spared: list[dict[str, object]] = attrs.field(factory=list)
     #: True once a boot file has turned out to differ.
     has_drift: bool = False
-
-    @property
-    def config(self) -> HostRoutingConfig:
-        """The config that the node is compared with."""
-        return self.inquiry.config
-
-    @property
-    def host(self) -> Host:
-        """The node, or an image."""
-        return self.inquiry.host
 
     @property
     def boot(self) -> Boot:
@@ -203,8 +198,6 @@ class _Look:
 
     def report(self, path: str, root: str | None) -> NodeReport:
         """Return the report with all findings, each with its command: an apply, or a plan."""
-        spared: list[dict[str, object]] = []
-        self.inquiry = self.inquiry._replace(spare=spared.append)
         findings = (*self.overlap.notes, *self.findings())
         needs_apply = any(found.apply or found.kind == "boot-file" for found in findings)
         if self.host.is_live and (needs_apply or self.lacks_routes):
@@ -228,7 +221,7 @@ class _Look:
             is_worse=is_worse,
             not_asked=tuple(dict.fromkeys(self.not_asked)),
             unread=tuple(self.unread),
-            spared=tuple(spared),
+            spared=tuple(self.spared),
         )
 
     def findings(self) -> _Findings:
@@ -321,17 +314,15 @@ class _Look:
                 return bool(forecast.lost) or any(worse)
         return False
 
-    def _asked(self, look: Look, ctx: Context) -> _Findings:
-        return look(ctx, self.inquiry)
-
     def _of_capability(self, capability: Capability, waiting: bool) -> _Findings:
         section = capability.in_config(self.config)
         severity: Severity = "error" if section.required else "warning"
+        inquiry = Inquiry(self.config, self.host, self.queries, self.spared.append)
         for name, look in {**capability.findings, **capability.warnings}.items():
             trouble = None
             if capability.subject:
                 trouble = NodeFinding(name, capability.subject, "", severity)
-            findings = self._make(trouble, **{name: partial(self._asked, look)})
+            findings = self._make(trouble, **{name: lambda ctx, look=look: look(ctx, inquiry)})
             yield from _lasting(findings, waiting and bool(section.part_names()))
 
     def _make(self, trouble: NodeFinding | None = None, /, **looks: _Looker) -> _Findings:

@@ -276,6 +276,8 @@ class _JsonLines(logging.Handler):
             "subject": subjects[0] if subjects else None,
             "text": record.getMessage(),
         }
+        # Of a report, and the step against what is stale.
+        line |= {name: fields[name] for name in ("finding", "command") if name in fields}
         if self._lost:
             line["lost"] = self._lost
             self._lost = 0

@@ -44,7 +44,8 @@ def log_notes(report: OverlapReport, logger: logging.Logger, *, task: str) -> No
     """Log the notes of a report."""
     for note in report.notes:
         level = logging.DEBUG if note.severity == "note" else logging.WARNING
-        logger.log(level, "%s", note.text, extra={"task": task, "event": "note", "kind": note.kind})
+        extra = {"task": task, "event": "note", "kind": note.kind, "finding": note.to_mapping()}
+        logger.log(level, "%s", note.text, extra=extra)
 
 
 def log_findings(
@@ -53,7 +54,7 @@ def log_findings(
     """Log each finding and how to resolve them; the marker file has those left out."""
     for cidr, finding in report.findings[:_MOST_LINES]:
         fields = {"cidr": cidr, "kind": finding.kind, "dev": finding.dev}
-        extra = {"task": task, "event": "alarm", **fields}
+        extra = {"task": task, "event": "alarm", **fields, "finding": finding.to_mapping()}
         logger.log(level, "%s", finding.line(cidr), extra=extra)
     note = {"task": task, "event": "note"}
     more = len(report.findings) - _MOST_LINES

@@ -67,7 +67,8 @@ def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
             node.add_route("172.16.8.0/24", dev="ib0")
             alarm = read_line(watching.stdout)
             assert [*alarm.values()][2:5] == ["error", "alarm", "172.16.8.0/22"]
-            assert [*alarm] == KEYS
+            assert [*alarm] == [*KEYS, "finding"]
+            assert (alarm["finding"]["kind"], alarm["finding"]["dev"]) == ("overlap", "ib0")
             assert "overlap" in alarm["text"]
             node.ip("route delete 172.16.8.0/24")
             advice = read_line(watching.stdout)

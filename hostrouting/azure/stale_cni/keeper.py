@@ -81,11 +81,13 @@ class StaleObjectKeeper(SiblingKeeper):
         self._stale = self._stale.after(dict.fromkeys(agreed))
         new = self._stale.new
         gone = sorted(self._stale.over)
-        step = f"run: {command_line('sweep', INTENT_PATH)}"
+        command = {"command": command_line("sweep", INTENT_PATH)}
+        step = f"run: {command['command']}"
         if new and (obstacle := task.obstacle()):
+            command = {}
             step = f"cannot be removed now: {obstacle}"
         lines = {name: f"stale: {name}: {stale[name]}; {step}" for name in new}
-        self.log_each(WARNING, lines, event="stale")
+        self.log_each(WARNING, lines, event="stale", **command)
         self.log_each(INFO, {name: f"stale no more: {name}" for name in gone}, event="over")
 
     # --- sweep: clean

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 _JSON = (
     "each line of stdout is an object: version, time (UTC), severity (info, warning, error), kind "
     "(keeps, repair, alarm, stale, trouble, over: the end of one of these three, note), subject "
-    "(the route, CIDR, object or failure; null for several), text; lost is the number of lines "
-    "left out while the reader stood still; the last line has ok, and error if false"
+    "(the route, CIDR, object or failure; null for several), text; an alarm has its finding, and "
+    "what is stale a command; lost is the number of lines left out while the reader stood still; "
+    "the last line has ok, and error if false"
 )
 
 
