@@ -318,7 +318,8 @@ class Steps:
             return self._removal(departures)
         present = remaining - leaving
         intent = self._intent(parts, present)
-        return self._changes(units, departures, intent, self._exchanged(units, present, intent))
+        exchange = self._exchanged(units, present, intent)
+        return [*self._changes(units, departures, intent, exchange)]
 
     def _remaining(self, units: Sequence[BootUnit]) -> set[str]:
         """Return the names of the units that are wanted, or on the disk.
@@ -343,40 +344,41 @@ class Steps:
         departures: Sequence[Departure],
         intent: Merged,
         exchange: _Exchange,
-    ) -> list[DiskStep]:
-        """Return the steps in their order."""
+    ) -> Iterator[DiskStep]:
+        """Yield the steps in their order."""
         gates = self._disk.gates()
         strict, drop_ins = self._gate_steps(intent) if units else ([], [])
-        return [
-            # Gates look without the capability to override modes.
-            *self._unhide(),
-            # Nothing repairs what a config without an intent has.
-            *self._forget(intent),
-            # A gate is strict before its scripts are.
-            *strict,
-            # Nothing runs these files yet.
-            *exchange.written,
-            # A unit finds its script, and a gate the list of what it asks.
-            *self._link(intent),
+        # Gates look without the capability to override modes.
+        yield from self._unhide()
+        # Nothing repairs what a config without an intent has.
+        yield from self._forget(intent)
+        # A gate is strict before its scripts are.
+        yield from strict
+        # Nothing runs these files yet.
+        yield from exchange.written
+        # A unit finds its script, and a gate the list of what it asks.
+        yield from self._link(intent)
+        if units:
             # A unit comes after its files, and before the scripts that it runs.
-            *self._install_all(units),
+            yield from self._install_all(units)
             # All scripts, the intent and the program, at once.
-            *(exchange.switched if units else ()),
+            yield from exchange.switched
             # What gates wait for comes before them.
-            *(self._install(ready_unit()) if units else ()),
-            # Without units there is nothing to wait for, so gates go before the scripts.
-            *self._remove(drop_in_of(gate) for gate in gates if gate not in self._gates),
-            *(() if units else exchange.switched),
-            # A new gate waits for files that exist.
-            *drop_ins,
-            # Nothing waits for, or requires, what has left the config.
-            *self._remove(self._paths_of(departures)),
-            # Upstream's links, by which a machine requires its check. Without gates, the removal of
-            # a sibling keeps those to other units.
-            *self._remove(self._disk.upstream_links(*units) if units or gates else ()),
-            # No link leads to the earlier files any more.
-            *exchange.discarded,
-        ]
+            yield from self._install(ready_unit())
+        yield from self._remove(drop_in_of(gate) for gate in gates if gate not in self._gates)
+        if not units:
+            # There is nothing to wait for, so gates go before the scripts.
+            yield from exchange.switched
+        # A new gate waits for files that exist.
+        yield from drop_ins
+        # Nothing waits for, or requires, what has left the config.
+        yield from self._remove(self._paths_of(departures))
+        # Upstream's links, by which a machine requires its check. Without gates, the removal of a
+        # sibling keeps those to other units.
+        if units or gates:
+            yield from self._remove(self._disk.upstream_links(*units))
+        # No link leads to the earlier files any more.
+        yield from exchange.discarded
 
     def _forget(self, intent: Merged) -> list[DiskStep]:
         """Return the step that removes the intent of a config that leaves none."""
@@ -478,22 +480,25 @@ class Steps:
 
     def _removal(self, departures: Sequence[Departure]) -> list[DiskStep]:
         """Return the steps that remove everything."""
-        names = (READY_UNIT, *(departure.name for departure in departures))
-        paths = [
-            # Nothing repairs the rest.
-            INTENT_PATH,
-            # Gates, before the units that they wait for.
-            *map(drop_in_of, self._disk.gates()),
-            *self._disk.upstream_links(),
-            # The links by which units start.
-            *(link for name in names for link in self._disk.links_to(name)),
-            *(part_path(departure.name) for departure in departures),
-            *reversed(ready_unit().paths),
-            GATING_PATH,
-            *(path for departure in departures for path in departure.paths),
-            PROGRAM_PATH,
-        ]
-        return [*self._remove(paths), *_discard_folders(self._files)]
+        return [*self._remove(self._paths_of_all(departures)), *_discard_folders(self._files)]
+
+    def _paths_of_all(self, departures: Sequence[Departure]) -> Iterator[str]:
+        """Yield all that may be on the disk, in the order of its removal."""
+        # Nothing repairs the rest.
+        yield INTENT_PATH
+        # Gates, before the units that they wait for.
+        yield from map(drop_in_of, self._disk.gates())
+        yield from self._disk.upstream_links()
+        # The links by which units start.
+        for name in (READY_UNIT, *(departure.name for departure in departures)):
+            yield from self._disk.links_to(name)
+        for departure in departures:
+            yield part_path(departure.name)
+        yield from reversed(ready_unit().paths)
+        yield GATING_PATH
+        for departure in departures:
+            yield from departure.paths
+        yield PROGRAM_PATH
 
     # --- single steps
 

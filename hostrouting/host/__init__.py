@@ -9,7 +9,6 @@
     files/          the files and the run lock of this machine or of an image
     imds            the cloud's description of the machine
     trial           a program, run under the conditions of a gate
-    adapters        the adapters of a live machine and of an image
     offline         stands for the kernel where there is none
 
 Adapters are imported when a `Host` is made, not with this package: no netlink, no subprocess at
@@ -162,20 +161,24 @@ class Host:
     def live(cls) -> Host:
         """Return this machine: its current network namespace, systemd and files."""
         # Imported late: a program with other backends needs none of these.
-        from hostrouting.host import adapters
+        from hostrouting.host.files.lock import FileLock
+        from hostrouting.host.files.store import RootedFiles
+        from hostrouting.host.netlink import NetlinkBackend
+        from hostrouting.host.systemd.notify import supervisor_of
+        from hostrouting.host.systemd.systemctl import Systemctl
 
         return cls(
-            routes=adapters.NetlinkBackend(),
-            services=adapters.Systemctl(),
-            files=adapters.RootedFiles(),
-            lock=adapters.FileLock(),
+            routes=NetlinkBackend(),
+            services=Systemctl(),
+            files=RootedFiles(),
+            lock=FileLock(),
             # Most runs use none of these, and importing them takes 15 ms.
             link_layer=late("netlink.link_layer", "NetlinkLinkLayer"),
             events=late("netlink.events", "NetlinkEvents"),
             nftables=late("packets.nft", "NftCommand"),
             ebtables=late("packets.ebtables", "EbtablesCommand"),
             metadata=late("imds", "InstanceMetadataClient"),
-            supervisor=adapters.supervisor_of(os.environ),
+            supervisor=supervisor_of(os.environ),
             trial=late("trial", "GateTrial"),
         )
 
@@ -199,7 +202,9 @@ class Host:
         # Imported late: see `live`.
         from pathlib import Path
 
-        from hostrouting.host import adapters
+        from hostrouting.host.files.lock import FileLock
+        from hostrouting.host.files.store import RootedFiles
+        from hostrouting.host.systemd.systemctl import OfflineUnits
 
         # Not all callers are checked: a variable may be None, too.
         if root is None or not os.path.isabs(root):  # type: ignore[redundant-expr]  # noqa: PTH117
@@ -213,8 +218,8 @@ class Host:
         root = str(folder)
         return cls(
             routes=offline_routes(),
-            services=adapters.OfflineUnits(root),
-            files=adapters.RootedFiles(root),
-            lock=adapters.FileLock(root=root),
+            services=OfflineUnits(root),
+            files=RootedFiles(root),
+            lock=FileLock(root=root),
             is_live=False,
         )
