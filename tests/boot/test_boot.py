@@ -78,6 +78,17 @@ def test_a_machine_that_still_requires_it_is_not_stopped(host: FakeHost, ctx: Co
     )
 
 
+def test_the_order_of_steps(host: FakeHost, ctx: Context) -> None:
+    """A unit is there before the scripts that it runs; a gate without units goes before its own."""
+    install(host, STATIC, CHECK)
+    unit = stand_in(CHECK, "echo new\n", unit="After=basic.target")
+    script, path = unit.paths
+    assert planned(host, unit) == [f"~ {path}", f"~ {script}"]
+    alone = Boot(host).plan_install(ctx, departure_of(CHECK))
+    listed = "/etc/aks-flex-node/hostrouting.units"
+    assert [change.subject for change in alone[:2]] == [DROP_IN, listed]
+
+
 def test_the_last_unit_takes_everything_along(host: FakeHost, ctx: Context) -> None:
     """Removing the last unit restores the machine, folders included."""
     before = host.files.tree.snapshot()
