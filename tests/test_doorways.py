@@ -11,7 +11,9 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 from types import GenericAlias
+from typing import get_type_hints
 
+import attrs
 import pytest
 from support.documents import ROOT, blocks
 
@@ -106,6 +108,36 @@ def test_a_doorway_lists_its_public_names(name: str) -> None:
             inspect.isclass(value) and not isinstance(value, GenericAlias)
         )
         assert value.__doc__ or not needs_words, public
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_each_public_name_has_types_at_run_time(name: str) -> None:
+    """For a program that reads them, such as a container of dependencies."""
+    module = importlib.import_module(name)
+    values = [getattr(module, public) for public in module.__all__]
+    classes = [value for value in values if isinstance(value, type)]
+    members = [
+        member
+        for each in classes
+        for cls in each.__mro__
+        for inner, member in vars(cls).items()
+        if inner == "__init__" or not inner.startswith("_")
+    ]
+    getters = [member.fget for member in members if isinstance(member, property)]
+    plain = [getattr(member, "__func__", member) for member in members]
+    own = {
+        function
+        for function in (*values, *plain, *getters)
+        if inspect.isfunction(function)
+        and function.__module__.startswith(("hostrouting", "phases"))
+    }
+    for function in own:
+        inspect.signature(function, eval_str=True)
+    for value in (*classes, *own):
+        assert isinstance(get_type_hints(value), dict)
+    for cls in classes:
+        if attrs.has(cls):
+            attrs.resolve_types(cls)
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/agents.md", "docs/fleet.md"])

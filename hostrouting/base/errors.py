@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from phases.exceptions import TaskFailedError, describe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 #: The errors of a moment: without memory, busy, interrupted, down.
 PASSING = frozenset(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
@@ -14,12 +15,10 @@ from hostrouting.boot.intent import ATTRIBUTES, Intent, intent_names
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6
+from phases import Context, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from hostrouting.config import Sibling
-    from phases import Context, Task
 
 
 class NamedTask:

@@ -18,19 +18,19 @@ from hostrouting.config import HostRoutingConfig
 from hostrouting.host import Host
 from hostrouting.host.offline import absent
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
+from hostrouting.net.links import Device
 from hostrouting.net.mappings import Form, typed
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, ObservedRoute
+from hostrouting.net.rules import Rule
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress, announced_fabric
 from hostrouting.route_overlap.lasting import evidence
+from phases import Context
 from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from hostrouting.host.ports import Routing
-    from hostrouting.net.links import Device
-    from hostrouting.net.rules import Rule
-    from phases import Context
 
 #: Bytes of a line. A node with 64,000 routes has fewer.
 LONGEST: Final = 16 << 20
@@ -39,6 +39,13 @@ _VERSION = 1
 _LINE = "a record is one line, as `record` prints it"
 #: Each device has these, and no static route and no expected CIDR is there.
 _OF_A_LINK = (Prefix(IPV6, 0xFE80 << 112, 10), Prefix(IPV6, 0xFF << 120, 8))
+
+
+class Line(NamedTuple):
+    """A line of a file that the proof reads."""
+
+    path: str
+    text: str
 
 
 @attrs.frozen(kw_only=True)
@@ -124,13 +131,6 @@ class NodeRecord:
 
 class NoRecordError(ValueError):
     """A line is not even the beginning of a record of this version."""
-
-
-class Line(NamedTuple):
-    """A line of a file that the proof reads."""
-
-    path: str
-    text: str
 
 
 @attrs.frozen

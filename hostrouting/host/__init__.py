@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+# For the names of annotations: it imports them on first use, see `__getattr__`.
+import hostrouting.host
 from hostrouting.base.errors import HostFileError
 from hostrouting.host.offline import NoSupervisor, absent, late, offline_routes
 from hostrouting.host.units import UnitState
@@ -49,10 +51,12 @@ if TYPE_CHECKING:
         InstanceMetadata,
         LinkLayer,
         Listener,
+        Network,
         NetworkEvents,
         Nftables,
         ProgramTrial,
         RouteBackend,
+        Routing,
         RunLock,
         ServiceManager,
         Supervisor,
@@ -89,6 +93,7 @@ __all__ = [
     "Lookup",
     "Neighbour",
     "NeighbourChange",
+    "Network",
     "NetworkEvent",
     "NetworkEvents",
     "NextHop",
@@ -102,6 +107,7 @@ __all__ = [
     "RouteBackend",
     "RouteChange",
     "RouteEvent",
+    "Routing",
     "Rule",
     "RuleEvent",
     "RunLock",
@@ -135,20 +141,20 @@ class Host:
     a kernel.
     """
 
-    routes: RouteBackend
-    services: ServiceManager
-    files: FileStore
-    lock: RunLock
+    routes: hostrouting.host.RouteBackend
+    services: hostrouting.host.ServiceManager
+    files: hostrouting.host.FileStore
+    lock: hostrouting.host.RunLock
     # Only some tasks need these. A Host without them refuses each of their calls.
-    link_layer: LinkLayer = absent("link_layer")
-    events: NetworkEvents = absent("events")
-    nftables: Nftables = absent("nftables")
-    ebtables: Ebtables = absent("ebtables")
-    metadata: InstanceMetadata = absent("metadata")
+    link_layer: hostrouting.host.LinkLayer = absent("link_layer")
+    events: hostrouting.host.NetworkEvents = absent("events")
+    nftables: hostrouting.host.Nftables = absent("nftables")
+    ebtables: hostrouting.host.Ebtables = absent("ebtables")
+    metadata: hostrouting.host.InstanceMetadata = absent("metadata")
     #: By default none: signals go nowhere.
-    supervisor: Supervisor = NoSupervisor()
+    supervisor: hostrouting.host.Supervisor = NoSupervisor()
     #: By default none: no program is tried.
-    trial: ProgramTrial | None = None
+    trial: hostrouting.host.ProgramTrial | None = None
     is_live: bool = True
     #: The path of the command `hostrouting` for services; None for that of the installation in use.
     command: str | None = None

@@ -12,25 +12,24 @@ files, units, the service manager, the run lock and the cloud.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from ipaddress import IPv4Network, IPv6Network
+from typing import Protocol, TypeAlias
 
+from hostrouting.host.files.rooted import Exposure
+from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
+from hostrouting.host.packets.nft import Listing
+from hostrouting.host.units import UnitState
 from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.events import NetworkEvent
+from hostrouting.net.links import Device, Neighbour, Station
+from hostrouting.net.routes import Lookup, ObservedRoute, RouteChange
+from hostrouting.net.rules import Rule
+from phases import Context
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from contextlib import AbstractContextManager
-
-    from hostrouting.host.files.rooted import Exposure
-    from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
-    from hostrouting.host.packets.nft import Listing
-    from hostrouting.host.units import UnitState
-    from hostrouting.net.events import NetworkEvent
-    from hostrouting.net.links import Device, Neighbour, Station
-    from hostrouting.net.routes import Lookup, ObservedRoute, RouteChange
-    from hostrouting.net.rules import Rule
-    from phases import Context
-
-
+#: A network of the standard library, which stands for its text.
+Network: TypeAlias = IPv4Network | IPv6Network
 #: An address on the link of a device: (device, address).
 LinkAddress = tuple[str, str]
 

@@ -9,12 +9,11 @@ The kernel does not announce every change: see `NetworkEvents` of `hostrouting.h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    from hostrouting.net.links import Device, DeviceAddress
-    from hostrouting.net.routes import ObservedRoute
-    from hostrouting.net.rules import Rule
+from hostrouting.net.links import Device, DeviceAddress
+from hostrouting.net.routes import ObservedRoute
+from hostrouting.net.rules import Rule
 
 
 class RouteEvent(NamedTuple):

@@ -7,19 +7,20 @@ as it works.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from hostrouting.net.addresses import FAMILY_NAMES
 from hostrouting.net.routes import default_routes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from hostrouting.net.links import Device
     from hostrouting.net.routes import NextHop, ObservedRoute
 
 #: The device of each family.
-Exits: TypeAlias = "Mapping[int, str]"
+Exits: TypeAlias = Mapping[int, str]
 
 
 def working(exits: Exits, links: Iterable[Device], observed: Iterable[ObservedRoute]) -> Exits:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
 import attrs
 
 from hostrouting.base.errors import PASSING, BackendError, TextPart, lines_of
 from hostrouting.base.values import LightValue
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from hostrouting.net.links import Neighbour, NeighbourChange
-    from hostrouting.net.routes import RouteChange
+from hostrouting.net.links import Neighbour, NeighbourChange
+from hostrouting.net.routes import RouteChange
 
 ChangeT = TypeVar("ChangeT", "RouteChange", "NeighbourChange")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -15,6 +16,7 @@ from hostrouting.boot.intent import Intent, mode_of
 from hostrouting.boot.layout import (
     SCRIPT_DIRECTORY,
     UNIT_DIRECTORY,
+    BootFile,
     gate_drop_in,
     gating_entry,
     gating_list,
@@ -26,17 +28,17 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.boot.program import interpreter_finding
 from hostrouting.boot.steps import SCRIPT_PATHS, program_file
+from hostrouting.config import HostRoutingConfig
 from hostrouting.host import Host
 from hostrouting.node.capabilities import CAPABILITIES
 from hostrouting.route_overlap import script as overlap
 from hostrouting.static_routes import script as routes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from hostrouting.boot.capability import Program
-    from hostrouting.boot.layout import BootFile, BootUnit, Departure
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.boot.layout import BootUnit, Departure
     from hostrouting.host import FileStore
     from phases import Context
 

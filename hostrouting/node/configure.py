@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
+# Its names are imported on first use, also that of an annotation.
+import hostrouting
 from hostrouting.apply.pair import CheckRouteOverlap, ConfigureStaticRoutes
 from hostrouting.apply.run import SECONDS_TO_UNDO, Run, locked
 from hostrouting.apply.story import NodePlan, Story, Wanted, Ways, decide
@@ -23,6 +26,7 @@ from hostrouting.host import Host
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.capabilities import CAPABILITIES, SIBLINGS, sibling_units
 from hostrouting.route_overlap.logged import log_dropped
+from hostrouting.static_routes.forecast import Forecast
 from hostrouting.static_routes.refusals import refuse_own_gateways
 from phases import (
     CancelledError,
@@ -40,12 +44,10 @@ from phases import (
 from phases.hosting import leave, skips
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from hostrouting.boot.capability import Capability
     from hostrouting.net.exits import Exits
-    from hostrouting.node.report import NodeReport
-    from hostrouting.static_routes.forecast import Forecast
     from phases import Work
 
     _T = TypeVar("_T", bound=NodeTask)
@@ -295,7 +297,7 @@ class Configure(_Whole):
     name = "configure"
     #: The report of the last run that has completed: the part of `check_node` that decides if the
     #: aim is reached.
-    applied: NodeReport | None = None
+    applied: hostrouting.NodeReport | None = None
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent, installed_checksum, not_installed, read_intent
 from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH, drop_in_of, unit_path
 from hostrouting.config import HostRoutingConfig, OverlapMode, Sibling
+from hostrouting.host import Host
 from hostrouting.net.routes import is_merged
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.check import check_node, look_after_apply, own_routes
@@ -26,14 +27,13 @@ from hostrouting.node.units import read_units
 from hostrouting.route_overlap.proven import OverlapReport
 from hostrouting.route_overlap.script import config_in, config_in_force, render_script
 from hostrouting.static_routes.refusals import why_merged
+from phases import Context
 from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.host import Host
     from hostrouting.net.routes import ObservedRoute
-    from phases import Context
 
 
 def node_status(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -10,10 +10,7 @@ from hostrouting.base.commands import FIX, quoted
 from hostrouting.base.findings import NodeFinding
 from hostrouting.base.values import LightValue
 from hostrouting.net.addresses import FAMILY_NAMES, IPV6
-from hostrouting.net.routes import PROTOCOL_NAMES
-
-if TYPE_CHECKING:
-    from hostrouting.net.routes import ObservedRoute
+from hostrouting.net.routes import PROTOCOL_NAMES, ObservedRoute
 
 
 @attrs.frozen(kw_only=True)

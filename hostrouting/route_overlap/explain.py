@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from functools import partial
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +19,8 @@ from hostrouting.base.commands import Painted, printable
 from hostrouting.base.findings import CHANGING_WORDS
 from hostrouting.base.values import LightValue
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, RouteOverlapConfig
+from hostrouting.host import Host
+from hostrouting.host.ports import Routing
 from hostrouting.net.addresses import Address, Prefix, address_bits
 from hostrouting.route_overlap.parts import CidrPart, DecidedPart, adjacent, looked_up, read
 from hostrouting.route_overlap.snapshot import (
@@ -30,10 +33,8 @@ from hostrouting.route_overlap.snapshot import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
-    from hostrouting.host import Host
-    from hostrouting.host.ports import Routing
     from hostrouting.net.routes import ObservedRoute
     from hostrouting.net.rules import Rule
 

@@ -6,6 +6,7 @@ The task, `check`, `watch` and the program of a boot look in the same way.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -18,7 +19,12 @@ from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.base.waits import begin_wait
 from hostrouting.boot.intent import exits_under
 from hostrouting.boot.layout import WAIT_SECONDS
-from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode
+from hostrouting.config import (
+    DEFAULT_ALLOWED_DEVS,
+    HostRoutingConfig,
+    OverlapMode,
+    StaticRoutesConfig,
+)
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.exits import no_default
 from hostrouting.route_overlap.fabric import POOL, Fabric, announced_fabric
@@ -29,10 +35,9 @@ from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hostrouting.boot.recorded import RecordedFiles
-    from hostrouting.config import StaticRoutesConfig
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
     from hostrouting.net.exits import Exits
@@ -56,7 +61,7 @@ _CHANGED = "StateChangeTimestampMonotonic"
 
 
 #: Returns the section without the routes that the kernel certainly refuses; it may read the node.
-Accepted: TypeAlias = "Callable[[], StaticRoutesConfig]"
+Accepted: TypeAlias = Callable[[], StaticRoutesConfig]
 
 
 class Look(NamedTuple):

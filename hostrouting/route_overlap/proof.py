@@ -13,23 +13,28 @@ rules select by more than addresses there is a note where they leave by a device
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import hostrouting.host
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
+from hostrouting.host import Host
 from hostrouting.net.addresses import (
     IPV4,
     Prefix,
     format_address,
 )
+from hostrouting.net.exits import Exits
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
     ObservedRoute,
     best_default_devs,
     default_routes,
 )
+from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.families import FamilyProof, Proofs
 from hostrouting.route_overlap.lasting import deciding_and_warnings
 from hostrouting.route_overlap.parts import (
@@ -52,14 +57,9 @@ from hostrouting.route_overlap.snapshot import (
 from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-    from ipaddress import IPv4Network, IPv6Network
+    from collections.abc import Collection, Iterable, Iterator
 
-    from hostrouting.host import Host
-    from hostrouting.host.ports import Routing
-    from hostrouting.net.exits import Exits
     from hostrouting.route_overlap.announced import Announcement
-    from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.parts import Kind
     from phases import Context
 
@@ -69,8 +69,8 @@ _MOST_NAMED = 3
 
 
 def prove_egress(
-    node: Host | Routing,
-    cidrs: Sequence[str | IPv4Network | IPv6Network],
+    node: Host | hostrouting.host.Routing,
+    cidrs: Sequence[str | hostrouting.host.Network],
     *,
     allowed_devs: Sequence[str] = DEFAULT_ALLOWED_DEVS,
     expected_devs: Sequence[str] | None = None,
@@ -105,8 +105,8 @@ def prove_egress(
 
 
 def prove_families(
-    node: Host | Routing,
-    cidrs: Sequence[str | IPv4Network | IPv6Network],
+    node: Host | hostrouting.host.Routing,
+    cidrs: Sequence[str | hostrouting.host.Network],
     *,
     allowed_devs: Sequence[str],
     expected_devs: Sequence[str] | None,

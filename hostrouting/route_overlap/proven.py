@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from hostrouting.base.commands import quoted
-from hostrouting.base.findings import CHANGING_WORDS, first_of
+from hostrouting.base.findings import CHANGING_WORDS, NodeFinding, first_of
 from hostrouting.base.values import LightValue
 from hostrouting.config import (
     PRESETS,
@@ -31,15 +32,14 @@ from hostrouting.net.addresses import (
 )
 from hostrouting.net.exits import no_default
 from hostrouting.net.routes import RA_PROTOCOL, ObservedRoute, Place
+from hostrouting.route_overlap.exits import MovedExit
 from hostrouting.route_overlap.lasting import endings
+from hostrouting.route_overlap.parts import Kind
 from phases.mistakes import NoTruth
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable
 
-    from hostrouting.base.findings import NodeFinding
-    from hostrouting.route_overlap.exits import MovedExit
-    from hostrouting.route_overlap.parts import Kind
 
 #: The fields that are shown only if they have a value.
 _OPTIONAL: Final = frozenset(

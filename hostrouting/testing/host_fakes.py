@@ -11,9 +11,10 @@ from __future__ import annotations
 import copy
 import os
 import threading
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hostrouting.base.errors import BackendError, HostFileError
 from hostrouting.host import Host, RouteBackend
@@ -22,17 +23,12 @@ from hostrouting.host.offline import Signs, offline_routes
 from hostrouting.host.ports import InstanceMetadata, RunLock
 from hostrouting.testing.faults import Faulty
 from hostrouting.testing.memory import MemoryBackend
+from hostrouting.testing.memory_events import MemoryEvents
 from hostrouting.testing.memory_files import MemoryFiles
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
 from hostrouting.testing.memory_packets import MemoryEbtables, MemoryNftables
 from hostrouting.testing.memory_services import MemoryServices
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hostrouting.testing.memory_events import MemoryEvents
-    from phases import Context
-
+from phases import Context
 
 #: Those that a boot needs.
 _PROGRAMS = ("bash", "ip", "flock", "nsenter", "setpriv", "python3", "nft")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,6 +26,7 @@ from hostrouting.net.routes import (
     RouteChange,
     place,
 )
+from hostrouting.net.rules import Rule
 from hostrouting.testing.faults import FaultyBatches, Refused, unknown
 from hostrouting.testing.kernel import (
     own_routes,
@@ -42,10 +43,9 @@ from hostrouting.testing.route_texts import route
 from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
 
     from hostrouting.host.netlink.refusals import Failures
-    from hostrouting.net.rules import Rule
 
 
 class MemoryBackend(FaultyBatches, Node):

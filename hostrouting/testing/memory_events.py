@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import errno
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 
 from hostrouting.base.errors import BackendError, EventsLostError
 from hostrouting.host.ports import Listener, NetworkEvents
 from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.events import NetworkEvent
 from hostrouting.testing.faults import Faulty
+from phases import Context
 from phases.hosting import notify
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from hostrouting.net.events import NetworkEvent
-    from phases import Context
 
 
 class MemoryEvents(Faulty):

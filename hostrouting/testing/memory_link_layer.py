@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hostrouting.base.errors import PermissionDeniedError
 from hostrouting.host.netlink.neighbours import (
@@ -14,16 +15,11 @@ from hostrouting.host.netlink.neighbours import (
     refuse_impossible,
 )
 from hostrouting.host.netlink.probes import pack_address
-from hostrouting.host.ports import LinkLayer
+from hostrouting.host.ports import LinkAddress, LinkLayer
 from hostrouting.net.links import Neighbour, Station, neighbour_order
 from hostrouting.testing.faults import FaultyBatches, Refused
 from hostrouting.testing.memory import MemoryBackend
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hostrouting.host.ports import LinkAddress
-    from phases import Context
+from phases import Context
 
 
 class MemoryLinkLayer(FaultyBatches, NeighbourChanges):

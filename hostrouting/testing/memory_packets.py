@@ -10,6 +10,7 @@ nft's own checks of a script are left to nft.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hostrouting.base.errors import BackendError, PermissionDeniedError, ToolNotFoundError
@@ -24,11 +25,11 @@ from hostrouting.host.packets.ebtables_rules import (
 from hostrouting.host.packets.nft import Listing, check_table_name
 from hostrouting.host.ports import Ebtables, Nftables
 from hostrouting.testing.faults import Faulty
+from phases import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
-    from phases import Context
 
 #: Comments, and any other end of a line.
 _END = re.compile(r'^\s*#.*$|[ \t;]*(?:#[^"\n]*)?$', re.MULTILINE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING
 
 import attrs
 
@@ -20,10 +19,8 @@ from hostrouting.host.units import (
     words,
 )
 from hostrouting.testing.faults import Faulty
+from hostrouting.testing.memory_files import MemoryTree
 from phases import CommandFailedError, Context
-
-if TYPE_CHECKING:
-    from hostrouting.testing.memory_files import MemoryTree
 
 
 @attrs.define

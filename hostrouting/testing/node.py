@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from hostrouting.base.errors import BackendError
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, ObservedRoute, Route, resting
+from hostrouting.net.rules import Rule
 from phases import CommandFailedError, Context, run_command
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hostrouting.net.rules import Rule
 
 BOOT_PROTOCOL = 3
 

@@ -26,6 +26,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from hostrouting.config import (
     DEFAULT_GATES,
@@ -48,7 +49,6 @@ from hostrouting.net.routes import ATTRIBUTES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hypothesis.strategies import SearchStrategy
 
 __all__ = [
     "addresses",

@@ -11,7 +11,9 @@ wait for none of it: siblings have a separate thread, and no failure of one leav
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from math import inf
@@ -22,6 +24,7 @@ import attrs
 from hostrouting.base.errors import EventsLostError
 from hostrouting.boot.keeper import WATCH_TASK
 from hostrouting.boot.task import NodeTask
+from hostrouting.config import HostRoutingConfig
 from hostrouting.host import Host, Listener, RunLock
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.proof import ProofKeeper
@@ -31,11 +34,9 @@ from phases import CancelledError, Context, DeadlineExceededError
 from phases.hosting import held, holding, notify, wait
 
 if TYPE_CHECKING:
-    import logging
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.boot.keeper import Keeper, SiblingKeeper
-    from hostrouting.config import HostRoutingConfig
 
 
 class SharedLock:

@@ -1,10 +1,5 @@
-import inspect
 import subprocess
 import sys
-from types import ModuleType
-from typing import get_type_hints
-
-import pytest
 
 import phases
 import phases.testing
@@ -33,17 +28,3 @@ def _python(code: str) -> str:
     return subprocess.run(
         [sys.executable, "-I", "-c", code], check=True, capture_output=True, text=True
     ).stdout
-
-
-@pytest.mark.parametrize("module", [phases, phases.testing])
-def test_each_public_name_has_types_at_run_time(module: ModuleType) -> None:
-    """For a program that reads them, such as a container of dependencies."""
-    values = [getattr(module, name) for name in module.__all__]
-    classes = [value for value in values if isinstance(value, type)]
-    methods = [method for each in classes for method in vars(each).values()]
-    functions = [each for each in (*values, *methods) if inspect.isfunction(each)]
-    assert functions
-    for value in (*classes, *functions):
-        get_type_hints(value)
-    for function in functions:
-        inspect.signature(function, eval_str=True)

@@ -26,16 +26,17 @@ from hostrouting.base.errors import (
 )
 from hostrouting.base.findings import NodeFinding, hindered
 from hostrouting.boot.task import NodeTask
+from hostrouting.config import HostRoutingConfig
+from hostrouting.host import Host
 from hostrouting.net.rejected import NeighbourRejectedError
-from phases import Change, Context, task
+from phases import Change, Context, Task, task
 from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.config import HostRoutingConfig, StaleCNIConfig
-    from hostrouting.host import EbtablesReading, Host
-    from phases import Task
+    from hostrouting.config import StaleCNIConfig
+    from hostrouting.host import EbtablesReading
 
 SECONDS_BETWEEN_READINGS: Final = 1.0
 #: A pod's link may be down for a moment, and then the pod cannot answer. A link that stays down

@@ -8,6 +8,7 @@ import logging
 import os
 import stat
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,7 +21,6 @@ from phases.hosting import held, holding, report_wait
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Hashable, Iterator
 
 
 #: Directly in /run, so that nothing stays in an image.

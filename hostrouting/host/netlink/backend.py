@@ -8,6 +8,7 @@ pyroute2 takes about ninety times as long to encode a route as the kernel takes 
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -24,13 +25,12 @@ from hostrouting.net.addresses import (
     require_family,
     require_lookups,
 )
+from hostrouting.net.links import Device
 from hostrouting.net.routes import Lookup, ObservedRoute, RouteChange
+from hostrouting.net.rules import Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from hostrouting.net.links import Device
-    from hostrouting.net.rules import Rule
+    from collections.abc import Iterable
 
 
 #: The refusals of a kernel without IPv6 (`ipv6.disable=1`).

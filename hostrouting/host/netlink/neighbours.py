@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from hostrouting.base.errors import PermissionDeniedError
@@ -12,7 +13,7 @@ from hostrouting.net.links import Neighbour, NeighbourChange, is_as_shown
 from hostrouting.net.rejected import NeighbourRejectedError, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
     from hostrouting.host.netlink.refusals import Failure
 

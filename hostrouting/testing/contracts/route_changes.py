@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 import pytest
 
 from hostrouting.base.errors import LinkNotFoundError, PermissionDeniedError
+from hostrouting.host import RouteBackend
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.rejected import RouteRejectedError
 from hostrouting.net.routes import Extra, RouteChange, resting
@@ -25,12 +26,8 @@ from hostrouting.testing.contracts.routes import (
     place,
     shown,
 )
-from hostrouting.testing.node import KernelNode
+from hostrouting.testing.node import KernelNode, Node
 from hostrouting.testing.route_texts import route
-
-if TYPE_CHECKING:
-    from hostrouting.host import RouteBackend
-    from hostrouting.testing.node import Node
 
 _add = RouteChange.add
 _prepend = RouteChange.prepend

@@ -21,6 +21,7 @@ import pytest
 
 from hostrouting.base.errors import BackendError
 from hostrouting.fib import UnknownDecisionError
+from hostrouting.host import RouteBackend
 from hostrouting.net.addresses import (
     IPV4,
     IPV6,
@@ -41,11 +42,11 @@ from hostrouting.net.routes import (
     resting,
 )
 from hostrouting.net.rules import FIRST_RULES, Range, Rule
+from hostrouting.testing.node import Node
 from hostrouting.testing.route_texts import route
 
 if TYPE_CHECKING:
-    from hostrouting.host import Lookup, RouteBackend
-    from hostrouting.testing.node import Node
+    from hostrouting.host import Lookup
 
 
 def as_read(text: str) -> ObservedRoute:
