@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
+import hostrouting.host
 from hostrouting.base.commands import Painted, printable
 from hostrouting.base.findings import CHANGING_WORDS
 from hostrouting.base.values import LightValue
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, RouteOverlapConfig
 from hostrouting.host import Host
-from hostrouting.host.ports import Routing
 from hostrouting.net.addresses import Address, Prefix, address_bits
 from hostrouting.route_overlap.parts import CidrPart, DecidedPart, adjacent, looked_up, read
 from hostrouting.route_overlap.snapshot import (
@@ -136,7 +136,10 @@ class Explanation(LightValue):
 
 
 def explain_routing(
-    node: Host | Routing, ranges: Sequence[str], *, overlap: RouteOverlapConfig | None = None
+    node: Host | hostrouting.host.Routing,
+    ranges: Sequence[str],
+    *,
+    overlap: RouteOverlapConfig | None = None,
 ) -> list[Explanation]:
     """Return the kernel's decisions on addresses and CIDRs, as `hostrouting explain` prints them.
 
