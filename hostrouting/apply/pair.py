@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hostrouting.apply.run import locked
@@ -12,10 +14,12 @@ from hostrouting.boot.layout import RUNTIME_DIRECTORY, WAIT_SECONDS, WAITED
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.task import SectionTask
 from hostrouting.config import HostRoutingConfig, OverlapMode
+from hostrouting.host import Host
 from hostrouting.route_overlap import script as check_script
 from hostrouting.route_overlap.errors import RouteOverlapError
 from hostrouting.route_overlap.logged import dropped_cidrs, log_dropped, log_findings, log_notes
-from hostrouting.route_overlap.look import check_now, lasting_kinds, leave_marker
+from hostrouting.route_overlap.look import Accepted, Look, check_now, lasting_kinds, leave_marker
+from hostrouting.route_overlap.proven import OverlapReport
 from hostrouting.route_overlap.script import LOGGED, MARKERS
 from hostrouting.static_routes import script as routes_script
 from hostrouting.static_routes.refusals import refuse_own_gateways
@@ -23,13 +27,7 @@ from phases import Change, Context
 from phases.hosting import leave
 
 if TYPE_CHECKING:
-    import logging
-    from collections.abc import Mapping
-
     from hostrouting.boot.intent import Part
-    from hostrouting.host import Host
-    from hostrouting.route_overlap.look import Accepted, Look
-    from hostrouting.route_overlap.proven import OverlapReport
 
 
 class ConfigureStaticRoutes(SectionTask):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -11,6 +11,7 @@ from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.intent import NOT_INSTALLED
 from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.fib import UnknownDecisionError
+from hostrouting.fleet.record import NodeRecord
 from hostrouting.net.addresses import IPV6
 from hostrouting.node.report import NodeReport, planned_report
 from hostrouting.route_overlap.fabric import announced_fabric
@@ -19,9 +20,6 @@ from hostrouting.route_overlap.proven import OverlapReport
 from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.static_routes.plan import plan_routes
 from phases import Context
-
-if TYPE_CHECKING:
-    from hostrouting.fleet.record import NodeRecord
 
 #: Answers that only the node itself has.
 _NOT_ASKED = ("units, gates and boot files", "probes and leftovers", "silent routers")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
@@ -10,13 +11,8 @@ from hostrouting.base.findings import NodeFinding, Severity, first_of
 from hostrouting.base.values import LightValue
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.host.units import template_of
-from hostrouting.route_overlap.proven import defaults_of
+from hostrouting.route_overlap.proven import OverlapReport, defaults_of
 from phases.mistakes import NoTruth
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from hostrouting.route_overlap.proven import OverlapReport
 
 Verdict: TypeAlias = Literal["right", "unknown", "waiting", "warning", "wrong"]
 #: The kind of the finding about a program that a boot lacks.
@@ -279,6 +275,10 @@ class NodeState(LightValue, NoTruth):
     def break_glass(self) -> str:
         """Why all gates are open; empty if they are not."""
         return next((each.reason for each in self.findings if each.kind == "disabled"), "")
+
+
+# The constructor of a class in another file has no names for the types of these fields.
+attrs.resolve_types(NodeState)
 
 
 def _whole(kind: str, sentence: str) -> NodeFinding:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from hostrouting.base.errors import HostRoutingError, TextPart, lines_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hostrouting.route_overlap.proven import OverlapReport
+from hostrouting.route_overlap.proven import OverlapReport
 
 
 class RouteOverlapError(HostRoutingError):
