@@ -159,7 +159,8 @@ class TestRunning:
         tried again.
         """
         node.ip(missing)
-        with waiting(node, tmp_path, ROUTE, f"{own_route(ROUTE)}: {reason}") as process:
+        refused = f"{own_route(ROUTE)}: ip has complained first: {reason}"
+        with waiting(node, tmp_path, ROUTE, refused) as process:
             for step in steps.split("; "):
                 node.ip(step)
             assert process.communicate(timeout=300) == ("routes in force: 1\n", "")
@@ -174,7 +175,10 @@ class TestRunning:
             (
                 "10.224.0.1",
                 "eth9",
-                '172.16.2.0/24 via 10.224.0.1 dev eth9: Cannot find device "eth9"',
+                (
+                    "172.16.2.0/24 via 10.224.0.1 dev eth9: ip has complained first: "
+                    'Cannot find device "eth9"'
+                ),
             ),
         ],
     )
@@ -244,7 +248,10 @@ class TestRunning:
         assert logged(first, second) == []
         node.ip("route del 172.20.1.0/24")
         # Beside a refusal that stays.
-        fact = "refused: 172.20.2.0/24 via 10.9.9.9 dev eth0: Error: Nexthop has invalid gateway."
+        fact = (
+            "refused: 172.20.2.0/24 via 10.9.9.9 dev eth0: ip has complained first: "
+            "Error: Nexthop has invalid gateway."
+        )
         assert logged(first, refused) == [f"<3>{fact}"]
         [short] = logged(first, refused)
         assert re.fullmatch(r"<3>as before, since \d\d:\d\d: " + re.escape(fact), short)
@@ -264,6 +271,16 @@ class TestRunning:
         config = config_of([StaticRoute(destination="172.20.1.0/24")])
         assert boot(node, *config.static_routes.routes) == (10, ["routes in force: 1"])
         assert own_routes(node) == [own_route(ROUTE)]
+
+    def test_another_default_route_may_complete_a_route(self, node: KernelNode) -> None:
+        """Only the first one is plain, so the program completes by another one's device."""
+        node.ip("route add default via 10.224.0.1 dev eth0")
+        node.ip("route add default via 172.16.1.9 dev ib0 metric 9")
+        config = config_of([StaticRoute(destination="172.20.1.0/24", dev="ib0")])
+        assert boot(node, *config.static_routes.routes)[0] == 12
+        assert own_routes(node) == []
+        assert boot_with_program(node, config) == (10, ["routes in force: 1"])
+        assert own_routes(node) == ["172.20.1.0/24 via 172.16.1.9 dev ib0"]
 
     def test_an_expired_default_route(self, node: KernelNode, tmp_path: Path) -> None:
         """It stays listed for a while; the script cannot decide whether it counts."""
@@ -298,7 +315,7 @@ class TestRunning:
         status, [line] = boot(node, ROUTE, environment=environment)
         assert status == 12
         assert line.startswith(
-            "static routes cannot be proven here: changed; /nonexistent is lost; "
+            f"static routes cannot be proven here: missing ({own_route(ROUTE)}); "
         )
 
     def test_a_device_without_carrier(self) -> None:
@@ -425,11 +442,11 @@ class TestRunning:
         )
         assert (tmp_path / "calls").read_text() == "\n"
 
-    def test_one_ip_at_a_boot(self, node: KernelNode, tmp_path: Path) -> None:
-        """The places are empty, and one process adds the routes and proves them."""
+    def test_two_ip_at_a_boot(self, node: KernelNode, tmp_path: Path) -> None:
+        """One finds that the places are empty, and one adds the routes and proves them."""
         environment = another_ip(tmp_path, f'echo >>{tmp_path}/calls; exec {IP} "$@"')
         assert boot(node, ROUTE, environment=environment) == (10, ["routes in force: 1"])
-        assert (tmp_path / "calls").read_text() == "\n"
+        assert (tmp_path / "calls").read_text() == "\n\n"
 
     @pytest.mark.parametrize("name", ["main", "254"])
     def test_a_table_with_the_name_of_main(
@@ -463,8 +480,14 @@ class TestRunning:
         )
         (tmp_path / "static-routes.told").touch()
         assert boot(node, ROUTE, folder=tmp_path, environment=environment) == (
-            11,
-            [f"refused: {ROUTE}: File exists"],
+            12,
+            [
+                (
+                    "static routes cannot be proven here: place (172.20.1.0/24 via 10.224.0.247 "
+                    "dev eth0 proto bird); /nonexistent is lost; run: hostrouting apply "
+                    "/etc/aks-flex-node/hostrouting.json"
+                )
+            ],
         )
         node.ip("route flush 172.20.1.0/24")
         script = "touch /run/aks-flex-node/static-routes.told"
@@ -545,19 +568,20 @@ class TestRunning:
         assert own_routes(node) == [own_route(ROUTE)]
 
     def test_each_refused_route_is_named(self, node: KernelNode) -> None:
-        """With ip's own words; without them, the program has the reason. What succeeded stays."""
+        """With the first complaint of ip; the program has the reason of each. What succeeded stays."""
         routes = [
             static_route("172.16.1.0/24 via 10.9.9.9 dev eth0"),
             static_route("172.16.2.0/24 via 10.224.0.1 dev eth0"),
             static_route("172.16.3.0/24 via 10.224.0.1 dev eth7"),
             StaticRoute(destination="172.16.4.0/24", dev="ib0"),
         ]
+        complaint = "ip has complained first: Error: Nexthop has invalid gateway."
         assert boot(node, *routes) == (
             11,
             [
-                "refused: 172.16.1.0/24 via 10.9.9.9 dev eth0: Error: Nexthop has invalid gateway.",
-                'refused: 172.16.3.0/24 via 10.224.0.1 dev eth7: Cannot find device "eth7"',
                 "refused: 172.16.4.0/24 via ? dev ib0: no default route completes it",
+                f"refused: 172.16.1.0/24 via 10.9.9.9 dev eth0: {complaint}",
+                f"refused: 172.16.3.0/24 via 10.224.0.1 dev eth7: {complaint}",
             ],
         )
         assert own_routes(node) == ["172.16.2.0/24 via 10.224.0.1 dev eth0"]
@@ -578,7 +602,7 @@ class TestRunning:
         assert own_routes(node) == ["172.16.2.0/24 via 10.224.0.1 dev eth0"]
 
     def test_a_run_is_under_way(self, node: KernelNode) -> None:
-        """Its lock is held, so the program cannot answer: unknown. The plain additions of a boot stay."""
+        """Its lock is held, so the program cannot answer: unknown, and nothing changes."""
         node.ip("route add blackhole 172.21.0.0/16 proto 142")
         held = "exec 7> /run/hostrouting.lock; flock 7"
         status, [line] = boot_with_program(node, CONFIG_OF_ROUTE, before=held)
@@ -586,7 +610,7 @@ class TestRunning:
         assert line.startswith(
             "static routes cannot be proven here: row (blackhole 172.21.0.0/16); another run of "
         )
-        assert own_routes(node) == [own_route(ROUTE), "blackhole 172.21.0.0/16"]
+        assert own_routes(node) == ["blackhole 172.21.0.0/16"]
 
     def test_the_program_finds_what_may_be_late(self, node: KernelNode) -> None:
         """It gives the reason, and the script waits; in the end it answers in full."""

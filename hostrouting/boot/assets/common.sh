@@ -40,7 +40,8 @@ split() {
 look() { # family, questions
     local said questions IFS=$'\36'
     local complaint='(Error|RTNETLINK|Command|Dump|Cannot)[^'$'\n'']*'
-    printf -v questions '%s\n\36\n' "${@:2}"
+    # The first one is empty: a complaint precedes each answer.
+    printf -v questions '%s\n\36\n' '' "${@:2}"
     # By a pipe: for a here-string, bash may need room in /tmp.
     said=$(exec "${ip[@]}" "-$1" 2>&1 < <(printf %s "$questions"))
     # Of a library in /etc/ld.so.preload that has gone, each program complains before its output.
@@ -49,11 +50,11 @@ look() { # family, questions
     done
     # shellcheck disable=SC2206 # Split at the complaints.
     parts=($said)
-    [[ ${#parts[@]} == "$#" ]] || doubt ip "$said" || return
-    unset -v 'parts[-1]'
+    [[ ${#parts[@]} == "$(($# + 1))" ]] || doubt ip "$said" || return
+    parts=("${parts[@]:1:$#-1}")
     # A complaint has two lines: Object "X" is unknown, try "ip help".\nCommand failed -:N
     parts=("${parts[@]%'Object "'}")
-    parts=("${parts[@]#'" is unknown, try "ip help".'$'\nCommand failed -:'+([0-9])$'\n'}")
+    parts=("${parts[@]#'" is unknown, try "ip help".'$'\nCommand failed -:'*$'\n'}")
     # For a file in /run/netns that is not a namespace, ip complains, and goes on.
     parts=("${parts[@]//$'Error: Peer netns reference is invalid.\n'}")
     [[ ! ${parts[*]} =~ $complaint ]] || doubt ip "${BASH_REMATCH[0]}"

@@ -4,8 +4,8 @@
 #
 #   static-routes.sh [now]        now: do not wait
 #
-# It adds the routes whose places are empty, all in one batch, and leaves the rest to the program
-# that travels with it. No other route is changed. The exit status is
+# It adds the routes whose places are empty, and changes no other one. The rest is left to the
+# program that travels with it. The exit status is
 #
 #   10    every route below is in force, and no other route has the protocol of hostrouting
 #   11    a route is refused, or nothing completes it. What succeeded stays
@@ -45,38 +45,35 @@ mark=" proto $protocol"
 # A default route that is plain: a gateway, a device, and other words.
 plain='^default via ((inet6 )?[0-9a-f.:]+) dev ([A-Za-z0-9_.-]+)(( (proto|scope|src|metric'
 plain+='|mtu|advmss|hoplimit|expires|pref) [A-Za-z0-9_.:]+| onlink| linkdown)*) *$'
-# By the words that a route lacks, those that a default route has for them.
+# By the words that a route lacks, those that the first default route has for it.
 declare -A hops=()
 # Later starts in this boot do not wait.
 [[ -e $told ]] && waits=0
 
 # --- the routes that are wanted
 
-# Set `hops`, by the words that a route lacks, to those that the default routes have for it. The
-# first of a device counts, and the first of all.
-read_defaults() { # rows, links
-    local line dev hop first='' pin=${exits[family]}
+# The words that the first default route has -> hops
+read_default() { # default routes, links
+    local dev hop pin
     hops=()
     split "$1"
+    ((${#lines[@]})) || return 0
     # Of several of IPv6, preferences and the device of IPv4 decide.
-    [[ $family == 4 || ! ${lines[1]-} ]] || doubt default "$1" || return
-    for line in "${lines[@]}"; do
-        [[ $line =~ $plain ]] || doubt default "$line" || return
-        dev=${BASH_REMATCH[3]}
-        first=${first:-$dev}
-        hop="via ${BASH_REMATCH[1]} dev $dev"
-        [[ ${BASH_REMATCH[4]} == *' onlink'* ]] && hop+=' onlink'
-        hops["via ? dev $dev"]=${hops["via ? dev $dev"]-$hop}
-    done
-    [[ $first ]] || return 0
-    [[ $first == "${pin:-$first}" ]] || doubt exit "$pin" || return
+    [[ $family == 4 || ${#lines[@]} == 1 ]] || doubt default "$1" || return
+    [[ ${lines[0]} =~ $plain ]] || doubt default "${lines[0]}" || return
+    dev=${BASH_REMATCH[3]}
+    hop="via ${BASH_REMATCH[1]} dev $dev"
+    [[ ${BASH_REMATCH[4]} == *' onlink'* ]] && hop+=' onlink'
+    hops=(['dev ?']="dev $dev" ['via ? dev ?']="$hop" ["via ? dev $dev"]="$hop")
+    pin=${exits[family]:-$dev}
+    [[ $dev == "$pin" ]] || doubt exit "$pin" || return
     # A router in the fabric may have brought it.
-    ! is_infiniband "$first" "$2" || doubt default "$1" || return
-    hops['dev ?']="dev $first"
-    hops['via ? dev ?']=${hops["via ? dev $first"]}
+    if is_infiniband "$dev" "$2"; then
+        doubt default "$1"
+    fi
 }
 
-# Set `wanted` to the routes of the family, completed as far as possible: thirty times as fast as a
+# The routes of the family, completed as far as possible -> wanted. Thirty times as fast as a
 # pattern over the text.
 complete() {
     local IFS='|' words i
@@ -91,34 +88,25 @@ complete() {
 
 # --- what there is
 
-# Change routes, and look: set `wanted`, `present` to the routes in the places of the wanted ones,
-# and `own` to all of hostrouting.
-observe() { # changes
+# Add routes, and look: the routes in the networks of the wanted ones -> present, and all of
+# hostrouting -> own
+look_after() { # commands that add routes
     local open=()
-    [[ ${routes[family]} != *'|'* ]] || open=('route show exact default' 'link show')
+    [[ ${routes[family]} == *'|'* ]] && open=('route show exact default' 'link show')
     look "$family" "$1" "${tables[family]}" "route show table all proto $protocol" "${open[@]}" ||
         return
     present=${parts[1]}
     own=${parts[2]}
-    # By the same default routes they are as before.
-    [[ $wanted && ${parts[*]:3} == "$completed_by" ]] && return
-    ((${#open[@]} == 0)) || read_defaults "${parts[@]:3}" || return
-    completed_by=${parts[*]:3}
+    if ((${#open[@]})); then
+        read_default "${parts[@]:3}" || return
+    fi
     complete
+    # Another default route may complete it.
+    [[ $wanted != *' ?'* || ! ${hops[*]} ]] || doubt default "${parts[3]}"
 }
 
-# Succeed if table main has all wanted routes, nothing else is in their places, and no table has
-# another route of hostrouting.
-is_right() {
-    # Their order is that of the kernel. And ip lists the routes of a protocol without it, so that
-    # another route in their places would make the other list longer.
-    [[ $own == "$wanted" ]] || return
-    split "$present"
-    ((${#lines[@]} == counts[family]))
-}
-
-# Set `place` to the identity of a route in table main: its destination and metric.
-place_of() { # route
+# The identity of a route in table main, its destination and metric -> place
+find_place() { # route
     local route=$1 metric=0
     # Blackholes and their like begin with a word.
     [[ ${route%% *} == *[.:]* ]] || route=${route#* }
@@ -126,126 +114,84 @@ place_of() { # route
     place="${route%% *} ${metric%% *}"
 }
 
-# Set `changes` to the commands that add all routes.
-add_all() { # routes
-    split "$1"
-    printf -v changes "route add %s$mark\n" "${lines[@]}"
-}
-
-# Set `changes` to the commands that add the routes whose places are empty. Fail unless each other
-# one is the first of its place, and wanted.
-plan() {
-    local line place
-    local -A wants=() first=()
-    if [[ ! $present$own && $wanted != *' ?'* ]]; then
-        add_all "$wanted"
-        return
-    fi
-    changes=''
+# The wanted routes that hostrouting does not have -> missing, or incomplete. Succeed if it has no
+# other one, and each is the first of its place.
+find_missing() {
+    local line last
+    local -A is=() empty=()
+    missing=()
+    incomplete=()
+    split "$present"
+    # Their order is that of the kernel, and nothing else is in their networks.
+    [[ $own == "$wanted" && ${#lines[@]} == "${counts[family]}" ]] && return
     split "$wanted"
     for line in "${lines[@]}"; do
-        place_of "$line"
-        wants["${line% }"]=yes
-        first["$place"]=none
+        is["${line% }"]=missing
     done
-    # A device without carrier takes routes all the same.
-    split "${own//' linkdown'}"
+    split "$own"
     for line in "${lines[@]}"; do
-        [[ ${wants["${line% }"]-} ]] || doubt row "$line" || return
+        # A device without carrier takes routes all the same.
+        line=${line/ linkdown}
+        [[ ${is["${line% }"]-} ]] || doubt row "$line" || return
+        is["${line% }"]=there
     done
+    split "$wanted"
+    for line in "${lines[@]}"; do
+        [[ ${is["${line% }"]} == missing ]] || continue
+        find_place "$line"
+        empty["$place"]=yes
+        case $line in
+            *' ?'*) incomplete+=("$line") ;;
+            *) missing+=("$line") ;;
+        esac
+    done
+    place=''
     split "$present"
     for line in "${lines[@]}"; do
+        last=$place
+        find_place "$line"
         # For one source. Another IPv6 route to its destination would be hidden.
         [[ $line != *' from '* ]] || doubt row "$line" || return
-        place_of "$line"
-        # Of a full table few rows matter.
-        [[ ${first["$place"]-} == none ]] && first["$place"]=$line
-    done
-    split "$wanted"
-    for line in "${lines[@]}"; do
-        place_of "$line"
-        if [[ ${first["$place"]} != none ]]; then
-            [[ ${first["$place"]} == *"$mark "* ]] || doubt place "${first["$place"]}" || return
-        elif [[ $line != *' ?'* ]]; then
-            changes+="route add $line$mark"$'\n'
-        fi
+        [[ ${empty["$place"]-yet} == yet ]] || doubt place "$line" || return
+        # Rows of a place are neighbours.
+        [[ $line != *"$mark "* || $place != "$last" ]] || doubt place "$line" || return
     done
 }
 
 # --- a family
 
-# Succeed if its routes are in force, if need be after changes.
+# Succeed if its routes are in force, if need be after additions.
 settle() {
-    local wanted='' completed_by='' changes=''
-    # At a boot the places are empty, and of IPv4 an addition to another one is refused.
-    if [[ $family == 4 && ! -e $told && ${routes[4]} == *' via '* && ${routes[4]} != *'|'* ]]; then
-        add_all "${routes[4]}"
-        if observe "$changes" && is_right; then
-            return 0
+    local additions complaint=''
+    look_after '' || return
+    find_missing || return
+    if ((${#missing[@]})); then
+        printf -v additions "route add %s$mark\n" "${missing[@]}"
+        if look_after "$additions"; then
+            print_repair "${missing[@]%% ?(pref medium)}"
+        else
+            complaint=$detail
+            look_after '' || return
         fi
-        changes=''
+        find_missing || return
     fi
-    observe '' || return
-    is_right && return
-    plan || return
-    if [[ $changes ]]; then
-        add_planned || return
-        is_right && return
-        plan || return
-        [[ ! $changes ]] || doubt changed || return
-    fi
-    note_incomplete
-    [[ ! $refused ]] || doubt incomplete
+    refuse 'no default route completes it' "${incomplete[@]}"
+    [[ $complaint ]] && refuse "ip has complained first: $complaint" "${missing[@]}"
+    ((${#missing[@]} + ${#incomplete[@]} == 0)) || doubt missing "${missing[0]-}"
 }
 
-# Succeed if ip adds what is planned.
-add_planned() {
-    if observe "$changes"; then
-        print_changes
-    else
-        note_refusals
-        note_incomplete
-        return 1
-    fi
+# Print what was added, but for the additions of a boot.
+print_repair() { # routes
+    local more=''
+    (($# == 1)) || more=", and $(($# - 1)) more"
+    [[ -e $told ]] && print 4 "repaired: + $1$more"
 }
 
-# Print the changes, but for those of a boot.
-print_changes() {
-    local change=${changes%%$'\n'*}
-    [[ -e $told ]] || return 0
-    split "$changes"
-    change=${change#route add }
-    print 4 "repaired: + ${change%%*( )"$mark"}${lines[1]+, and $((${#lines[@]} - 1)) more}"
-}
-
-# Set `refused` to the routes that ip has refused, with its words.
-note_refusals() {
-    local line message='' commands
-    split "$changes"
-    commands=("${lines[@]}")
-    split "${parts[0]-}"
-    for line in "${lines[@]}"; do
-        if [[ $line != 'Command failed -:'* ]]; then
-            message=${line#'RTNETLINK answers: '}
-        elif [[ ${commands[10#${line##*:} - 1]-} ]]; then
-            refuse "${commands[10#${line##*:} - 1]}" "$message"
-        fi
+refuse() { # reason, routes
+    local route
+    for route in "${@:2}"; do
+        refused+="refused: ${route%% ?(pref medium)}: $1"$'\n'
     done
-}
-
-# Add the routes that nothing completes to `refused`.
-note_incomplete() {
-    local line
-    split "$wanted"
-    for line in "${lines[@]}"; do
-        [[ $line == *' ?'* ]] && refuse "$line" 'no default route completes it'
-    done
-}
-
-refuse() { # route or command, reason
-    local route=${1#route add }
-    route=${route%"$mark"}
-    refused+="refused: ${route%% ?(pref medium)}: $2"$'\n'
 }
 
 # --- all
@@ -253,14 +199,14 @@ refuse() { # route or command, reason
 # Succeed if all routes are in force. Otherwise `why` is the last doubt, and `late` the first
 # refusal.
 answer_alone() {
-    local family unsettled=''
+    local family are_in_force=yes
     refused=''
     for family in "${!routes[@]}"; do
-        settle || unsettled=yes
+        settle || are_in_force=''
     done
     late=${refused%%$'\n'*}
     late=${late#refused: }
-    [[ ! $unsettled ]]
+    [[ $are_in_force ]]
 }
 
 # End without an answer of the program.
