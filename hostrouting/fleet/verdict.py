@@ -9,14 +9,13 @@ import attrs
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.intent import NOT_INSTALLED
-from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
+from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.fleet.record import NodeRecord
 from hostrouting.net.addresses import IPV6
 from hostrouting.node.report import NodeReport, planned_report
 from hostrouting.route_overlap.fabric import announced_fabric
 from hostrouting.route_overlap.look import prove_now
-from hostrouting.route_overlap.proven import OverlapReport
 from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.static_routes.plan import plan_routes
 from phases import Context
@@ -73,9 +72,7 @@ def prove_record(
     if used is None:
         reason = "the installed config is damaged" if record.checksum else NOT_INSTALLED
         finding = NodeFinding("not-applied", "hostRouting", reason)
-        return verdict(
-            report=NodeReport(overlap=OverlapReport(), mode=OverlapMode.WARN, findings=(finding,))
-        )
+        return verdict(report=NodeReport(findings=(finding,)))
     host = record.host
     section = used.route_overlap
     ctx = Context()

@@ -120,6 +120,8 @@ class NodeReport(NodeState):
 
     def _status(self, facts: NodeFacts) -> dict[str, Any]:
         cidrs = self.overlap.cidrs
+        lost = facts.lost_routes
+        in_force = None if lost is None else facts.routes - lost
         return {
             "ok": self.ok,
             "state": self.verdict,
@@ -130,7 +132,12 @@ class NodeReport(NodeState):
             "last_change": None if self.absence else rfc3339(facts.changed_at),
             "cidrs": {"expected": len(cidrs), "right": sum(cidr.ok for cidr in cidrs)},
             "break_glass": self.break_glass or None,
-            **facts.to_mapping(),
+            "checksum": facts.checksum,
+            "edited": facts.edited,
+            "routes": {"wanted": facts.routes, "in_force": in_force},
+            "boot_files": {"differ": facts.differing_files},
+            **facts.siblings,
+            "gates": facts.gates,
             "findings": self._all_findings,
             "not_asked": [*self.not_asked],
         }

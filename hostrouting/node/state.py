@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import attrs
 
@@ -59,19 +59,6 @@ class NodeFacts(LightValue):
     #: Without a config, the routes that are in force until the next boot.
     kept: tuple[str, ...] = ()
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the facts for JSON: counts and states."""
-        lost = self.lost_routes
-        in_force = None if lost is None else self.routes - lost
-        return {
-            "checksum": self.checksum,
-            "edited": self.edited,
-            "routes": {"wanted": self.routes, "in_force": in_force},
-            "boot_files": {"differ": self.differing_files},
-            **self.siblings,
-            "gates": self.gates,
-        }
-
 
 @attrs.frozen(kw_only=True)
 class PlanFacts(LightValue):
@@ -90,8 +77,8 @@ class PlanFacts(LightValue):
 class NodeState(LightValue, NoTruth):
     """The proof, all findings besides, and the checks that could not be made."""
 
-    overlap: OverlapReport
-    mode: OverlapMode
+    overlap: OverlapReport = attrs.field(factory=OverlapReport)
+    mode: OverlapMode = OverlapMode.WARN
     findings: tuple[NodeFinding, ...] = ()
     #: The path of the config, as commands name it.
     path: str = ""

@@ -16,7 +16,7 @@ from hostrouting.base.findings import NodeFinding, Severity, first_of
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent, installed_checksum, not_installed, read_intent
 from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH, drop_in_of, unit_path
-from hostrouting.config import HostRoutingConfig, OverlapMode, Sibling
+from hostrouting.config import HostRoutingConfig, Sibling
 from hostrouting.host import Host
 from hostrouting.net.routes import is_merged
 from hostrouting.node.boot_files import boot_parts
@@ -24,15 +24,12 @@ from hostrouting.node.check import check_node, look_after_apply, own_routes
 from hostrouting.node.report import NodeReport
 from hostrouting.node.state import NodeFacts
 from hostrouting.node.units import read_units
-from hostrouting.route_overlap.proven import OverlapReport
 from hostrouting.route_overlap.script import config_in, config_in_force, render_script
 from hostrouting.static_routes.refusals import why_merged
 from phases import Context
 from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hostrouting.net.routes import ObservedRoute
 
 
@@ -138,19 +135,8 @@ def _status_without_config(ctx: Context, host: Host) -> NodeReport:
     # As of a recorded node without a config.
     findings = (NodeFinding("not-applied", "hostRouting", absence, severity), *foreign)
     facts = NodeFacts(is_live=host.is_live, routes=len(kept), kept=tuple(map(str, kept)))
-    return _without_verdict(f"warning: {absence}" if kept else absence, findings, facts=facts)
-
-
-def _without_verdict(
-    absence: str,
-    findings: Sequence[NodeFinding] = (),
-    *,
-    facts: NodeFacts | None = None,
-) -> NodeReport:
-    """Return the report on a node without a config in force, or of which nothing is known."""
-    return NodeReport(
-        OverlapReport(), OverlapMode.WARN, tuple(findings), facts=facts, absence=absence
-    )
+    shown = f"warning: {absence}" if kept else absence
+    return NodeReport(findings=findings, facts=facts, absence=shown)
 
 
 def verdict_now(
@@ -162,18 +148,17 @@ def verdict_now(
     """Return the report of `status` on a node, or why its state is unknown."""
     try:
         is_installed = host.files.mode(INTENT_PATH) is not None
-        # A config with nothing but a sweep installs nothing.
         if not is_installed and config is None:
-            return _without_verdict(_absence(ctx, host))
+            return NodeReport(absence=_absence(ctx, host))
         report = node_status(ctx, host, config=config, applied=applied)
         if not is_installed:
+            # A config with nothing but a sweep installs nothing.
             report = attrs.evolve(report, absence=_absence(ctx, host), step=None)
     except (HostRoutingError, *CONTEXT_OVER) as error:
         reason = " ".join(str(error).split())
         state = "the state of the node is unknown" if host.is_live else "unknown"
-        report = _without_verdict(f"{state}: {reason}")
         step = CHECK if host.is_live else None
-        report = attrs.evolve(report, unread=("node",), step=step)
+        return NodeReport(absence=f"{state}: {reason}", unread=("node",), step=step)
     return report
 
 
