@@ -44,12 +44,11 @@ def converge(
     *,
     undecided: Container[Place] = (),
     observed: Routes | None = None,
-    verify: bool = True,
 ) -> Reconciliation:
     """Make these the routes of hostrouting, record the changes, and return what was done.
 
-    Routes in `undecided` places stay as they are. `observed` is a reading of this moment. A caller
-    that reads the routes again after each of their events does without `verify`.
+    Routes in `undecided` places stay as they are. `observed` is a reading of this moment. Nothing
+    is read back: the caller reads the routes again after each of their events.
     """
 
     def decide(observed: Routes | None = None) -> Decided:
@@ -57,7 +56,7 @@ def converge(
         return Decided(desired, reconcile(desired, observed, undecided=undecided), observed)
 
     def make(decided: Decided, is_last: bool) -> None:
-        make_changes(ctx, decided, host, logger, is_last=is_last, verify=verify)
+        make_changes(ctx, decided, host, logger, is_last=is_last, verify=False)
 
     return until_settled(decide(observed), decide, make).outcome
 
@@ -199,9 +198,7 @@ def repair(
         undecided = {*waiting, *leave}
         desired = [route for key, route in wanted.items() if key not in undecided]
         try:
-            outcome = converge(
-                ctx, desired, host, logger, undecided=undecided, observed=observed, verify=False
-            )
+            outcome = converge(ctx, desired, host, logger, undecided=undecided, observed=observed)
         except (LinkNotFoundError, RouteRejectedError) as error:
             refused = _refused(error, desired)
             if not refused:
