@@ -131,23 +131,3 @@ class Beside:
     def shadow(self) -> list[str]:
         """The routes that the program has alone."""
         return self._there.routes(self._selector)
-
-
-def place(route: str) -> tuple[str, ...]:
-    """Return destination, tos and metric of a route as it is shown."""
-    return (route.split()[1], *re.findall(r" (?:tos|metric) \w+", route))
-
-
-def own(routes: Sequence[str]) -> list[str]:
-    """Return the routes of hostrouting."""
-    return [route for route in routes if " proto 142 " in f"{route} "]
-
-
-def foreign(routes: Sequence[str]) -> list[str]:
-    """Return the routes of other programs and of the kernel."""
-    return [route for route in routes if " proto 142 " not in f"{route} "]
-
-
-def first_is(routes: Sequence[str], wanted: str) -> bool:
-    """Return whether a route is the first one of its place."""
-    return next((route for route in routes if place(route) == place(wanted)), None) == wanted

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hostrouting import HostRoutingConfig, StaleCNIConfig
-from hostrouting.azure.stale_cni.azure_vnet import STATE_PATH
 from hostrouting.host import IPV6, EbtablesRule
 from hostrouting.testing import FakeHost
 from phases import Context
@@ -137,8 +136,3 @@ def whole_state(host: FakeHost) -> tuple[object, ...]:
         host.routes.routes(),
         host.files.tree.snapshot(),
     )
-
-
-def write_state(host: FakeHost, endpoints: Mapping[str, Sequence[str]]) -> None:
-    """Give the machine a state of azure-vnet."""
-    host.files.tree.write(STATE_PATH, state_of(endpoints), mode=0o600)

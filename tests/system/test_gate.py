@@ -1,24 +1,20 @@
 """The gate on real systemd: it holds units, lets them pass, and never disturbs a machine that runs."""
 
-import time
 from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
+from support.boot_units import CHECK, NSPAWN
 from support.gated_machine import (
     GATES,
     KUBE,
-    KUBELET,
     STAND_INS,
     GatedMachine,
     more_machines,
     refusal,
 )
 
-from hostrouting import HostRoutingConfig, Reset, UnitError, check_node
-from hostrouting.boot.boot import Boot
+from hostrouting import HostRoutingConfig, Reset, UnitError
 from hostrouting.boot.gates import held_gates
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import INTENT_PATH, UNIT_DIRECTORY
@@ -27,8 +23,6 @@ from hostrouting.watch.unit import ConfigureWatch
 
 CHECK_UNIT = f"{CHECK}.service"
 APPLY = f"run: hostrouting apply {INTENT_PATH}"
-#: A shell takes a file of NULs for a script without commands. A power cut may leave one.
-NULS = "head -c 4096 /dev/zero"
 PASSED = "hostrouting: routing is not checked: /etc/aks-flex-node/hostrouting.disabled exists"
 
 
@@ -38,23 +32,6 @@ def machine(tmp_path: Path) -> Generator[GatedMachine]:
     with GatedMachine(tmp_path) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         yield machine
-
-
-def test_ten_boots_are_ten_times_the_same(tmp_path: Path) -> None:
-    """A machine never wins a race: ten of ten boots with an overlap start none, and ten without
-    start all.
-    """
-
-    def boot(number: int) -> list[str]:
-        (tmp_path / str(number)).mkdir()
-        with GatedMachine(tmp_path / str(number), overlap=number % 2 == 0) as machine:
-            return sorted(machine.payloads())
-
-    # It builds the program: Python 3.11.2 has failed to parse modules in several threads at once.
-    first = boot(0)
-    with ThreadPoolExecutor(5) as pool:
-        boots = [first, *pool.map(boot, range(1, 20))]
-    assert boots == [[], ["kube1", "kubelet"]] * 10
 
 
 def test_no_verb_disturbs_running_units(machine: GatedMachine) -> None:
@@ -104,42 +81,6 @@ def test_the_break_glass_lets_machines_start(tmp_path: Path) -> None:
         machine.files.remove("/etc/aks-flex-node/hostrouting.disabled")
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
         assert machine.state(KUBE).is_running
-
-
-LOST = f"hostrouting-ask.sh is lost, or ended with {{}}; {APPLY}"
-UNLISTED = f"/etc/aks-flex-node/hostrouting.units is lost or damaged; {APPLY}"
-NO_TEXT = (
-    f"it ended with 126, which proves nothing; {APPLY}: "
-    + 2 * f"/etc/aks-flex-node/{CHECK}.sh: "
-    + "cannot execute binary file"
-)
-
-
-@pytest.mark.parametrize(
-    ("lose", "file", "output"),
-    [
-        ("rm", "hostrouting-ask.sh", LOST.format(127)),
-        (f"{NULS} >", "hostrouting-ask.sh", LOST.format(126)),
-        ("truncate -s 0", "hostrouting-ask.sh", LOST.format(127)),
-        ("truncate -s 0", "hostrouting.units", UNLISTED),
-        (f"{NULS} >", "hostrouting.units", UNLISTED),
-        (f"{NULS} >", f"{CHECK}.sh", f"{CHECK}: {NO_TEXT}"),
-    ],
-)
-def test_a_lost_file_holds_the_gate(
-    machine: GatedMachine, lose: str, file: str, output: str
-) -> None:
-    """Without the script of the gates or the list of the units that it starts, or with an empty one
-    or NULs, a unit is refused and held, also with NULs for the script of a unit; an apply starts it.
-    """
-    pids = machine.pids()
-    machine.run("sh", "-c", f"{lose} /etc/aks-flex-node/{file}")
-    late = "systemd-nspawn@late.service"
-    assert machine.systemctl("start", late) == 1
-    assert f"hostrouting: {late} is refused: {output}" in machine.journal(f"--unit={late}")
-    assert machine.boot.install(machine.ctx, *STAND_INS)
-    machine.wait_until_up(late)
-    assert machine.pids() == pids
 
 
 @pytest.mark.parametrize(
@@ -248,37 +189,6 @@ def test_a_restart_without_delay_does_not_give_up(tmp_path: Path) -> None:
         )
 
 
-def test_links_without_carrier_do_not_slow_the_boot(tmp_path: Path) -> None:
-    """No unit of hostrouting waits for links that never come up, or wants network-online.target."""
-    prepare = "for n in {0..5}; do ip link add ib$n type veth peer name peer$n; ip link set ib$n up; done\n"
-    begin = time.monotonic()
-    with GatedMachine(tmp_path, prepare=prepare) as machine:
-        assert time.monotonic() - begin < 25
-        assert machine.state("network-online.target").active_state == "inactive"
-        assert sorted(machine.payloads()) == ["kube1", "kubelet"]
-
-
-def test_a_gate_that_starts_too_early_is_refused(machine: GatedMachine) -> None:
-    """Before=network.target, directly or through others, makes a unit wait for itself."""
-    early = "[Unit]\nBefore={}\n[Service]\nExecStart=/bin/true\n"
-    machine.files.write(
-        "/etc/systemd/system/early.service", early.format("second.service").encode(), mode=0o644
-    )
-    machine.files.write(
-        "/etc/systemd/system/second.service", early.format("network.target").encode(), mode=0o644
-    )
-    machine.services.daemon_reload(machine.ctx)
-    with pytest.raises(UnitError) as caught:
-        Boot(machine.host, gates=[*GATES, "early.service"]).install(machine.ctx, STAND_INS[0])
-    [first, _] = str(caught.value).splitlines()
-    early_for = f"{CHECK_UNIT}, hostrouting-ready.service, network.target, {STATIC}.service"
-    assert first == (
-        f"early.service cannot be a gate: it is ordered before {early_for}, "
-        "so that static-routes.service waits for it, and it would wait for static-routes.service"
-    )
-    assert not machine.files.exists("/etc/systemd/system/early.service.d")
-
-
 def test_removing_by_hand(machine: GatedMachine) -> None:
     """The commands in the drop-in's header remove hostrouting, the intent first, and no file of
     others.
@@ -361,56 +271,6 @@ def traces(machine: GatedMachine) -> list[str]:
     ).stdout
     # `nox -s coverage` mounts a folder of the checkout, which may be called hostrouting.
     return sorted(found) + [line for line in loaded.splitlines() if ".mount " not in line]
-
-
-def findings(machine: GatedMachine) -> list[tuple[str, str, str]]:
-    """Return the findings of `check` on gates and units; the files are stand-ins for those of a
-    config.
-    """
-    config = HostRoutingConfig.from_mapping({"gates": list(GATES)})
-    report = check_node(machine.ctx, config, machine.host, seconds=0)
-    return [
-        (each.severity, each.kind, each.subject)
-        for each in report.findings
-        if each.kind != "boot-file"
-    ]
-
-
-def test_a_machine_that_starts_is_not_an_error_of_the_node(tmp_path: Path) -> None:
-    """A unit that checks for the first time is a note, a refused one an error, and one that has
-    passed is no finding.
-    """
-    slow = stand_in(
-        STATIC, "[[ ! -p /run/status ]] || { echo > /run/begun; read -r _ < /run/status; }\n"
-    )
-    with GatedMachine(tmp_path, units=(slow, STAND_INS[1])) as machine:
-        machine.run("mkfifo", "/run/status", "/run/begun")
-        machine.run("systemctl", "restart", "--no-block", KUBE)
-        machine.run("cat", "/run/begun")
-        assert findings(machine) == [("note", "held", KUBE)]
-        machine.break_routing()
-        machine.run("sh", "-c", "mv /run/status /run/resumed; echo > /run/resumed")
-        machine.wait_for_failure(KUBE)
-        assert findings(machine) == [("error", "held", KUBE), ("error", "failed-unit", CHECK_UNIT)]
-        cursor = machine.cursor()
-        machine.mend_routing()
-        machine.wait_until_up(after=cursor)
-        machine.wait_for_retry()
-        assert findings(machine) == []
-
-
-def test_a_unit_that_is_down_is_named(machine: GatedMachine) -> None:
-    """A stopped unit that a target wants is a warning, but not one whose conditions do not hold, or
-    that none wants.
-    """
-    machine.run("systemctl", "start", "systemd-nspawn@late.service")
-    machine.run("systemctl", "stop", KUBE, KUBELET, "systemd-nspawn@late.service")
-    assert findings(machine) == [("warning", "gate-down", KUBE), ("warning", "gate-down", KUBELET)]
-    path = f"{UNIT_DIRECTORY}/{KUBELET}.d/override.conf"
-    machine.files.write(path, b"[Unit]\nConditionPathExists=/nowhere\n", mode=0o644)
-    machine.run("systemctl", "daemon-reload")
-    machine.run("systemctl", "start", KUBELET, KUBE)
-    assert findings(machine) == []
 
 
 def test_a_changed_unit_of_hostrouting_opens_no_gate(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from support.gated_machine import KUBE, STAND_INS, STRICT, GatedMachine, more_machines
+from support.gated_machine import STAND_INS, STRICT, GatedMachine, more_machines
 
-from hostrouting.boot.gates import held_gates, held_since
+from hostrouting.boot.gates import held_gates
 
 MARK = "/etc/systemd/system/hostrouting-held@.service"
 #: A machine that an operator starts.
@@ -97,31 +97,3 @@ def test_an_apply_leaves_alone_what_an_operator_stopped(machine: GatedMachine) -
     machine.files.remove(MARK)
     assert machine.boot.install(machine.ctx, *STAND_INS, STRICT)
     assert held_gates(machine.ctx, machine.services) == []
-
-
-def test_since_when_a_unit_is_held(machine: GatedMachine) -> None:
-    """Since its first refusal: neither since it was stopped before, nor since the last question."""
-    seconds = "read -r up _ < /proc/uptime; echo $up"
-
-    def now() -> float:
-        return float(machine.run("bash", "-c", seconds).stdout)
-
-    assert machine.systemctl("start", LATE) == 0
-    machine.systemctl("stop", LATE)
-    before = now()
-    machine.break_routing()
-    assert machine.systemctl("start", LATE) == 1
-    first = held_since(machine.ctx, machine.services, LATE)
-    refused = now()
-    assert before < first < refused
-    assert machine.systemctl("start", LATE) == 1
-    assert held_since(machine.ctx, machine.services, LATE) == first
-    # A restart by systemd restarts the mark. Such a unit is down since it ran last.
-    running = now()
-    machine.files.write(
-        f"/etc/systemd/system/{KUBE}.d/80-restart.conf", b"[Service]\nRestart=always\n", mode=0o644
-    )
-    machine.services.daemon_reload(machine.ctx)
-    machine.crash(KUBE)
-    machine.until(f"[[ $(systemctl show --property=NRestarts {KUBE}) == NRestarts=2 ]]", unit=KUBE)
-    assert running < held_since(machine.ctx, machine.services, KUBE) < now() - 3

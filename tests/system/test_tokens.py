@@ -28,6 +28,8 @@ set -eu
 folder=/etc/aks-flex-node list=$(readlink -f /etc/aks-flex-node/hostrouting.units)
 gate=$folder/hostrouting-ask.sh check=$(readlink -f $folder/check-route-overlap.sh)
 cut() { head -n "$2" "$1" > /run/cut; cat /run/cut > "$1"; }
+# With NULs, as a power cut may leave it: a shell takes them for a script without commands.
+fill() { head -c 4096 /dev/zero > "$1"; }
 give_away() { chown 65534 "$1"; chmod 600 "$1"; }
 """
 #: The accident, and the reason in the journal.
@@ -38,11 +40,14 @@ ROWS = [
     ("printf ' ' > $list", UNLISTED),
     ("echo > $list", UNLISTED),
     *((f"cut $list {number}", UNLISTED) for number in range(2)),
+    ("fill $list", UNLISTED),
     ("rm $gate", LOST.format(127)),
     ("truncate -s 0 $gate", LOST.format(127)),
+    ("fill $gate", LOST.format(126)),
     ("chmod 000 $gate", LOST.format(126)),
     ("give_away $gate", LOST.format(126)),
     *((f"cut $gate {number}", "") for number in (1, 16, 20, 50, 70, 115, 130, 140, 150, 160, 168)),
+    ("fill $check", ""),
     ("chmod 000 $check", ""),
     ("give_away $check", ""),
     *((f"cut $check {number}", "") for number in (1, 14, 40, 100, 200, 300, 400, 500)),
