@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from threading import Lock, current_thread, main_thread
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from phases.context import Wait
 
@@ -14,13 +14,6 @@ if TYPE_CHECKING:
 
     from phases.context import Context
     from phases.step import Step
-
-    class Named(Protocol):
-        """A task, or what a library has for one."""
-
-        @property
-        def name(self) -> str:
-            """The name of the task."""
 
 
 _T = TypeVar("_T")
@@ -132,15 +125,15 @@ def unrecorded(ctx: Context) -> Context:
     return ctx._derive(_step=None)
 
 
-def skips(ctx: Context, task: Named) -> bool:
-    """Return True if `run(skip=...)` leaves the task out; False outside a run.
+def skips(ctx: Context, name: str) -> bool:
+    """Return True if `run(skip=...)` leaves the task of this name out; False outside a run.
 
     A group calls this when it prepares something for its subtasks.
 
     >>> from phases import Serial, run, task
     >>> class Bootstrap(Serial):
     ...     def do(self, ctx):
-    ...         print("will do", [each.name for each in self.subtasks if not skips(ctx, each)])
+    ...         print("will do", [each.name for each in self.subtasks if not skips(ctx, each.name)])
     ...         super().do(ctx)
     >>> routes, probes = (task(name)(lambda ctx: None) for name in ("routes", "probes"))
     >>> run(Bootstrap(routes, probes, name="bootstrap"), skip=["probes"]).ok
@@ -148,7 +141,7 @@ def skips(ctx: Context, task: Named) -> bool:
     True
     """
     step = step_of(ctx)
-    return step is not None and "/".join((*step.report.names_inside, task.name)) in step.skip
+    return step is not None and "/".join((*step.report.names_inside, name)) in step.skip
 
 
 def leave(ctx: Context, value: object) -> None:

@@ -195,8 +195,8 @@ class _Whole(NamedTask, ABC):
             self._config,
             partial(self._parts, ctx),
             earlier=self._counted(earlier),
-            has_routes=not skips(ctx, self._routes),
-            is_proven=not skips(ctx, self._check),
+            has_routes=not skips(ctx, self._routes.name),
+            is_proven=not skips(ctx, self._check.name),
             force=self._force,
         )
 
@@ -238,7 +238,8 @@ class _Whole(NamedTask, ABC):
 
     def _pins_exits(self, ctx: Context) -> bool:
         section = self._config.route_overlap
-        return not skips(ctx, self._check) and not section.expected_devs and bool(section.cidrs)
+        is_proven = not skips(ctx, self._check.name)
+        return is_proven and not section.expected_devs and bool(section.cidrs)
 
     def _parts(self, ctx: Context, forecast: Forecast) -> list[Part]:
         """Return the parts to install or remove; that of a skipped task stays as it is."""
@@ -254,10 +255,10 @@ class _Whole(NamedTask, ABC):
         kept = frozenset(
             capability.section
             for capability in CAPABILITIES
-            if capability.in_config(self._config).part_names() and skips(ctx, capability)
+            if capability.in_config(self._config).part_names() and skips(ctx, capability.name)
         )
         return [
-            *(part for live, part in pair if not skips(ctx, live)),
+            *(part for live, part in pair if not skips(ctx, live.name)),
             Intent(config=self._config, kept=kept, exits=pins),
         ]
 
@@ -349,7 +350,7 @@ class Configure(_Whole):
         story = self._carry_out(ctx)
         pair = (self._files, self._routes, self._check)
         # A task that is skipped, or that does not install anything for a boot, is so on purpose.
-        if self._files in self.subtasks and not any(skips(ctx, part) for part in pair):
+        if self._files in self.subtasks and not any(skips(ctx, part.name) for part in pair):
             # The changes are made, so the end of the run does not matter.
             own = ctx.shielded().child(_SECONDS_TO_LOOK)
             self._own("check-node", own, partial(self._look, ctx, story))
@@ -416,7 +417,7 @@ class Configure(_Whole):
             for warning in dropped(earlier, self._config):
                 self._log.warning("%s", warning)
         counted = self._counted(earlier)
-        if not skips(ctx, self._check):
+        if not skips(ctx, self._check.name):
             log_dropped(ctx, counted, self._config, self._log)
         elif counted is not None and counted.route_overlap.cidrs:
             # The installed proof stays.

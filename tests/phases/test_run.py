@@ -212,7 +212,9 @@ def test_a_group_has_the_tasks_that_will_be_skipped() -> None:
 
     class Observing(Serial):
         def do(self, ctx: Context) -> None:
-            seen.append({each.name: skips(ctx.child(timeout=5), each) for each in self.subtasks})
+            seen.append(
+                {each.name: skips(ctx.child(timeout=5), each.name) for each in self.subtasks}
+            )
             super().do(ctx)
 
     tasks = RecordingTask("a", []), with_timeout(RecordingTask("b", []), 5)
