@@ -93,7 +93,7 @@ class Prefix(NamedTuple):
     length: int
 
     @staticmethod
-    @lru_cache(1 << 14)  # a command reads the networks of its config for several purposes
+    @lru_cache  # a config checks a network, and then keeps what was read
     def parse(text: str) -> Prefix:
         """Read `address/length`; host bits are kept."""
         family, bits = (IPV6, 128) if ":" in text else (IPV4, 32)
