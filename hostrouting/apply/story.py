@@ -62,7 +62,7 @@ class Wanted(NamedTuple):
     force: bool = False
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class NodePlan:
     """What a run changes on a node, by one reading, and what that means."""
 
