@@ -60,7 +60,8 @@ class TestLive:
         assert isinstance(host.routes, NetlinkBackend)
         assert isinstance(host.services, Systemctl)
         assert host.services.command == ("systemctl",)
-        assert repr(host.files) == repr(RootedFiles("/"))
+        assert isinstance(host.files, RootedFiles)
+        assert host.files.root == "/"
         assert repr(host.lock) == repr(FileLock(root="/"))
 
     def test_other_adapters_are_made_on_first_use(self) -> None:
