@@ -21,8 +21,6 @@ from hostrouting.testing.faults import Operations
 from phases import Context
 from phases.hosting import within
 
-pytestmark = pytest.mark.slow
-
 PREFIX = "172.16.1.0/24"
 OWN_ROUTE = Route.parse(PREFIX, gateway="10.224.0.1", dev="eth0")
 
@@ -148,10 +146,13 @@ def test_a_move_that_is_lost_is_reported(node: BusyNode, host: FakeHost) -> None
 
 def test_a_program_that_always_takes_the_place_wins(node: BusyNode, host: FakeHost) -> None:
     """An apply gives up after some attempts, and names the place."""
-    node.insert_route(foreign(73))
-    for number in range(2, 200):
-        route = foreign(50 + number)
-        node.before_reading[number] = lambda route=route: node.insert_route(route, verb="replace")  # type: ignore[misc]
+    another = foreign(73)
+    for number in range(1, 200):
+        # It is not there when the place is read, and comes before each change.
+        node.before_reading[number] = lambda: (
+            node.delete_route(another) if node.in_place() else None
+        )
+        node.steps.plan(number, lambda: None if node.in_place() else node.insert_route(another))
     with pytest.raises(
         RouteRejectedError, match="another program changes this place all the time"
     ) as raised:
