@@ -158,6 +158,27 @@ def test_a_lock_that_is_held_during_the_pause(node: KernelNode, image: Path) -> 
 
 
 @pytest.mark.parametrize(
+    ("make", "status"),
+    [
+        ("mkfifo -- $folder/new; mv -T $folder/new $folder/hostrouting.units", "12"),
+        (
+            "printf 'static-routes:0\\nend\\n' > $folder/hostrouting.units; mkfifo $folder/static-routes.nft",
+            "12",
+        ),
+        (f"mkfifo {ANSWER}", "10"),
+    ],
+)
+def test_a_pipe_in_place_of_a_file(node: KernelNode, image: Path, make: str, status: str) -> None:
+    """Nobody waits for a writer: the answer is as if the file were lost."""
+    program = f"""
+    folder=/etc/aks-flex-node
+    {make}
+    status=0; {AS_A_GATE} timeout 9 {GATE_SCRIPT} > /dev/null || status=$?; echo $status
+    """
+    assert run_on(node, image, program) == [status]
+
+
+@pytest.mark.parametrize(
     ("printed", "news", "known"),
     [
         # A heading with a list; a library has printed a line before it.

@@ -634,6 +634,15 @@ class TestRunning:
         assert b"value too great for base" in done.stderr
         assert done.returncode == 1
 
+    def test_a_folder_in_place_of_the_program(self, node: KernelNode) -> None:
+        """It is not called lost."""
+        node.ip("route add blackhole 172.21.0.0/16 proto 142")
+        program = "/etc/aks-flex-node/hostrouting.zip"
+        before = f"rm {program}; mkdir {program}"
+        status, [line] = boot_with_program(node, CONFIG_OF_ROUTE, before=before)
+        assert status == 12
+        assert f"; {program} is no file, or cannot be read; run: hostrouting apply " in line
+
     def test_an_intent_that_is_lost(self, node: KernelNode) -> None:
         """The program has no answer, and the script none of its own."""
         node.ip("route add blackhole 172.21.0.0/16 proto 142")

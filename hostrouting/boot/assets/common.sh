@@ -73,6 +73,9 @@ run_program() { # verb, `wait` if this script may wait
     local python=''
     status=12
     said="$program is lost; run: @hostrouting apply@"
+    [[ -e $program ]] || return 0
+    said="$program is no file, or cannot be read; run: @hostrouting apply@"
+    [[ -f $program ]] || return 0
     { IFS= read -r python < "$program"; } 2> /dev/null || return 0
     python=${python#'#!'}
     python=${python%' -IS'}

@@ -42,6 +42,8 @@ status='' unit='' reason='' since='' fact=''
 read_list() {
     local text
     entries=()
+    # Nobody may write to a pipe.
+    [[ -f $list ]] || return
     text=$(< "$list") || return
     [[ $'\n'$text == *$'\nend' ]] || return
     # shellcheck disable=SC2206 # Split at white space.
@@ -52,10 +54,11 @@ read_list() {
 
 # Print what the script of an entry prints, and return its exit status; run in a subshell.
 run_entry() { # entry
-    local name=${1%%:*}
+    local name=${1%%:*} sum=''
     [[ $1 == *:* ]] || exec timeout 15 "$BASH" -p "$folder/$name.sh" now ask
+    [[ -f $folder/$name.nft ]] && sum=$(exec sha256sum < "$folder/$name.nft")
     # Of a file that was cut, nft loads what is left, and succeeds.
-    if [[ $(exec sha256sum < "$folder/$name.nft") != "${1#*:} "* ]]; then
+    if [[ $sum != "${1#*:} "* ]]; then
         echo "$folder/$name.nft is not the file of the last apply; $apply"
         return 12
     fi
@@ -139,12 +142,10 @@ seconds_to_wait() {
 wait_for_apply() {
     apply_is_over --nonblock && return
     unit=''
-    if [[ ! -f $lock || ! -r $lock ]]; then
-        status=12
-        reason="$lock cannot be opened; $apply"
-        return 1
-    fi
-    if [[ $gate && ! $waited ]]; then
+    status=12
+    reason="$lock cannot be opened; $apply"
+    [[ -f $lock && -r $lock ]] || return
+    if [[ $gate && $waited == '' ]]; then
         waited=yes
         apply_is_over --timeout "$(seconds_to_wait)" && return
     fi
@@ -157,6 +158,9 @@ wait_for_apply() {
 lock_answer() {
     local opened=''
     [[ -d $run ]] || mkdir -p "$run" 2> /dev/null
+    if [[ -p $answer ]]; then
+        rm "$answer"
+    fi
     # Another user that could open the file could hold its lock. Where it cannot be made, runs may
     # overlap.
     umask 077
@@ -205,7 +209,7 @@ is_out_of_date() { # the status of the last answer
         return
     fi
     systemctl is-failed --quiet "$unit" || return 0
-    [[ ! $since && -s $run/${unit#check-}.told ]]
+    [[ $since == '' && -s $run/${unit#check-}.told ]]
 }
 
 # Set the answer, one run at a time. A hundred gates may ask at once: an answer to a question that

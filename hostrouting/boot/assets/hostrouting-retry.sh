@@ -23,8 +23,8 @@ export LC_ALL=C
 declare -A is held waits tries enabled
 # An apply makes this file, to have routing looked at within a second.
 wake=/run/aks-flex-node/hostrouting.wake
-# The seconds to the next question, since the last line of the log, and for which an apply or another
-# run has held a lock.
+# The seconds to the next question, since the last line of the log, and for which an apply or
+# another run has held a lock.
 pause=2 since_log=60 busy=0
 # The reason that the log has, and the units that it has named as starting.
 logged='' started=''

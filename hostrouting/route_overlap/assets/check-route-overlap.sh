@@ -59,7 +59,8 @@ is_local="^[0-9]+:.from all lookup $local_table( proto [0-9]+)? *$"
 is_main="^32766:.from all lookup $main_table( proto [0-9]+)? *$"
 is_by_mark='^[0-9]+:.from all fwmark (0x[0-9a-f]+)(/(0x[0-9a-f]+))? [a-z0-9]'
 is_by_source='^[0-9]+:.from ([0-9a-f.:]+) lookup [0-9]+( proto [0-9]+)? *$'
-is_lookup="^[0-9]+:.(not )?from (all|[0-9a-f.:/]+)( [a-z].*)? lookup ($main_table|$local_table)( .*)?$"
+is_lookup='^[0-9]+:.(not )?from (all|[0-9a-f.:/]+)( [a-z].*)?'
+is_lookup+=" lookup ($main_table|$local_table)( .*)?$"
 is_switch='OS\.(EnableRDMA|UpdateRdmaDriver|CheckRdmaDriver)'
 
 # Split a row, as `ip -o route` prints it, into its destination, table and metric, and the devices
@@ -112,6 +113,11 @@ judge() {
 
 # --- the rules
 
+# Succeed if no address of the node is a source, nor one that a route names.
+is_foreign() { # source, addresses and routes
+    [[ $2 != *@(inet|inet6|src)" $1"[\ /]* ]]
+}
+
 # Succeed if tables local and main decide alone. Each CIDR has a route in main, so no rule decides
 # that comes after it. A packet of the node has no mark, and none has the source of a pod.
 read_rules() { # rules, addresses and routes
@@ -120,7 +126,7 @@ read_rules() { # rules, addresses and routes
     for line in "${lines[@]}"; do
         if [[ $line =~ $is_by_mark ]] && ((BASH_REMATCH[1] & ${BASH_REMATCH[3]:-0xffffffff})); then
             continue
-        elif [[ $line =~ $is_by_source && $2 != *@(inet|inet6|src)" ${BASH_REMATCH[1]}"[\ /]* ]]; then
+        elif [[ $line =~ $is_by_source ]] && is_foreign "${BASH_REMATCH[1]}" "$2"; then
             continue
         elif [[ $line =~ $is_local ]]; then
             is_first=''
