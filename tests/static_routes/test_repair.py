@@ -100,6 +100,17 @@ def test_a_refused_route_waits_alone(
     assert own_routes(node) == ["172.16.1.0/24 dev eth0"]
 
 
+def test_routes_that_are_refused_together_wait_together(
+    host: FakeHost, node: MemoryBackend
+) -> None:
+    """One batch shows all of them, and the next one is accepted."""
+    refused = [static_route(f"172.16.{n}.0/24 via 10.225.0.1 dev eth1") for n in (2, 3, 4)]
+    node.remove_address("eth1", "10.225.0.4/16")
+    node.operations.calls.clear()
+    assert [*repaired(host, FIRST, *refused).waiting] == [one.place for one in refused]
+    assert node.operations.calls.count(("apply",)) == 2
+
+
 def test_a_route_that_needs_a_default_route_waits(host: FakeHost, node: MemoryBackend) -> None:
     """A route without gateway waits while there is no default route, and stays in force if it was."""
     incomplete = StaticRoute(destination="172.16.3.0/24")
