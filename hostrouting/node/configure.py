@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
-# Its names are imported on first use, also that of an annotation.
-import hostrouting
 from hostrouting.apply.pair import CheckRouteOverlap, ConfigureStaticRoutes
 from hostrouting.apply.run import SECONDS_TO_UNDO, Run, locked
 from hostrouting.apply.story import NodePlan, Story, Wanted, Ways, decide
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
 
     from hostrouting.boot.capability import Capability
     from hostrouting.net.exits import Exits
+    from hostrouting.node.report import NodeReport
     from phases import Work
 
     _T = TypeVar("_T", bound=NodeTask)
@@ -296,9 +295,6 @@ class Configure(_Whole):
     """
 
     name = "configure"
-    #: The report of the last run that has completed: the part of `check_node` that decides if the
-    #: aim is reached.
-    applied: hostrouting.NodeReport | None = None
 
     def __init__(
         self,
@@ -309,6 +305,9 @@ class Configure(_Whole):
         force: bool = False,
     ) -> None:
         super().__init__(config, host, logger)
+        #: The report of the last run that has completed: the part of `check_node` that decides if
+        #: the aim is reached.
+        self.applied: NodeReport | None = None
         self._force = force
         self.subtasks = self._arranged()
         if config.void:
