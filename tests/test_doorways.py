@@ -41,6 +41,7 @@ DOORS = {
     "hostrouting/node/check.py::_is_fixable": "only a wrong node needs a fix",
     "hostrouting/cli/commands/check.py::run": "--from, --fix and --format are rare",
     "hostrouting/cli/commands/plan.py::run": "--from is rare",
+    "hostrouting/cli/shared.py::status_after": "the proof: only a failure may have its report",
     "hostrouting/cli/shared.py::recorded_run": "only a run that changes the node is recorded",
     "hostrouting/fleet/__init__.py::__getattr__": "a node that records itself proves nothing",
     "hostrouting/fleet/record.py::host": "the model: only a proof needs it",

@@ -25,7 +25,6 @@ from hostrouting.node.output import (
     width_of_stdout,
     wrapped,
 )
-from hostrouting.route_overlap.errors import RouteOverlapError
 from phases import Context, PhaseError, cancel_on_signals
 from phases.exceptions import describe
 
@@ -137,6 +136,8 @@ def explained(error: BaseException, *, is_logged: bool = False) -> object:
 
 def status_after(error: BaseException) -> int:
     """Return the exit status of a failure."""
+    from hostrouting.route_overlap.errors import RouteOverlapError
+
     reason = getattr(error, "reason", "")
     failures = getattr(error, "failures", (error,))
     if reason in signal.Signals.__members__:
