@@ -576,6 +576,10 @@ def _exchange(
         right = linked & wanted.keys() - changes.keys()
         mended = _mended(disk, generation, changes, right)
         return _Exchange(mended, [], _discard_folders(files, generation.folder))
+    is_same = generation.contents.items() >= in_force.items() >= wanted.items()
+    if now and not changes and is_same:
+        # The same files in another folder, a copy: only the link differs.
+        changes = {GENERATION_LINK: Change("~", GENERATION_LINK)}
     # Files that are not in force yet are reported with the link that puts them in force.
     switch = DiskStep(tuple(changes.values()), {GENERATION_LINK: generation.name})
     # The links of wanted scripts are a part of their units.
