@@ -24,13 +24,14 @@ StartLimitIntervalSec=1h
 END
 """
 REMOUNT = 'mount -o remount,rw "$(findmnt -n -o TARGET -T /etc/aks-flex-node)"'
+LARGEST = 'du -xah "$(findmnt -n -o TARGET -T /run)" | sort -h | tail'
 #: Bash that makes the trouble, by its name, and the steps that `status` offers; the one after a `#`
 #: is the operator's.
 TROUBLES: Mapping[str, tuple[str, list[str]]] = {
     "/etc is read-only": (LOST + READ_ONLY, [REMOUNT, APPLY]),
     "/run is full": (
         LOST + RUN_FULL,
-        ["du -xah /run | sort -h | tail # rm /run/filling; mount -o remount,size=64m /run", APPLY],
+        [f"{LARGEST} # rm /run/filling; mount -o remount,size=64m /run", APPLY],
     ),
     "others may change what the gates believe": (
         LOST + f"chmod 777 {RUN}\n",
