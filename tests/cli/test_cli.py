@@ -58,7 +58,9 @@ def test_rendering_into_a_folder_makes_it_and_lists_its_files(config: Path, tmp_
         f"{folder}/{path}" for path in files_below(folder)
     ]
     again = run_here("render", config, "--out", folder, "--json")
-    assert json.loads(again.stdout) == {"version": 1, "written": result.stdout.splitlines()}
+    written = result.stdout.splitlines()
+    verdict = f"files and links written: {len(written)}"
+    assert json.loads(again.stdout) == {"version": 1, "verdict": verdict, "written": written}
     answer = json.loads(run_here("render", config, "--json").stdout)
     texts = {f"{folder}{file['path']}": file["content"] for file in answer["files"]}
     program = folder / "etc/aks-flex-node/hostrouting.zip"
