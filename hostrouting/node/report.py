@@ -46,9 +46,7 @@ class NodeReport(NodeState):
         if self.absence:
             return self.absence
         if self.planned is not None:
-            # A proof has a line for each finding.
-            lines = self._lines_of_plan(self.planned)
-            return "; ".join(line.partition("\n")[0] for line in lines)
+            return "; ".join(self._lines_of_plan(self.planned, self.overlap.headline))
         word: str = self.verdict
         if self.facts is None:
             return self.headline
@@ -169,7 +167,7 @@ class NodeReport(NodeState):
         if self.facts is not None:
             return self._lines_of_status(self.facts)
         if self.planned is not None:
-            return [*self._lines_of_plan(self.planned)]
+            return [*self._lines_of_plan(self.planned, self.overlap.verdict)]
         overlap = self.overlap
         explanations = overlap.explanations
         first = cut(self.headline)
@@ -183,12 +181,12 @@ class NodeReport(NodeState):
         lines += [f"next: {step}"] if step else []
         return [*filter(None, lines)]
 
-    def _lines_of_plan(self, planned: PlanFacts) -> Iterator[str]:
+    def _lines_of_plan(self, planned: PlanFacts, verdict: str) -> Iterator[str]:
         overlap = self.overlap
         if planned.undecided:
             yield f"after apply: unknown, since {planned.undecided}"
-        if overlap.verdict:
-            yield f"after apply: {overlap.verdict}"
+        if verdict:
+            yield f"after apply: {verdict}"
             yield from overlap.refusals
             yield from (note.text for note in overlap.causes)
         yield from (each.text for each in self.worse)

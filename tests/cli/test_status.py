@@ -622,6 +622,13 @@ def test_a_plan_lists_what_its_apply_does(host: FakeHost) -> None:
     ]
     result = json.loads(on_stdin(gated(CHECKED), "plan", "--json").stdout)
     assert result["worse"] == [worse]
+    assert result["verdict"].split("; ") == [
+        f"changes: {len(result['changes'])}",
+        "after apply: 1 of 1 expected CIDRs do not leave by eth0 as a whole",
+        f"worse than now: {worse}",
+        "apply would refuse this",
+    ]
+    assert [finding["kind"] for finding in result["findings"]] == ["overlap", "worse"]
     assert "holds" not in result
     refused = on_stdin(gated(CHECKED), "apply")
     assert refused.returncode == 1

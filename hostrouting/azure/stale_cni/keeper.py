@@ -81,13 +81,14 @@ class StaleObjectKeeper(SiblingKeeper):
         self._stale = self._stale.after(dict.fromkeys(agreed))
         new = self._stale.new
         gone = sorted(self._stale.over)
-        command = {"command": command_line("sweep", INTENT_PATH)}
-        step = f"run: {command['command']}"
+        sweep = command_line("sweep", INTENT_PATH)
+        step = f"run: {sweep}"
+        fields = {"event": "stale", "command": sweep}
         if new and (obstacle := task.obstacle()):
-            command = {}
             step = f"cannot be removed now: {obstacle}"
+            del fields["command"]
         lines = {name: f"stale: {name}: {stale[name]}; {step}" for name in new}
-        self.log_each(WARNING, lines, event="stale", **command)
+        self.log_each(WARNING, lines, **fields)
         self.log_each(INFO, {name: f"stale no more: {name}" for name in gone}, event="over")
 
     # --- sweep: clean
