@@ -440,7 +440,7 @@ def _faults(
     if state.load_state == "masked":
         reason = "is masked, so that it never starts"
         step = "take it out of hostRouting.gates"
-        command = f"systemctl unmask {unit}"
+        command = quoted("systemctl", "unmask", unit)
         yield NodeFinding("gate-masked", unit, reason, "note", step, command=command)
     if state.load_state != "loaded":
         return

@@ -41,6 +41,15 @@ def test_a_gate_as_it_should_be(host: FakeHost, ctx: Context) -> None:
     assert gate_faults(ctx, host.services, gates) == []
 
 
+def test_a_gate_of_a_masked_unit(host: FakeHost, ctx: Context) -> None:
+    """The unit never starts: a note, with the command that unmasks it, or the gate goes."""
+    host.files.link(f"{UNITS}/{KUBELET}", "/dev/null")
+    [fault] = gate_faults(ctx, host.services, [KUBELET])
+    assert (fault.kind, fault.severity) == ("gate-masked", "note")
+    assert fault.command == f"systemctl unmask {KUBELET}"
+    assert f"run: {fault.command}, or take it out" in fault.text
+
+
 @pytest.mark.parametrize("is_live", [True, False])
 def test_an_open_gate(host: FakeHost, ctx: Context, is_live: bool) -> None:
     """An empty ExecStartPre= after the gate's disables it: reported, on a machine and in an image,

@@ -156,7 +156,9 @@ def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
     assert f"  ip: {reason}; install the package iproute2" in result.stdout.splitlines()
     applied = on_mended("apply", "--json")
     assert applied.returncode == 1
-    assert json.loads(applied.stdout)["ok"] is False
+    answer = json.loads(applied.stdout)
+    assert answer["ok"] is False
+    assert "no-program" in [finding["kind"] for finding in answer["findings"]]
     found = f"error: no-program: ip: {reason}; install the package iproute2"
     assert found in run_here("check").stdout.splitlines()
 
@@ -598,6 +600,7 @@ def test_explain_paints_what_the_config_does_not_expect(
     marked = run_here("explain", "172.17.1.9").stdout.splitlines()[1]
     assert marked.startswith("! ib1" if is_installed else "  ib1")
     answer = json.loads(run_here("explain", "172.17.1.9", "--json").stdout)
+    assert answer["verdict"] == f"172.17.1.9: ib1{' (not expected)' if is_installed else ''}"
     [part] = answer["explanations"][0]["parts"]
     assert part["is_expected"] is (False if is_installed else None)
 

@@ -1,14 +1,17 @@
 """The forms of a proof: JSON for programs, the message for people."""
 
 import json
+import logging
 
 import attrs
+import pytest
 from support.kernel import connect
 from support.static_route_scripts import static_route
 
 from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.host import IPV4, ObservedRoute, Rule
 from hostrouting.route_overlap.fabric import Fabric
+from hostrouting.route_overlap.logged import log_notes
 from hostrouting.route_overlap.look import prove_config, prove_now
 from hostrouting.route_overlap.proof import prove_egress
 from hostrouting.route_overlap.proven import CidrReport, OverlapReport, SuggestedRoute
@@ -96,9 +99,9 @@ def test_a_suggestion_takes_the_place_of_a_configured_route() -> None:
     assert report.merged_routes.routes == (kept, new.to_config())
 
 
-def test_what_an_author_may_not_have_meant() -> None:
+def test_what_an_author_may_not_have_meant(caplog: pytest.LogCaptureFixture) -> None:
     """Host bits are a note; a pattern that allows every device is a warning, and one for some
-    devices is none. A network of the node itself is a warning.
+    devices is none. A network of the node itself is a warning. The log has each as a value, too.
     """
     section = {
         "expectedCidrs": ["172.16.0.9/16"],
@@ -113,6 +116,10 @@ def test_what_an_author_may_not_have_meant() -> None:
         ("allows-all", "warning", "'*' allows every device"),
         ("allows-all", "warning", "'?*' allows every device"),
     ]
+    caplog.set_level(logging.DEBUG)
+    log_notes(report, logging.getLogger(), task="check")
+    logged = [vars(record)["finding"] for record in caplog.records]
+    assert logged == [note.to_mapping() for note in report.notes]
 
 
 def test_a_route_that_the_config_has_is_not_suggested() -> None:

@@ -76,11 +76,10 @@ def test_each_object_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     assert named(caplog, "stale: ") == []
     node.acts(6)
     assert named(caplog, "stale: ") == STALE
-    assert all(
-        line.endswith("run: hostrouting sweep /etc/aks-flex-node/hostrouting.json")
-        for line in caplog.messages
-        if line.startswith("stale")
-    )
+    step = "hostrouting sweep /etc/aks-flex-node/hostrouting.json"
+    lines = [record for record in caplog.records if record.getMessage().startswith("stale")]
+    assert all(line.getMessage().endswith(f"run: {step}") for line in lines)
+    assert {vars(line)["command"] for line in lines} == {step}
     assert whole_state(node.host) == before
     assert not node.host.lock.operations.calls
 
@@ -185,6 +184,7 @@ def test_while_azure_vnet_is_configured(caplog: pytest.LogCaptureFixture) -> Non
     node.acts(3)
     assert named(caplog, "stale: ") == STALE
     assert caplog.text.count("cannot be removed now: azure-vnet is still in use") == len(STALE)
+    assert not any(hasattr(record, "command") for record in caplog.records)
     assert there(node.host) == STALE
     node.host.files.remove(CONFLIST)
     node.ctx.sleep(node.acts())

@@ -74,6 +74,7 @@ def test_removed_objects_are_reported_by_reason_with_the_record() -> None:
     answer = report.to_mapping()
     assert json.loads(json.dumps(answer)) == answer
     assert answer["ok"] is True
+    assert answer["verdict"] == f"removed 2 stale objects, recorded in {report.record}"
     assert answer["dry_run"] is False
     assert answer["record"] == report.record
     assert answer["removed"] == [{"object": rule, "reason": WHY} for rule in RULES]
