@@ -49,7 +49,6 @@ DOORS = {
     "hostrouting/host/__init__.py::offline": "the same; and pathlib costs 4 %",
     "hostrouting/host/netlink/backend.py::apply": "most starts change no route",
     "hostrouting/host/netlink/conversation.py::in_namespace": "ctypes: few name a namespace",
-    "hostrouting/host/pyroute.py::_open": "pyroute2 is optional, and takes 145 ms",
     "hostrouting/net/addresses.py::_parse_ipv6": "socket: 4 %, and many configs have IPv4 alone",
     "hostrouting/net/addresses.py::format_address": "socket: see `_parse_ipv6`",
     "hostrouting/node/at_boot.py::_routes": "the check of a boot runs more often",
@@ -285,13 +284,13 @@ def test_the_package_declares_what_it_imports() -> None:
 
 
 def test_one_module_imports_pyroute2() -> None:
-    """The conversation of its backend, which the backend imports when it opens one."""
+    """That of its backend."""
     importing = set()
     for name in modules():
         source = Path(str(importlib.import_module(name).__file__)).read_text(encoding="utf-8")
         if re.search(r"^\s*(?:import|from) pyroute2\b", source, flags=re.MULTILINE):
             importing.add(name)
-    assert importing == {"hostrouting.host.pyroute_conversation"}
+    assert importing == {"hostrouting.host.pyroute"}
 
 
 @pytest.mark.parametrize("name", modules())

@@ -1,25 +1,43 @@
 """A backend over the pyroute2 `IPRoute` or `NetNS` that an agent already holds.
 
 It is the default backend with another conversation: pyroute2 carries the messages, one request for
-each change, so it is simple instead of fast.
+each change, so it is simple instead of fast. This module alone imports pyroute2.
 """
 
 from __future__ import annotations
 
+import errno
+import struct
 import threading
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from hostrouting.base.errors import BackendError
 from hostrouting.host.netlink.backend import NetlinkBackend
-from hostrouting.host.netlink.conversation import errors_of
+from hostrouting.host.netlink.conversation import Conversation, errors_of
+from hostrouting.host.netlink.frames import (
+    ACK,
+    ERROR,
+    HEADER_LENGTH,
+    Request,
+    message,
+    message_start,
+    messages,
+)
+from hostrouting.host.netlink.refusals import AnswersLostError, Failure, Failures
 from phases.mistakes import wrong_argument
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+try:
+    from pyroute2 import NetlinkError
+    from pyroute2.netlink import nlmsg
+    from pyroute2.netlink.exceptions import NetlinkDumpInterrupted
+except ImportError as error:
+    raise ImportError(
+        "Pyroute2Backend needs pyroute2, which is not installed for this Python; "
+        "install pyroute2, or use NetlinkBackend, which needs no package"
+    ) from error
 
-    from hostrouting.host.netlink.conversation import Conversation
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 
 __all__ = ["Pyroute2Backend"]
@@ -36,11 +54,6 @@ class Pyroute2Backend(NetlinkBackend):
 
     def __init__(self, ipr: Any) -> None:
         super().__init__()
-        if find_spec("pyroute2") is None:
-            raise BackendError(
-                "Pyroute2Backend needs pyroute2, which is not installed for this Python; "
-                "install pyroute2, or use NetlinkBackend, which needs no package"
-            )
         if not hasattr(ipr, "nlm_request_batch"):
             raise wrong_argument("ipr", ipr, "an IPRoute", "IPRoute()")
         self._ipr = ipr
@@ -49,8 +62,82 @@ class Pyroute2Backend(NetlinkBackend):
 
     @contextmanager
     def _open(self) -> Iterator[Conversation]:
-        # Imported late: pyroute2 may be absent, and its import takes 145 ms.
-        from hostrouting.host.pyroute_conversation import Pyroute2Conversation
-
         with self._lock, errors_of("pyroute2"):
             yield Pyroute2Conversation(self._ipr)
+
+
+class _Packed(nlmsg):  # type: ignore[misc]  # pyroute2 is not annotated
+    """A message whose payload is packed already."""
+
+    payload = b""
+
+    def encode(self) -> None:
+        head = self["header"]
+        self.data += message(
+            head["type"], head["flags"], self.payload, sequence=head["sequence_number"]
+        )
+
+
+class Pyroute2Conversation(Conversation):
+    """The same requests and changes, one request of pyroute2 for each."""
+
+    def __init__(self, ipr: Any) -> None:
+        self._ipr = ipr
+        self._command = ""
+
+    def receive_dump(self, request: Request) -> Iterator[memoryview]:
+        """Send the message and yield the answers."""
+        self._command = request.command
+        try:
+            yield from self._request(memoryview(request.packed()))
+        except NetlinkDumpInterrupted as error:
+            raise InterruptedError(errno.EINTR, "the table changed during the dump") from error
+        except NetlinkError as error:
+            # The second argument is the kernel's message if the socket requested it, else the text
+            # of the errno.
+            raise OSError(*error.args) from error
+
+    def ask_many(self, packed: memoryview, count: int, command: str) -> bytes:  # noqa: ARG002
+        """Send the requests and return their answers, concatenated in the same order."""
+        self._command = command
+        return b"".join(map(self._answer, messages(packed)))
+
+    def deliver(self, batches: Iterable[bytes | memoryview], count: int) -> Failures:  # noqa: ARG002
+        """Send the changes and return the refusals by the change's position.
+
+        An error of the socket refuses nothing: the kernel may have made the change.
+        """
+        failures: Failures = {}
+        changes = (change for batch in batches for change in messages(memoryview(batch)))
+        for number, change in enumerate(changes):
+            try:
+                self._request(change)
+            except NetlinkError as error:
+                failures[number] = Failure(*error.args)
+            except OSError as error:
+                for _ in changes:  # the caller has to pack the rest, too: it reads them back
+                    pass
+                raise AnswersLostError from error
+        return failures
+
+    def discard_queued(self) -> None:
+        """Do nothing: pyroute2 has read each answer to its end."""
+
+    def _answer(self, request: memoryview) -> memoryview | bytes:
+        try:
+            (answer,) = self._request(request)
+        except NetlinkError as error:
+            return message(ERROR, 0, struct.pack("=iI", -error.code, 0))
+        return answer
+
+    def _request(self, request: memoryview) -> list[memoryview]:
+        """Send one message and return the kernel's answers; raise NetlinkError if it refuses."""
+        _, kind, flags = message_start(request)
+        packed = _Packed()
+        packed["header"].update(type=kind, flags=flags | ACK)
+        packed.payload = bytes(request[HEADER_LENGTH:])
+        # pyroute2 keeps the datagram in which an answer came.
+        return [
+            memoryview(answer.data)[answer.offset : answer.offset + answer["header"]["length"]]
+            for answer in self._ipr.nlm_request_batch([packed])
+        ]

@@ -7,7 +7,7 @@ import pytest
 
 from hostrouting.host.netlink.frames import message
 from hostrouting.host.netlink.refusals import AnswersLostError
-from hostrouting.host.pyroute_conversation import Pyroute2Conversation
+from hostrouting.host.pyroute import Pyroute2Conversation
 
 REQUEST = message(26, 1, bytes(12))
 
