@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 from hostrouting.azure.stale_cni.swept import run_sweep
 from hostrouting.cli.command import INSTALLED, Command, switch
 from hostrouting.cli.shared import run_optional
 
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-
-def run(arguments: Namespace) -> int:
-    """Remove the stale objects of azure-vnet, or show them."""
-    return run_optional(run_sweep, arguments)
-
-
 COMMAND = Command(
-    run=run,
+    run=partial(run_optional, run_sweep),
     summary="remove the stale objects of azure-vnet; `reset` restores them",
     position=30,
     config=INSTALLED,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 from hostrouting.cli.command import INSTALLED, Command
 from hostrouting.cli.shared import run_optional
-from hostrouting.node.watch import run as watch
-
-if TYPE_CHECKING:
-    from argparse import Namespace
+from hostrouting.node.watch import run
 
 _JSON = (
     "each line of stdout is an object: version, time (UTC), severity (info, warning, error), kind "
@@ -19,14 +16,8 @@ _JSON = (
     "the last line has ok, and error if false"
 )
 
-
-def run(arguments: Namespace) -> int:
-    """Keep the routing of a config right, until a signal ends it."""
-    return run_optional(watch, arguments)
-
-
 COMMAND = Command(
-    run=run,
+    run=partial(run_optional, run),
     summary="keep the routing of an applied config right, until SIGTERM or SIGINT",
     more=f"; with --json, {_JSON}",
     position=40,
