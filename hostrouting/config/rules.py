@@ -290,18 +290,9 @@ def one_of(*choices: str) -> Callable[[object], str]:
 
 
 _LONGEST_DURATION = 64
-#: Digits, perhaps a fraction, and a unit; Go writes the micro sign and reads the Greek letter too.
-_DURATION_PART = r"(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(ns|us|\u00b5s|\u03bcs|ms|s|m|h)"
-_NANOSECONDS = {
-    "ns": 1,
-    "us": 1_000,
-    "\u00b5s": 1_000,
-    "\u03bcs": 1_000,
-    "ms": 1_000_000,
-    "s": 1_000_000_000,
-    "m": 60_000_000_000,
-    "h": 3_600_000_000_000,
-}
+#: A number and a unit, as Go writes a duration of a second or more.
+_DURATION_PART = r"([0-9]+(?:\.[0-9]+)?)([hms])"
+_SECONDS = {"h": 3600, "m": 60, "s": 1}
 
 
 def seconds(lowest: int, highest: int) -> Callable[[object], float]:
@@ -331,12 +322,11 @@ def duration(lowest: int, highest: int) -> Callable[[object], float]:
         # A float overflows with thousands of digits.
         if len(text) > _LONGEST_DURATION or not re.fullmatch(f"(?:{_DURATION_PART})+", text):
             raise ValueError(f"{text!r} is not a duration such as '60s' or '1m30s'")
-        nanoseconds = 0
-        for whole, fraction, unit in re.findall(_DURATION_PART, text):
-            nanoseconds += int(whole + fraction) * _NANOSECONDS[unit] // 10 ** len(fraction)
-        if not lowest * _NANOSECONDS["s"] <= nanoseconds <= highest * _NANOSECONDS["s"]:
+        parts = re.findall(_DURATION_PART, text)
+        total = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+        if not lowest <= total <= highest:
             raise ValueError(f"expected {wanted}, found {describe(text)}")
-        return nanoseconds / 1e9
+        return round(total * 1e9) / 1e9
 
     return read
 
