@@ -15,9 +15,11 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.pyroute import Pyroute2Backend
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.testing import KernelNode, MemoryBackend, Node
-from hostrouting.testing.contracts.route_changes import (
+from hostrouting.testing.contracts.routes import (
     ABSENT,
+    DEFAULT,
     DHCP,
+    IB0,
     IPV6_BOOT,
     IPV6_ON_LINK,
     IPV6_OWN,
@@ -25,17 +27,13 @@ from hostrouting.testing.contracts.route_changes import (
     ON_LINK,
     OWN,
     RouteBackendContract,
-    metrics,
-)
-from hostrouting.testing.contracts.routes import (
-    DEFAULT,
-    IB0,
     arrange,
     as_read,
     deciding,
     find,
     in_order,
     look_up,
+    metrics,
     place,
     shown,
 )

@@ -12,7 +12,7 @@ from hostrouting.boot.layout import GATING_PATH, INTENT_PATH, PROGRAM_PATH, unit
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.static_routes.script import DEPARTURE, boot_part
 from hostrouting.testing import FakeHost
-from hostrouting.testing.contracts.route_changes import metrics
+from hostrouting.testing.contracts.routes import metrics
 from phases import Context
 
 SCRIPT_PATH, UNIT_PATH = DEPARTURE.paths

@@ -32,9 +32,9 @@ except ImportError as error:
         "the contracts of backends need pytest: run pip install 'hostrouting[testing]'"
     ) from error
 
-# pytest rewrites the asserts of modules that are registered before their import.
-pytest.register_assert_rewrite(f"{__name__}.routes", f"{__name__}.route_changes")
+# pytest rewrites the asserts of a module that is registered before its import.
+pytest.register_assert_rewrite(f"{__name__}.routes")
 
-from hostrouting.testing.contracts.route_changes import RouteBackendContract  # noqa: E402
+from hostrouting.testing.contracts.routes import RouteBackendContract  # noqa: E402
 
 __all__ = ["RouteBackendContract"]
