@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from abc import ABC, abstractmethod
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -44,48 +42,13 @@ def late(module: str, name: str) -> Any:
     return _Late(f"hostrouting.host.{module}", name)
 
 
-class Signs(ABC):
-    """The signs of `Supervisor`, as the assignments of sd_notify(3)."""
-
-    def ready(self, status: str) -> None:
-        """See `Supervisor.ready`."""
-        self._send(READY="1", STATUS=status)
-
-    def status(self, status: str) -> None:
-        """See `Supervisor.status`."""
-        self._send(STATUS=status)
-
-    def reloading(self) -> None:
-        """See `Supervisor.reloading`."""
-        # systemd compares it with the time of the signal that it sent: CLOCK_MONOTONIC of this
-        # machine, no test's.
-        self._send(RELOADING="1", MONOTONIC_USEC=str(time.monotonic_ns() // 1000))
-
-    def alive(self) -> None:
-        """See `Supervisor.alive`."""
-        self._send(WATCHDOG="1")
-
-    def stopping(self) -> None:
-        """See `Supervisor.stopping`."""
-        self._send(STOPPING="1")
-
-    def _send(self, **assignments: str) -> None:
-        # A line is an assignment, so a value is one line.
-        lines = (f"{name}={' '.join(value.split())}\n" for name, value in assignments.items())
-        self._deliver("".join(lines).encode(errors="backslashreplace"))
-
-    @abstractmethod
-    def _deliver(self, message: bytes) -> None:
-        """Deliver a message of one or more lines."""
-
-
-class NoSupervisor(Signs):
+class NoSupervisor:
     """The `Supervisor` of a process that was started without one."""
 
     seconds_between_signs: float | None = None
 
-    def _deliver(self, message: bytes) -> None:
-        """Drop the message."""
+    def notify(self, **assignments: str) -> None:
+        """Do nothing."""
 
 
 class _Late:

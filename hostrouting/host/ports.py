@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from ipaddress import IPv4Network, IPv6Network
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from hostrouting.host.files.rooted import Exposure
 from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
@@ -223,22 +223,19 @@ class LinkLayer(Protocol):
         resolved.
         """
 
-    def remove_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
-        """Remove neighbours, each by its full description; one that differs stays.
+    def change_neighbours(
+        self, verb: Literal["remove", "add"], neighbours: Sequence[Neighbour]
+    ) -> None:
+        """Remove neighbours, each by its full description, or add them to empty places.
 
-        `NeighbourRejectedError` names each refusal, and has the neighbours that were removed: they
-        do not come back by themselves. What can be known is refused before anything is sent.
+        One that differs stays; a removed neighbour keeps every detail if added again.
+        `NeighbourRejectedError` names each refusal, and has the neighbours whose change was made:
+        they do not come back by themselves. What can be known is refused before anything is sent.
         Missing privilege is a `PermissionDeniedError`.
 
-        Refusals, by errno: ENOENT a neighbour that does not exist, or instead of which the kernel
-        would remove another; ENODEV a device that is gone; EINVAL a neighbour that the kernel would
-        not show so.
-        """
-
-    def add_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
-        """Add neighbours to empty places; a removed neighbour keeps every detail if added again.
-
-        The errors are those of `remove_neighbours`, and EEXIST for an occupied place.
+        Refusals, by errno: ENOENT a removal of a neighbour that does not exist, or instead of which
+        the kernel would remove another; EEXIST an addition to an occupied place; ENODEV a device
+        that is gone; EINVAL a neighbour that the kernel would not show so.
         """
 
 
@@ -527,30 +524,21 @@ class Supervisor(Protocol):
     """The service manager that started this process and waits for its signals, if there is one.
 
     Every method may be called from any thread, and raises nothing: the work is the same if a signal
-    is lost. A `status` is text for people; line breaks in it become spaces.
+    is lost.
     """
 
     @property
     def seconds_between_signs(self) -> float | None:
-        """The longest time between two calls of `alive`; None without a watchdog.
+        """The longest time between two messages `WATCHDOG=1`; None without a watchdog.
 
         The manager waits twice as long before it restarts the process.
         """
 
-    def ready(self, status: str) -> None:
-        """Signal that the start, or a reload, is done."""
+    def notify(self, **assignments: str) -> None:
+        """Send one message with assignments of sd_notify(3); line breaks become spaces.
 
-    def status(self, status: str) -> None:
-        """Report the present state."""
-
-    def reloading(self) -> None:
-        """Signal the begin of a reload; `ready` signals its end."""
-
-    def alive(self) -> None:
-        """Signal that the work goes on, for the watchdog."""
-
-    def stopping(self) -> None:
-        """Signal that the process is about to end."""
+        `supervisor.notify(READY="1", STATUS="2 routes")`, for example.
+        """
 
 
 class ProgramTrial(Protocol):

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial, wraps
+from inspect import getmembers, isfunction
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import attrs
 
 from hostrouting.base.errors import BackendError
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.host.netlink.refusals import Failure
+from phases import Context
 from phases.exceptions import most_similar
 from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from phases import Context
+    from collections.abc import Callable, Iterable, Sequence
 
 T = TypeVar("T")
 
@@ -123,10 +124,23 @@ class Operations:
 
 
 class Faulty:
-    """A fake that records its operations, and fails those that a test chooses."""
+    """A fake that records the calls of its `ports`, and fails those that a test chooses."""
 
-    def __init__(self, fault: BaseException, *ports: type) -> None:
-        self.operations: Operations = Operations(*_methods(ports))
+    #: The methods of its ports.
+    _names: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, *, ports: Sequence[type] = ()) -> None:
+        super().__init_subclass__()
+        if not ports:
+            return
+        methods = (name for port in ports for name, _ in getmembers(port, isfunction))
+        cls._names = tuple(sorted(name for name in methods if not name.startswith("_")))
+        # A listener has methods of its own.
+        for name in filter(partial(hasattr, cls), cls._names):
+            setattr(cls, name, _recorded(getattr(cls, name)))
+
+    def __init__(self, fault: BaseException) -> None:
+        self.operations: Operations = Operations(*self._names)
         self._fault = fault
 
     def __repr__(self) -> str:
@@ -144,25 +158,31 @@ class Faulty:
             raise wrong_argument("error", error, "an error", "OSError('...')")
         self.operations.fail(number, error or self._fault, of=of)
 
-    def _begin(self, ctx: Context, *call: str) -> None:
-        """Begin an operation that its context may end."""
-        ctx.check()
-        self.operations.record(*call)
+    def _begin(self, name: str, *arguments: object) -> None:
+        """Begin a call, which its context may end; the names in it are recorded."""
+        for argument in arguments:
+            if isinstance(argument, Context):
+                argument.check()
+        self.operations.record(name, *(each for each in arguments if isinstance(each, str)))
+
+
+def _recorded(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def call(self: Faulty, *arguments: object, **options: object) -> Any:
+        self._begin(method.__name__, *arguments)
+        return method(self, *arguments, **options)
+
+    return call
 
 
 class FaultyBatches(Faulty):
     """A fake that makes changes in batches, each change a step that a test may refuse."""
 
-    def __init__(self, fault: BaseException, *ports: type) -> None:
-        super().__init__(fault, *ports)
+    def __init__(self, fault: BaseException) -> None:
+        super().__init__(fault)
         #: The changes of batches, one by one, including rollbacks.
         self.steps: Operations = Operations()
 
     def refuse_at(self, step: int, *, number: int = errno.ENOBUFS) -> None:
         """Refuse the `step`-th change from now (1: the next), by this errno."""
         self.steps.fail(step, Refused(number, "injected fault"))
-
-
-def _methods(ports: Iterable[type]) -> list[str]:
-    names = {(port, name) for port in ports for name in dir(port) if not name.startswith("_")}
-    return sorted({name for port, name in names if callable(getattr(port, name))})

@@ -19,7 +19,7 @@ from typing import Any
 from hostrouting.base.errors import BackendError, HostFileError
 from hostrouting.host import Host, RouteBackend
 from hostrouting.host.files.lock import ProgramLock, WaitingLock, take_at_once
-from hostrouting.host.offline import Signs, offline_routes
+from hostrouting.host.offline import offline_routes
 from hostrouting.host.ports import InstanceMetadata, RunLock
 from hostrouting.testing.faults import Faulty
 from hostrouting.testing.memory import MemoryBackend
@@ -34,7 +34,7 @@ from phases import Context
 _PROGRAMS = ("bash", "ip", "flock", "nsenter", "setpriv", "python3", "nft")
 
 
-class MemoryMetadata(Faulty):
+class MemoryMetadata(Faulty, ports=[InstanceMetadata]):
     """The cloud's description of a fake machine: by default one interface with an IPv6 address.
 
     By default, `fail_at` reports that the service does not answer.
@@ -49,9 +49,7 @@ class MemoryMetadata(Faulty):
     """
 
     def __init__(self) -> None:
-        super().__init__(
-            BackendError("the instance metadata service gave no answer"), InstanceMetadata
-        )
+        super().__init__(BackendError("the instance metadata service gave no answer"))
         #: The answer; any JSON value.
         self.document: Any = [{"ipv6": {"ipAddress": [{"privateIpAddress": "fd00:10:224::4"}]}}]
         #: The error to raise instead of every answer.
@@ -59,33 +57,39 @@ class MemoryMetadata(Faulty):
 
     def network_interfaces(self, ctx: Context) -> Any:
         """See `InstanceMetadata.network_interfaces`."""
-        self._begin(ctx, "network_interfaces")
         if self.error is not None:
             raise self.error
         return copy.deepcopy(self.document)
 
 
-class MemorySupervisor(Signs):
+class MemorySupervisor:
     """The manager of a fake machine; `heard` has the assignments of each message.
 
     It implements `Supervisor`.
 
     >>> supervisor = MemorySupervisor()
-    >>> supervisor.ready("2 routes in force")
+    >>> supervisor.notify(READY="1", STATUS="2 routes in force")
     >>> supervisor.heard
     [{'READY': '1', 'STATUS': '2 routes in force'}]
     """
 
     def __init__(self) -> None:
         self.heard: list[dict[str, str]] = []
-        #: Set it to let the manager wait for `alive`.
+        #: Set it to let the manager wait for signs.
         self.seconds_between_signs: float | None = None
 
-    def _deliver(self, message: bytes) -> None:
-        self.heard.append(dict(line.split("=", 1) for line in message.decode().splitlines()))
+    def notify(self, **assignments: str) -> None:
+        """See `Supervisor.notify`."""
+        # A line is an assignment, in UTF-8.
+        self.heard.append(
+            {
+                name: " ".join(value.split()).encode(errors="backslashreplace").decode()
+                for name, value in assignments.items()
+            }
+        )
 
 
-class MemoryLock(Faulty, WaitingLock):
+class MemoryLock(Faulty, WaitingLock, ports=[RunLock]):
     """A run lock of one process: its threads exclude each other, and so does `holder`, if set.
 
     `locked_files` are the files that are locked; a test may add those of another program. By
@@ -95,7 +99,7 @@ class MemoryLock(Faulty, WaitingLock):
     shown = "the lock in memory"
 
     def __init__(self) -> None:
-        super().__init__(HostFileError("cannot open the lock: Read-only file system"), RunLock)
+        super().__init__(HostFileError("cannot open the lock: Read-only file system"))
         self.resource: object = object()
         #: The process id of another run that has the lock; None if there is none.
         self.holder: int | None = None
@@ -109,19 +113,9 @@ class MemoryLock(Faulty, WaitingLock):
         """True if a run holds it now."""
         return self.holder is not None or self._lock.locked()
 
-    @contextmanager
-    def hold(self, ctx: Context) -> Iterator[Context]:
-        """See `RunLock.hold`."""
-        self._begin(ctx, "hold")
-        with super().hold(ctx) as within:
-            yield within
-
-    @contextmanager
-    def hold_file(self, ctx: Context, path: str) -> Iterator[None]:
+    def hold_file(self, ctx: Context, path: str) -> AbstractContextManager[object]:
         """See `RunLock.hold_file`."""
-        self._begin(ctx, "hold_file", path)
-        with ProgramLock(path, partial(self._locked_file, path)).hold(ctx):
-            yield
+        return ProgramLock(path, partial(self._locked_file, path)).hold(ctx)
 
     @contextmanager
     def _locked_file(self, path: str) -> Iterator[bool]:

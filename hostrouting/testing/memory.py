@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from hostrouting.host.netlink.refusals import Failures
 
 
-class MemoryBackend(FaultyBatches, Node):
+class MemoryBackend(FaultyBatches, Node, ports=[RouteBackend]):
     """A `RouteBackend` without a kernel; tests arrange its links, addresses, routes and rules.
 
     `links` are names with their addresses, and `routes` are foreign routes as `ip route` shows
@@ -83,7 +83,7 @@ class MemoryBackend(FaultyBatches, Node):
     ) -> None:
         links = {} if links is None else links
         _check_links(links)
-        super().__init__(Refused(errno.ENOBUFS).of("rtnetlink"), RouteBackend)
+        super().__init__(Refused(errno.ENOBUFS).of("rtnetlink"))
         self.events: MemoryEvents = MemoryEvents()
         self.fib: Fib = attrs.evolve(Fib.of([], []), merged=True)
         self._indexes = count(1)
@@ -110,13 +110,11 @@ class MemoryBackend(FaultyBatches, Node):
 
     def links(self) -> list[Device]:
         """See `RouteBackend.links`."""
-        self.operations.record("links")
         return self.fib.links()
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes`."""
         require_family(family)
-        self.operations.record("routes")
         return self.fib.routes(family)
 
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
@@ -124,12 +122,10 @@ class MemoryBackend(FaultyBatches, Node):
         require_family(family)
         if not isinstance(protocol, int):
             raise wrong_argument("protocol", protocol, "a whole number", "1")
-        self.operations.record("routes_of")
         return self.fib.routes_of(protocol, family)
 
     def rules(self, family: int = IPV4) -> list[Rule]:
         """See `RouteBackend.rules`."""
-        self.operations.record("rules")
         return self.fib.rules(family)
 
     def lookup(
@@ -141,12 +137,10 @@ class MemoryBackend(FaultyBatches, Node):
         family: int = IPV4,
     ) -> list[Lookup]:
         """See `RouteBackend.lookup`."""
-        self.operations.record("lookup")
         return self.fib.lookup(destinations, sources=sources, resolve=resolve, family=family)
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
-        self.operations.record("apply")
         try:
             commit_routes(_OneByOne(self), changes, devices=self.fib.devices, verify=verify)
         except OSError as error:  # nothing was changed

@@ -19,7 +19,7 @@ from phases import Context
 from phases.hosting import notify
 
 
-class MemoryEvents(Faulty):
+class MemoryEvents(Faulty, ports=[NetworkEvents, Listener]):
     """A `NetworkEvents` without a kernel: the fakes announce the changes of a test or task.
 
     `announce` makes further events. By default, `fail_at` reports that memory is short;
@@ -35,11 +35,7 @@ class MemoryEvents(Faulty):
     """
 
     def __init__(self) -> None:
-        super().__init__(
-            BackendError("rtnetlink: Cannot allocate memory", errno=errno.ENOMEM),
-            NetworkEvents,
-            Listener,
-        )
+        super().__init__(BackendError("rtnetlink: Cannot allocate memory", errno=errno.ENOMEM))
         #: A listener that gets more events than this before it takes them loses them all.
         self.most: int = 100_000
         #: The listeners whose `with` block has not ended.
@@ -50,7 +46,6 @@ class MemoryEvents(Faulty):
         self, ctx: Context, *, families: Sequence[int] = (IPV4, IPV6)
     ) -> Iterator[MemoryListener]:
         """See `NetworkEvents.listen`."""
-        self._begin(ctx, "listen")
         listener = MemoryListener(self, partial(notify, ctx), families)
         self.listeners.append(listener)
         try:

@@ -68,9 +68,6 @@ class MemoryTree:
         entry = self._entries.get(self._place("look at", path, follow=True))
         return entry if entry and isinstance(entry.content, bytes) else None
 
-    def _record(self, *call: str) -> None:
-        """Record an operation, in `MemoryFiles`."""
-
     def snapshot(self) -> dict[str, str]:
         """Return the text of each file and `-> target` of each link, by path, without folders."""
         return {
@@ -81,14 +78,12 @@ class MemoryTree:
 
     def read(self, path: str, *, limit: int | None = None) -> bytes | None:
         """See `FileStore.read`."""
-        self._record("read", path)
         content = self._no_folder("read", path, self._place("read", path, follow=True)).content
         return content[:limit] if isinstance(content, bytes) else None
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
         require_writable(content, mode)
-        self._record("write", path)
         place = self._place("write", path)
         before = self._no_folder("write", path, place)
         if (before.content, before.mode) == (content, mode):
@@ -102,7 +97,6 @@ class MemoryTree:
 
     def link(self, path: str, target: str) -> bool:
         """See `FileStore.link`."""
-        self._record("link", path)
         place = self._make_parents("link", path)
         if self._no_folder("link", path, place).content == target:
             return False
@@ -111,18 +105,15 @@ class MemoryTree:
 
     def mode(self, path: str) -> int | None:
         """See `FileStore.mode`."""
-        self._record("mode", path)
         return getattr(self.file(path), "mode", 0o755 if path in self.programs else None)
 
     def folder_mode(self, path: str) -> int | None:
         """See `FileStore.folder_mode`."""
-        self._record("folder_mode", path)
         entry = self._entries.get(self._place("look at", path, follow=True))
         return entry.mode if entry and entry.content is None else None
 
     def set_folder_mode(self, path: str, mode: int) -> None:
         """See `FileStore.set_folder_mode`."""
-        self._record("set_folder_mode", path)
         verb = "change the mode of"
         place = self._place(verb, path, follow=True)
         self._refuse_read_only(verb, place)
@@ -133,12 +124,10 @@ class MemoryTree:
 
     def modified(self, path: str) -> float | None:
         """See `FileStore.modified`."""
-        self._record("modified", path)
         return getattr(self.file(path), "modified", None)
 
     def exposed(self, path: str) -> Exposure | None:
         """See `FileStore.exposed`."""
-        self._record("exposed", path)
         passed = ["/"]
         passed.append(self._place("look at", path, follow=True, passed=passed))
         for place in passed:
@@ -149,7 +138,6 @@ class MemoryTree:
 
     def rename(self, path: str, name: str) -> bool:
         """See `FileStore.rename`."""
-        self._record("rename", path, name)
         place = self._place(f"give the name {name!r} to", path)
         if place not in self._entries:
             return False
@@ -164,7 +152,6 @@ class MemoryTree:
 
     def remove(self, path: str) -> bool:
         """See `FileStore.remove`."""
-        self._record("remove", path)
         place = self._place("remove", path)
         self._no_folder("remove", path, place)
         if place not in self._entries:
@@ -175,7 +162,6 @@ class MemoryTree:
 
     def names(self, path: str) -> list[str]:
         """See `FileStore.names`."""
-        self._record("names", path)
         place = self._place("list", path, follow=True)
         start = f"{place.rstrip('/')}/"
         below = [entry[len(start) :] for entry in self._entries if entry.startswith(start)]
@@ -183,18 +169,15 @@ class MemoryTree:
 
     def exists(self, path: str) -> bool:
         """See `FileStore.exists`."""
-        self._record("exists", path)
         return self._place("look for", path) in self._entries
 
     def read_link(self, path: str) -> str | None:
         """See `FileStore.read_link`."""
-        self._record("read_link", path)
         content = self._entries.get(self._place("read the link", path), MemoryFile()).content
         return content if isinstance(content, str) else None
 
     def remove_directory_if_empty(self, path: str) -> bool:
         """See `FileStore.remove_directory_if_empty`."""
-        self._record("remove_directory_if_empty", path)
         place = self._place("remove", path)
         entry = self._entries.get(place)
         if entry is None or entry.content is not None or self.names(place):
@@ -206,7 +189,6 @@ class MemoryTree:
 
     def refuse_unwritable(self, path: str, *, size: int) -> None:
         """See `FileStore.refuse_unwritable`."""
-        self._record("refuse_unwritable", path)
         place = self._place("write below", path, follow=True)
         self._refuse_read_only("write below", place)
         if size and _is_below(place, self.full):
@@ -225,12 +207,10 @@ class MemoryTree:
 
     def sweep(self, path: str) -> None:
         """See `FileStore.sweep`; a write to memory leaves nothing."""
-        self._record("sweep", path)
         self._place("clean up", path, follow=True)
 
     def is_locked(self, path: str) -> bool:
         """See `FileStore.is_locked`."""
-        self._record("is_locked", path)
         place = self._place("look for locks on", path, follow=True)
         return place in self._entries and place in {
             self._place("lock", locked, follow=True) for locked in self.locked
@@ -288,7 +268,7 @@ class MemoryTree:
         return place
 
 
-class MemoryFiles(Faulty, MemoryTree):
+class MemoryFiles(Faulty, MemoryTree, ports=[FileStore]):
     """The files of a fake machine: `operations` records the calls and injects faults.
 
     By default, `fail_at` reports that the disk is full.
@@ -297,15 +277,10 @@ class MemoryFiles(Faulty, MemoryTree):
     """
 
     def __init__(self) -> None:
-        super().__init__(
-            HostFileError(f"cannot use the disk: {os.strerror(errno.ENOSPC)}"), FileStore
-        )
+        super().__init__(HostFileError(f"cannot use the disk: {os.strerror(errno.ENOSPC)}"))
         self.tree: MemoryTree = MemoryTree()
         # Both share the entries.
         vars(self).update(vars(self.tree))
-
-    def _record(self, *call: str) -> None:
-        self.operations.record(*call)
 
 
 @lru_cache(maxsize=64)

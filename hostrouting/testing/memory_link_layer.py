@@ -9,7 +9,6 @@ from typing import Any
 
 from hostrouting.base.errors import PermissionDeniedError
 from hostrouting.host.netlink.neighbours import (
-    NeighbourChanges,
     Verb,
     check_changes,
     refuse_impossible,
@@ -22,7 +21,7 @@ from hostrouting.testing.memory import MemoryBackend
 from phases import Context
 
 
-class MemoryLinkLayer(FaultyBatches, NeighbourChanges):
+class MemoryLinkLayer(FaultyBatches, ports=[LinkLayer]):
     """The neighbours of a node, and the stations on the links of its devices.
 
     By default, `fail_at` reports missing privilege. A `FakeHost` shares the node of its routes.
@@ -30,13 +29,13 @@ class MemoryLinkLayer(FaultyBatches, NeighbourChanges):
     >>> layer = MemoryLinkLayer()
     >>> layer.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
     >>> layer.add_neighbour("10.240.0.9", "azure0", "12:34:56:78:9a:bc")
-    >>> layer.remove_neighbours(layer.neighbours())
+    >>> layer.change_neighbours("remove", layer.neighbours())
     >>> layer.neighbours()
     []
     """
 
     def __init__(self, node: MemoryBackend | None = None) -> None:
-        super().__init__(Refused(errno.EPERM).of("rtnetlink"), LinkLayer)
+        super().__init__(Refused(errno.EPERM).of("rtnetlink"))
         self.node: MemoryBackend = node or MemoryBackend()
         #: The (device, address) pairs that answer, while the device exists and is up.
         self.alive: set[LinkAddress] = set()
@@ -109,27 +108,22 @@ class MemoryLinkLayer(FaultyBatches, NeighbourChanges):
 
     def newest_address(self, dev: str) -> float | None:
         """See `LinkLayer.newest_address`."""
-        self.operations.record("newest_address", dev)
         return self.ages.get(dev)
 
     def classifiers(self, dev: str) -> tuple[str, ...]:
         """See `LinkLayer.classifiers`."""
-        self.operations.record("classifiers", dev)
         return tuple(sorted(set(self.programs.get(dev, ()))))
 
     def neighbours(self) -> list[Neighbour]:
         """See `LinkLayer.neighbours`."""
-        self.operations.record("neighbours")
         return sorted(self._table, key=neighbour_order)
 
     def stations(self, bridge: str) -> list[Station]:
         """See `LinkLayer.stations`."""
-        self.operations.record("stations", bridge)
         return sorted(station for (name, _), station in self._stations.items() if name == bridge)
 
     def answering(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """See `LinkLayer.answering`; it never waits."""
-        self._begin(ctx, "answering", *(f"{address} dev {dev}" for dev, address in addresses))
         if addresses and not self.may_probe:
             raise PermissionDeniedError(
                 "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked"
@@ -140,7 +134,6 @@ class MemoryLinkLayer(FaultyBatches, NeighbourChanges):
 
     def silent(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """See `LinkLayer.silent`; it never waits."""
-        self._begin(ctx, "silent", *(f"{address} dev {dev}" for dev, address in addresses))
         resolved = {(neighbour.dev, neighbour.address) for neighbour in self._table}
         mute = self.mute - resolved
         wired = self._wired()
@@ -149,8 +142,8 @@ class MemoryLinkLayer(FaultyBatches, NeighbourChanges):
     def _wired(self) -> set[str]:
         return {name for name, device in self.node.fib.devices.items() if device.carrier}
 
-    def _change(self, verb: Verb, neighbours: Sequence[Neighbour]) -> None:
-        self.operations.record(f"{verb}_neighbours", *map(str, neighbours))
+    def change_neighbours(self, verb: Verb, neighbours: Sequence[Neighbour]) -> None:
+        """See `LinkLayer.change_neighbours`."""
         refuse_impossible(verb, neighbours, self._table, self.node.fib.devices)
         failures = self.steps.each(partial(self._take, verb), neighbours)
         check_changes(verb, neighbours, failures, self._table)

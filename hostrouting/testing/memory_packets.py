@@ -51,7 +51,7 @@ _EXPRESSION = re.compile(
 _Table = tuple[str, str]
 
 
-class MemoryNftables(Faulty):
+class MemoryNftables(Faulty, ports=[Nftables]):
     r"""The nftables of a fake machine. It implements `Nftables`; a test arranges it by `load`.
 
     By default, `fail_at` reports that the kernel is out of memory.
@@ -67,8 +67,7 @@ class MemoryNftables(Faulty):
         super().__init__(
             BackendError(
                 "nft said (status 1)\nError: Could not process rule: Cannot allocate memory"
-            ),
-            Nftables,
+            )
         )
         #: True if nft is installed.
         self.is_installed = True
@@ -84,27 +83,24 @@ class MemoryNftables(Faulty):
 
     def table(self, ctx: Context, family: str, name: str) -> Listing | None:
         """See `Nftables.table`."""
-        self._begin(ctx, "table", family, name)
         check_table_name(family, name)
         return self.tables.get((family, name))
 
     def load(self, ctx: Context, ruleset: str) -> None:
         """See `Nftables.load`."""
-        self._begin(ctx, "load", ruleset)
         self.texts = _loaded(self.texts, ruleset)
 
     def check(self, ctx: Context, ruleset: str) -> None:
         """See `Nftables.check`."""
-        self._begin(ctx, "check", ruleset)
         _loaded(self.texts, ruleset)
 
-    def _begin(self, ctx: Context, *call: str) -> None:
-        super()._begin(ctx, *call)
+    def _begin(self, name: str, *arguments: object) -> None:
+        super()._begin(name, *arguments)
         if not self.is_installed:
-            raise ToolNotFoundError("nft", package="nftables", purpose=f"to {call[0]}")
+            raise ToolNotFoundError("nft", package="nftables", purpose=f"to {name}")
         if not self.may_read:
             raise PermissionDeniedError(
-                f"cannot {call[0]}: Operation not permitted (you must be root)"
+                f"cannot {name}: Operation not permitted (you must be root)"
             )
 
 
@@ -184,7 +180,7 @@ _DENIED = (
 )
 
 
-class MemoryEbtables(Faulty):
+class MemoryEbtables(Faulty, ports=[Ebtables]):
     """The table `nat` of both backends, with the kernel's chains; implements `Ebtables`.
 
     By default, `fail_at` reports that the program cannot be run; `operations.plan` runs
@@ -199,7 +195,7 @@ class MemoryEbtables(Faulty):
     """
 
     def __init__(self) -> None:
-        super().__init__(BackendError("cannot run ebtables: Cannot allocate memory"), Ebtables)
+        super().__init__(BackendError("cannot run ebtables: Cannot allocate memory"))
         #: The lines of ebtables-save, by backend and chain.
         self._chains: dict[str, dict[str, list[str]]] = {
             backend: {"PREROUTING": [], "OUTPUT": [], "POSTROUTING": []} for backend in BACKENDS
@@ -220,7 +216,6 @@ class MemoryEbtables(Faulty):
 
     def read(self, ctx: Context) -> EbtablesReading:
         """See `Ebtables.read`."""
-        self._begin(ctx, "read")
         if not self.may_read:
             return EbtablesReading((), (*self.notes, _DENIED), denied=True)
         texts = tuple((backend, self._text(backend)) for backend in BACKENDS)
@@ -228,13 +223,13 @@ class MemoryEbtables(Faulty):
 
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""
-        self._begin_change(ctx, "delete", rules)
+        self._refuse(rules)
         for rule in reversed(matches(self._rules(), rules)):
             del self._chains[rule.backend][rule.chain][rule.position - 1]
 
     def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.insert`."""
-        self._begin_change(ctx, "insert", rules)
+        self._refuse(rules)
         for rule in rules:
             if rule.chain not in self._chains[rule.backend]:
                 raise BackendError(
@@ -246,8 +241,7 @@ class MemoryEbtables(Faulty):
             is_inside = 1 <= rule.position <= len(chain)
             chain.insert(rule.position - 1 if is_inside else len(chain), rule.line)
 
-    def _begin_change(self, ctx: Context, verb: str, rules: Sequence[EbtablesRule]) -> None:
-        self._begin(ctx, verb, *(rule.line for rule in rules))
+    def _refuse(self, rules: Sequence[EbtablesRule]) -> None:
         if not self.may_read:
             raise PermissionDeniedError(_DENIED)
         for rule in rules:

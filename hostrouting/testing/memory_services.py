@@ -11,12 +11,10 @@ from hostrouting.host.ports import ServiceManager
 from hostrouting.host.systemd.systemctl import NOBODYS_INSTANCE, journal_advice, unit_error
 from hostrouting.host.systemd.unit_files import UnitFiles
 from hostrouting.host.units import (
-    UNIT_FOLDERS,
     UnitState,
     instance_of,
     settings,
     template_of,
-    words,
 )
 from hostrouting.testing.faults import Faulty
 from hostrouting.testing.memory_files import MemoryTree
@@ -34,7 +32,7 @@ class _Unit:
     main_pid: int = 0
 
 
-class MemoryServices(Faulty):
+class MemoryServices(Faulty, ports=[ServiceManager]):
     """The units below the usual folders of `tree`: a small model of systemd.
 
     By default, `fail_at` reports that the bus does not answer.
@@ -47,7 +45,7 @@ class MemoryServices(Faulty):
     """
 
     def __init__(self, tree: MemoryTree, *, is_live: bool = True) -> None:
-        super().__init__(UnitError("Failed to connect to bus: Connection refused"), ServiceManager)
+        super().__init__(UnitError("Failed to connect to bus: Connection refused"))
         #: Names of units that fail at their start.
         self.failing: set[str] = set()
         #: Names of units that ran, in order.
@@ -60,13 +58,11 @@ class MemoryServices(Faulty):
 
     def daemon_reload(self, ctx: Context) -> None:
         """See `ServiceManager.daemon_reload`."""
-        self._begin(ctx, "daemon_reload")
         for name, unit in self._memory.items():
             unit.texts, unit.requires = self._read(name)
 
     def start(self, ctx: Context, unit: str, *, wait: bool = True) -> None:
         """See `ServiceManager.start`."""
-        self._begin(ctx, "start", unit)
         if not self._is_live:
             return
         try:
@@ -78,39 +74,34 @@ class MemoryServices(Faulty):
 
     def stop(self, ctx: Context, unit: str) -> None:
         """See `ServiceManager.stop`."""
-        self._begin(ctx, "stop", unit)
         self._memory.pop(unit, None)
 
     def state(self, ctx: Context, unit: str) -> UnitState:
         """See `ServiceManager.state`."""
-        self._begin(ctx, "state", unit)
         return self._state(unit)
 
     def states(self, ctx: Context, *units: str) -> list[UnitState]:
         """See `ServiceManager.states`."""
-        if not units:
-            # As systemctl, which then does not start.
-            ctx.check()
-            return []
-        self._begin(ctx, "states", *units)
         return [*map(self._state, units)]
 
     def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
         """See `ServiceManager.loaded`."""
-        self._begin(ctx, "loaded", unit)
         return sorted(
             self._state(name) for name in self._memory if unit in {name, template_of(name)}
         )
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """See `ServiceManager.ordered_before`."""
-        self._begin(ctx, "ordered_before", unit)
         return self._unit_files.ordered_before(instance_of(unit, NOBODYS_INSTANCE))
 
     def settings(self, ctx: Context, unit: str, *names: str) -> dict[str, str]:
         """See `ServiceManager.settings`."""
-        self._begin(ctx, "settings", unit)
         return settings(self._unit(instance_of(unit, NOBODYS_INSTANCE)).texts.values(), *names)
+
+    def _begin(self, name: str, *arguments: object) -> None:
+        # Without a unit, systemctl does not start.
+        if name != "states" or arguments[1:]:
+            super()._begin(name, *arguments)
 
     def _start(self, name: str) -> None:
         unit = self._unit(name)
@@ -157,13 +148,7 @@ class MemoryServices(Faulty):
     def _read(self, name: str) -> tuple[dict[str, str], frozenset[str]]:
         """Return the state that systemd keeps of a loaded unit: its texts and required units."""
         texts = self._unit_files.texts(name)
-        if not texts:
-            return texts, frozenset()
-        requires = words(texts.values(), "Requires")
-        for unit in filter(None, (name, template_of(name))):
-            for folder in UNIT_FOLDERS:
-                requires += self._tree.names(f"{folder}/{unit}.requires")
-        return texts, frozenset(requires)
+        return texts, self._unit_files.requires(name) if texts else frozenset()
 
     def _state(self, name: str) -> UnitState:
         instance = instance_of(name, NOBODYS_INSTANCE)

@@ -45,11 +45,11 @@ def wait_for_installed(
             trouble.end()
             return config
         if str(trouble) != before:
-            host.supervisor.ready(str(trouble))
+            host.supervisor.notify(READY="1", STATUS=str(trouble))
         # A file sends no event.
         with suppress(*CONTEXT_OVER):
             ctx.sleep(_SECONDS_BETWEEN_LOOKS)
-    host.supervisor.stopping()
+    host.supervisor.notify(STOPPING="1")
     return None
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from contextlib import contextmanager, suppress
+import time
+from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -40,29 +41,24 @@ class LivingClock(SystemClock):
         """Let a handled signal end the wait of the main thread at once, without polling.
 
         The system alone does not: it may hand a signal to another thread, or just before the wait
-        begins. Call this in the main thread. Signals are passed on to the wakeup descriptor of the
-        program, such as that of the loop of asyncio.
+        begins. It is for the main thread of a process that has no wakeup descriptor of its own.
         """
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
-        before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
-        def ring_and_pass_on() -> None:
-            while caught := os.read(reader, 1):
+        def ring_for_each() -> None:
+            while os.read(reader, 1):
                 ring(self._doorbell)
-                if before >= 0:
-                    # It is full, or closed meanwhile: the interpreter would lose the signal, too.
-                    with suppress(OSError):
-                        os.write(before, caught)
 
-        thread = threading.Thread(target=ring_and_pass_on, name="hostrouting-signals", daemon=True)
+        thread = threading.Thread(target=ring_for_each, name="hostrouting-signals", daemon=True)
         thread.start()
         self.longest: float = threading.TIMEOUT_MAX
         try:
             yield
         finally:
             del self.longest
-            signal.set_wakeup_fd(before)
+            signal.set_wakeup_fd(-1)
             os.close(writer)
             thread.join()
             os.close(reader)
@@ -74,7 +70,7 @@ class LivingClock(SystemClock):
             if seconds is not None:
                 now = self.monotonic()
                 if now >= self._due:
-                    self._supervisor.alive()
+                    self._supervisor.notify(WATCHDOG="1")
                     self._due = now + seconds
                 # It ends at the latest for the next sign.
                 until = self._due if until is None else min(until, self._due)
@@ -115,7 +111,10 @@ class WatchRounds:
     def begin(self) -> None:
         """Reload the config if `reload` was called."""
         if self._calls:
-            self._supervisor.reloading()
+            # systemd compares it with the time of the signal that it sent: CLOCK_MONOTONIC of this
+            # machine, no test's.
+            now = str(time.monotonic_ns() // 1000)
+            self._supervisor.notify(RELOADING="1", MONOTONIC_USEC=now)
             self._sent = None
             count = len(self._calls)
             # The last call reads the newest config.
@@ -128,7 +127,7 @@ class WatchRounds:
         """Send a changed state; the first one, also after a reload, makes the service ready."""
         state = self._state()
         if self._sent is None:
-            self._supervisor.ready(state)
+            self._supervisor.notify(READY="1", STATUS=state)
         elif state != self._sent:
-            self._supervisor.status(state)
+            self._supervisor.notify(STATUS=state)
         self._sent = state

@@ -188,7 +188,7 @@ class KeepNode(NodeTask):
             if not ctx.over:
                 raise
         finally:
-            self._host.supervisor.stopping()
+            self._host.supervisor.notify(STOPPING="1")
 
     def _keep(self, ctx: Context) -> None:
         installed = InstalledConfig(self._config, self._host.files, self._logger)

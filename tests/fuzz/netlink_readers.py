@@ -98,7 +98,7 @@ READERS: dict[str, list[Callable[[bytes], object]]] = {
     "read-backs": [_reader([played_kernel.ROUTES], call) for call in _ADDITIONS],
     "acks": [
         _reader([played_kernel.NEW_ROUTE, played_kernel.NEW_NEIGHBOUR], call)
-        for call in (*_ADDITIONS, partial(_LAYER.add_neighbours, [_NEIGHBOUR]))
+        for call in (*_ADDITIONS, partial(_LAYER.change_neighbours, "add", [_NEIGHBOUR]))
     ],
     "events": [_events],
 }

@@ -117,9 +117,9 @@ class TestPuttingBack:
         variety(node)
         before = node.listed("-d", "neigh")
         known = layer.neighbours()
-        layer.remove_neighbours(known)
+        layer.change_neighbours("remove", known)
         assert node.listed("-d", "neigh") == []
-        layer.add_neighbours(known)
+        layer.change_neighbours("add", known)
         assert node.listed("-d", "neigh") == before
 
     def test_a_place_that_traffic_has_resolved_is_free(
@@ -130,10 +130,10 @@ class TestPuttingBack:
         """
         node.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         before = layer.neighbours()
-        layer.remove_neighbours(before)
+        layer.change_neighbours("remove", before)
         node.kernel.ip("neigh replace 10.240.0.9 dev azure0 nud failed")
         assert layer.neighbours() == []
-        layer.add_neighbours(before)
+        layer.change_neighbours("add", before)
         assert layer.neighbours() == before
 
     def test_a_neighbour_in_use_is_removed_and_put_back(
@@ -148,12 +148,12 @@ class TestPuttingBack:
             "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('10.240.0.9', 9))",
         )
         there = layer.neighbours()
-        layer.remove_neighbours(there)
+        layer.change_neighbours("remove", there)
         assert layer.neighbours() == []
-        layer.add_neighbours(there)
+        layer.change_neighbours("add", there)
         assert layer.neighbours() == there
-        layer.remove_neighbours(there)
-        layer.add_neighbours([there[0]._replace(mac="02:00:00:00:00:09")])
+        layer.change_neighbours("remove", there)
+        layer.change_neighbours("add", [there[0]._replace(mac="02:00:00:00:00:09")])
         assert [neighbour.mac for neighbour in layer.neighbours()] == ["02:00:00:00:00:09"]
 
 
@@ -169,7 +169,7 @@ def test_a_device_that_vanishes_midway(
 
     monkeypatch.setattr("hostrouting.host.netlink.link_layer.refuse_impossible", refuse)
     with pytest.raises(NeighbourRejectedError) as caught:
-        layer.add_neighbours(wanted)
+        layer.change_neighbours("add", wanted)
     assert [refusal.errno for refusal in caught.value.refusals] == [errno.ENODEV]
     assert caught.value.made == layer.neighbours() == [wanted[1]]
     assert str(caught.value).endswith(f"\nthese were made:\n  {wanted[1]}")
@@ -184,8 +184,8 @@ def test_an_agent_may_call_it_inside_its_event_loop(
 
     async def work() -> list[Neighbour]:
         known = layer.neighbours()
-        layer.remove_neighbours(known)
-        layer.add_neighbours(known)
+        layer.change_neighbours("remove", known)
+        layer.change_neighbours("add", known)
         assert layer.stations("azure0")
         assert layer.classifiers("azure0") == ()
         return known
@@ -203,7 +203,7 @@ from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 layer = NetlinkLinkLayer()
 assert layer.stations("azure0")
 try:
-    layer.remove_neighbours(layer.neighbours())
+    layer.change_neighbours("remove", layer.neighbours())
 except PermissionDeniedError as error:
     print(error, error.errno, len(layer.neighbours()))
 """

@@ -19,7 +19,7 @@ def layer() -> MemoryLinkLayer:
     """Three neighbours of pods."""
     layer = MemoryLinkLayer()
     layer.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
-    layer.add_neighbours(PODS)
+    layer.change_neighbours("add", PODS)
     return layer
 
 
@@ -28,7 +28,7 @@ def test_a_failure_names_those_that_went(layer: MemoryLinkLayer, change: int) ->
     """All further removals are made, and none is undone."""
     layer.refuse_at(change)
     with pytest.raises(NeighbourRejectedError) as caught:
-        layer.remove_neighbours(PODS)
+        layer.change_neighbours("remove", PODS)
     failed = PODS[change - 1]
     assert [(refusal.change, refusal.errno) for refusal in caught.value.refusals] == [
         (NeighbourChange("remove", failed), errno.ENOBUFS)

@@ -1,6 +1,5 @@
 import os
 import socket
-import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
@@ -25,29 +24,12 @@ class SupervisorContract:
         self, supervisor: Supervisor, received: Callable[[], list[dict[str, str]]]
     ) -> None:
         """The manager gets all signs, in their order."""
-        supervisor.ready("2 routes")
-        supervisor.status("3 routes")
-        supervisor.alive()
-        supervisor.stopping()
+        supervisor.notify(READY="1", STATUS="2 routes")
+        supervisor.notify(STOPPING="1")
         assert received() == [
             {"READY": "1", "STATUS": "2 routes"},
-            {"STATUS": "3 routes"},
-            {"WATCHDOG": "1"},
             {"STOPPING": "1"},
         ]
-
-    def test_a_reload_has_its_time(
-        self, supervisor: Supervisor, received: Callable[[], list[dict[str, str]]]
-    ) -> None:
-        """The manager learns when the reload began, on the monotonic clock: an earlier message is
-        none about it.
-        """
-        before = time.monotonic_ns() // 1000
-        supervisor.reloading()
-        [message] = received()
-        assert message.pop("RELOADING") == "1"
-        assert before <= int(message.pop("MONOTONIC_USEC")) <= time.monotonic_ns() // 1000
-        assert message == {}
 
     @pytest.mark.parametrize(
         ("status", "line"),
@@ -63,7 +45,7 @@ class SupervisorContract:
         """A line break in a status begins no other assignment; bytes that are no text are written
         out.
         """
-        supervisor.status(status)
+        supervisor.notify(STATUS=status)
         assert received() == [{"STATUS": line}]
 
 
@@ -122,7 +104,7 @@ def test_a_manager_that_cannot_be_notified_ends_nothing(
 ) -> None:
     """A sign that cannot be delivered is a line in the log for debugging, and no error."""
     with caplog.at_level("DEBUG"):
-        NotifySocket(address).ready("fine")
+        NotifySocket(address).notify(READY="1")
     assert [record.levelname for record in caplog.records] == ["DEBUG"]
 
 
@@ -136,7 +118,7 @@ def test_a_manager_whose_queue_is_full_is_waited_for_a_second(tmp_path: Path) ->
         ):
             while True:
                 sender.sendto(b"WATCHDOG=1", socket.MSG_DONTWAIT, str(tmp_path / "notify"))
-        NotifySocket(str(tmp_path / "notify")).alive()
+        NotifySocket(str(tmp_path / "notify")).notify(WATCHDOG="1")
 
 
 @pytest.mark.parametrize(
@@ -168,8 +150,5 @@ def test_without_a_manager_signs_are_for_nothing(environment: dict[str, str]) ->
     """A process that a person started gives its signs to no manager, and none is due."""
     supervisor = supervisor_of(environment)
     assert isinstance(supervisor, NoSupervisor)
-    for sign in supervisor.reloading, supervisor.alive, supervisor.stopping:
-        sign()
-    for send in supervisor.ready, supervisor.status:
-        send("fine")
+    supervisor.notify(READY="1", STATUS="fine")
     assert supervisor.seconds_between_signs is None

@@ -207,8 +207,8 @@ def by_sort(ctx: Context, host: Host, objects: Sequence[Restorable]) -> list[Sor
         ),
         Sort(
             neighbours,
-            lambda: host.link_layer.remove_neighbours(neighbours),
-            lambda: host.link_layer.add_neighbours(neighbours),
+            lambda: host.link_layer.change_neighbours("remove", neighbours),
+            lambda: host.link_layer.change_neighbours("add", neighbours),
         ),
         Sort(routes, lambda: host.routes.apply(removals), lambda: host.routes.apply(additions)),
     ]

@@ -19,7 +19,6 @@ from hostrouting.host.netlink.conversation import (
 )
 from hostrouting.host.netlink.frames import CHANGE_FLAGS, REPLACE, message
 from hostrouting.host.netlink.neighbours import (
-    NeighbourChanges,
     Verb,
     check_changes,
     refuse_impossible,
@@ -44,7 +43,7 @@ _SECONDS_BETWEEN_DATAGRAMS = 1.25
 _ETHERNET = len("02:00:00:00:00:01")
 
 
-class NetlinkLinkLayer(Adapter, NeighbourChanges):
+class NetlinkLinkLayer(Adapter):
     """The link layer of this process's network namespace, or of `netns` (a name, or a path).
 
     >>> NetlinkLinkLayer().stations("no-such-bridge")
@@ -143,7 +142,8 @@ class NetlinkLinkLayer(Adapter, NeighbourChanges):
                 self._has_logged_tcx = True
         return tuple(sorted(names))
 
-    def _change(self, verb: Verb, neighbours: Sequence[Neighbour]) -> None:
+    def change_neighbours(self, verb: Verb, neighbours: Sequence[Neighbour]) -> None:
+        """Add or remove neighbours."""
         if not neighbours:
             return
         with self._open() as kernel:

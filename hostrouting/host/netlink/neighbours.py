@@ -4,36 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from hostrouting.base.errors import PermissionDeniedError
-from hostrouting.net.links import Neighbour, NeighbourChange, is_as_shown
+from hostrouting.net.links import NeighbourChange, is_as_shown
 from hostrouting.net.rejected import NeighbourRejectedError, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from hostrouting.host.netlink.refusals import Failure
+    from hostrouting.net.links import Neighbour
 
 Verb = Literal["remove", "add"]
-
-
-class NeighbourChanges(ABC):
-    """The changes of a `LinkLayer`, which a subclass makes."""
-
-    def remove_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
-        """See `LinkLayer.remove_neighbours`."""
-        self._change("remove", neighbours)
-
-    def add_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
-        """See `LinkLayer.add_neighbours`."""
-        self._change("add", neighbours)
-
-    @abstractmethod
-    def _change(self, verb: Verb, neighbours: Sequence[Neighbour]) -> None:
-        """Make the changes, or raise."""
 
 
 def refuse_impossible(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.host.offline import NoSupervisor, Signs
+from hostrouting.host.offline import NoSupervisor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ _SIGNS_IN_TIME = 2
 
 
 @attrs.frozen
-class NotifySocket(Signs):
+class NotifySocket:
     """The manager that listens on a socket: a path, or an abstract name (`@name`).
 
     It implements `Supervisor`.
@@ -40,9 +40,12 @@ class NotifySocket(Signs):
     address: str
     seconds_between_signs: float | None = None
 
-    def _deliver(self, message: bytes) -> None:
+    def notify(self, **assignments: str) -> None:
+        """See `Supervisor.notify`."""
+        # A line is an assignment, so a value is one line.
+        lines = (f"{name}={' '.join(value.split())}\n" for name, value in assignments.items())
         # The work goes on; a manager that misses the signs restarts this process.
-        send(self.address, message)
+        send(self.address, "".join(lines).encode(errors="backslashreplace"))
 
 
 def send(address: str, message: bytes) -> None:

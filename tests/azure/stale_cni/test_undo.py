@@ -149,7 +149,7 @@ def test_an_object_that_could_not_be_restored_is_when_its_place_is_free() -> Non
         Change("+", text, "restored") for text in RESTORED if not text.startswith(f"{DEAD} ")
     ]
     (usurper,) = [each for each in host.link_layer.neighbours() if each.mac == "02:00:00:00:00:01"]
-    host.link_layer.remove_neighbours([usurper])
+    host.link_layer.change_neighbours("remove", [usurper])
     assert done_by(sweep(host).undo) == [
         Change("+", f"{DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT", "restored")
     ]

@@ -1,8 +1,7 @@
 """The promises of `LinkLayer`, as tests: readings, questions on the link, and changes."""
 
 import errno
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pytest
 from support.kernel_links import KernelLinks
@@ -301,18 +300,18 @@ class LinkLayerContract(LinkReadingContract):
     def test_only_what_is_named_is_removed(self, populated: LinkNode, layer: LinkLayer) -> None:
         """The same address on another device stays."""
         before = layer.neighbours()
-        layer.remove_neighbours([POD])
+        layer.change_neighbours("remove", [POD])
         assert layer.neighbours() == [one for one in before if one != POD]
 
     # --- refusals
 
     def refused(
-        self, layer: LinkLayer, act: Callable[[Sequence[Neighbour]], None], *neighbours: Neighbour
+        self, layer: LinkLayer, verb: Literal["add", "remove"], *neighbours: Neighbour
     ) -> NeighbourRejectedError:
         """Make changes that must be refused; assert that nothing changed."""
         before = layer.neighbours()
         with pytest.raises(NeighbourRejectedError, match=r"\nnothing was changed$") as caught:
-            act(neighbours)
+            layer.change_neighbours(verb, neighbours)
         assert caught.value.made == ()
         assert layer.neighbours() == before
         return caught.value
@@ -322,7 +321,7 @@ class LinkLayerContract(LinkReadingContract):
     ) -> None:
         """ENOENT; the error names every refusal, and all neighbours stay."""
         absent = [POD._replace(address=f"10.240.0.{last}") for last in (10, 11)]
-        error = self.refused(layer, layer.remove_neighbours, POD, *absent)
+        error = self.refused(layer, "remove", POD, *absent)
         assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [
             (NeighbourChange("remove", neighbour), errno.ENOENT) for neighbour in absent
         ]
@@ -340,24 +339,22 @@ class LinkLayerContract(LinkReadingContract):
         """Another program changed the entry, or the kernel learned it: ENOENT, and the reason shows
         the entry.
         """
-        layer.add_neighbours([POD])
-        [refusal] = self.refused(layer, layer.remove_neighbours, POD._replace(**detail)).refusals
+        layer.change_neighbours("add", [POD])
+        [refusal] = self.refused(layer, "remove", POD._replace(**detail)).refusals
         assert refusal.errno == errno.ENOENT
         assert str(POD) in refusal.reason
 
     def test_an_occupied_place_is_refused(self, populated: LinkNode, layer: LinkLayer) -> None:
         """EEXIST for neighbours, added or learned; the rest is not added."""
         occupied = [POD._replace(address="10.240.0.8", mac=NEW_MAC), POD._replace(mac=NEW_MAC)]
-        error = self.refused(
-            layer, layer.add_neighbours, POD._replace(address="10.240.0.7"), *occupied
-        )
+        error = self.refused(layer, "add", POD._replace(address="10.240.0.7"), *occupied)
         assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [
             (NeighbourChange("add", thing), errno.EEXIST) for thing in occupied
         ]
 
     def test_a_missing_device_is_refused(self, azure0: LinkNode, layer: LinkLayer) -> None:
         """ENODEV, and the error names it."""
-        [refusal] = self.refused(layer, layer.add_neighbours, POD._replace(dev="azv9")).refusals
+        [refusal] = self.refused(layer, "add", POD._replace(dev="azv9")).refusals
         assert (refusal.errno, "azv9" in refusal.reason) == (errno.ENODEV, True)
 
     @pytest.mark.parametrize(
@@ -373,16 +370,15 @@ class LinkLayerContract(LinkReadingContract):
         """EINVAL for those that the kernel would show in another form, or not at all: they could
         not be verified.
         """
-        for act in layer.add_neighbours, layer.remove_neighbours:
-            error = self.refused(layer, act, odd)
+        for error in self.refused(layer, "add", odd), self.refused(layer, "remove", odd):
             assert [refusal.errno for refusal in error.refusals] == [errno.EINVAL]
 
     def test_the_same_thing_twice_is_refused(self, azure0: LinkNode, layer: LinkLayer) -> None:
         """A neighbour cannot be removed twice in a batch, or added twice."""
-        layer.add_neighbours([POD])
+        layer.change_neighbours("add", [POD])
         new = POD._replace(address="10.240.0.10")
-        removing = self.refused(layer, layer.remove_neighbours, POD, POD)
-        errors = removing, self.refused(layer, layer.add_neighbours, new, new)
+        removing = self.refused(layer, "remove", POD, POD)
+        errors = removing, self.refused(layer, "add", new, new)
         assert [[one.errno for one in error.refusals] for error in errors] == [
             [errno.ENOENT],
             [errno.EEXIST],
@@ -397,7 +393,7 @@ class LinkLayerContract(LinkReadingContract):
             for number in range(3000)
         ]
         for _ in range(2):
-            layer.add_neighbours(many)
+            layer.change_neighbours("add", many)
             assert layer.neighbours() == many
-            layer.remove_neighbours(many)
+            layer.change_neighbours("remove", many)
             assert layer.neighbours() == []
