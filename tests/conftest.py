@@ -26,7 +26,7 @@ from phases import Context
 sys.path.append(str(Path(__file__).parents[1]))
 
 # pytest rewrites the asserts of these modules, as it does those of test files.
-pytest.register_assert_rewrite("support.contracts")
+pytest.register_assert_rewrite("host.contracts")
 
 # Tests find the programs of the environment (shellcheck) as if it were activated, those of
 # `nox -s fleet_tools`, and ip and sysctl where PATH lacks their folder, as that of `su` does.

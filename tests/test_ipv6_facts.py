@@ -13,20 +13,40 @@ from typing import Any
 
 import pytest
 from support.ipv6_decisions import Decision, each_decision, two_links
-from support.ipv6_events import (
-    IPV6_ADDRESS_EVENTS,
-    IPV6_ROUTE_EVENTS,
-    RTM_DELADDR,
-    RTM_DELROUTE,
-    datagrams,
-    kinds_of_events,
-)
 from support.kernel import needs_kernel
 from support.patience import wait_until
 from support.routers import ROUTER, SECOND_ROUTER, Prefix, RouteInformation, WiredNode
 
 from hostrouting import BackendError
 from hostrouting.host.netlink.conversation import in_namespace, open_here
+
+RTM_DELADDR = 21
+RTM_DELROUTE = 25
+#: The groups to which a listener binds.
+IPV6_ADDRESS_EVENTS = 0x100
+IPV6_ROUTE_EVENTS = 0x400
+
+
+def datagrams(listener: socket.socket) -> Iterator[bytes]:
+    """Return the queued events."""
+    while True:
+        try:
+            yield listener.recv(1 << 16, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+
+
+def kinds_of_events(listener: socket.socket) -> list[int]:
+    """Return the type of each event that is queued."""
+    found: list[int] = []
+    for datagram in datagrams(listener):
+        offset = 0
+        while offset < len(datagram):
+            length, kind = struct.unpack_from("=IH", datagram, offset)
+            found.append(kind)
+            offset += (length + 3) & ~3
+    return found
+
 
 pytestmark = needs_kernel
 

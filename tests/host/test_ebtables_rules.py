@@ -1,7 +1,7 @@
 import pytest
+from host.ebtables.lines import cni_lines, rule_lines
 from hypothesis import given
 from hypothesis import strategies as st
-from support.ebtables_lines import cni_lines, rule_lines
 
 from hostrouting import BackendError
 from hostrouting.host.packets.ebtables import insertions

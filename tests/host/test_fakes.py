@@ -3,9 +3,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support.contracts.files import READ_ONLY, FileStoreContract
-from support.contracts.lock import RunLockContract
-from support.contracts.services import LiveServiceManagerContract, ServiceManagerContract
+from host.contracts.files import READ_ONLY, FileStoreContract
+from host.contracts.lock import RunLockContract
+from host.contracts.services import LiveServiceManagerContract, ServiceManagerContract
 
 from hostrouting import HostFileError, HostRoutingConfig, render_files
 from hostrouting.host import FileStore, RunLock, ServiceManager

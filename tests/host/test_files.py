@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from support.contracts.files import READ_ONLY, FileStoreContract
+from host.contracts.files import READ_ONLY, FileStoreContract
 from support.needs import needs, require
 
 import hostrouting.host.files.rooted

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from support.contracts.link_layer import LinkLayerContract, LinkNode
+from host.contracts.link_layer import LinkLayerContract, LinkNode
 from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks, needs_bpf
 

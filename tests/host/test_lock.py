@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 import pytest
-from support.contracts.lock import FILE, RunLockContract
+from host.contracts.lock import FILE, RunLockContract
 from support.needs import needs
 from support.patience import in_time
 

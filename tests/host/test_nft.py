@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from host.contracts.nftables import NftablesContract, foreign_table, own_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import nft_chain_by_chain
-from support.contracts.nftables import NftablesContract, foreign_table, own_table
 from support.examples import FEW
 from support.needs import needs
 from support.probe_worlds import owned_table

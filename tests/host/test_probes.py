@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
+from host.contracts.link_layer import PRESENT as THERE
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.contracts.link_layer import PRESENT as THERE
 from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks
 from support.patience import wait_until

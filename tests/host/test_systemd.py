@@ -3,7 +3,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support.contracts.services import LiveServiceManagerContract, ServiceManagerContract, Units
+from host.contracts.services import LiveServiceManagerContract, ServiceManagerContract, Units
 from support.needs import needs, require
 from support.systemd_box import SystemdBox
 

@@ -4,7 +4,7 @@ product.
 
 from typing import Any
 
-from support.contracts.nftables import device, hook, listing, match, payload, rewriting
+from host.contracts.nftables import device, hook, listing, match, payload, rewriting
 
 from hostrouting.azure.probe_snat.ruleset import ProbeRules, effect_of
 

@@ -5,8 +5,8 @@ check` runs all.
 from pathlib import Path
 
 import pytest
-from support.advertised_machines import tree_with_network_manager
 from support.gated_machine import require_nspawn
+from system.advertised_machines import tree_with_network_manager
 
 #: File and test; of test_matrix.py some rows are slow all the same.
 STORIES = frozenset(

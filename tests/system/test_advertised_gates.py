@@ -10,9 +10,9 @@ import re
 from pathlib import Path
 
 import pytest
-from support.advertised_machines import KERNEL, NETWORK_MANAGER, NETWORKD, Routers, defaults_of
 from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine
 from support.systemd_box import BOX_ROOT, PYTHON, install_command, require_program
+from system.advertised_machines import KERNEL, NETWORK_MANAGER, NETWORKD, Routers, defaults_of
 
 from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK

@@ -9,7 +9,7 @@ import attrs
 import pytest
 from support.overlap_answers import proven_at, verdict_of
 from support.printed import LEAVE_AGAIN, leaves
-from support.proof_keepers import LINE, OVERLAP, ProvenNode, config_of
+from watch.proof_keepers import LINE, OVERLAP, ProvenNode, config_of
 
 from hostrouting import BackendError, Configure, HostRoutingConfig, Reset
 from hostrouting.base.refused_files import why_refused

@@ -7,7 +7,7 @@ import logging
 import pytest
 from support.fabric_files import record
 from support.printed import LEAVE_AGAIN, leaves
-from support.proof_keepers import ProvenNode, config_of
+from watch.proof_keepers import ProvenNode, config_of
 
 from hostrouting.testing.contracts.routes import arrange
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from support.ebtables_nodes import Table
+from host.ebtables.nodes import Table
 
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.testing import KernelNode

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from support.contracts.ebtables import DNAT, ONE, SNAT, THREE, TWO, arp_rule
-from support.ebtables_nodes import LACKS_CARE, Table
+from host.contracts.ebtables import DNAT, ONE, SNAT, THREE, TWO, arp_rule
+from host.ebtables.nodes import LACKS_CARE, Table
 from support.needs import needs
 
 from hostrouting import BackendError

@@ -4,11 +4,11 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from host.contracts.ebtables import ONE, TWO, EbtablesContract
+from host.ebtables.lines import cni_lines, rule_lines
+from host.ebtables.nodes import LACKS_CARE, LEGACY_STAND_IN, Table, write_tool
 from hypothesis import given
 from hypothesis import strategies as st
-from support.contracts.ebtables import ONE, TWO, EbtablesContract
-from support.ebtables_lines import cni_lines, rule_lines
-from support.ebtables_nodes import LACKS_CARE, LEGACY_STAND_IN, Table, write_tool
 from support.needs import needs
 
 from hostrouting import BackendError, PermissionDeniedError, ToolNotFoundError
