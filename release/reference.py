@@ -1,6 +1,6 @@
-"""docs/reference.md and hostrouting.json(5), from the config and the findings.
+"""docs/reference.md, docs/schemas and hostrouting.json(5), from the config, findings and answers.
 
-python release/reference.py        writes docs/reference.md
+python release/reference.py        writes docs/reference.md and docs/schemas
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import manual
+from answers import ANSWERS, schema
 from findings import OF_THE_NODE, OF_THE_PROOF, Kind
 
 from hostrouting import __version__
@@ -18,7 +19,7 @@ from hostrouting.config import HostRoutingConfig
 from hostrouting.config.wire import WireField, WireValue, schema_of, sentence_of, wire_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 #: The example of hostrouting.json(5).
 _EXAMPLE: Final = {
@@ -33,6 +34,14 @@ _EXAMPLE: Final = {
     }
 }
 _REQUIRED: Final = "required"
+#: The classes of `hostrouting.fleet` and `hostrouting.host` describe it.
+_TABLELESS: Final = ("record",)
+_WORDS: Final = {
+    **dict.fromkeys(("integer", "number"), "number"),
+    "string": "text",
+    "boolean": "true or false",
+    "null": "null",
+}
 #: In the page and in the manual.
 _ABOUT_THE_CONFIG: Final = """\
 The file is JSON: the hostRouting object, or a whole agent config that has it under that key. Its
@@ -51,6 +60,7 @@ def page() -> str:
         "config": (line for path, cls in _sections() for line in _section(path, cls)),
         "proof": _findings(OF_THE_PROOF),
         "node": _findings(OF_THE_NODE),
+        "json": _answers(),
     }
     text = _TEMPLATE.read_text()
     for name, lines in parts.items():
@@ -114,17 +124,20 @@ def _type(field: WireField) -> str:
 
 def _kind(schema: Any) -> str:
     """Return the words for the values that a schema describes."""
+    if "$ref" in schema and isinstance(schema["$ref"], str):
+        return f"`{schema['$ref'].rpartition('/')[2]}`"
     if "enum" in schema:
         return " or ".join(schema["enum"])
     if "anyOf" in schema:
         # The words come first, and then the pattern that they match.
         parts = dict.fromkeys(map(_kind, schema["anyOf"]))
-        return " or ".join(part for part in parts if part != "text" or len(parts) == 1)
+        has_words = bool(parts.keys() - {"text", "null"})
+        return " or ".join(part for part in parts if part != "text" or not has_words)
     if schema.get("type") == "array":
         return f"list of {_kind(schema['items'])}"
-    return {"string": "text", "boolean": "true or false", "integer": "number"}.get(
-        schema.get("type", ""), "object"
-    )
+    if inner := schema.get("additionalProperties"):
+        return f"object of {_kind(inner)}"
+    return _WORDS.get(schema.get("type", ""), "object" if schema.get("type") else "anything")
 
 
 def _default(field: WireField) -> str:
@@ -140,6 +153,41 @@ def _findings(kinds: Iterable[Kind]) -> list[str]:
     return _table(("Kind", "Severity", "Meaning", "Remedy"), rows)
 
 
+def _answers() -> Iterator[str]:
+    """Yield a table of the keys of each answer, and then of each part that answers have."""
+    parts: dict[str, Mapping[str, Any]] = {}
+    for name, answer in schemas().items():
+        if name in _TABLELESS:
+            continue
+        parts |= answer.get("$defs", {})
+        yield from _keys(
+            answer["title"], f"As a schema: [{name}.json](schemas/{name}.json).", answer
+        )
+    for name, part in sorted(parts.items()):
+        # A recorded object has the fields of its class.
+        if "description" in part:
+            yield from _keys(f"`{name}`", part["description"], part)
+
+
+def _keys(title: str, text: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"### {title}", "", text, "")
+    rows = (
+        (
+            f"`{name}`" + ("" if name in schema["required"] else "?"),
+            _kind(key),
+            key.get("description", ""),
+        )
+        for name, key in schema["properties"].items()
+        if name != "version"
+    )
+    yield from _table(("Key", "Values", "Meaning"), rows)
+
+
+def schemas() -> dict[str, Mapping[str, Any]]:
+    """Return the JSON Schema of each answer, by the name of its file."""
+    return {name: schema(form) for name, form in ANSWERS.items()}
+
+
 def _table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:
     cells = [head, *([cell.replace("|", r"\|") for cell in row] for row in rows)]
     first, *rest = (f"| {' | '.join(line)} |" for line in cells)
@@ -147,4 +195,7 @@ def _table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    Path(__file__).parents[1].joinpath("docs/reference.md").write_text(page())
+    docs = Path(__file__).parents[1] / "docs"
+    docs.joinpath("reference.md").write_text(page())
+    for name, answer in schemas().items():
+        docs.joinpath(f"schemas/{name}.json").write_text(f"{json.dumps(answer, indent=2)}\n")

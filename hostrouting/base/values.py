@@ -45,6 +45,32 @@ class LightValue:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+def rare(default: object = None) -> Any:
+    """Return a field that JSON has only if it has a value."""
+    return attrs.field(default=default, metadata={"is_rare": True})
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """Return the fields of a value for JSON: those of its repr.
+
+    >>> @attrs.frozen
+    ... class Door(LightValue):
+    ...     widths: tuple[int, ...]
+    ...     colour: str | None = rare()
+    >>> fields_of(Door((1, 2))), fields_of(Door((), "red"))
+    ({'widths': [1, 2]}, {'widths': [], 'colour': 'red'})
+    """
+    return attrs.asdict(value, filter=_is_shown, value_serializer=_plain)
+
+
+def _is_shown(field: attrs.Attribute[Any], value: object) -> bool:
+    return field.repr and (bool(value) or not field.metadata)
+
+
+def _plain(_instance: object, _field: object, value: object) -> object:
+    return [*value] if isinstance(value, tuple) else value
+
+
 def _compared(value: Any) -> object:
     """Return the fields that are compared."""
     return _getter(value.__class__)(value)

@@ -42,7 +42,7 @@ _NUMBERS: Final[dict[str, Container[int]]] = {
     "family": FAMILY_NAMES,
 }
 #: Parts that are addresses (numbers) or networks (pairs) of the family of the whole.
-_OWN = frozenset({"network", "local", "peer", "broadcast", "source", "destination", "address"})
+OWN = frozenset({"network", "local", "peer", "broadcast", "source", "destination", "address"})
 _OWN_TYPES = {"int": "Address", "tuple[int, int]": "Prefix"}
 
 
@@ -162,7 +162,7 @@ class Form(Generic[T]):
             hint = text.removesuffix(" | None")
             if hint != text:
                 self._optional[name] = None
-            if name in _OWN and hint in _OWN_TYPES:
+            if name in OWN and hint in _OWN_TYPES:
                 self._own.add(name)
                 hint = _OWN_TYPES[hint]
             self._readers[name] = readers.get(name) or _reader(name, hint)

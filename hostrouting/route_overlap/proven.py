@@ -11,7 +11,7 @@ import attrs
 
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import CHANGING_WORDS, NodeFinding, first_of
-from hostrouting.base.values import LightValue
+from hostrouting.base.values import LightValue, fields_of, rare
 from hostrouting.config import (
     PRESETS,
     HostRoutingConfig,
@@ -41,21 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 
-#: The fields that are shown only if they have a value.
-_OPTIONAL: Final = frozenset(
-    {
-        "warning",
-        "configured_routes",
-        "name",
-        "network",
-        "source",
-        "own",
-        "rule",
-        "program",
-        "command",
-        "cause",
-    }
-)
 #: The kinds of notes that explain why addresses are wrong.
 _EXPLANATIONS: Final = frozenset(
     {"lost-rule", "several-exits", "moved-exit", "device-down", "lost-default"}
@@ -99,13 +84,13 @@ class Finding(LightValue):
     devs: tuple[str, ...] = ()
     dev: str | None = None
     route: str | None = None
-    network: str | None = None
-    source: str | None = None
-    own: tuple[str, ...] = ()
-    rule: str | None = None
-    program: str | None = None
-    command: str | None = None
-    cause: str | None = None
+    network: str | None = rare()
+    source: str | None = rare()
+    own: tuple[str, ...] = rare(())
+    rule: str | None = rare()
+    program: str | None = rare()
+    command: str | None = rare()
+    cause: str | None = rare()
 
     @property
     def is_own(self) -> bool:
@@ -125,7 +110,7 @@ class Finding(LightValue):
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the finding for JSON."""
-        return attrs.asdict(self, filter=_is_shown, value_serializer=_listed)
+        return fields_of(self)
 
     def line(self, cidr: str) -> str:
         """Return the finding as one line, as in the marker."""
@@ -167,7 +152,7 @@ class SuggestedRoute(LightValue):
     dev: str
     takes_from: tuple[str, ...] = ()
     #: The connections that the route would break.
-    warning: str | None = None
+    warning: str | None = rare()
     #: The route that decides its addresses now.
     offender: ObservedRoute = attrs.field(eq=False, repr=False)
     _for_config: StaticRoute = attrs.field(init=False, eq=False, repr=False)
@@ -209,11 +194,11 @@ class CidrReport(LightValue):
     findings: tuple[Finding, ...] = ()
     suggested_routes: tuple[SuggestedRoute, ...] = ()
     #: Of an address that a preset expects.
-    name: str | None = None
+    name: str | None = rare()
     #: Destinations of the config's routes that would resolve them, once they are in force.
-    configured_routes: tuple[str, ...] = ()
+    configured_routes: tuple[str, ...] = rare(())
     #: The config's own routes that lead there by a device or gateway that it names.
-    chosen_routes: tuple[StaticRoute, ...] = ()
+    chosen_routes: tuple[StaticRoute, ...] = attrs.field(default=(), repr=False)
 
     @property
     def ok(self) -> bool:
@@ -232,8 +217,7 @@ class CidrReport(LightValue):
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the report for JSON."""
-        fields = attrs.asdict(self, filter=_is_shown, value_serializer=_listed)
-        return {"cidr": self.cidr, "ok": self.ok, **fields}
+        return {"cidr": self.cidr, "ok": self.ok, **fields_of(self)}
 
     @property
     def all_but(self) -> str:
@@ -686,12 +670,3 @@ def _commands(findings: Iterable[Finding]) -> list[str]:
 
 def _section(name: str, section: RouteOverlapConfig | StaticRoutesConfig) -> str:
     return f'  "{name}": {json.dumps(section.to_mapping())}'
-
-
-def _listed(_instance: object, _field: object, value: object) -> object:
-    return [*value] if isinstance(value, tuple) else value
-
-
-def _is_shown(field: attrs.Attribute[Any], value: object) -> bool:
-    hidden = {"offender", "_for_config", "chosen_routes"}
-    return field.name not in hidden and (bool(value) or field.name not in _OPTIONAL)

@@ -7,6 +7,8 @@ import sys
 from functools import cache
 from typing import Any, get_args
 
+from jsonschema import Draft202012Validator
+from support.answers import SCHEMAS
 from support.documents import ROOT
 
 from hostrouting.config import HostRoutingConfig
@@ -17,13 +19,15 @@ from hostrouting.route_overlap.parts import Kind
 _QUESTIONS = """
 import json, reference
 kinds = [[each._asdict() for each in table] for table in (reference.OF_THE_PROOF, reference.OF_THE_NODE)]
-print(json.dumps([reference.page(), reference.config_page(), kinds]))
+print(json.dumps([reference.page(), reference.config_page(), kinds, reference.schemas()]))
 """
 
 
 @cache
 def made() -> Any:
-    """Return docs/reference.md as it should be, hostrouting.json(5), and the two tables of kinds."""
+    """Return docs/reference.md as it should be, hostrouting.json(5), the two tables of kinds, and the
+    schemas of answers.
+    """
     words = [sys.executable, "-c", _QUESTIONS]
     return json.loads(
         subprocess.run(
@@ -64,11 +68,19 @@ def test_the_page_is_up_to_date() -> None:
     assert (ROOT / "docs/reference.md").read_text(encoding="utf-8") == made()[0]
 
 
+def test_the_schemas_are_up_to_date() -> None:
+    """Each is a schema, and none is left over. If it fails: nox -s reference."""
+    written = {path.stem: json.loads(path.read_text()) for path in SCHEMAS.iterdir()}
+    assert written == made()[3]
+    for schema in written.values():
+        Draft202012Validator.check_schema(schema)
+
+
 def test_every_field_has_a_sentence() -> None:
     """In the schema, in the page and in hostrouting.json(5), and no two fields of a section have
     the same.
     """
-    page, manual, _ = made()
+    page, manual, *_ = made()
     plain = manual.replace(r"\-", "-").replace(r"\e", "\\").replace(r"\&", "")
     found = fields(HostRoutingConfig)
     assert len(found) > 35

@@ -8,6 +8,8 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
+from support.answers import require_valid_output
+
 from hostrouting.testing import KernelNode
 
 #: As its words are given in the environment, for another form of the package; by default that of
@@ -65,10 +67,13 @@ def run(
     prefix: Sequence[str] = (),
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    """Run the command; what it prints for programs is as docs/schemas has it."""
+    ended = subprocess.run(
         [*([] if inside is None else enter(inside)), *prefix, *COMMAND, *map(str, words)],
         check=False,
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
     )
+    require_valid_output(words, ended.stdout)
+    return ended

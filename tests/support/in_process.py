@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
+from support.answers import require_valid_output
 from support.command_line import OTHER_COMMAND, alone, run
 
 from hostrouting.cli import main
@@ -23,7 +24,7 @@ class Result(NamedTuple):
 
 def run_here(*words: str | Path) -> Result:
     """Run the command with these words; its log goes with it, and is not that of all tests after
-    this one.
+    this one. What it prints for programs is as docs/schemas has it.
     """
     if OTHER_COMMAND:
         # Words such as `watch` never reach the machine that runs the tests.
@@ -31,6 +32,7 @@ def run_here(*words: str | Path) -> Result:
         return Result(ended.returncode, ended.stdout, ended.stderr)
     with redirect_stdout(StringIO()) as stdout:
         status, stderr = run_in_process(*words)
+    require_valid_output(words, stdout.getvalue())
     return Result(status, stdout.getvalue(), stderr)
 
 
