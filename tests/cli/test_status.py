@@ -465,20 +465,6 @@ def test_a_terminal_ends(host: FakeHost, by: signal.Signals, status: int, routes
     assert signal.getsignal(by) == before
 
 
-def test_every_answer_has_a_version() -> None:
-    """The JSON of all commands is an object that begins with it, also after a refusal."""
-    answers = [
-        on_mended(command, "--json") for command in ("plan", "apply", "check", "render", "sweep")
-    ]
-    answers += [
-        run_here(*words, "--json")
-        for words in (["status"], ["explain", "172.16.8.1"], ["reset"], ["check"])
-    ]
-    assert [next(iter(json.loads(answer.stdout).items())) for answer in answers] == [
-        ("version", 1)
-    ] * len(answers)
-
-
 def test_an_apply_prints_little() -> None:
     """One that changes nothing is one line; with -v the log of tasks comes, and no change is
     printed twice.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from support.answers import require_valid
 from support.command_line import CHECKED, COMMAND, ROUTES, enter, installed, run
 from support.needs import needs
 
@@ -20,8 +21,6 @@ from hostrouting import HostRoutingConfig
 from hostrouting.node.output import log_to_stderr
 from hostrouting.testing import KernelNode
 from hostrouting.watch.installed import duties_of
-
-KEYS = ["version", "time", "severity", "kind", "subject", "text"]
 
 
 @pytest.fixture(autouse=True)
@@ -34,14 +33,15 @@ def _log() -> Iterator[None]:
 
 
 def read_line(stream: IO[str]) -> Any:
-    return json.loads(stream.readline())
+    """Read a line that has the keys of its schema."""
+    line = json.loads(stream.readline())
+    require_valid("watch", line)
+    return line
 
 
 @needs("kernel", "ebtables-nft")
 def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
-    """What it keeps, a repair, an alarm, its end, and the end of the watch: each at once, with the
-    same keys.
-    """
+    """What it keeps, a repair, an alarm, its end, and the end of the watch: each at once."""
     path = tmp_path / "config.json"
     watched = {**ROUTES, **CHECKED, "gates": [], "watch": {"readings": 1, "interval": "30s"}}
     path.write_text(json.dumps(watched))
@@ -53,21 +53,13 @@ def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
             assert watching.stdout is not None
             keeps = read_line(watching.stdout)
             repair = read_line(watching.stdout)
-            assert [*keeps] == [*repair] == KEYS
             duties = f"keeps {duties_of(HostRoutingConfig.from_mapping(watched))}"
-            assert [keeps[key] for key in KEYS if key != "time"] == [
-                1,
-                "info",
-                "keeps",
-                None,
-                duties,
-            ]
+            assert [*keeps.values()][2:] == ["info", "keeps", None, duties]
             route = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
             assert [*repair.values()][2:] == ["warning", "repair", route, f"repaired: + {route}"]
             node.add_route("172.16.8.0/24", dev="ib0")
             alarm = read_line(watching.stdout)
             assert [*alarm.values()][2:5] == ["error", "alarm", "172.16.8.0/22"]
-            assert [*alarm] == [*KEYS, "finding"]
             assert (alarm["finding"]["kind"], alarm["finding"]["dev"]) == ("overlap", "ib0")
             assert "overlap" in alarm["text"]
             node.ip("route delete 172.16.8.0/24")
