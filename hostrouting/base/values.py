@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+#: The metadata of a field that JSON has only if it has a value.
+RARE: Final = {"is_rare": True}
 
 
 class LightValue:
@@ -45,18 +48,13 @@ class LightValue:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def rare(default: object = None) -> Any:
-    """Return a field that JSON has only if it has a value."""
-    return attrs.field(default=default, metadata={"is_rare": True})
-
-
 def fields_of(value: Any) -> dict[str, Any]:
     """Return the fields of a value for JSON: those of its repr.
 
     >>> @attrs.frozen
     ... class Door(LightValue):
     ...     widths: tuple[int, ...]
-    ...     colour: str | None = rare()
+    ...     colour: str | None = attrs.field(default=None, metadata=RARE)
     >>> fields_of(Door((1, 2))), fields_of(Door((), "red"))
     ({'widths': [1, 2]}, {'widths': [], 'colour': 'red'})
     """

@@ -11,7 +11,7 @@ import attrs
 
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import CHANGING_WORDS, NodeFinding, first_of
-from hostrouting.base.values import LightValue, fields_of, rare
+from hostrouting.base.values import RARE, LightValue, fields_of
 from hostrouting.config import (
     PRESETS,
     HostRoutingConfig,
@@ -84,13 +84,13 @@ class Finding(LightValue):
     devs: tuple[str, ...] = ()
     dev: str | None = None
     route: str | None = None
-    network: str | None = rare()
-    source: str | None = rare()
-    own: tuple[str, ...] = rare(())
-    rule: str | None = rare()
-    program: str | None = rare()
-    command: str | None = rare()
-    cause: str | None = rare()
+    network: str | None = attrs.field(default=None, metadata=RARE)
+    source: str | None = attrs.field(default=None, metadata=RARE)
+    own: tuple[str, ...] = attrs.field(default=(), metadata=RARE)
+    rule: str | None = attrs.field(default=None, metadata=RARE)
+    program: str | None = attrs.field(default=None, metadata=RARE)
+    command: str | None = attrs.field(default=None, metadata=RARE)
+    cause: str | None = attrs.field(default=None, metadata=RARE)
 
     @property
     def is_own(self) -> bool:
@@ -152,7 +152,7 @@ class SuggestedRoute(LightValue):
     dev: str
     takes_from: tuple[str, ...] = ()
     #: The connections that the route would break.
-    warning: str | None = rare()
+    warning: str | None = attrs.field(default=None, metadata=RARE)
     #: The route that decides its addresses now.
     offender: ObservedRoute = attrs.field(eq=False, repr=False)
     _for_config: StaticRoute = attrs.field(init=False, eq=False, repr=False)
@@ -194,9 +194,9 @@ class CidrReport(LightValue):
     findings: tuple[Finding, ...] = ()
     suggested_routes: tuple[SuggestedRoute, ...] = ()
     #: Of an address that a preset expects.
-    name: str | None = rare()
+    name: str | None = attrs.field(default=None, metadata=RARE)
     #: Destinations of the config's routes that would resolve them, once they are in force.
-    configured_routes: tuple[str, ...] = rare(())
+    configured_routes: tuple[str, ...] = attrs.field(default=(), metadata=RARE)
     #: The config's own routes that lead there by a device or gateway that it names.
     chosen_routes: tuple[StaticRoute, ...] = attrs.field(default=(), repr=False)
 

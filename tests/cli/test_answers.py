@@ -16,13 +16,16 @@ from support.answers import require_valid
 from support.fleets import as_document, records
 from support.in_process import run_here
 
+import phases.context
 from hostrouting import HostRoutingConfig
 from hostrouting.fleet import NodeRecord, prove_record
 from hostrouting.host import Host
 from hostrouting.node.output import json_line
 from hostrouting.testing import FakeHost, MemoryBackend, strategies
+from phases.testing import ManualClock
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=list(HealthCheck))
 @given(world=worlds, data=st.data())
 def test_the_answers_about_random_nodes(
@@ -33,7 +36,11 @@ def test_the_answers_about_random_nodes(
     world._replace(down=None).arrange(host.routes)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(data.draw(wanted_configs(world, siblings=True)).to_mapping()))
-    with patch.object(Host, "live", lambda: host):
+    clock = ManualClock(auto=True)
+    with (
+        patch.object(Host, "live", lambda: host),
+        patch.object(phases.context, "SystemClock", lambda: clock),
+    ):
         for words in (
             ["check", path],
             ["plan", path],
