@@ -130,7 +130,7 @@ OF_THE_NODE: Final = (
     Kind(
         "failed-unit",
         "error; warning if optional",
-        "the last run of a unit of hostrouting failed",
+        "the last run of a unit of hostrouting failed, or its watch does not run",
         "see `journalctl -b -u` of it",
     ),
     Kind(
@@ -167,8 +167,8 @@ OF_THE_NODE: Final = (
     Kind(
         "lost-default",
         "warning",
-        "the device of systemd-networkd by which addresses left has lost its default route",
-        "`networkctl reconfigure` it, then `hostrouting apply`",
+        "the device by which addresses should leave has no address, or no default route",
+        "the command of its manager (networkd, netplan, NetworkManager), then `hostrouting apply`",
     ),
     Kind(
         "read-only",
@@ -292,6 +292,12 @@ OF_THE_NODE: Final = (
         "warning",
         "a gated unit is down or masked although the node wants it, and is not held",
         "`systemctl start` it, or `systemctl unmask` it first",
+    ),
+    Kind(
+        "gate-failed",
+        "warning",
+        "a gated unit has failed, or fails again and again, although its gate lets it start",
+        "see `journalctl -b -u` of it",
     ),
     Kind(
         "failed-trigger",

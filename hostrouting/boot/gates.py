@@ -48,6 +48,9 @@ AGENTS: Final = (
     "snap.k8s.kubelet.service",
     "snap.kubelet.daemon.service",
 )
+#: A unit fails by itself if systemd has restarted it so often, and its payload has just ended.
+_CRASHES: Final = 3
+_SECONDS_BETWEEN_CRASHES: Final = 15.0
 _JOB = "Job"
 #: The time of its first start in this boot.
 _BEGAN = "InactiveExitTimestampMonotonic"
@@ -56,6 +59,8 @@ _SINCE = "ActiveEnterTimestampMonotonic"
 #: When a unit was up last, and when the process of its payload was started last.
 _RAN = "ActiveExitTimestampMonotonic"
 _PAYLOAD = "ExecMainStartTimestampMonotonic"
+#: When that process ended; 0 while it runs.
+_CRASHED = "ExecMainExitTimestampMonotonic"
 #: The sockets and paths that start it: they fail if it is refused too often.
 _TRIGGERS = "TriggeredBy"
 #: How often systemd has restarted a unit since its last manual start.
@@ -101,13 +106,14 @@ def held_since(ctx: Context, services: ServiceManager, gate: str) -> float:
     """Return when a held unit was refused first, in seconds since the boot.
 
     Its marker is started by the first refusal, and reloaded by later ones. But a restart by systemd
-    restarts the marker, too: such a unit has been down since it ran last, or else since the boot.
+    restarts the marker, too: such a unit has been down since it ran last, or else since its first
+    start.
     """
-    times = services.settings(ctx, gate, _RESTARTS, _RAN)
+    times = services.settings(ctx, gate, _RESTARTS, _RAN, _BEGAN)
     if times[_RESTARTS] in {"", "0"}:
         marker = services.settings(ctx, instance_of(HELD_TEMPLATE, gate), _SINCE)
         return int(marker[_SINCE] or 0) / 1e6
-    return int(times[_RAN] or 0) / 1e6
+    return int(times[_RAN] or times[_BEGAN] or 0) / 1e6
 
 
 def release(ctx: Context, host: Host) -> list[str]:
@@ -289,6 +295,8 @@ LOOKED_AT: Final = (
     "Before",
     _SINCE,
     _RAN,
+    _BEGAN,
+    _CRASHED,
     _RESTARTS,
     *_OF_GATE,
     *_UNSUITABLE,
@@ -397,10 +405,18 @@ def ungated_agents(states: Iterable[UnitState], gates: Sequence[str]) -> Iterato
 def gates_down(
     ctx: Context, services: ServiceManager, gates: Sequence[str]
 ) -> Iterator[NodeFinding]:
-    """Yield the units with a gate that are down and not held, but wanted by an active target."""
+    """Yield the units with a gate that are down and not held, but wanted by an active target.
+
+    So is one that fails by itself again and again, though its gate lets it start.
+    """
     held = held_gates(ctx, services) if gates else []
     for state in (state for gate in gates for state in services.loaded(ctx, gate)):
         is_known = state.load_state in {"loaded", "masked"}
+        if is_known and is_crashing(ctx, services, state):
+            reason = f"fails by itself, again and again ({state.result}): its gate lets it start"
+            command = quoted("journalctl", "-b", "-u", state.name)
+            yield NodeFinding("gate-failed", state.name, reason, "warning", command=command)
+            continue
         if not is_known or not _is_down(state) or state.name in held:
             continue
         settings = services.settings(ctx, state.name, *_WANTED)
@@ -414,16 +430,28 @@ def gates_down(
             if name.endswith(".target") and services.state(ctx, name).is_running
         ]
         if active and not is_skipped:
-            was = f"failed ({state.result})" if state.active_state == "failed" else "down"
-            verb = "start"
+            kind, was, verb = "gate-down", "down", "start"
+            if state.active_state == "failed":
+                kind, was = "gate-failed", f"failed ({state.result})"
             if state.load_state == "masked":
-                was, verb = "masked", "unmask"
+                kind, was, verb = "gate-down", "masked", "unmask"
             elif state.result == "start-limit-hit":
                 # systemd refuses a start before that.
                 verb = "reset-failed"
             reason = f"is {was}, although {active[0]} wants it, and is not held"
             command = quoted("systemctl", verb, state.name)
-            yield NodeFinding("gate-down", state.name, reason, "warning", command=command)
+            yield NodeFinding(kind, state.name, reason, "warning", command=command)
+
+
+def is_crashing(ctx: Context, services: ServiceManager, state: UnitState) -> bool:
+    """Return True for a unit whose payload fails again and again, until systemd gives up."""
+    times = services.settings(ctx, state.name, _RESTARTS, _CRASHED)
+    if state.is_running or int(times[_RESTARTS] or 0) < _CRASHES:
+        return False
+    # That of a unit that is refused again and again has ended long ago.
+    ended = int(times[_CRASHED] or 0) / 1e6
+    is_recent = ended > 0 and ctx.clock.monotonic() - ended < _SECONDS_BETWEEN_CRASHES
+    return is_recent or state.result == "start-limit-hit"
 
 
 def is_unsuitable(fault: NodeFinding) -> bool:

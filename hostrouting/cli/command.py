@@ -71,6 +71,11 @@ ROOT: Final[Mapping[str, Mapping[str, Any]]] = {
         "help": "an image: files and units below DIR, nothing live",
     }
 }
+WAIT: Final[Mapping[str, Any]] = {
+    "type": seconds,
+    "metavar": "S",
+    "help": "until the node is right, for S seconds at most, and log each state until then",
+}
 #: The commands that have them also prove recorded nodes: `prove_records` in `recorded_nodes.py`.
 RECORDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "--from": {

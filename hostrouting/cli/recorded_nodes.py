@@ -23,7 +23,7 @@ _PROGRESS: Final = 100
 def prove_records(arguments: Namespace, *, planned: bool, fail_on: str) -> int:
     """Prove recorded nodes: print a line for each notable one, and their summary."""
     summary = Summary(fail_on)
-    live = ("root", "fix", "diff", "exit-code", "timeout", "format", "out")
+    live = ("root", "fix", "diff", "exit-code", "timeout", "wait", "format", "out")
     useless = [name for name in live if vars(arguments).get(name.replace("-", "_"))]
     sources = [arguments.config, *arguments.records]
     if useless or (planned and not arguments.config) or sources.count("-") > 1:

@@ -8,7 +8,7 @@ import signal
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.base.commands import BAD, FAILED, FINE, USAGE
 from hostrouting.base.errors import HostRoutingError, InvalidConfigError
@@ -25,7 +25,7 @@ from hostrouting.node.output import (
     width_of_stdout,
     wrapped,
 )
-from phases import Context, PhaseError, cancel_on_signals
+from phases import Context, DeadlineExceededError, PhaseError, cancel_on_signals
 from phases.exceptions import describe
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     Run = Callable[[Host, Namespace, Callable[[], HostRoutingConfig]], Answer]
 
+_T = TypeVar("_T")
+_SECONDS_BETWEEN_LOOKS: Final = 2.0
 #: For apply and reset: enough to wait for DHCP (30 s), for systemd, and for another run.
 DEFAULT_TIMEOUT: Final = 120.0
 #: All errors that are raised on purpose; without memory nothing works as written.
@@ -72,6 +74,31 @@ def host_of(arguments: Namespace) -> Host:
     if arguments.root is None:
         return Host.live()
     return Host.offline(os.path.abspath(arguments.root))  # noqa: PTH100 (slow)
+
+
+def awaited(
+    ctx: Context, seconds: float | None, look: Callable[[], _T], state: Callable[[_T], str]
+) -> _T:
+    """Return what a look finds; with `seconds` look again until its state is "", or for so long.
+
+    Each new state is logged.
+    """
+    found = look()
+    if seconds is None:
+        return found
+    # The end of the wait cuts no look short.
+    waiting = ctx.child(seconds)
+    logged = ""
+    while now := state(found):
+        if now != logged:
+            logged = now
+            _logger.warning("waiting: %s", logged, extra={"waits": True})
+        try:
+            waiting.sleep(_SECONDS_BETWEEN_LOOKS)
+        except DeadlineExceededError:
+            break
+        found = look()
+    return found
 
 
 def context(timeout: float | None) -> AbstractContextManager[Context]:

@@ -183,6 +183,10 @@ class Summary:
         """Yield the summary as text lines."""
         mapping = self.to_mapping()
         counts = self.counts
+        if counts["nodes"] == 1 and not counts["refused"] and not planned:
+            # A bad one has a line already.
+            yield from (f"the node is {state}" for state in ("right", "bad") if counts[state])
+            return
         for group in mapping["groups"]:
             shown = _some(group["nodes"], group["examples"])
             yield f"{group['nodes']:,} x {group['reason']}: {shown}"

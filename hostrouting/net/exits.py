@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from hostrouting.net.addresses import FAMILY_NAMES
+from hostrouting.net.addresses import FAMILY_NAMES, Prefix, is_network
 from hostrouting.net.routes import default_routes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from hostrouting.net.links import Device
     from hostrouting.net.routes import NextHop, ObservedRoute
@@ -73,15 +73,29 @@ def no_default(family: int, fabric: Iterable[tuple[int, str]]) -> str:
     return f"no {FAMILY_NAMES[family]} default route{beside}"
 
 
-def set_down(pinned: str | None, links: Sequence[Device]) -> tuple[tuple[str, ...], bool]:
+def set_down(named: Collection[str], links: Sequence[Device]) -> tuple[tuple[str, ...], bool]:
     """Return the devices set down that may be the exit of a family, and True if no other one may.
 
-    The `pinned` device may, or else each that leads to a wire: the end of a pod's veth only on a
-    node without other devices.
+    See `candidates`.
     """
-    candidates = [link for link in links if link.name == pinned] or _wired(links)
-    down = tuple(link.name for link in candidates if not link.up)
-    return down, len(down) == len(candidates)
+    may_be = candidates(named, links)
+    down = tuple(link.name for link in may_be if not link.up)
+    return down, len(down) == len(may_be)
+
+
+def candidates(named: Collection[str], links: Sequence[Device]) -> Sequence[Device]:
+    """Return the devices that may be the exit of a family.
+
+    Those that are `named` may, by a network of an address, too, or else each that leads to a wire:
+    the end of a pod's veth only on a node without other devices.
+    """
+    networks = [Prefix.parse(name) for name in named if is_network(name)]
+    return [
+        link
+        for link in links
+        if link.name in named
+        or any(network.covers(own.address) for network in networks for own in link.addresses)
+    ] or _wired(links)
 
 
 def _wired(links: Sequence[Device]) -> Sequence[Device]:

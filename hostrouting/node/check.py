@@ -14,12 +14,11 @@ from hostrouting.base.errors import (
     HostFileError,
     HostRoutingError,
     PermissionDeniedError,
-    UnitError,
 )
 from hostrouting.base.findings import NodeFinding, Severity, boot_file
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.capability import Inquiry
-from hostrouting.boot.gates import held_gates, held_since, is_refused_now
+from hostrouting.boot.gates import held_gates, held_since, is_crashing, is_refused_now
 from hostrouting.boot.intent import Intent, exits_under, installed_over, mode_of
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig, require_config
@@ -37,7 +36,6 @@ from hostrouting.node.capabilities import CAPABILITIES, sibling_units
 from hostrouting.node.kubelet import off_the_exit
 from hostrouting.node.report import NodeReport
 from hostrouting.node.state import NO_PROGRAM
-from hostrouting.node.units import read_units
 from hostrouting.route_overlap.look import check_now
 from hostrouting.route_overlap.proof import silent_routers
 from hostrouting.route_overlap.proven import OverlapReport
@@ -63,15 +61,15 @@ def check_node(
     config: HostRoutingConfig,
     host: Host,
     *,
-    seconds: float | None = None,
     path: str = "",
     root: str | None = None,
+    queries: bool = True,
     applied: NodeReport | None = None,
 ) -> NodeReport:
     """Make all checks of `hostrouting check`, which change nothing and need no root.
 
-    `seconds` bounds the wait for a default route and the like, and with 0 the cloud is not queried
-    about optional rules that are installed. A router that does not answer takes 2.5 s.
+    It waits for nothing but a router that does not answer, for 2.5 s, and for the cloud's answer,
+    which without `queries` is not requested about optional rules that are installed.
 
     `path` and `root` are those of the command to run: `apply`, or `plan` for a config that an apply
     would refuse. `applied` is the report of `look_after_apply`, if a run has just applied the
@@ -85,25 +83,21 @@ def check_node(
     >>> host.routes.add_link("eth0")
     >>> host.routes.add_address("eth0", "10.224.0.4/16")
     >>> expected = RouteOverlapConfig(expected_cidrs=("172.16.0.0/16",), expected_devs=("eth0",))
-    >>> report = check_node(Context(), HostRoutingConfig(route_overlap=expected), host, seconds=0)
+    >>> report = check_node(Context(), HostRoutingConfig(route_overlap=expected), host)
     >>> report.ok, report.overlap.ok, [finding.kind for finding in report.findings]
-    (True, False, ['not-applied'])
+    (True, False, ['lost-default', 'not-applied'])
     """
     require_config(config)
     host = Host.given_or_live(host)
     if applied is not None:
         overlap = applied.overlap
     elif host.is_live:
-        overlap = _proven(ctx, config, host, seconds=seconds)
-        if seconds != 0:
-            # A reading of units dates from before the wait; a look names what systemd refuses.
-            with suppress(UnitError, DeadlineExceededError):
-                host = read_units(ctx, host, config.gates)
+        overlap = _proven(ctx, config, host)
     else:
         overlap = OverlapReport()
     # What no time is left for is named in the report.
     limited = ctx.child(timeout=_LONGEST_LOOK).expiring()
-    look = _Look(limited, config, host, overlap, queries=seconds != 0, applied=applied)
+    look = _Look(limited, config, host, overlap, queries=queries, applied=applied)
     report = look.report(path, root)
     exits = overlap.moved_exits or overlap.exits_in_turns
     has_remedy = look.lacks_routes or exits or report.is_worse
@@ -141,7 +135,7 @@ def look_after_apply(
     if overlap is None:
         # A config that expects no addresses has nothing to prove, and many routes to read.
         is_proven = host.is_live and config.route_overlap.cidrs
-        overlap = _proven(ctx, config, host, seconds=0) if is_proven else OverlapReport()
+        overlap = _proven(ctx, config, host) if is_proven else OverlapReport()
     look = _Look(ctx.expiring(), config, host, overlap)
     return NodeReport(
         overlap=overlap,
@@ -158,12 +152,10 @@ def own_routes(node: Host) -> list[ObservedRoute]:
     return [route for reading in readings for route in reading]
 
 
-def _proven(
-    ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None
-) -> OverlapReport:
+def _proven(ctx: Context, config: HostRoutingConfig, host: Host) -> OverlapReport:
     """Prove the expected CIDRs; an apply accepts the section that the report suggests."""
     return check_now(
-        ctx, config, host, seconds=seconds, accepted=lambda: plan_routes(config, host).accepted
+        ctx, config, host, seconds=0, accepted=lambda: plan_routes(config, host).accepted
     )
 
 
@@ -182,6 +174,7 @@ class _Look:
     queries: bool = False
     not_asked: list[str] = attrs.field(factory=list)
     unread: list[str] = attrs.field(factory=list)
+    unanswered: list[str] = attrs.field(factory=list)
     spared: list[dict[str, object]] = attrs.field(factory=list)
     #: True once a boot file has turned out to differ.
     has_drift: bool = False
@@ -221,6 +214,7 @@ class _Look:
             is_worse=is_worse,
             not_asked=tuple(dict.fromkeys(self.not_asked)),
             unread=tuple(self.unread),
+            unanswered=tuple(self.unanswered),
             spared=tuple(self.spared),
         )
 
@@ -342,6 +336,7 @@ class _Look:
                 if self.ctx.cancelled:
                     self.ctx.check()
                 reason = str(error).partition("\n")[0]
+                self.unanswered.append(name)
                 if self.ctx.over:
                     self.unread.append(name)
                     self.not_asked.append(f"{name}: {reason}")
@@ -396,10 +391,11 @@ class _Look:
     # --- the gates
 
     def _held(self, ctx: Context) -> _Findings:
-        for gate in held_gates(ctx, self.host.services):
-            refused = is_refused_now(ctx, self.host.services, gate)
-            if refused:
-                seconds = held_since(ctx, self.host.services, gate)
+        services = self.host.services
+        for gate in held_gates(ctx, services):
+            refused = is_refused_now(ctx, services, gate)
+            if refused and not is_crashing(ctx, services, services.state(ctx, gate)):
+                seconds = held_since(ctx, services, gate)
                 began = ctx.clock.time() - ctx.clock.monotonic() + seconds
                 shown = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(began))
                 reason = (

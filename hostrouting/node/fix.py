@@ -32,7 +32,6 @@ def fixed(
     config: HostRoutingConfig,
     host: Host,
     *,
-    seconds: float | None = None,
     now: OverlapReport | None = None,
 ) -> HostRoutingConfig | str:
     """Return the config with the routes that make its proof right, or why none do.
@@ -40,14 +39,14 @@ def fixed(
     The node's own addresses and blackholes may stay, if the rest is mended. It is the same config
     if that suffices. A route that names its device or gateway stays, as long
     as these are there, up and on the link. No address is led from a gateway that answers to one
-    that does not. A late default route is waited for, as by any check. The proof is that of a plan,
-    so nothing is changed. `now` is the proof of the node, if that was made a moment ago.
+    that does not. The proof is that of a plan, so nothing is changed. `now` is the proof of the
+    node, if that was made a moment ago.
     """
     if not host.is_live:
         return f"an image has no routes to be repaired; on a node made of it, run: {FIX}"
     if now is None:
         now = check_now(
-            ctx, config, host, seconds=seconds, accepted=lambda: plan_routes(config, host).accepted
+            ctx, config, host, seconds=0, accepted=lambda: plan_routes(config, host).accepted
         )
     pinned = _pinned(now, config, host)
     return _completed(ctx, _named(now, config, pinned, host), host, now, is_pinned=bool(pinned))

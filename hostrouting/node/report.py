@@ -32,10 +32,10 @@ class NodeReport(NodeState):
     def headline(self) -> str:
         """The verdict with the first cause, and the number of the rest."""
         text = self.overlap.headline or "no findings"
-        if wrong := self.wrong:
-            text = in_short(wrong)
-        elif held := self.held:
-            text = f"{held[0].subject} {held[0].reason}"
+        if self.verdict == "waiting":
+            text = f"{self.held[0].subject} {self.held[0].reason}"
+        elif first := self.first:
+            text = in_short(first)
         elif self.unread:
             text = f"no time was left to look at {first_of(self.unread)}"
         return f"{self.verdict}: {text}"
@@ -170,7 +170,7 @@ class NodeReport(NodeState):
             return [*self._lines_of_plan(self.planned, self.overlap.verdict)]
         overlap = self.overlap
         explanations = overlap.explanations
-        first = cut(self.headline)
+        first = self.headline
         is_said = first == f"{self.verdict}: {overlap.headline}"
         lines = [first, "" if is_said else overlap.verdict, *map(str, explanations), overlap.steps]
         lines += [overlap.allowance] if verbose else []
@@ -217,19 +217,16 @@ class NodeReport(NodeState):
         sentence = self.sentence
         wrong = self.wrong
         remarks = self.remarks
-        if cut(sentence) != sentence:
-            # The lines of routes, proof and gates have what is left out.
-            if wrong:
-                sentence = self.headline
-            elif remarks and self.verdict == "right":
-                word = sentence.partition(":")[0]
-                sentence = f"{word}: {in_short(remarks)}"
-        first = cut(sentence)
-        yield first
+        # The lines of routes, proof and gates have what is left out.
+        if cut(sentence) != sentence and not wrong:
+            word = sentence.partition(":")[0]
+            is_right = remarks and self.verdict == "right"
+            sentence = f"{word}: {in_short(remarks)}" if is_right else cut(sentence)
+        yield sentence
         named = wrong or remarks
         command = self.next
         is_whole = len(named) == 1 and text_of(named[0], command) == in_short(named)
-        if not (first == sentence and is_whole):
+        if not is_whole:
             yield from in_full(named, command)
 
     def _facts(self, facts: NodeFacts) -> dict[str, str]:
@@ -301,7 +298,7 @@ def _fix(path: str) -> str:
 
 
 def _unless_unread(value: object, text: str) -> str:
-    return "unknown: no time was left to look" if value is None else text
+    return "unknown" if value is None else text
 
 
 def _of_gate(gate: Mapping[str, str]) -> str:

@@ -30,6 +30,9 @@ _ORDER: Final = (
     "boot-file",
 )
 
+#: The warnings of a node that is right, but does not do all of its work.
+_AILING: Final = frozenset({"failed-unit", "failed-trigger", "gate-failed"})
+
 
 @attrs.frozen(kw_only=True)
 class NodeFacts(LightValue):
@@ -89,7 +92,8 @@ class NodeState(LightValue, NoTruth):
     #: True if `check --fix` has an answer, for findings that routes could resolve.
     is_fixable: bool = False
     not_asked: tuple[str, ...] = ()
-    #: Those of them for which no time was left, by their names here.
+    #: Their names, and of those for which no time was left.
+    unanswered: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     #: The objects that a sweep would leave alone: object, address, kind and reason of each.
     spared: tuple[dict[str, object], ...] = ()
@@ -165,6 +169,8 @@ class NodeState(LightValue, NoTruth):
         Without an error there is nothing, but for what the proof has.
         """
         overlap = self.overlap
+        if overlap.is_proven and not any(map(_is_wrong, self.findings)):
+            return [*self.ailing]
         aimless = [defaults_of(overlap, family) for family in overlap.without_exit]
         wrong = [
             *overlap.causes,
@@ -172,7 +178,26 @@ class NodeState(LightValue, NoTruth):
             *self._wrong_addresses(),
             *filter(_is_wrong, self.findings),
         ]
-        return list(dict.fromkeys([*self.causes, *wrong])) if wrong else []
+        return list(dict.fromkeys([*self.causes, *wrong]))
+
+    @property
+    def ailing(self) -> list[NodeFinding]:
+        """The warnings about units that have failed, or should run and do not."""
+        ailing = [each for each in self.findings if each.kind in _AILING]
+        return [finding for finding in ailing if finding.severity == "warning"]
+
+    @property
+    def first(self) -> list[NodeFinding]:
+        """Of what is wrong, that of which the rest is a consequence."""
+        wrong = self.wrong
+        if causes := [*self.causes, *self.overlap.causes]:
+            return list(dict.fromkeys(causes))
+        lost = [each for each in wrong if each.kind == "lost-route" and each.apply == "now"]
+        mended = {each.cidr for each in self.overlap.cidrs if lost and each.configured_routes}
+        primary = [
+            each for each in wrong if each.subject not in mended and each.kind != "failed-unit"
+        ]
+        return primary or wrong
 
     def _wrong_addresses(self) -> Iterator[NodeFinding]:
         all_but = {cidr.cidr: cidr.all_but for cidr in self.overlap.cidrs}
@@ -233,6 +258,8 @@ class NodeState(LightValue, NoTruth):
             return "wrong" if has_errors else "warning"
         if has_errors:
             return "waiting"
+        if self.ailing:
+            return "warning"
         return "unknown" if self.unread else "right"
 
     @property

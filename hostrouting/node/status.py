@@ -77,7 +77,7 @@ def node_status(
     # Each look names what systemd refuses.
     with suppress(UnitError, DeadlineExceededError):
         host = read_units(ctx, host, config.gates)
-    report = check_node(ctx, config, host, seconds=0, path=INTENT_PATH, applied=applied)
+    report = check_node(ctx, config, host, path=INTENT_PATH, queries=False, applied=applied)
     return attrs.evolve(report, facts=_facts_of(ctx, config, host, report))
 
 
@@ -91,11 +91,19 @@ def _facts_of(ctx: Context, config: HostRoutingConfig, host: Host, report: NodeR
             return "unknown"
         return unit_state.active_state if unit_state.exists else "no such unit"
 
+    def instances_of(unit: str) -> list[str]:
+        # A template itself never runs.
+        with suppress(HostRoutingError, DeadlineExceededError):
+            if names := [each.name for each in host.services.loaded(ctx, unit)]:
+                return names
+        return [unit]
+
     errors = [finding.kind for finding in report.findings if finding.severity == "error"]
     differing = errors.count("boot-file") + errors.count("foreign-file")
     gates = {
-        unit: {"state": word, "reason": reason, "active_state": active_state(unit)}
+        name: {"state": word, "reason": reason, "active_state": active_state(name)}
         for unit, (word, reason) in report.gates(config).items()
+        for name in instances_of(unit)
     }
     siblings = {
         name: {"unit": section.unit, "active_state": active_state(section.unit)}
@@ -114,10 +122,10 @@ def _facts_of(ctx: Context, config: HostRoutingConfig, host: Host, report: NodeR
         at=ctx.clock.time(),
         changed_at=max(host.files.modified(path) or 0 for path in paths),
         routes=len(config.static_routes.routes),
-        lost_routes=None if "routes" in report.unread else report.lost_routes(config),
-        differing_files=None if "files" in report.unread else differing,
+        lost_routes=None if "routes" in report.unanswered else report.lost_routes(config),
+        differing_files=None if "files" in report.unanswered else differing,
         siblings=siblings,
-        gates=None if "held" in report.unread else gates,
+        gates=None if "held" in report.unanswered else gates,
     )
 
 

@@ -15,6 +15,7 @@ from hostrouting.host.systemd.systemctl import (
     Systemctl,
     UnitReading,
 )
+from phases import DeadlineExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,6 @@ def with_read_units(ctx: Context, host: Host, gates: Sequence[str]) -> Host:
         return read_units(ctx, host, gates)
     except NoSystemdError:
         return attrs.evolve(host, services=OfflineUnits("/"))
-    except UnitError:
+    except (UnitError, DeadlineExceededError):
         # Each look names what systemd refuses.
         return host

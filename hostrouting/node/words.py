@@ -34,17 +34,15 @@ CLAUSES: Final = {
 
 
 def cut(text: str) -> str:
-    """Return a text on one line of 80 columns at most.
+    """Return the clauses of a text that fit into 80 columns, and always the first one.
 
     >>> cut("right: " + ", ".join(f"10.{number}.0.0/16" for number in range(10)))
     'right: 10.0.0.0/16, 10.1.0.0/16, 10.2.0.0/16, 10.3.0.0/16, 10.4.0.0/16, ...'
     """
     if len(text) <= _COLUMNS:
         return text
-    room = _COLUMNS - len(" ...")
-    kept, _, _ = text[: room + 1].rpartition(" ")
-    # Of a path that takes most of the line the beginning is better than nothing.
-    return f"{kept} ..." if " " in kept else f"{text[:room]} ..."
+    fitting, _, _ = text[: _COLUMNS - len(", ...")].rpartition(", ")
+    return f"{fitting or text.partition(', ')[0]}, ..." if ", " in text else text
 
 
 def in_short(findings: Sequence[NodeFinding]) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
-from hostrouting.net.addresses import IPV4, is_device_name, is_network
-from hostrouting.net.exits import fabric_exits, set_down, unnamed
-from hostrouting.net.routes import MAIN_TABLE
+from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, is_device_name, is_network
+from hostrouting.net.exits import candidates, fabric_exits, set_down, unnamed
+from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, SCOPE_LINK
 from hostrouting.route_overlap.proven import CidrReport, OverlapReport, wrong_devs
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from hostrouting.config import HostRoutingConfig, StaticRoute
     from hostrouting.net.addresses import Prefix
+    from hostrouting.net.links import Device
     from hostrouting.net.routes import ObservedRoute
     from hostrouting.route_overlap.proven import Finding, SuggestedRoute
     from hostrouting.route_overlap.snapshot import RoutingSnapshot
@@ -104,7 +105,13 @@ class FamilyProof(NamedTuple):
 
     @property
     def _set_down(self) -> tuple[tuple[str, ...], bool]:
-        return set_down(self.node.pinned.get(self.node.family), self.node.links)
+        return set_down(self._named, self.node.links)
+
+    @property
+    def _named(self) -> tuple[str, ...]:
+        """The devices, or networks, that the config names, or that is pinned."""
+        pinned = self.node.pinned.get(self.node.family)
+        return (pinned,) if pinned else self.expected_devs
 
     @property
     def _awaits_exit(self) -> bool:
@@ -132,17 +139,39 @@ class FamilyProof(NamedTuple):
 
     @property
     def lost_default(self) -> list[NodeFinding]:
-        """A warning with the command by which networkd gives the pinned exit its default route."""
-        node = self.node
-        dev = node.pinned.get(IPV4)
-        if node.family != IPV4 or dev is None or not (self.lacks_default and any(self.findings)):
+        """A warning about the device that lacks its default route, with the command of its keeper.
+
+        It is the only one that may be the exit, or else the only one that a program configures.
+        """
+        if not (self.lacks_default and any(self.findings)):
             return []
-        carrying = {link.name for link in node.links if link.up and link.carrier}
-        command = node.reconfiguring(dev) if dev in carrying else ""
-        if not command:
+        found = candidates(self._named, self.node.links)
+        kept = {link: self.node.keeper_of(link) for link in found if link.up and link.carrier}
+        if len(found) > 1:
+            kept = {link: keeper for link, keeper in kept.items() if keeper[0]}
+        if len(kept) != 1:
             return []
-        reason = "has lost its IPv4 default route, and systemd-networkd manages it"
-        return [NodeFinding("lost-default", dev, reason, "warning", command=command)]
+        [(link, (keeper, command))] = kept.items()
+        return [self._lack_of(link, keeper, command)]
+
+    def _lack_of(self, link: Device, keeper: str, command: str) -> NodeFinding:
+        family = self.node.family
+        has_address = any(own.family == family and own.scope < SCOPE_LINK for own in link.addresses)
+        what = f"{FAMILY_NAMES[family]} {'default route' if has_address else 'address'}"
+        reason = f"has no {what}, which {keeper} gives it"
+        step = f"see {GIVERS[family]}"
+        if not keeper:
+            reason = f"has no {what}, and no program that is known here gives it one"
+            step = f"give it one, or {step}"
+        gateways = {
+            str(route.gateway)
+            for route in self.node.routes
+            if route.protocol == OUR_PROTOCOL and route.dev == link.name and route.gateway
+        }
+        if has_address and not keeper and len(gateways) == 1:
+            words = ("ip", "route", "add", "default", "via", *gateways, "dev", link.name)
+            command = quoted(*words)
+        return NodeFinding("lost-default", link.name, reason, "warning", step, command=command)
 
     @property
     def absent_devs(self) -> tuple[str, ...]:

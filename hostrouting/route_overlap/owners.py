@@ -60,14 +60,19 @@ def metric_step(
     return ""
 
 
-def reconfiguring(dev: str, links: Sequence[Device], files: FileStore) -> str:
-    """Return how networkd configures a device anew; "" if it does not manage it."""
-    index = next((link.ifindex for link in links if link.name == dev), None)
-    if index is not None:
-        with suppress(HostFileError):
-            if _value(files, _NETWORKD.format(index), "NETWORK_FILE"):
-                return quoted("networkctl", "reconfigure", dev)
-    return ""
+def keeper_of(link: Device, files: FileStore) -> tuple[str, str]:
+    """Return the program that configures a device, and the command by which it does so anew.
+
+    Both are empty where neither networkd nor NetworkManager manages the device.
+    """
+    with suppress(HostFileError):
+        if path := _value(files, _NETWORKD.format(link.ifindex), "NETWORK_FILE"):
+            if _OF_NETPLAN.match(path):
+                return "netplan", "netplan apply"
+            return "systemd-networkd", quoted("networkctl", "reconfigure", link.name)
+        if _value(files, _NETWORK_MANAGER.format(link.ifindex), "connection-uuid"):
+            return "NetworkManager", quoted("nmcli", "device", "reapply", link.name)
+    return "", ""
 
 
 def _by_networkd(

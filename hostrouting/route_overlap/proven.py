@@ -532,7 +532,8 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
         dev for dev in report.expected_devs if not is_network(dev) and dev not in report.absent_devs
     ]
     # What else a device lacks shows once it is up.
-    lacks_default = () if report.down_devs else report.lacks_default
+    is_named = any(note.kind == "lost-default" for note in report.causes)
+    lacks_default = () if report.down_devs or is_named else report.lacks_default
     if lacks_default and report.absent_devs:
         yield (
             f"The node has no device {' and no device '.join(map(described, report.absent_devs))}: "

@@ -325,14 +325,14 @@ class RoutingSnapshot:
 
         return metric_step(route, self.defaults, self.links, self.files)
 
-    def reconfiguring(self, dev: str) -> str:
-        """Return the command by which networkd configures a device anew; "" if it does not."""
+    def keeper_of(self, link: Device) -> tuple[str, str]:
+        """Return the program that configures a device, and its command; empty if unknown."""
         if self.files is None:
-            return ""
+            return "", ""
         # Imported late: most nodes have their default route.
-        from hostrouting.route_overlap.owners import reconfiguring
+        from hostrouting.route_overlap.owners import keeper_of
 
-        return reconfiguring(dev, self.links, self.files)
+        return keeper_of(link, self.files)
 
     def holders(self, network: str) -> list[str]:
         """Return the devices for which a network in `expectedDevs` may stand.

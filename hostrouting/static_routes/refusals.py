@@ -146,7 +146,7 @@ def lack(device: Device, route: Route) -> str:
 
 def giver(family: int, exits: Exits, links: Sequence[Device]) -> str:
     """Return where a missing default route comes from: a device that is set up, or a program."""
-    down, is_one_the_exit = set_down(exits.get(family), links)
+    down, is_one_the_exit = set_down([*filter(None, [exits.get(family)])], links)
     if down and is_one_the_exit:
         [dev, *others] = down
         command = quoted("ip", "link", "set", "DEVICE" if others else dev, "up")

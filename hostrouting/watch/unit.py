@@ -225,18 +225,18 @@ class ConfigureWatch(SectionTask):
 
     def _finding(self, ctx: Context, change: Change) -> NodeFinding:
         # A change with a detail cannot be made, also by an apply.
-        reason = self._obstacle() or change.detail
+        kind, reason = "watch", self._obstacle() or change.detail
         helps = not change.detail
         if change.kind == STARTED:
             result = self._host.services.state(ctx, change.subject).result
-            reason, helps = "does not run", True
+            kind, reason, helps = "failed-unit", "does not run", True
             if result != "success":
                 # Another start alone would end like the last one.
                 reason += (
                     f", and its last run failed ({result}); read journalctl -u {change.subject}"
                 )
         reason = reason or STATES[change.action]
-        return NodeFinding("watch", change.subject, reason, "warning", apply="now" if helps else "")
+        return NodeFinding(kind, change.subject, reason, "warning", apply="now" if helps else "")
 
     def _parts(self) -> tuple[list[Part], BootUnit | None]:
         """Return the parts to install, and the unit among them."""

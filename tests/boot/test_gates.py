@@ -224,7 +224,7 @@ def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context) -> None:
     host.services.start(ctx, "machines.target")
     [down] = gates_down(ctx, host.services, [NSPAWN, KUBELET])
     assert str(down) == (
-        "warning: gate-down: systemd-nspawn@kube1.service: is failed (exit-code), although machines.target wants it, "
+        "warning: gate-failed: systemd-nspawn@kube1.service: is failed (exit-code), although machines.target wants it, "
         "and is not held; run: systemctl start systemd-nspawn@kube1.service"
     )
     install_upstream(host.files)

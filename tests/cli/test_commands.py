@@ -104,9 +104,7 @@ def test_every_command_line_in_an_output_can_be_run(
 
     def run_tasks(*tasks: Task) -> None:
         ctx = in_time()
-        calls.extend(
-            check_node(ctx, config, host, seconds=0, path="my config.json").to_mapping().items()
-        )
+        calls.extend(check_node(ctx, config, host, path="my config.json").to_mapping().items())
         try:
             rendered = render_files(config, host=host).files
             calls.extend(file.content.decode() for file in rendered if file.is_text)

@@ -51,7 +51,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
 
 def samples(host: FakeHost, config: HostRoutingConfig = CONFIG) -> dict[str, str]:
     """Return each sample with its value, but that of the time."""
-    report = check_node(in_time(), config, host, seconds=0)
+    report = check_node(in_time(), config, host)
     lines = exposition(report, config, now=7.5).splitlines()
     shown = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert shown.pop("hostrouting_checked_timestamp_seconds{}") == "7.5"

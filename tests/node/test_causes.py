@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import attrs
 import pytest
-from support.intent_nodes import node
+from support.intent_nodes import node, unpin
 from support.patience import in_time
 from support.run_nodes import lose_our_routes, lose_the_default_route
 
@@ -68,12 +68,12 @@ def host() -> FakeHost:
         ),
         (
             [IS_DOWN],
-            "eth0 is set down, and no packet leaves by it, and 3 more",
+            "eth0 is set down, and no packet leaves by it",
             "ip link set eth0 up",
         ),
         (
             [IS_OPEN, lose_our_routes],
-            f"hostRouting (1 of 3): others than root may change {RUN}",
+            f"hostRouting: others than root may change {RUN}",
             CLOSING,
         ),
         ([RUN_IS_FULL, IS_READ_ONLY, lose_our_routes], f"{FOLDER} is read-only", REMOUNT),
@@ -81,7 +81,7 @@ def host() -> FakeHost:
         ([IS_READ_ONLY, IS_DOWN], "eth0 is set down", "ip link set eth0 up"),
         (
             [IS_MASKED, lose_our_routes],
-            f"{UNIT} (1 of 3): will be refused",
+            f"{UNIT}: will be refused",
             "systemctl unmask static-routes.service",
         ),
     ],
@@ -110,7 +110,7 @@ def test_a_network_stands_for_a_device_that_is_down(host: FakeHost) -> None:
     host.routes.set_up("eth0", up=False)
     overlap = {"expectedCidrs": ["172.16.8.0/22"], "expectedDevs": ["10.224.0.0/16"]}
     config = HostRoutingConfig.from_mapping({"routeOverlap": overlap, "gates": []})
-    report = check_node(in_time(), config, host, seconds=0)
+    report = check_node(in_time(), config, host)
     assert [(cause.subject, cause.command) for cause in report.causes] == [
         ("eth0", "ip link set eth0 up")
     ]
@@ -133,10 +133,9 @@ def test_a_gate_that_is_down_beside_one_that_is_missing(host: FakeHost) -> None:
     host.services.start(in_time(), "machines.target")
     status = node_status(in_time(), host)
     warnings = [found.kind for found in status.findings if found.severity == "warning"]
-    assert sorted(warnings) == ["gate-down", "gate-missing"]
-    assert status.sentence.startswith("right: ")
-    assert status.sentence.endswith(
-        f"{unit} (1 of 2): is failed (exit-code), although machines.target wants it, and is not held"
+    assert sorted(warnings) == ["gate-failed", "gate-missing"]
+    assert status.sentence == (
+        f"warning: {unit}: is failed (exit-code), although machines.target wants it, and is not held"
     )
     assert status.next == f"systemctl start {unit}"
 
@@ -164,7 +163,7 @@ def test_a_device_that_may_be_the_exit_is_set_down() -> None:
     bare = FakeHost()
     bare.routes.add_link("eth0", up=False)
     bare.routes.add_link("eth1")
-    report = check_node(in_time(), CONFIG, bare, seconds=0)
+    report = check_node(in_time(), CONFIG, bare)
     assert report.causes == []
     assert report.overlap.steps == (
         "Give the node a default route: see the log of its DHCP client, or its network "
@@ -173,24 +172,55 @@ def test_a_device_that_may_be_the_exit_is_set_down() -> None:
     )
 
 
-def test_a_default_route_that_networkd_lost(host: FakeHost) -> None:
-    """The device is configured anew before an apply; where it is not that of networkd, `check` has
-    the next step.
+NETWORKD = "/run/systemd/netif/links/{}"
+#: By the program that has a device: its file, and the command with which it configures it anew.
+KEEPERS = {
+    "systemd-networkd": (
+        NETWORKD,
+        "NETWORK_FILE=/etc/systemd/network/10-eth0.network",
+        "networkctl reconfigure eth0",
+    ),
+    "netplan": (
+        NETWORKD,
+        "NETWORK_FILE=/run/systemd/network/10-netplan-eth0.network",
+        "netplan apply",
+    ),
+    "NetworkManager": (
+        "/run/NetworkManager/devices/{}",
+        "connection-uuid=5ad",
+        "nmcli device reapply eth0",
+    ),
+    "": ("/run/nobody", "", "hostrouting check"),
+}
+
+
+@pytest.mark.parametrize("keeper", KEEPERS)
+@pytest.mark.parametrize("lacking", ["address", "default route"])
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_default_route_is_lost(
+    host: FakeHost, keeper: str, lacking: str, *, pinned: bool
+) -> None:
+    """The program that has the device configures it anew before an apply, also where an image has
+    pinned no exit. Without one a person must act.
     """
+    path, text, step = KEEPERS[keeper]
     [index] = [link.ifindex for link in host.routes.links() if link.name == "eth0"]
-    path = f"/run/systemd/netif/links/{index}"
-    host.files.write(path, b"NETWORK_FILE=/etc/systemd/network/10-eth0.network\n", mode=0o644)
+    host.files.write(path.format(index), f"{text}\n".encode(), mode=0o644)
     assert node_status(in_time(), host).next is None
+    if not pinned:
+        unpin(host)
     lose_the_default_route(host)
     lose_our_routes(host)
+    if lacking == "address":
+        host.routes.remove_address("eth0", "10.224.0.4/16")
     status = node_status(in_time(), host)
-    assert status.next == "networkctl reconfigure eth0"
     [found] = [each for each in status.findings if each.kind == "lost-default"]
-    assert found.subject == "eth0"
-    assert found.severity == "warning"
-    assert found.reason == "has lost its IPv4 default route, and systemd-networkd manages it"
-    host.files.remove(path)
-    assert node_status(in_time(), host).next == "hostrouting check"
+    assert (found.subject, found.severity) == ("eth0", "warning")
+    assert f"IPv4 {lacking}" in found.reason
+    assert keeper in found.reason
+    assert status.first == [found]
+    # The files of an image that is none differ, and that is an apply's.
+    assert status.next == step or not (pinned or keeper)
 
 
 @pytest.mark.parametrize(
@@ -221,4 +251,5 @@ def test_which_devices_are_set_down(
         Device(name, number, up=up, kind=kinds.get(name, ""))
         for number, (name, up) in enumerate(links.items())
     ]
-    assert set_down(pinned, devices) == (down, is_one_the_exit)
+    named = [pinned] if pinned else []
+    assert set_down(named, devices) == (down, is_one_the_exit)

@@ -76,7 +76,7 @@ def applied(host: FakeHost, **sections: object) -> HostRoutingConfig:
 
 
 def check(host: FakeHost, config: HostRoutingConfig) -> NodeReport:
-    return check_node(in_time(), config, host, seconds=0)
+    return check_node(in_time(), config, host)
 
 
 def findings_of(report: NodeReport) -> list[tuple[str, str, str]]:
@@ -410,7 +410,7 @@ def test_the_proof_of_now_is_made_once(host: FakeHost) -> None:
     config = config_of(routeOverlap=OVERLAP["routeOverlap"])
     prove_config(config, Fabric(), host.routes)
     once = len(lookups)
-    report = check_node(in_time(), config, host, seconds=0, path="node.json")
+    report = check_node(in_time(), config, host, path="node.json")
     assert (report.is_fixable, report.is_worse) == (True, False)
     assert len(lookups) == 2 * once
 
@@ -650,7 +650,7 @@ def test_a_status_that_has_no_time_left(
     facts = found.facts
     assert facts is not None
     assert (facts.routes, facts.lost_routes, facts.gates) == (1, 0, None)
-    assert "gates: unknown: no time was left to look" in found.lines()
+    assert "gates: unknown" in found.lines()
     assert found.verdict == "unknown"
     assert not found.ok
     assert found.headline == "unknown: no time was left to look at gates and 5 more"
@@ -713,10 +713,7 @@ def no_root(host: FakeHost) -> None:
     [
         (no_table, "nft table ip6 azureSLBProbe: is not loaded"),
         (lose_nft, "IPv6 probes: nft is needed for the probes' rules, but not installed"),
-        (
-            no_root,
-            "not looked at: only root can read the table, probe-snat.service: its last run failed",
-        ),
+        (no_root, "warning: probe-snat.service: its last run failed"),
     ],
 )
 def test_status_names_probes_whose_rules_are_not_loaded(
@@ -727,9 +724,9 @@ def test_status_names_probes_whose_rules_are_not_loaded(
     """
     applied(host, **PROBES)
     trouble(host)
-    sentence = node_status(in_time(), host).sentence
-    assert sentence.startswith("right")
-    assert named in sentence
+    status = node_status(in_time(), host)
+    assert status.ok
+    assert named in status.sentence
 
 
 def test_a_cloud_that_does_not_report_ipv6(host: FakeHost) -> None:
@@ -804,7 +801,7 @@ def test_what_an_apply_would_refuse_is_not_suggested(host: FakeHost) -> None:
             "expectedDevs": ["eth0"],
         },
     )
-    report = check_node(in_time(), config, host, seconds=0, path="a.json")
+    report = check_node(in_time(), config, host, path="a.json")
     assert [kind for _, kind, _ in findings_of(report)] == ["not-applied", "lost-route"]
     assert report.step == "hostrouting plan a.json"
     mended = report.overlap.merged_routes
@@ -818,4 +815,4 @@ def test_what_an_apply_would_refuse_is_not_suggested(host: FakeHost) -> None:
     assert isinstance(found, HostRoutingConfig)
     assert found.static_routes == mended
     change_routes(in_time(), found, host)
-    assert check_node(in_time(), found, host, seconds=0).overlap.ok
+    assert check_node(in_time(), found, host).overlap.ok

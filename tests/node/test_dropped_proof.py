@@ -289,7 +289,7 @@ def test_the_scripts_know_what_the_installed_config_has_lost(
     assert causes(run(Configure(wanted, host=host), in_time())) == [WorseRoutingError]
     assert causes(run(ConfigureStaticRoutes(wanted, host=host), in_time())) == [WorseRoutingError]
     assert own_routes(host) == [WIDE]
-    assert check_node(in_time(), wanted, host, seconds=0, path="new.json").is_worse
+    assert check_node(in_time(), wanted, host, path="new.json").is_worse
     assert run(Configure(wanted, host=host, force=True), in_time()).ok
     assert own_routes(host) == ["172.16.16.0/24"]
 

@@ -215,7 +215,7 @@ def test_a_first_check_offers_no_apply_that_is_refused() -> None:
     """Before the first apply the file is named as well."""
     host = gpu_node()
     add_foreign(host, STATIC)
-    report = check_node(in_time(), config(**ROUTES), host, seconds=0, path="CONFIG")
+    report = check_node(in_time(), config(**ROUTES), host, path="CONFIG")
     assert report.next == "hostrouting plan CONFIG"
 
 

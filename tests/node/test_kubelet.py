@@ -26,7 +26,7 @@ def host() -> FakeHost:
 
 
 def notes(host: FakeHost) -> list[str]:
-    report = check_node(in_time(), CONFIG, host, seconds=0)
+    report = check_node(in_time(), CONFIG, host)
     assert report.ok
     return [str(finding) for finding in report.findings if finding.kind == "node-ip"]
 

@@ -86,7 +86,7 @@ def test_an_installed_one_stays_valid(host: FakeHost) -> None:
     install_old(host)
     assert run(Configure(config_of(**OLD), host=host)).ok
     assert answer(["check", "rule"], host).status == 10
-    report = check_node(Context(), config_of(**OLD), host, seconds=0, path=INTENT_PATH)
+    report = check_node(Context(), config_of(**OLD), host, path=INTENT_PATH)
     assert report.ok
     assert [line for line in report.lines() if "local" in line] == [WARNING]
     status = node_status(Context(), host)
@@ -132,7 +132,7 @@ def test_each_list_has_its_own(host: FakeHost) -> None:
 def test_no_step_removes_the_loopback(host: FakeHost) -> None:
     """Of an installed config the network is to be taken out; the node needs the address."""
     config = config_of(expectedCidrs=["127.0.0.1/32"])
-    report = check_node(Context(), config, host, seconds=0)
+    report = check_node(Context(), config, host)
     assert "The node's own address precedes any route: take it out of expectedCidrs." in (
         report.lines()
     )

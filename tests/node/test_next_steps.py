@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.intent_nodes import unpin
 from support.kernel import connect, host_of, kernel_of, needs_kernel
 from support.patience import in_time
 from support.routers import WiredNode
 
 from hostrouting import Configure, HostRoutingConfig, node_status
 from hostrouting.base.commands import CHECK, FIX
-from hostrouting.boot.intent import Intent, require_intent
+from hostrouting.boot.intent import require_intent
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.fleet import prove_record, take_record
 from hostrouting.host import Host
@@ -97,7 +98,7 @@ class Node:
         host: Host = self.host
         words = step.split()
         if step == FIX:
-            mended = fixed(in_time(), require_intent(host), host, seconds=0)
+            mended = fixed(in_time(), require_intent(host), host)
             # It is offered only if it has an answer.
             assert isinstance(mended, HostRoutingConfig), mended
             run(Configure(mended, host=host), in_time())
@@ -106,12 +107,6 @@ class Node:
         else:
             assert words == ["hostrouting", "apply", INTENT_PATH], step
             run(Configure(require_intent(host), host=host), in_time())
-
-
-def unpin(host: FakeHost) -> None:
-    """Let the node be one that was made of an image, where no exit is pinned."""
-    file = Intent(config=require_intent(host)).file
-    host.files.write(file.path, file.content, mode=file.mode)
 
 
 def _another_gateway(node: Node) -> None:
@@ -286,7 +281,7 @@ def test_the_kernel_resolves_the_gateway_that_would_be_lost() -> None:
         assert "lladdr" in node.ip("neigh show 10.224.0.1")
         [worse] = Configure(config, host=host).forecast(in_time()).worse
         assert isinstance(worse.fact, LostHop)
-        assert isinstance(fixed(in_time(), config, host, seconds=0), str)
+        assert isinstance(fixed(in_time(), config, host), str)
         assert not run(Configure(config, host=host), in_time()).ok
         assert host.routes.routes() == before
         node.far.add_address("eth0", "10.224.0.9/16")

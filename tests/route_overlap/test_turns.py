@@ -49,7 +49,7 @@ def test_check_reports_once_that_several_exits_decide() -> None:
     host = FakeHost()
     _two_exits(host.routes)
     config = HostRoutingConfig(route_overlap=RouteOverlapConfig(expected_cidrs=tuple(_CIDRS)))
-    report = check_node(Context(), config, host, seconds=0)
+    report = check_node(Context(), config, host)
     assert report.lines() == [
         "wrong: the IPv4 default routes by eth0 and ib0 decide in turns, and 2 more",
         report.overlap.verdict,
@@ -143,7 +143,7 @@ def test_the_fix_is_a_route_before_them() -> None:
     config = HostRoutingConfig.from_mapping(
         {"routeOverlap": {"expectedCidrs": _CIDRS, "expectedDevs": ["eth0"]}}
     )
-    answer = fixed(Context(), config, host, seconds=0)
+    answer = fixed(Context(), config, host)
     assert not isinstance(answer, str), answer
     assert [str(route) for route in answer.static_routes.routes] == [
         "10.96.0.0/12 via 10.224.0.1 dev eth0"

@@ -5,6 +5,7 @@ from typing import Any
 from support.kernel import uplink
 
 from hostrouting import Configure, HostRoutingConfig
+from hostrouting.boot.intent import Intent, require_intent
 from hostrouting.testing import FakeHost
 from phases import Context, execute
 from phases.testing import ManualClock
@@ -49,3 +50,9 @@ def config(**sections: object) -> HostRoutingConfig:
 
 def apply(host: FakeHost, **sections: object) -> None:
     execute(Configure(config(**sections), host=host), in_time())
+
+
+def unpin(host: FakeHost) -> None:
+    """Let the node be one that was made of an image, where no exit is pinned."""
+    file = Intent(config=require_intent(host)).file
+    host.files.write(file.path, file.content, mode=file.mode)

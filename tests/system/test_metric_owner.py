@@ -53,7 +53,7 @@ class TwoCards(Machine):
     def chosen(self) -> tuple[str, str]:
         """Return which default route decides, and the step against it."""
         self.until(" ".join(IS_LEASED.split()))
-        report = check_node(self.ctx, CONFIG, self.host, seconds=0)
+        report = check_node(self.ctx, CONFIG, self.host)
         [note] = [finding for finding in report.findings if finding.kind == "chosen-exit"]
         return note.subject, note.step
 

@@ -316,7 +316,7 @@ def test_a_stopped_unit_is_started_again() -> None:
     host.services.stop(in_time(), TIMER)
     assert [str(change) for change in planned(host, wanted)] == [f"~ {TIMER} (started)"]
     assert [str(finding) for finding in found(host, wanted)] == [
-        f"warning: watch: {TIMER}: does not run; apply the config"
+        f"warning: failed-unit: {TIMER}: does not run; apply the config"
     ]
     apply(host, **ROUTES, **BY_TIMER)
     assert host.services.state(in_time(), TIMER).is_running

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import BAD, FAILED, FINE, FIX, USAGE
 from hostrouting.base.errors import HostFileError
 from hostrouting.boot.layout import INTENT_PATH
-from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, Command, switch
+from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, WAIT, Command, switch
 from hostrouting.cli.shared import (
+    awaited,
     context,
     host_of,
     new_config_of,
@@ -23,6 +25,11 @@ from hostrouting.node.units import with_read_units
 
 if TYPE_CHECKING:
     from argparse import Namespace
+
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import Host
+    from hostrouting.node.report import NodeReport
+    from phases import Context
 
 _logger = logging.getLogger("hostrouting")
 
@@ -38,30 +45,19 @@ def run(arguments: Namespace) -> int:
         problem = "--format prometheus excludes --root, --fix and --json, and --out needs it"
         return refuse(arguments, problem, USAGE)
     config = new_config_of(arguments)
-    # The given time is for the default route: its absence is an answer.
-    with context(None) as ctx:
-        host = with_read_units(ctx, host_of(arguments), config.gates)
+    host = host_of(arguments)
+    with context(arguments.timeout) as ctx:
         if arguments.fix:
-            from hostrouting.node.fix import fixed, replaced
-
-            result = fixed(ctx, config, host, seconds=arguments.timeout)
-            if isinstance(result, str):
-                _logger.error("%s", result)
-                return BAD
-            for sentence in replaced(config, result):
-                _logger.warning("%s", sentence)
-            print_document({"hostRouting": result.to_mapping()})
-            return FINE
+            return _fix(ctx, arguments, config, host)
         # A line with `-` would wait for a config on a terminal.
         given = "CONFIG" if arguments.config == "-" else arguments.config
-        report = check_node(
-            ctx,
-            config,
-            host,
-            seconds=arguments.timeout,
-            path=given or INTENT_PATH,
-            root=arguments.root,
-        )
+
+        def check() -> NodeReport:
+            node = with_read_units(ctx, host, config.gates)
+            path = given or INTENT_PATH
+            return check_node(ctx.expiring(), config, node, path=path, root=arguments.root)
+
+        report = awaited(ctx, arguments.wait, check, _state)
         lines = report.lines(verbose=arguments.verbose)
         if arguments.format:
             from hostrouting.fleet.metrics import exposition
@@ -71,19 +67,43 @@ def run(arguments: Namespace) -> int:
             if arguments.out in {None, "-", "/dev/stdout"}:
                 lines = text.splitlines()
             else:
-                path = os.path.abspath(arguments.out)  # noqa: PTH100 (slow)
-                # The node of a device, such as /dev/null, would be gone for the whole machine; a
-                # link, for its owner.
-                is_plain = os.path.isfile(path) and not os.path.islink(path)  # noqa: PTH113, PTH114
-                if os.path.lexists(path) and not is_plain:
-                    raise HostFileError(
-                        f"{path} is not a plain file to replace; give the path of one"
-                    )
-                host.files.write(path, text.encode(), mode=0o644)
+                _write(os.path.abspath(arguments.out), text, host)  # noqa: PTH100 (slow)
     print_answer(arguments, report.to_mapping() if arguments.json else {}, lines)
     if not report.severities.isdisjoint({"error", arguments.fail_on}):
         return BAD
     return FAILED if report.unread else FINE
+
+
+def _fix(ctx: Context, arguments: Namespace, config: HostRoutingConfig, host: Host) -> int:
+    from hostrouting.node.fix import fixed, replaced
+
+    result = awaited(ctx, arguments.wait, partial(fixed, ctx, config, host), _why_unfixed)
+    if isinstance(result, str):
+        _logger.error("%s", result)
+        return BAD
+    for sentence in replaced(config, result):
+        _logger.warning("%s", sentence)
+    print_document({"hostRouting": result.to_mapping()})
+    return FINE
+
+
+def _write(path: str, text: str, host: Host) -> None:
+    # The node of a device, such as /dev/null, would be gone for the whole machine; a link, for its
+    # owner.
+    is_plain = os.path.isfile(path) and not os.path.islink(path)  # noqa: PTH113, PTH114
+    if os.path.lexists(path) and not is_plain:
+        raise HostFileError(f"{path} is not a plain file to replace; give the path of one")
+    if not os.path.isdir(folder := os.path.dirname(path)):  # noqa: PTH112, PTH120
+        raise HostFileError(f"there is no folder {folder}; create it")
+    host.files.write(path, text.encode(), mode=0o644)
+
+
+def _why_unfixed(result: HostRoutingConfig | str) -> str:
+    return result.partition("\n")[0] if isinstance(result, str) else ""
+
+
+def _state(report: NodeReport) -> str:
+    return "" if report.verdict == "right" else report.headline
 
 
 COMMAND = Command(
@@ -100,6 +120,7 @@ COMMAND = Command(
             "error",
         },
         **RECORDS,
+        "--wait": WAIT,
         "--fix": switch("write CONFIG with the routes that repair this node, to apply it"),
         "--format": {
             "choices": ["prometheus"],
