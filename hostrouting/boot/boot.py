@@ -10,21 +10,13 @@ from hostrouting.base.errors import HostFileError, InvalidConfigError, UnitError
 from hostrouting.base.findings import NodeFinding, hindered
 from hostrouting.boot.gates import (
     AGENTS,
+    Gates,
     broken_glass,
-    gate_faults,
-    gates_down,
-    held_gates,
     is_gated,
     is_starting,
     is_unsuitable,
-    mark,
-    mark_bound,
-    refuse_gates,
     release,
-    release_ungated,
-    release_waiting,
     ungated_agents,
-    unmarked,
 )
 from hostrouting.boot.intent import UNCHANGED, Intent
 from hostrouting.boot.layout import (
@@ -98,6 +90,8 @@ class Boot:
         self._logger = logger or _logger
         self._files = host.files
         self._services = host.services
+        #: What systemd reports of the gates.
+        self.gates = Gates(host.services, self._gates)
         self._disk = Survey(host.files)
 
     @property
@@ -155,24 +149,20 @@ class Boot:
         A change that an administrator's mask prevents has a refusal as its detail. systemd is
         queried only if the disk is right.
         """
-        return self._changes_of(ctx, parts, self._steps(parts, are_planned=True))
+        steps = self._steps(parts, are_planned=True)
+        is_unread = not steps and self._must_reload(ctx, units_in(parts))
+        return [RELOAD] if is_unread else _changes(steps)
 
     def plan_install(self, ctx: Context, *parts: Part) -> list[Change]:
         """Return the changes that `install` would make; raise UnitError if it refuses a gate."""
-        steps = self._steps(parts, are_planned=True)
-        self._refuse_gates(ctx, units_in(parts), steps)
+        changes = self.drift(ctx, *parts)
+        self._refuse_gates(ctx, parts, changes)
         refused = [
             hindered("~", found.subject, f"it {found.sentence}")
             for found in self.foreign(*parts)
             if found.severity == "error"
         ]
-        return [*refused, *self._changes_of(ctx, parts, steps)]
-
-    def _changes_of(
-        self, ctx: Context, parts: Sequence[Part], steps: Sequence[DiskStep]
-    ) -> list[Change]:
-        is_unread = not steps and self._must_reload(ctx, units_in(parts))
-        return [RELOAD] if is_unread else _changes(steps)
+        return [*refused, *changes]
 
     def refuse_gates(self, ctx: Context, *parts: Part) -> list[DiskStep]:
         """Return the steps of `install`; raise UnitError for masked or foreign files, and gates.
@@ -186,7 +176,7 @@ class Boot:
         foreign = [found.text for found in self.foreign(*parts) if found.severity == "error"]
         if foreign:
             raise UnitError("\n".join(foreign))
-        self._refuse_gates(ctx, units_in(parts), steps)
+        self._refuse_gates(ctx, parts, steps)
         return with_states(self._files, steps)
 
     def exposed(self, *parts: Part) -> list[Exposure]:
@@ -271,8 +261,8 @@ class Boot:
     ) -> bool:
         """Take the steps, and make systemd read them; return False if it has read all already."""
         if self._disk.upstream_links():
-            mark_bound(ctx, self._services, self._gates)
-        refused = unmarked(ctx, self._services, self._gates) if units and steps else []
+            self.gates.mark_bound(ctx)
+        refused = self.gates.unmarked(ctx) if units and steps else []
         self._take(steps, files)
         written = {change.subject for change in _changes(steps) if change.action != "-"}
         if PROGRAM_PATH in written:
@@ -280,7 +270,7 @@ class Boot:
         changed = bool(steps) or self._must_reload(ctx, units)
         if changed:
             self._reload(ctx)
-        mark(ctx, self._services, refused)
+        self.gates.mark(ctx, refused)
         if changed and not steps:
             ctx.record(RELOAD, undo=lambda _: None)
         return changed
@@ -318,7 +308,7 @@ class Boot:
         if cause := broken_glass(self._files):
             reason = f"every gate is open, whatever the routes are: {cause}"
             yield NodeFinding("disabled", "gates", reason, "warning")
-        yield from gate_faults(ctx, self._services, self._gates, gated=self._disk.gates())
+        yield from self.gates.faults(ctx)
         others = AGENTS if mode is OverlapMode.STRICT else ()
         states = self._services.states(ctx, *dict.fromkeys((*self._gates, *others)))
         absent = [state.name for state in states[: len(self._gates)] if not state.exists]
@@ -332,10 +322,6 @@ class Boot:
                 yield NodeFinding("gate-missing", gate, reason, "warning")
         if mode is OverlapMode.STRICT:
             yield from ungated_agents(states, self._gates)
-
-    def down(self, ctx: Context) -> Iterator[NodeFinding]:
-        """Yield a finding for each unit with a gate that is down but wanted; needs no root."""
-        return gates_down(ctx, self._services, self._gates)
 
     def notices(self, ctx: Context, *, mode: OverlapMode = OverlapMode.WARN) -> list[NodeFinding]:
         """Return the findings that do not stop `install`; call it first.
@@ -356,7 +342,7 @@ class Boot:
     def held(self, ctx: Context) -> list[str]:
         """Return the held units."""
         has_gates = self._host.is_live and self.has_traces
-        return held_gates(ctx, self._services) if has_gates else []
+        return self.gates.held(ctx) if has_gates else []
 
     def release(
         self, ctx: Context, before: Sequence[str], *, is_right: bool
@@ -389,24 +375,16 @@ class Boot:
     def _steps(self, parts: Sequence[Part], *, are_planned: bool = False) -> list[DiskStep]:
         return Steps(self._host, self._disk, self._gates, are_planned).between(parts)
 
-    def _refuse_gates(
-        self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[DiskStep]
-    ) -> None:
+    def _refuse_gates(self, ctx: Context, parts: Sequence[Part], changes: Sequence[object]) -> None:
         ctx.check()
+        units = units_in(parts)
         self.refuse_exposed(*units)
         if units and self._host.is_live:
             # Where systemctl does nothing, of a chroot, only the routes would change.
             self._services.state(ctx, READY_UNIT)
         # The order of units takes several calls of systemctl for each gate: only for changes.
-        if steps and units:
-            refuse_gates(
-                ctx,
-                self._services,
-                self._gates,
-                units,
-                installed=self._disk.required_units(),
-                gated=self._disk.gates(),
-            )
+        if changes and units:
+            self.gates.refuse(ctx, units, self._disk.required_units())
 
     def _must_reload(self, ctx: Context, units: Collection[BootUnit]) -> bool:
         """Return True if systemd has loaded files that differ from those on the disk.
@@ -427,21 +405,13 @@ class Boot:
             return True
         if not all(state.exists for state in states):
             return True
-        gates = self._loaded_gates(ctx)
+        # A template stands for future instances; a loaded instance may be older than the drop-in,
+        # and such a gate may be open after the next boot.
+        gated = [*self._services.states(ctx, *self._gates), *self.gates.loaded(ctx)]
+        gates = [state for state in gated if state.load_state == "loaded"]
         if not all(map(is_gated, gates)):
             return True
         return any(state.needs_reload for state in (*states, *gates))
-
-    def _loaded_gates(self, ctx: Context) -> list[UnitState]:
-        """Return the loaded units with a gate of this config.
-
-        A template stands for future instances; a loaded instance may be older than the drop-in, and
-        such a gate may be open after the next boot.
-        """
-        states = self._services.states(ctx, *self._gates)
-        for gate in self._gates:
-            states += self._services.loaded(ctx, gate)
-        return [state for state in states if state.load_state == "loaded"]
 
     def _take(self, steps: Sequence[DiskStep], files: RecordedFiles) -> None:
         try:
@@ -533,10 +503,10 @@ class Boot:
             self._stop_retry(ctx, retry)
             self._services.start(ctx, RETRY_UNIT)
         # After the reload: before, a gate that restarts by itself would be held again.
-        release_ungated(ctx, self._services)
+        self.gates.release_ungated(ctx)
         # As long as there is a gate, the retry does this.
         if not self._disk.has(unit_path(RETRY_UNIT)):
-            release_waiting(ctx, self._services)
+            self.gates.release_waiting(ctx)
         # All units of hostrouting, because a killed run may have removed more than this one.
         self._stop_removed(ctx, OWN_UNITS)
 
@@ -565,13 +535,12 @@ class Boot:
                 self._stop(ctx, state.name)
 
     def _stop(self, ctx: Context, name: str) -> None:
-        for gate in self._gates:
-            for state in self._services.loaded(ctx, gate):
-                if state.is_running and name in state.requires:
-                    raise UnitError(
-                        f"cannot stop {name}, because {state.name} requires it and would stop, too;"
-                        f" see: systemctl cat {state.name}; remove that Requires=, and try again"
-                    )
+        for state in self.gates.loaded(ctx):
+            if state.is_running and name in state.requires:
+                raise UnitError(
+                    f"cannot stop {name}, because {state.name} requires it and would stop, too; "
+                    f"see: systemctl cat {state.name}; remove that Requires=, and try again"
+                )
         self._services.stop(ctx, name)
 
 

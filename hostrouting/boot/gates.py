@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from hostrouting.base.commands import quoted
 from hostrouting.base.errors import HostFileError, UnitError
 from hostrouting.base.findings import NodeFinding
@@ -23,7 +25,7 @@ from hostrouting.config import OWN_UNITS
 from hostrouting.host.units import instance_of, seconds, template_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.host import FileStore, Host, ServiceManager, UnitState
     from phases import Context
@@ -73,158 +75,6 @@ def units_of(gates: Sequence[str]) -> list[str]:
     # Almost every unit is ordered before these targets.
     ends = ("multi-user.target", "shutdown.target")
     return [*dict.fromkeys((*gates, *AGENTS, *own, *ends))]
-
-
-def held_gates(ctx: Context, services: ServiceManager) -> list[str]:
-    """Return the held units, sorted, with those whose gate checks routing just now.
-
-    A unit that restarts by itself may be missing for the moment of its restart.
-    """
-    return _marked(ctx, services, HELD_TEMPLATE)
-
-
-def is_refused_now(ctx: Context, services: ServiceManager, gate: str) -> bool | None:
-    """Return True for a refused unit, False for one that has passed, None during its first check.
-
-    The marker is set before the check, which may be killed: on a healthy node, too, each start has
-    one for a moment.
-    """
-    state = services.state(ctx, gate)
-    if state.is_running or state.sub_state in {"start", "start-post"}:
-        return False
-    if state.sub_state != "start-pre":
-        return True
-    since = services.settings(ctx, instance_of(HELD_TEMPLATE, gate), _SINCE)[_SINCE]
-    is_recent = since.isdigit() and ctx.clock.monotonic() - int(since) / 1e6 < LONGEST_CHECK
-    # A unit that systemd restarts always has a recent marker: it was refused before, and its gate
-    # pauses.
-    is_first = is_recent and services.settings(ctx, gate, _RESTARTS)[_RESTARTS] in {"", "0"}
-    return None if is_first else True
-
-
-def held_since(ctx: Context, services: ServiceManager, gate: str) -> float:
-    """Return when a held unit was refused first, in seconds since the boot.
-
-    Its marker is started by the first refusal, and reloaded by later ones. But a restart by systemd
-    restarts the marker, too: such a unit has been down since it ran last, or else since its first
-    start.
-    """
-    times = services.settings(ctx, gate, _RESTARTS, _RAN, _BEGAN)
-    if times[_RESTARTS] in {"", "0"}:
-        marker = services.settings(ctx, instance_of(HELD_TEMPLATE, gate), _SINCE)
-        return int(marker[_SINCE] or 0) / 1e6
-    return int(times[_RAN] or times[_BEGAN] or 0) / 1e6
-
-
-def release(ctx: Context, host: Host) -> list[str]:
-    """Wake hostrouting-retry.service; return the units that it will start if routing is right.
-
-    Without this call it would check routing within 10 s. Only this service starts held units,
-    because it remembers which ones must stay down, and the dependents of units held before.
-    """
-    held = held_gates(ctx, host.services)
-    if held:
-        with suppress(HostFileError):
-            host.files.write(WAKE, b"", mode=0o644)
-        # It runs already, unless it has just been killed.
-        host.services.start(ctx, RETRY_UNIT)
-    return held
-
-
-def mark_bound(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> None:
-    """Mark as held the units that a failed unit of hostrouting kept down before their gate ran.
-
-    A loss of power before upstream's links are removed leaves such units: by these links they
-    require the units that the gate waits for.
-    """
-    for finding in gates_down(ctx, services, gates):
-        state = services.state(ctx, finding.subject)
-        is_bound = is_gated(state) and not OWN_UNITS.isdisjoint(state.requires)
-        if is_bound and services.settings(ctx, state.name, _BEGAN)[_BEGAN] in {"", "0"}:
-            services.start(ctx, instance_of(HELD_TEMPLATE, state.name))
-
-
-def unmarked(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> list[str]:
-    """Return the units that were refused while their marker could not be started.
-
-    Without its file, or with a failure, a marker does not show that a unit is held. Of a unit that
-    was refused the payload has not run since the start began.
-    """
-    markers = services.loaded(ctx, HELD_TEMPLATE)
-    has_template = services.state(ctx, HELD_TEMPLATE).load_state == "loaded"
-    up = {marker.name for marker in markers if marker.is_running}
-    failed = {marker.name for marker in markers if marker.active_state == "failed"}
-    names = []
-    for state in (state for gate in gates for state in services.loaded(ctx, gate)):
-        marker = instance_of(HELD_TEMPLATE, state.name)
-        if marker in up or (has_template and marker not in failed):
-            continue
-        if is_gated(state) and state.active_state == "failed" and state.result in _REFUSED:
-            times = services.settings(ctx, state.name, _PAYLOAD, _BEGAN)
-            if int(times[_PAYLOAD] or 0) < int(times[_BEGAN] or 0):
-                names.append(state.name)
-    return names
-
-
-def mark(ctx: Context, services: ServiceManager, units: Iterable[str]) -> None:
-    """Mark units as held."""
-    for unit in units:
-        services.start(ctx, instance_of(HELD_TEMPLATE, unit))
-
-
-def release_ungated(ctx: Context, services: ServiceManager) -> None:
-    """Start the held units that are no longer gates, unless they are masked."""
-    for gate in held_gates(ctx, services):
-        state = services.state(ctx, gate)
-        if is_gated(state):
-            continue
-        if _is_startable(state):
-            try:
-                services.start(ctx, gate, wait=False)
-            except UnitError:
-                # It may have reached its limit of starts, which a stop resets.
-                services.stop(ctx, gate)
-                services.start(ctx, gate, wait=False)
-        # A check of its gate that runs just now will pass.
-        services.stop(ctx, instance_of(HELD_TEMPLATE, gate))
-
-
-def release_waiting(ctx: Context, services: ServiceManager) -> None:
-    """Start the units that waited for gates, on a node that has no gate any more."""
-    for unit in _marked(ctx, services, WAITS_TEMPLATE):
-        if _is_startable(services.state(ctx, unit)):
-            # One that requires a masked unit stays down.
-            with suppress(UnitError):
-                services.start(ctx, unit, wait=False)
-        services.stop(ctx, instance_of(WAITS_TEMPLATE, unit))
-
-
-def _marked(ctx: Context, services: ServiceManager, template: str) -> list[str]:
-    """Return the units for which an instance of the template is active, sorted."""
-    prefix = template.partition(".")[0]
-    marks = (state.name for state in services.loaded(ctx, template) if state.is_running)
-    return sorted(name.removeprefix(prefix).removesuffix(".service") for name in marks)
-
-
-def _is_startable(state: UnitState) -> bool:
-    return state.load_state == "loaded" and _is_down(state)
-
-
-def _is_down(state: UnitState) -> bool:
-    """Return True for a unit that neither runs nor starts or stops."""
-    return state.active_state in {"inactive", "failed"}
-
-
-def is_starting(ctx: Context, services: ServiceManager, unit: str) -> bool:
-    """Return True if a unit is up, starts, or has a job."""
-    is_down = _is_down(services.state(ctx, unit))
-    return not is_down or services.settings(ctx, unit, _JOB)[_JOB] not in {"", "0"}
-
-
-def is_gated(state: UnitState) -> bool:
-    """Return True if systemd has read the drop-in of hostrouting for a unit."""
-    # If an instance is or was a gate itself, its path differs from its template's.
-    return any(path.endswith(f"/{DROP_IN_NAME}") for path in state.drop_ins)
 
 
 #: The results of a unit that its gate has refused, perhaps too often.
@@ -306,38 +156,295 @@ LOOKED_AT: Final = (
 _ALWAYS_AWAITED = frozenset({"sysinit.target", "basic.target"})
 
 
-def refuse_gates(
-    ctx: Context,
-    services: ServiceManager,
-    gates: Sequence[str],
-    units: Sequence[BootUnit],
-    *,
-    installed: Iterable[str],
-    gated: Collection[str],
-) -> None:
-    """Raise UnitError for gates that would never open, or whose refusal would stop the node.
+@attrs.frozen(eq=False, repr=False)
+class Gates:
+    """The units that wait for right routing, and what systemd reports of them."""
 
-    A gate that is ordered before a unit that hostrouting waits for never opens. `installed` are
-    such units, and `gated` are the gates on the disk.
-    """
-    faults = filter(is_unsuitable, gate_faults(ctx, services, gates, gated=gated))
-    problems = [f"{fault.subject} {fault.reason}" for fault in faults]
-    if problems:
-        problems.append(_CORRECT)
-        raise UnitError("\n".join(problems))
-    after = [word for unit in units for word in unit.words("After")]
-    awaited = {READY_UNIT, *(unit.name for unit in units), *installed, *after, *_ALWAYS_AWAITED}
-    first = next((unit.name for unit in units if unit.is_unit), READY_UNIT)
-    for gate in gates:
-        early = sorted(awaited & services.ordered_before(ctx, gate))
-        if early:
-            problems.append(
-                f"{gate} cannot be a gate: it is ordered before {', '.join(early)}, so that {first}"
-                f" waits for it, and it would wait for {first}"
+    _services: ServiceManager
+    names: Sequence[str] = ()
+
+    def held(self, ctx: Context) -> list[str]:
+        """Return the held units, sorted, with those whose gate checks routing just now.
+
+        A unit that restarts by itself may be missing for the moment of its restart.
+        """
+        return self._marked(ctx, HELD_TEMPLATE)
+
+    def loaded(self, ctx: Context) -> list[UnitState]:
+        """Return the states of the loaded units with a gate."""
+        return [state for gate in self.names for state in self._services.loaded(ctx, gate)]
+
+    def is_refused_now(self, ctx: Context, gate: str) -> bool | None:
+        """Return True for a refused unit, False for one that has passed, None in its first check.
+
+        The marker is set before the check, which may be killed: on a healthy node, too, each start
+        has one for a moment.
+        """
+        state = self._services.state(ctx, gate)
+        if state.is_running or state.sub_state in {"start", "start-post"}:
+            return False
+        if state.sub_state != "start-pre":
+            return True
+        since = self._services.settings(ctx, instance_of(HELD_TEMPLATE, gate), _SINCE)[_SINCE]
+        is_recent = since.isdigit() and ctx.clock.monotonic() - int(since) / 1e6 < LONGEST_CHECK
+        # A unit that systemd restarts always has a recent marker: it was refused before, and its
+        # gate pauses.
+        restarts = self._services.settings(ctx, gate, _RESTARTS)[_RESTARTS]
+        return None if is_recent and restarts in {"", "0"} else True
+
+    def held_since(self, ctx: Context, gate: str) -> float:
+        """Return when a held unit was refused first, in seconds since the boot.
+
+        Its marker is started by the first refusal, and reloaded by later ones. But a restart by
+        systemd restarts the marker, too: such a unit has been down since it ran last, or else since
+        its first start.
+        """
+        times = self._services.settings(ctx, gate, _RESTARTS, _RAN, _BEGAN)
+        if times[_RESTARTS] in {"", "0"}:
+            marker = self._services.settings(ctx, instance_of(HELD_TEMPLATE, gate), _SINCE)
+            return int(marker[_SINCE] or 0) / 1e6
+        return int(times[_RAN] or times[_BEGAN] or 0) / 1e6
+
+    # --- marks
+
+    def mark(self, ctx: Context, units: Iterable[str]) -> None:
+        """Mark units as held."""
+        for unit in units:
+            self._services.start(ctx, instance_of(HELD_TEMPLATE, unit))
+
+    def mark_bound(self, ctx: Context) -> None:
+        """Mark as held the units that a failed unit of hostrouting kept down before their gate ran.
+
+        A loss of power before upstream's links are removed leaves such units: by these links they
+        require the units that the gate waits for.
+        """
+        for finding in self.down(ctx):
+            state = self._services.state(ctx, finding.subject)
+            is_bound = is_gated(state) and not OWN_UNITS.isdisjoint(state.requires)
+            began = self._services.settings(ctx, state.name, _BEGAN)[_BEGAN] if is_bound else ""
+            if is_bound and began in {"", "0"}:
+                self.mark(ctx, [state.name])
+
+    def unmarked(self, ctx: Context) -> list[str]:
+        """Return the units that were refused while their marker could not be started.
+
+        Without its file, or with a failure, a marker does not show that a unit is held. Of a unit
+        that was refused the payload has not run since the start began.
+        """
+        markers = self._services.loaded(ctx, HELD_TEMPLATE)
+        has_template = self._services.state(ctx, HELD_TEMPLATE).load_state == "loaded"
+        up = {marker.name for marker in markers if marker.is_running}
+        failed = {marker.name for marker in markers if marker.active_state == "failed"}
+        names = []
+        for state in self.loaded(ctx):
+            marker = instance_of(HELD_TEMPLATE, state.name)
+            if marker in up or (has_template and marker not in failed):
+                continue
+            if is_gated(state) and state.active_state == "failed" and state.result in _REFUSED:
+                times = self._services.settings(ctx, state.name, _PAYLOAD, _BEGAN)
+                if int(times[_PAYLOAD] or 0) < int(times[_BEGAN] or 0):
+                    names.append(state.name)
+        return names
+
+    def release_ungated(self, ctx: Context) -> None:
+        """Start the held units that are no longer gates, unless they are masked."""
+        for gate in self.held(ctx):
+            state = self._services.state(ctx, gate)
+            if is_gated(state):
+                continue
+            if _is_startable(state):
+                try:
+                    self._services.start(ctx, gate, wait=False)
+                except UnitError:
+                    # It may have reached its limit of starts, which a stop resets.
+                    self._services.stop(ctx, gate)
+                    self._services.start(ctx, gate, wait=False)
+            # A check of its gate that runs just now will pass.
+            self._services.stop(ctx, instance_of(HELD_TEMPLATE, gate))
+
+    def release_waiting(self, ctx: Context) -> None:
+        """Start the units that waited for gates, on a node that has no gate any more."""
+        for unit in self._marked(ctx, WAITS_TEMPLATE):
+            if _is_startable(self._services.state(ctx, unit)):
+                # One that requires a masked unit stays down.
+                with suppress(UnitError):
+                    self._services.start(ctx, unit, wait=False)
+            self._services.stop(ctx, instance_of(WAITS_TEMPLATE, unit))
+
+    def _marked(self, ctx: Context, template: str) -> list[str]:
+        """Return the units for which an instance of the template is active, sorted."""
+        prefix = template.partition(".")[0]
+        marks = (each.name for each in self._services.loaded(ctx, template) if each.is_running)
+        return sorted(name.removeprefix(prefix).removesuffix(".service") for name in marks)
+
+    # --- faults
+
+    def refuse(self, ctx: Context, units: Sequence[BootUnit], installed: Iterable[str]) -> None:
+        """Raise UnitError for gates that would never open, or whose refusal would stop the node.
+
+        A gate that is ordered before a unit that hostrouting waits for never opens. `installed` are
+        such units on the disk.
+        """
+        faults = filter(is_unsuitable, self.faults(ctx))
+        problems = [f"{fault.subject} {fault.reason}" for fault in faults]
+        if problems:
+            raise UnitError("\n".join([*problems, _CORRECT]))
+        after = [word for unit in units for word in unit.words("After")]
+        awaited = {READY_UNIT, *(unit.name for unit in units), *installed, *after, *_ALWAYS_AWAITED}
+        first = next((unit.name for unit in units if unit.is_unit), READY_UNIT)
+        for gate in self.names:
+            early = sorted(awaited & self._services.ordered_before(ctx, gate))
+            if early:
+                problems.append(
+                    f"{gate} cannot be a gate: it is ordered before {', '.join(early)}, so that "
+                    f"{first} waits for it, and it would wait for {first}"
+                )
+        if problems:
+            step = "take it out of hostRouting.gates, or remove that Before="
+            raise UnitError("\n".join([*problems, step]))
+
+    def faults(self, ctx: Context) -> list[NodeFinding]:
+        """Return the faults of the gates and of their running or held instances; needs no root.
+
+        A fault of an instance is listed only if its template is free of it.
+        """
+        faults = []
+        # Without gates, systemd is not queried.
+        held = self.held(ctx) if self.names else []
+        for gate in self.names:
+            of_gate = [*self._faults_of(ctx, gate)]
+            faults += of_gate
+            kinds = {fault.kind for fault in of_gate}
+            running = (each.name for each in self._services.loaded(ctx, gate) if each.is_running)
+            instances = {*running, *(unit for unit in held if template_of(unit) == gate)} - {gate}
+            for instance in sorted(instances):
+                of_instance = self._faults_of(ctx, instance)
+                faults += [fault for fault in of_instance if fault.kind not in kinds]
+        return faults
+
+    def down(self, ctx: Context) -> Iterator[NodeFinding]:
+        """Yield the units with a gate that are down and not held, but wanted by an active target.
+
+        So is one that fails by itself again and again, though its gate lets it start. It needs no
+        root.
+        """
+        services = self._services
+        held = self.held(ctx) if self.names else []
+        for state in self.loaded(ctx):
+            is_known = state.load_state in {"loaded", "masked"}
+            if is_known and self.is_crashing(ctx, state):
+                reason = (
+                    f"fails by itself, again and again ({state.result}): its gate lets it start"
+                )
+                command = quoted("journalctl", "-b", "-u", state.name)
+                yield NodeFinding("gate-failed", state.name, reason, "warning", command=command)
+                continue
+            if not is_known or not _is_down(state) or state.name in held:
+                continue
+            settings = services.settings(ctx, state.name, *_WANTED)
+            # Without the time, its conditions were never tested.
+            is_tested = settings["ConditionTimestampMonotonic"] not in {"", "0"}
+            is_skipped = is_tested and settings["ConditionResult"] == "no"
+            wanting = f"{settings['WantedBy']} {settings['RequiredBy']}".split()
+            active = [
+                name
+                for name in wanting
+                if name.endswith(".target") and services.state(ctx, name).is_running
+            ]
+            if active and not is_skipped:
+                kind, was, verb = "gate-down", "down", "start"
+                if state.active_state == "failed":
+                    kind, was = "gate-failed", f"failed ({state.result})"
+                if state.load_state == "masked":
+                    kind, was, verb = "gate-down", "masked", "unmask"
+                elif state.result == "start-limit-hit":
+                    # systemd refuses a start before that.
+                    verb = "reset-failed"
+                reason = f"is {was}, although {active[0]} wants it, and is not held"
+                command = quoted("systemctl", verb, state.name)
+                yield NodeFinding(kind, state.name, reason, "warning", command=command)
+
+    def is_crashing(self, ctx: Context, state: UnitState) -> bool:
+        """Return True for a unit whose payload fails again and again, until systemd gives up."""
+        times = self._services.settings(ctx, state.name, _RESTARTS, _CRASHED)
+        if state.is_running or int(times[_RESTARTS] or 0) < _CRASHES:
+            return False
+        # That of a unit that is refused again and again has ended long ago.
+        ended = int(times[_CRASHED] or 0) / 1e6
+        is_recent = ended > 0 and ctx.clock.monotonic() - ended < _SECONDS_BETWEEN_CRASHES
+        return is_recent or state.result == "start-limit-hit"
+
+    def _faults_of(self, ctx: Context, unit: str) -> Iterator[NodeFinding]:
+        yield from _name_faults(unit)
+        state = self._services.state(ctx, unit)
+        if state.load_state == "masked":
+            reason = "is masked, so that it never starts"
+            step = "take it out of hostRouting.gates"
+            command = quoted("systemctl", "unmask", unit)
+            yield NodeFinding("gate-masked", unit, reason, "note", step, command=command)
+        if state.load_state != "loaded":
+            return
+        settings = self._services.settings(ctx, unit, *_OF_GATE, *_UNSUITABLE, *_JOB_TIMEOUTS)
+        # Drop-ins cannot remove an After=, so this one shows that systemd has read the gate's.
+        if READY_UNIT in settings["After"].split() and HELD_PREFIX not in settings["ExecStartPre"]:
+            reason = (
+                "starts whatever the routes are: a later drop-in (systemctl edit makes such) "
+                "empties ExecStartPre="
             )
-    if problems:
-        problems.append("take it out of hostRouting.gates, or remove that Before=")
-        raise UnitError("\n".join(problems))
+            step = (
+                f"see: systemctl cat {unit}; remove that line, or rename its file so that it sorts "
+                f"before {DROP_IN_NAME}"
+            )
+            yield NodeFinding("gate-open", unit, reason, step=step)
+        yield from self._failed_triggers(ctx, unit, settings)
+        yield from _harmful_settings(unit, settings, is_gated=is_gated(state))
+        yield from _short_job_timeouts(unit, settings)
+
+    def _failed_triggers(
+        self, ctx: Context, unit: str, settings: Mapping[str, str]
+    ) -> Iterator[NodeFinding]:
+        for name in settings[_TRIGGERS].split():
+            trigger = self._services.state(ctx, name)
+            if trigger.active_state == "failed":
+                reason = f"has failed ({trigger.result}), and does not start {unit} any more"
+                step = f"see: systemctl status {name}; start it again once routing is right"
+                yield NodeFinding("failed-trigger", name, reason, "warning", step)
+
+
+def release(ctx: Context, host: Host) -> list[str]:
+    """Wake hostrouting-retry.service; return the units that it will start if routing is right.
+
+    Without this call it would check routing within 10 s. Only this service starts held units,
+    because it remembers which ones must stay down, and the dependents of units held before.
+    """
+    held = Gates(host.services).held(ctx)
+    if held:
+        with suppress(HostFileError):
+            host.files.write(WAKE, b"", mode=0o644)
+        # It runs already, unless it has just been killed.
+        host.services.start(ctx, RETRY_UNIT)
+    return held
+
+
+def _is_startable(state: UnitState) -> bool:
+    return state.load_state == "loaded" and _is_down(state)
+
+
+def _is_down(state: UnitState) -> bool:
+    """Return True for a unit that neither runs nor starts or stops."""
+    return state.active_state in {"inactive", "failed"}
+
+
+def is_starting(ctx: Context, services: ServiceManager, unit: str) -> bool:
+    """Return True if a unit is up, starts, or has a job."""
+    is_down = _is_down(services.state(ctx, unit))
+    return not is_down or services.settings(ctx, unit, _JOB)[_JOB] not in {"", "0"}
+
+
+def is_gated(state: UnitState) -> bool:
+    """Return True if systemd has read the drop-in of hostrouting for a unit."""
+    # If an instance is or was a gate itself, its path differs from its template's.
+    return any(path.endswith(f"/{DROP_IN_NAME}") for path in state.drop_ins)
 
 
 def broken_glass(files: FileStore) -> str | None:
@@ -348,30 +455,6 @@ def broken_glass(files: FileStore) -> str | None:
     if _BREAK_GLASS_WORD.encode() in (files.read("/proc/cmdline") or b"").split():
         return f"{_BREAK_GLASS_WORD} is on the command line of the kernel"
     return None
-
-
-def gate_faults(
-    ctx: Context, services: ServiceManager, gates: Sequence[str], *, gated: Collection[str] = ()
-) -> list[NodeFinding]:
-    """Return the faults of the gates and of their running or held instances; needs no root.
-
-    A fault of an instance is listed only if its template is free of it. `gated` are the gates on
-    the disk.
-    """
-    faults = []
-    # Without gates, systemd is not queried.
-    held = held_gates(ctx, services) if gates else []
-    for gate in gates:
-        is_gated = gate in gated
-        of_gate = list(_faults(ctx, services, gate, is_gated=is_gated))
-        faults += of_gate
-        kinds = {fault.kind for fault in of_gate}
-        running = (state.name for state in services.loaded(ctx, gate) if state.is_running)
-        instances = {*running, *(unit for unit in held if template_of(unit) == gate)} - {gate}
-        for instance in sorted(instances):
-            of_instance = _faults(ctx, services, instance, is_gated=is_gated)
-            faults += [fault for fault in of_instance if fault.kind not in kinds]
-    return faults
 
 
 def agents(states: Iterable[UnitState]) -> list[UnitState]:
@@ -402,91 +485,10 @@ def ungated_agents(states: Iterable[UnitState], gates: Sequence[str]) -> Iterato
         yield NodeFinding("ungated-agent", name, reason, "warning", step)
 
 
-def gates_down(
-    ctx: Context, services: ServiceManager, gates: Sequence[str]
-) -> Iterator[NodeFinding]:
-    """Yield the units with a gate that are down and not held, but wanted by an active target.
-
-    So is one that fails by itself again and again, though its gate lets it start.
-    """
-    held = held_gates(ctx, services) if gates else []
-    for state in (state for gate in gates for state in services.loaded(ctx, gate)):
-        is_known = state.load_state in {"loaded", "masked"}
-        if is_known and is_crashing(ctx, services, state):
-            reason = f"fails by itself, again and again ({state.result}): its gate lets it start"
-            command = quoted("journalctl", "-b", "-u", state.name)
-            yield NodeFinding("gate-failed", state.name, reason, "warning", command=command)
-            continue
-        if not is_known or not _is_down(state) or state.name in held:
-            continue
-        settings = services.settings(ctx, state.name, *_WANTED)
-        # Without the time, its conditions were never tested.
-        is_tested = settings["ConditionTimestampMonotonic"] not in {"", "0"}
-        is_skipped = is_tested and settings["ConditionResult"] == "no"
-        wanting = f"{settings['WantedBy']} {settings['RequiredBy']}".split()
-        active = [
-            name
-            for name in wanting
-            if name.endswith(".target") and services.state(ctx, name).is_running
-        ]
-        if active and not is_skipped:
-            kind, was, verb = "gate-down", "down", "start"
-            if state.active_state == "failed":
-                kind, was = "gate-failed", f"failed ({state.result})"
-            if state.load_state == "masked":
-                kind, was, verb = "gate-down", "masked", "unmask"
-            elif state.result == "start-limit-hit":
-                # systemd refuses a start before that.
-                verb = "reset-failed"
-            reason = f"is {was}, although {active[0]} wants it, and is not held"
-            command = quoted("systemctl", verb, state.name)
-            yield NodeFinding(kind, state.name, reason, "warning", command=command)
-
-
-def is_crashing(ctx: Context, services: ServiceManager, state: UnitState) -> bool:
-    """Return True for a unit whose payload fails again and again, until systemd gives up."""
-    times = services.settings(ctx, state.name, _RESTARTS, _CRASHED)
-    if state.is_running or int(times[_RESTARTS] or 0) < _CRASHES:
-        return False
-    # That of a unit that is refused again and again has ended long ago.
-    ended = int(times[_CRASHED] or 0) / 1e6
-    is_recent = ended > 0 and ctx.clock.monotonic() - ended < _SECONDS_BETWEEN_CRASHES
-    return is_recent or state.result == "start-limit-hit"
-
-
 def is_unsuitable(fault: NodeFinding) -> bool:
     """Return True for a fault with which a unit cannot be a gate."""
     kinds = {kind for kind, _ in _UNSUITABLE.values()}
     return fault.severity == "error" and fault.kind in kinds
-
-
-def _faults(
-    ctx: Context, services: ServiceManager, unit: str, *, is_gated: bool
-) -> Iterator[NodeFinding]:
-    yield from _name_faults(unit)
-    state = services.state(ctx, unit)
-    if state.load_state == "masked":
-        reason = "is masked, so that it never starts"
-        step = "take it out of hostRouting.gates"
-        command = quoted("systemctl", "unmask", unit)
-        yield NodeFinding("gate-masked", unit, reason, "note", step, command=command)
-    if state.load_state != "loaded":
-        return
-    settings = services.settings(ctx, unit, *_OF_GATE, *_UNSUITABLE, *_JOB_TIMEOUTS)
-    # Drop-ins cannot remove an After=, so this one shows that systemd has read the gate's drop-in.
-    if READY_UNIT in settings["After"].split() and HELD_PREFIX not in settings["ExecStartPre"]:
-        reason = (
-            "starts whatever the routes are: a later drop-in (systemctl edit makes such) empties "
-            "ExecStartPre="
-        )
-        step = (
-            f"see: systemctl cat {unit}; remove that line, or rename its file so that it sorts "
-            f"before {DROP_IN_NAME}"
-        )
-        yield NodeFinding("gate-open", unit, reason, step=step)
-    yield from _failed_triggers(ctx, services, unit, settings)
-    yield from _harmful_settings(unit, settings, is_gated=is_gated)
-    yield from _short_job_timeouts(unit, settings)
 
 
 def _name_faults(unit: str) -> Iterator[NodeFinding]:
@@ -498,17 +500,6 @@ def _name_faults(unit: str) -> Iterator[NodeFinding]:
         )
         step = "give it a shorter name, or take it out of hostRouting.gates"
         yield NodeFinding("gate-name", unit, reason, "warning", step)
-
-
-def _failed_triggers(
-    ctx: Context, services: ServiceManager, unit: str, settings: Mapping[str, str]
-) -> Iterator[NodeFinding]:
-    for name in settings[_TRIGGERS].split():
-        trigger = services.state(ctx, name)
-        if trigger.active_state == "failed":
-            reason = f"has failed ({trigger.result}), and does not start {unit} any more"
-            step = f"see: systemctl status {name}; start it again once routing is right"
-            yield NodeFinding("failed-trigger", name, reason, "warning", step)
 
 
 def _harmful_settings(

@@ -293,8 +293,8 @@ class Survey:
 class Steps:
     """Compares the files of a host with the wanted ones; changes nothing itself.
 
-    A machine may lose its power between any two steps, and must boot all the same: `between` and
-    `_removal` have the steps in their order, each with its reason.
+    A machine may lose its power between any two steps, and must boot all the same: `_changes`
+    and `_paths_of_all` have the steps in their order, each with its reason.
     """
 
     _host: Host
@@ -315,7 +315,8 @@ class Steps:
         leaving = {departure.name for departure in departures}
         remaining = self._remaining(units)
         if remaining <= leaving:
-            return self._removal(departures)
+            removed = self._remove(self._paths_of_all(departures))
+            return [*removed, *_discard_folders(self._files)]
         present = remaining - leaving
         intent = self._intent(parts, present)
         exchange = self._exchanged(units, present, intent)
@@ -330,13 +331,55 @@ class Steps:
         return remaining | {*self._disk.required_units(), *(unit.name for unit in units)}
 
     def _exchanged(self, units: Sequence[BootUnit], present: set[str], intent: Merged) -> _Exchange:
-        """Return the steps that exchange all scripts, the intent and the program at once."""
-        files = [file for unit in units for file in unit.files]
-        scripts = {file.path: file.content for file in files if file.path in SCRIPT_PATHS}
-        wanted = scripts | self._gating(units, present)
+        """Return the steps that exchange all scripts, the intent and the program at once.
+
+        The scripts of other units stay, if these are `present`.
+        """
+        files = self._files
+        in_force = contents_in_force(files)
+        wanted = self._wanted(units, present, intent, in_force.get(PROGRAM_PATH))
+        linked = {path for path in _IDLE | wanted if files.read_link(path) == link_of(path)}
+        # As upstream installs them.
+        found = (path for path in SCRIPT_PATHS if files.read_link(path) is None)
+        upstream = {path: text for path in found if (text := files.read(path)) is not None}
+        # The installed scripts of further units on the disk stay.
+        installed = {path: in_force.get(path, LOST) for path in _IDLE if path in linked} | upstream
+        kept = {path: text for path, text in installed.items() if _unit_of(path) in present}
+        generation = Generation.of(_IDLE | kept | wanted)
+        # A new link is a change itself.
+        changes = _changes_to(generation, filter(linked.__contains__, wanted), files, in_force)
+        now = files.read_link(GENERATION_LINK)
+        if now == generation.name:
+            # Those that are right were read through their links: the program is large.
+            right = linked & wanted.keys() - changes.keys()
+            mended = _written(self._disk, generation, changes, right)
+            return _Exchange(mended, [], _discard_folders(files, generation))
+        is_same = generation.contents.items() >= in_force.items() >= wanted.items()
+        if now and not changes and is_same:
+            # The same files in another folder, a copy: only the link differs.
+            changes = {GENERATION_LINK: Change("~", GENERATION_LINK)}
+        # Files that are not in force yet are reported with the link that puts them in force.
+        switch = DiskStep(tuple(changes.values()), {GENERATION_LINK: generation.name})
+        # The links of wanted scripts are a part of their units.
+        links = [path for path in upstream if path not in wanted]
+        plain = Generation.of(_IDLE | upstream) if upstream else None
+        return _switched(self._disk, generation, switch, plain, links)
+
+    def _wanted(
+        self,
+        units: Sequence[BootUnit],
+        present: set[str],
+        intent: Merged,
+        program: bytes | None,
+    ) -> dict[str, bytes]:
+        """Return the contents of all files that are exchanged; a plan has no new program."""
+        files = (file for unit in units for file in unit.files)
+        wanted = {file.path: file.content for file in files if file.path in SCRIPT_PATHS}
+        wanted |= self._gating(units, present)
         if intent.content is not None:
             wanted[INTENT_PATH] = intent.content
-        return _exchange(self._host, self._disk, wanted, present, is_planned=self._are_planned)
+        file = program_file(self._host, program, is_planned=self._are_planned)
+        return wanted | {PROGRAM_PATH: file.content}
 
     def _changes(
         self,
@@ -360,7 +403,8 @@ class Steps:
         yield from self._link(intent)
         if units:
             # A unit comes after its files, and before the scripts that it runs.
-            yield from self._install_all(units)
+            for unit in units:
+                yield from self._install(unit)
             # All scripts, the intent and the program, at once.
             yield from exchange.switched
             # What gates wait for comes before them.
@@ -462,13 +506,12 @@ class Steps:
 
     # --- units
 
-    def _install_all(self, units: Iterable[BootUnit]) -> Iterator[DiskStep]:
-        """Yield the steps for units; a mask of one that no gate waits for is no refusal."""
-        for unit in units:
-            yield from self._install(unit, is_optional=not unit.is_gating)
+    def _install(self, unit: BootUnit) -> list[DiskStep]:
+        """Return the steps for its files, the links to its scripts, and those of [Install].
 
-    def _install(self, unit: BootUnit, *, is_optional: bool = False) -> list[DiskStep]:
-        """Return the steps for its files, the links to its scripts, and those of [Install]."""
+        A mask of a unit that no gate waits for is no refusal.
+        """
+        is_optional = not (unit.is_gating or unit.name == READY_UNIT)
         steps = []
         for file in unit.files:
             steps += self._put(file, is_optional=is_optional)
@@ -477,10 +520,6 @@ class Steps:
             if (self._files.read_link(link) or "").rpartition("/")[2] != unit.name:
                 steps.append(DiskStep((Change("+", link),), {link: unit_path(unit.name)}))
         return steps
-
-    def _removal(self, departures: Sequence[Departure]) -> list[DiskStep]:
-        """Return the steps that remove everything."""
-        return [*self._remove(self._paths_of_all(departures)), *_discard_folders(self._files)]
 
     def _paths_of_all(self, departures: Sequence[Departure]) -> Iterator[str]:
         """Yield all that may be on the disk, in the order of its removal."""
@@ -545,102 +584,47 @@ class _Exchange(NamedTuple):
     discarded: list[DiskStep]
 
 
-def _exchange(
-    host: Host,
-    disk: Survey,
-    wanted: Mapping[str, bytes],
-    present: Collection[str],
-    *,
-    is_planned: bool,
-) -> _Exchange:
-    """Return the steps that put the `wanted` files in force.
-
-    The scripts of other units stay, if these are `present`. Steps that are only planned have no new
-    program.
-    """
-    files = host.files
-    in_force = contents_in_force(files)
-    program = program_file(host, in_force.get(PROGRAM_PATH), is_planned=is_planned)
-    wanted = {**wanted, PROGRAM_PATH: program.content}
-    linked = {path for path in _IDLE | wanted if files.read_link(path) == link_of(path)}
-    upstream = _upstream_scripts(files)
-    # The installed scripts of further units on the disk stay.
-    installed = {path: in_force.get(path, LOST) for path in _IDLE if path in linked} | upstream
-    kept = {path: text for path, text in installed.items() if _unit_of(path) in present}
-    generation = Generation.of(_IDLE | kept | wanted)
-    # A new link is a change itself.
-    changes = _changes_to(generation, filter(linked.__contains__, wanted), files, in_force)
-    now = files.read_link(GENERATION_LINK)
-    if now == generation.name:
-        # Those that are right were read through their links: the program is large.
-        right = linked & wanted.keys() - changes.keys()
-        mended = _mended(disk, generation, changes, right)
-        return _Exchange(mended, [], _discard_folders(files, generation.folder))
-    is_same = generation.contents.items() >= in_force.items() >= wanted.items()
-    if now and not changes and is_same:
-        # The same files in another folder, a copy: only the link differs.
-        changes = {GENERATION_LINK: Change("~", GENERATION_LINK)}
-    # Files that are not in force yet are reported with the link that puts them in force.
-    switch = DiskStep(tuple(changes.values()), {GENERATION_LINK: generation.name})
-    # The links of wanted scripts are a part of their units.
-    unwanted = [path for path in upstream if path not in wanted]
-    return _switched(disk, generation, switch, _adoptable(upstream, now), unwanted)
-
-
 def _switched(
     disk: Survey,
     generation: Generation,
     switch: DiskStep,
     plain: Generation | None,
-    unwanted: Collection[str],
+    links: Iterable[str],
 ) -> _Exchange:
     """Return the exchange of the files in force, or of upstream's `plain` ones, for a generation.
 
-    `unwanted` are the scripts of upstream that no config names any more.
+    Upstream's become a generation first, to which further `links` lead: all are exchanged at once.
     """
     files = disk.files
+    now = files.read_link(GENERATION_LINK)
     written = _written(disk, generation)
-    discarded = _discard_folders(files, generation.folder, plain)
-    if plain is not None:
-        return _Exchange([*_adopted(disk, plain, unwanted), *written], [switch], discarded)
-    if files.read_link(GENERATION_LINK) is None:
+    # Or that of a run that was killed.
+    if plain is not None and now in {None, plain.name}:
+        states = {GENERATION_LINK: plain.name} | {path: link_of(path) for path in links}
+        adopted = [*_written(disk, plain), *(DiskStep((), {path: states[path]}) for path in states)]
+        return _Exchange([*adopted, *written], [switch], _discard_folders(files, generation, plain))
+    discarded = _discard_folders(files, generation)
+    if now is None:
         # The links to the files of the first generation must resolve before a unit runs them.
         return _Exchange([*written, switch], [], discarded)
     return _Exchange(written, [switch], discarded)
 
 
 def _discard_folders(
-    files: FileStore, keep: str = "", plain: Generation | None = None
+    files: FileStore, keep: Generation | None = None, adopted: Generation | None = None
 ) -> list[DiskStep]:
-    """Return the steps that remove the files that are no longer in force, and the `plain` ones."""
+    """Return the steps that remove files that are no longer in force, and the `adopted` ones."""
     steps = []
-    if not keep and files.exists(GENERATION_LINK):
+    if keep is None and files.exists(GENERATION_LINK):
         steps.append(DiskStep((), {GENERATION_LINK: None}))
     contents = {folder: files.names(folder) for folder in generation_folders(files)}
-    if plain is not None:
-        contents[plain.folder] = [file.path.rpartition("/")[2] for file in plain.files]
+    if adopted is not None:
+        contents[adopted.folder] = [path.rpartition("/")[2] for path in adopted.contents]
     for folder, names in contents.items():
-        if folder != keep:
+        if keep is None or folder != keep.folder:
             removed = dict.fromkeys(f"{folder}/{name}" for name in names)
             steps.append(DiskStep((), removed, folder))
     return steps
-
-
-def _upstream_scripts(files: FileStore) -> dict[str, bytes]:
-    """Return the scripts that are files at their well-known paths, as upstream installs them."""
-    plain = [path for path in SCRIPT_PATHS if files.read_link(path) is None]
-    return {path: text for path in plain if (text := files.read(path)) is not None}
-
-
-def _adoptable(upstream: dict[str, bytes], now: str | None) -> Generation | None:
-    """Return a generation of upstream's scripts, by which they are all exchanged at once.
-
-    None without any, or if another generation is in force: not the one of a run that was killed.
-    """
-    if not upstream:
-        return None
-    plain = Generation.of(_IDLE | upstream)
-    return plain if now is None or now == plain.name else None
 
 
 def _unit_of(path: str) -> str:
@@ -659,27 +643,19 @@ def _changes_to(
     }
 
 
-def _mended(
-    disk: Survey, generation: Generation, changes: Mapping[str, Change], right: Collection[str]
+def _written(
+    disk: Survey,
+    generation: Generation,
+    changes: Mapping[str, Change] = {},
+    right: Collection[str] = (),
 ) -> list[DiskStep]:
-    """Return the steps that mend files of the generation in force, which are reported."""
+    """Return the steps that write the files of a generation, but for the `right` ones.
+
+    Those of a generation in force are reported as `changes`.
+    """
     steps = []
     for path, file in zip(generation.contents, generation.files, strict=True):
         if path not in right and disk.differs(file):
             reported = (changes[path],) if path in changes else ()
             steps.append(DiskStep(reported, {file.path: file.state}))
-    return steps
-
-
-def _written(disk: Survey, generation: Generation) -> list[DiskStep]:
-    """Return the steps that write the files of a generation."""
-    wrong = filter(disk.differs, generation.files)
-    return [DiskStep((), {file.path: file.state}) for file in wrong]
-
-
-def _adopted(disk: Survey, plain: Generation, unwanted: Collection[str]) -> list[DiskStep]:
-    """Return the steps by which upstream's scripts become a generation, and links lead to it."""
-    steps = _written(disk, plain)
-    steps.append(DiskStep((), {GENERATION_LINK: plain.name}))
-    steps += [DiskStep((), {path: link_of(path)}) for path in unwanted]
     return steps

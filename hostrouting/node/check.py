@@ -18,7 +18,6 @@ from hostrouting.base.errors import (
 from hostrouting.base.findings import NodeFinding, Severity, boot_file
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.capability import Inquiry
-from hostrouting.boot.gates import held_gates, held_since, is_crashing, is_refused_now
 from hostrouting.boot.intent import Intent, exits_under, installed_over, mode_of
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig, require_config
@@ -237,7 +236,7 @@ class _Look:
         if not waiting:
             yield from self._make(files=self._files)
         if has_traces:
-            looks = {"held": self._held, "down": self.boot.down, "units": self._units}
+            looks = {"held": self._held, "down": self.boot.gates.down, "units": self._units}
             gates = partial(self.boot.findings, mode=mode_of(config))
             yield from self._make(gates=gates, **(looks if is_live else {}))
         yield from self._make(exposed=self._exposed)
@@ -392,10 +391,11 @@ class _Look:
 
     def _held(self, ctx: Context) -> _Findings:
         services = self.host.services
-        for gate in held_gates(ctx, services):
-            refused = is_refused_now(ctx, services, gate)
-            if refused and not is_crashing(ctx, services, services.state(ctx, gate)):
-                seconds = held_since(ctx, services, gate)
+        gates = self.boot.gates
+        for gate in gates.held(ctx):
+            refused = gates.is_refused_now(ctx, gate)
+            if refused and not gates.is_crashing(ctx, services.state(ctx, gate)):
+                seconds = gates.held_since(ctx, gate)
                 began = ctx.clock.time() - ctx.clock.monotonic() + seconds
                 shown = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(began))
                 reason = (

@@ -6,14 +6,7 @@ from support.boot_units import NSPAWN, STATIC, install_upstream, stand_in
 from hostrouting import UnitError
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.gates import (
-    broken_glass,
-    gate_faults,
-    gates_down,
-    held_since,
-    is_refused_now,
-    is_unsuitable,
-)
+from hostrouting.boot.gates import Gates, broken_glass, is_unsuitable
 from hostrouting.host.units import UnitState
 from hostrouting.testing import FakeHost, MemoryServices
 from phases import Context
@@ -28,7 +21,7 @@ def configured(host: FakeHost, unit: str, text: str) -> None:
 
 
 def faults(host: FakeHost, ctx: Context) -> list[NodeFinding]:
-    return gate_faults(ctx, host.services, [NSPAWN])
+    return Gates(host.services, [NSPAWN]).faults(ctx)
 
 
 def test_a_gate_as_it_should_be(host: FakeHost, ctx: Context) -> None:
@@ -36,15 +29,15 @@ def test_a_gate_as_it_should_be(host: FakeHost, ctx: Context) -> None:
     the install.
     """
     gates = [NSPAWN, KUBELET]
-    assert gate_faults(ctx, host.services, gates) == []
+    assert Gates(host.services, gates).faults(ctx) == []
     Boot(host, gates=gates).install(ctx, stand_in(STATIC))
-    assert gate_faults(ctx, host.services, gates) == []
+    assert Gates(host.services, gates).faults(ctx) == []
 
 
 def test_a_gate_of_a_masked_unit(host: FakeHost, ctx: Context) -> None:
     """The unit never starts: a note, with the command that unmasks it, or the gate goes."""
     host.files.link(f"{UNITS}/{KUBELET}", "/dev/null")
-    [fault] = gate_faults(ctx, host.services, [KUBELET])
+    [fault] = Gates(host.services, [KUBELET]).faults(ctx)
     assert (fault.kind, fault.severity) == ("gate-masked", "note")
     assert fault.command == f"systemctl unmask {KUBELET}"
     assert f"run: {fault.command}, or take it out" in fault.text
@@ -200,8 +193,8 @@ def test_a_short_timeout_of_the_job(host: FakeHost, ctx: Context, setting: str) 
 def test_a_name_that_leaves_no_room_for_the_mark(host: FakeHost, ctx: Context) -> None:
     """A name may have 255 characters, and that of the mark has 25 more than its gate's."""
     longest = f"{'a' * 222}.service"
-    assert gate_faults(ctx, host.services, [longest]) == []
-    [fault] = gate_faults(ctx, host.services, [f"a{longest}"])
+    assert Gates(host.services, [longest]).faults(ctx) == []
+    [fault] = Gates(host.services, [f"a{longest}"]).faults(ctx)
     assert str(fault) == (
         f"warning: gate-name: a{longest}: has a name of 231 characters, and the unit that marks it as held would have "
         "256, where systemd takes 255: once refused, nothing starts it; give it a shorter name, or take it out "
@@ -220,9 +213,9 @@ def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context) -> None:
     machine = "systemd-nspawn@kube1.service"
     host.services.failing.add(machine)
     host.services.start(ctx, machine)
-    assert not [*gates_down(ctx, host.services, [NSPAWN])]
+    assert not [*Gates(host.services, [NSPAWN]).down(ctx)]
     host.services.start(ctx, "machines.target")
-    [down] = gates_down(ctx, host.services, [NSPAWN, KUBELET])
+    [down] = Gates(host.services, [NSPAWN, KUBELET]).down(ctx)
     assert str(down) == (
         "warning: gate-failed: systemd-nspawn@kube1.service: is failed (exit-code), although machines.target wants it, "
         "and is not held; run: systemctl start systemd-nspawn@kube1.service"
@@ -232,7 +225,7 @@ def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context) -> None:
     held = f"hostrouting-held@{machine}.service"
     assert held not in host.services.started
     host.services.start(ctx, held)
-    assert not [*gates_down(ctx, host.services, [NSPAWN])]
+    assert not [*Gates(host.services, [NSPAWN]).down(ctx)]
 
 
 def test_a_gate_that_systemd_refuses_to_start(host: FakeHost, ctx: Context) -> None:
@@ -247,7 +240,7 @@ def test_a_gate_that_systemd_refuses_to_start(host: FakeHost, ctx: Context) -> N
     state = host.services.state(ctx, machine)
     refused = state._replace(result="start-limit-hit")
     with patch.object(host.services, "loaded", return_value=[refused]):
-        [down] = gates_down(ctx, host.services, [NSPAWN])
+        [down] = Gates(host.services, [NSPAWN]).down(ctx)
     assert down.command == "systemctl reset-failed systemd-nspawn@kube1.service"
 
 
@@ -286,14 +279,14 @@ def test_a_unit_that_has_passed_its_gate_is_not_refused(
     """Its own programs run by then: that of the unit, or those that follow it."""
     services = Starting(host.files.tree)
     services.sub_state = sub_state
-    assert is_refused_now(ctx, services, NSPAWN) is False
+    assert Gates(services).is_refused_now(ctx, NSPAWN) is False
 
 
 def test_a_unit_that_waits_for_its_next_restart_is_refused(host: FakeHost, ctx: Context) -> None:
     """It has been refused, and systemd restarts it by itself."""
     services = Starting(host.files.tree)
     services.sub_state = "auto-restart"
-    assert is_refused_now(ctx, services, NSPAWN) is True
+    assert Gates(services).is_refused_now(ctx, NSPAWN) is True
 
 
 @pytest.mark.parametrize(
@@ -312,7 +305,7 @@ def test_since_when_a_unit_is_held(
     mark = "[Service]\nActiveEnterTimestampMonotonic=90000000\n"
     host.files.write(f"{UNITS}/{KUBELET}", f"[Service]\n{times}\n".encode(), mode=0o644)
     host.files.write(f"{UNITS}/hostrouting-held@{KUBELET}.service", mark.encode(), mode=0o644)
-    assert held_since(ctx, host.services, KUBELET) == seconds
+    assert Gates(host.services).held_since(ctx, KUBELET) == seconds
 
 
 def test_why_every_gate_is_open(host: FakeHost) -> None:

@@ -5,7 +5,7 @@ from support.boot_units import NSPAWN, STATIC, departure_of, stand_in
 
 from hostrouting import HostFileError, UnitError
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.gates import held_gates, release, release_ungated
+from hostrouting.boot.gates import Gates, release
 from hostrouting.boot.layout import WAKE
 from hostrouting.testing import FakeHost
 from phases import Context
@@ -74,10 +74,10 @@ def test_only_what_is_not_a_gate_any_more_is_started(host: FakeHost, ctx: Contex
     """
     host.files.tree.link("/etc/systemd/system/kubelet.service", "/dev/null")
     refuse(host, ctx)
-    release_ungated(ctx, host.services)
-    assert held_gates(ctx, host.services) == list(GATES[1:])
+    Gates(host.services).release_ungated(ctx)
+    assert Gates(host.services).held(ctx) == list(GATES[1:])
     Boot(host, gates=["x.service"]).install(ctx, stand_in(STATIC))
-    assert held_gates(ctx, host.services) == []
+    assert Gates(host.services).held(ctx) == []
     assert [host.services.state(ctx, gate).is_running for gate in GATES] == [False, True, True]
 
 
@@ -89,7 +89,7 @@ def test_a_unit_at_its_limit_of_starts_is_started(host: FakeHost, ctx: Context) 
     host.services.daemon_reload(ctx)
     begun = len(host.services.operations.calls)
     host.services.operations.fail(5, UnitError("Start request repeated too quickly"))
-    release_ungated(ctx, host.services)
+    Gates(host.services).release_ungated(ctx)
     calls = host.services.operations.calls[begun:]
     unit = GATES[1]
     assert [call for call in calls if call[1:] == (unit,)] == [

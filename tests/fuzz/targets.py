@@ -20,7 +20,7 @@ from hostrouting.azure.probe_snat.detect import describes_ipv6
 from hostrouting.azure.probe_snat.ruleset import parse
 from hostrouting.azure.stale_cni import azure_vnet
 from hostrouting.azure.stale_cni.journal import Sweeps, from_json, to_json
-from hostrouting.boot.gates import broken_glass, gate_faults
+from hostrouting.boot.gates import Gates, broken_glass
 from hostrouting.fleet.stream import verdict_on
 from hostrouting.host import Neighbour, units
 from hostrouting.host.imds import InstanceMetadataClient
@@ -116,7 +116,7 @@ def _systemctl_show(text: str) -> None:
             continue
     gate = "systemd-nspawn@.service"
     units.seconds(services.settings(Context(), gate, "TimeoutStartSec", "After")["TimeoutStartSec"])
-    gate_faults(Context(), services, [gate])
+    Gates(services, [gate]).faults(Context())
 
 
 def _ebtables_save(text: str) -> None:

@@ -22,7 +22,7 @@ from support.systemd_box import PROGRAM, PYTHON, copy_program
 from system.troubles import EARLIER, GOOD, LINKS, PROBES, Outcome, Trouble
 
 from hostrouting import Configure, HostRoutingConfig, render_files
-from hostrouting.boot.gates import held_gates
+from hostrouting.boot.gates import Gates
 from hostrouting.boot.intent import Intent, installed_exits
 from hostrouting.boot.layout import INTENT_PATH, drop_in_of
 from hostrouting.host import OUR_PROTOCOL, Host
@@ -178,7 +178,7 @@ class Node(GatedMachine):
         """Return whether the machine that is started at boot runs."""
         if self.state(KUBE).is_running:
             return "started"
-        return "held" if KUBE in held_gates(self.ctx, self.services) else "lost"
+        return "held" if KUBE in Gates(self.services).held(self.ctx) else "lost"
 
 
 def measure(folder: Path, trouble: Trouble, apply: str, mode: str) -> tuple[Outcome, str]:

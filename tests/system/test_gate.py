@@ -15,7 +15,7 @@ from support.gated_machine import (
 )
 
 from hostrouting import HostRoutingConfig, Reset, UnitError
-from hostrouting.boot.gates import held_gates
+from hostrouting.boot.gates import Gates
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import INTENT_PATH, UNIT_DIRECTORY
 from hostrouting.host.units import instance_of
@@ -171,7 +171,7 @@ def test_a_stop_that_leaves_the_script_running(tmp_path: Path) -> None:
         machine.until(f"pgrep -f 'hostrouting-as[k].sh {unit}'")
         machine.run("systemctl", "stop", unit)
         machine.until(f"! pgrep -f 'hostrouting-as[k].sh {unit}'")
-        assert unit not in held_gates(machine.ctx, machine.services)
+        assert unit not in Gates(machine.services).held(machine.ctx)
 
 
 def test_a_restart_without_delay_does_not_give_up(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from support.gated_machine import (
 
 from hostrouting import OverlapMode, UnitError
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.gates import gate_faults, is_unsuitable
+from hostrouting.boot.gates import Gates, is_unsuitable
 
 UNITS = "/etc/systemd/system"
 #: Settings of a service, and the fault that they make of it as a gate.
@@ -56,7 +56,7 @@ def test_a_unit_that_cannot_be_a_gate_is_refused(tmp_path: Path) -> None:
         machine.run("systemctl", "mask", "--quiet", "masked.service")
         found = {
             fault.subject: fault
-            for fault in gate_faults(machine.ctx, machine.services, [*GATES, *FAULTY])
+            for fault in Gates(machine.services, [*GATES, *FAULTY]).faults(machine.ctx)
         }
         assert {unit: fault.kind for unit, fault in found.items()} == {
             unit: kind for unit, (_, kind) in FAULTY.items() if kind
@@ -88,20 +88,20 @@ def test_a_gate_that_is_open(tmp_path: Path) -> None:
     seen.
     """
     with GatedMachine(tmp_path, overlap=True) as machine:
-        assert gate_faults(machine.ctx, machine.services, GATES) == []
+        assert Gates(machine.services, GATES).faults(machine.ctx) == []
         machine.files.write(
             f"{UNITS}/{KUBE}.d/override.conf", b"[Service]\nExecStartPre=\n", mode=0o644
         )
         machine.services.daemon_reload(machine.ctx)
         machine.systemctl("start", KUBE)
         assert machine.payloads() == ["kube1"]
-        [fault] = gate_faults(machine.ctx, machine.services, GATES)
+        [fault] = Gates(machine.services, GATES).faults(machine.ctx)
         assert (fault.subject, fault.kind, is_unsuitable(fault)) == (KUBE, "gate-open", False)
         machine.files.write(
             f"{UNITS}/{NSPAWN}.d/override.conf", b"[Service]\nExecStartPre=\n", mode=0o644
         )
         machine.services.daemon_reload(machine.ctx)
-        [fault] = gate_faults(machine.ctx, machine.services, GATES)
+        [fault] = Gates(machine.services, GATES).faults(machine.ctx)
         assert (fault.subject, fault.kind) == (NSPAWN, "gate-open")
 
 

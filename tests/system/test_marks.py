@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from support.gated_machine import STAND_INS, STRICT, GatedMachine, more_machines
 
-from hostrouting.boot.gates import held_gates
+from hostrouting.boot.gates import Gates
 
 MARK = "/etc/systemd/system/hostrouting-held@.service"
 #: A machine that an operator starts.
@@ -52,13 +52,13 @@ def test_a_lost_mark_is_made_good(machine: GatedMachine, lose: str) -> None:
     assert machine.systemctl("start", LATE) == 1
     # systemd forgets by what command the unit failed.
     machine.services.daemon_reload(machine.ctx)
-    assert LATE not in held_gates(machine.ctx, machine.services)
+    assert LATE not in Gates(machine.services).held(machine.ctx)
     assert machine.boot.install(machine.ctx, *STAND_INS, STRICT)
-    assert held_gates(machine.ctx, machine.services) == [LATE]
+    assert Gates(machine.services).held(machine.ctx) == [LATE]
     machine.mend_routing()
     machine.until(f"systemctl is-active --quiet {LATE}", unit=LATE)
     machine.wait_for_retry()
-    assert held_gates(machine.ctx, machine.services) == []
+    assert Gates(machine.services).held(machine.ctx) == []
 
 
 @pytest.mark.parametrize("is_reloaded", [False, True])
@@ -72,9 +72,9 @@ def test_a_mark_outlives_its_file(machine: GatedMachine, is_reloaded: bool) -> N
     if is_reloaded:
         machine.services.daemon_reload(machine.ctx)
     assert machine.boot.install(machine.ctx, *STAND_INS, STRICT)
-    assert held_gates(machine.ctx, machine.services) == [LATE]
+    assert Gates(machine.services).held(machine.ctx) == [LATE]
     machine.systemctl("stop", LATE)
-    assert held_gates(machine.ctx, machine.services) == []
+    assert Gates(machine.services).held(machine.ctx) == []
     assert machine.systemctl("start", LATE) == 1
     machine.mend_routing()
     machine.until(f"systemctl is-active --quiet {LATE}", unit=LATE)
@@ -89,11 +89,11 @@ def test_an_apply_leaves_alone_what_an_operator_stopped(machine: GatedMachine) -
     machine.systemctl("stop", LATE)
     machine.files.write(MARK, (machine.files.read(MARK) or b"") + b"# An edit.\n", mode=0o644)
     assert machine.boot.install(machine.ctx, *STAND_INS, STRICT)
-    assert held_gates(machine.ctx, machine.services) == []
+    assert Gates(machine.services).held(machine.ctx) == []
     machine.systemctl("reset-failed", LATE)
     machine.mend_routing()
     machine.systemctl("start", FAULTY)
     machine.until(f"systemctl is-failed --quiet {FAULTY}", unit=FAULTY)
     machine.files.remove(MARK)
     assert machine.boot.install(machine.ctx, *STAND_INS, STRICT)
-    assert held_gates(machine.ctx, machine.services) == []
+    assert Gates(machine.services).held(machine.ctx) == []

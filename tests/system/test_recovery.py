@@ -22,7 +22,7 @@ from support.gated_machine import (
 )
 
 from hostrouting import UnitError
-from hostrouting.boot.gates import held_gates, release
+from hostrouting.boot.gates import Gates, release
 from hostrouting.boot.layout import UNIT_DIRECTORY
 
 RETRY = "hostrouting-retry.service"
@@ -65,7 +65,7 @@ def seconds_until_up(machine: GatedMachine, units: list[str], *, since: float) -
 
 
 def held(machine: GatedMachine) -> list[str]:
-    return held_gates(machine.ctx, machine.services)
+    return Gates(machine.services).held(machine.ctx)
 
 
 #: Routes that a gate checks until the test has read a line, and has written an exit status.

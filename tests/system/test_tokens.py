@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.gated_machine import GatedMachine, applied
 
-from hostrouting.boot.gates import held_gates
+from hostrouting.boot.gates import Gates
 from hostrouting.boot.layout import INTENT_PATH
 
 #: An H200 node in small: the fabric takes the addresses of the cluster.
@@ -114,4 +114,4 @@ def test_no_accident_is_a_yes(machine: GatedMachine, mode: str) -> None:
         {"kube1", "kubelet", *(f"row{number}" for number in range(len(ROWS)))} if is_open else set()
     )
     if is_open:
-        assert held_gates(machine.ctx, machine.services) == []
+        assert Gates(machine.services).held(machine.ctx) == []

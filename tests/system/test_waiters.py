@@ -20,7 +20,7 @@ from support.gated_machine import (
 
 from hostrouting import HostRoutingConfig, Reset
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.gates import gate_faults, held_gates
+from hostrouting.boot.gates import Gates
 from hostrouting.boot.layout import UNIT_DIRECTORY
 
 OTHER = "systemd-nspawn@other.service"
@@ -113,7 +113,7 @@ def test_whoever_waited_is_started(tmp_path: Path, verb: str) -> None:
         took = {unit: round(began(machine, unit) - since, 1) for unit in UNITS}
         assert max(took.values()) < 15, took
         machine.wait_for_retry()
-        assert (waiting(machine), held_gates(machine.ctx, machine.services)) == (set(), [])
+        assert (waiting(machine), Gates(machine.services).held(machine.ctx)) == (set(), [])
         assert machine.state("stopped.service").active_state == "inactive"
 
 
@@ -263,7 +263,7 @@ def test_the_gate_goes(tmp_path: Path, leaves: str) -> None:
         if leaves == "gate":
             machine.until("! systemctl is-active --quiet hostrouting-waits@needs.target.service")
             assert waiting(machine) == {"helper.service"}
-            assert held_gates(machine.ctx, machine.services) == [KUBELET]
+            assert Gates(machine.services).held(machine.ctx) == [KUBELET]
         else:
             known = ("systemctl", "list-units", "--all", "--no-legend", "hostrouting*")
             assert machine.run(*known).stdout == ""
@@ -292,7 +292,7 @@ def test_sockets_and_paths_that_fail_with_their_gate(tmp_path: Path) -> None:
     prepare = f"printf '{once}' > {UNIT_DIRECTORY}/{KUBELET}.d/70-once.conf\n" + written(units)
     with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
         machine.until("systemctl is-failed --quiet kubelet.path")
-        [fault] = gate_faults(machine.ctx, machine.services, [KUBELET])
+        [fault] = Gates(machine.services, [KUBELET]).faults(machine.ctx)
         assert str(fault) == (
             "warning: failed-trigger: kubelet.path: has failed (unit-start-limit-hit), and does not "
             "start kubelet.service any more; see: systemctl status kubelet.path; start it again "
