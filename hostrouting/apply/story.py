@@ -82,7 +82,7 @@ class NodePlan:
     @property
     def entries(self) -> list[Change]:
         """The changes of routes as entries of a report."""
-        return [each.entry for each in self.routes.entries] if self.routes is not None else []
+        return self.routes.entries if self.routes is not None else []
 
 
 def decide(ctx: Context, wanted: Wanted, host: Host, *, is_shown: bool = True) -> NodePlan:
@@ -344,7 +344,7 @@ class Story:
         is_compared = not is_last and (plan.changes or not self._is_fresh)
         if is_compared and (changed := plan.changed_since(run.host.routes)):
             raise ConflictError(f"changed since the routes were planned: {changed}")
-        make_changes(ctx, plan.decided, run.host, run.log, is_last=is_last)
+        make_changes(ctx, plan.outcome, run.host, run.log, is_last=is_last)
         if plan.changes:
             self._made.append(plan)
         log_consequences(plan.outcome, run.log)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
-
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
@@ -17,7 +15,7 @@ from hostrouting.net.routes import (
     place,
     signature,
 )
-from hostrouting.static_routes.reconcile import Routes, owned_in, present_in
+from hostrouting.static_routes.reconcile import Reconciliation, Routes, owned_in, present_in
 from phases import Change
 
 if TYPE_CHECKING:
@@ -26,58 +24,50 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import ObservedRoute
 
 
-@attrs.frozen(eq=False, repr=False)
-class RouteAccount:
-    """The changes of a run, and all routes as they were before."""
+def between(before: Routes, after: Routes) -> Reconciliation:
+    """Return the changes in which two readings of our routes differ, without merged ones."""
+    merged = {place(route) for route in (*before, *after) if is_merged(route)}
 
-    made: Sequence[RouteChange]
-    hidden: Mapping[Route, Routes]
-    _before: Routes
+    def own_in(routes: Routes) -> dict[ObservedRoute, None]:
+        own = (route for route in owned_in(routes) if place(route) not in merged)
+        return dict.fromkeys(own)
 
-    @classmethod
-    def between(cls, before: Routes, after: Routes) -> RouteAccount:
-        """Return the account of what two readings of our routes differ in, without merged ones."""
-        merged = {place(route) for route in (*before, *after) if is_merged(route)}
+    old = own_in(before)
+    new = own_in(after)
+    added = [RouteChange.add(route.to_route()) for route in new if route not in old]
+    removed = [RouteChange.remove(route) for route in old if route not in new]
+    return Reconciliation(changes=[*added, *removed], observed=before)
 
-        def own_in(routes: Routes) -> dict[ObservedRoute, None]:
-            own = (route for route in owned_in(routes) if place(route) not in merged)
-            return dict.fromkeys(own)
 
-        old = own_in(before)
-        new = own_in(after)
-        added = [RouteChange.add(route.to_route()) for route in new if route not in old]
-        removed = [RouteChange.remove(route) for route in old if route not in new]
-        return cls([*added, *removed], {}, before)
+def inverse(made: Reconciliation, observed: Routes) -> tuple[list[RouteChange], list[str]]:
+    """Return the changes that reverse those of a run, and notes on routes that differ then.
 
-    def inverse(self, observed: Routes) -> tuple[list[RouteChange], list[str]]:
-        """Return the changes that reverse those of the run, and notes on routes that differ then.
-
-        A place that another program has changed since is left alone.
-        """
-        touched: dict[Place, list[RouteChange]] = {}
-        for change in self.made:
-            touched.setdefault(place(change.route), []).append(change)
-        now = present_in(observed, touched)
-        then = present_in(self._before, touched)
-        inverses: dict[RouteChange, list[RouteChange]] = {}
-        notes: list[str] = []
-        for key, changes in touched.items():
-            present = now.get(key, [])
-            before = then.get(key, [])
-            if not _is_as_left(changes, before, present):
-                if not _is_as_before(before, present):
-                    text = "changed since this run; it stays as it is now"
-                    notes += [f"route '{change.route}' {text}" for change in changes]
-            elif obstacles := _obstacles(changes, present):
-                notes += obstacles
-            else:
-                for change in changes:
-                    inverses[change] = _undone(change, before, present)
-                    notes += _moved(change, before, present)
-        ordered: list[RouteChange] = []
-        for change in reversed(self.made):
-            ordered += inverses.get(change, ())
-        return ordered, notes
+    A place that another program has changed since is left alone.
+    """
+    touched: dict[Place, list[RouteChange]] = {}
+    for change in made.changes:
+        touched.setdefault(place(change.route), []).append(change)
+    now = present_in(observed, touched)
+    then = present_in(made.observed, touched)
+    inverses: dict[RouteChange, list[RouteChange]] = {}
+    notes: list[str] = []
+    for key, changes in touched.items():
+        present = now.get(key, [])
+        before = then.get(key, [])
+        if not _is_as_left(changes, before, present):
+            if not _is_as_before(before, present):
+                text = "changed since this run; it stays as it is now"
+                notes += [f"route '{change.route}' {text}" for change in changes]
+        elif obstacles := _obstacles(changes, present):
+            notes += obstacles
+        else:
+            for change in changes:
+                inverses[change] = _undone(change, before, present)
+                notes += _moved(change, before, present)
+    ordered: list[RouteChange] = []
+    for change in reversed(made.changes):
+        ordered += inverses.get(change, ())
+    return ordered, notes
 
 
 def _signatures(routes: Routes) -> set[object]:

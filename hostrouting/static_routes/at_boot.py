@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hostrouting.boot.intent import exits_under, require_intent
 from hostrouting.net.rejected import RouteRejectedError
 from hostrouting.static_routes.converge import log_consequences, repair
-from hostrouting.static_routes.observed import read
-from hostrouting.static_routes.reconcile import reconcile
+from hostrouting.static_routes.reconcile import read, reconcile
 from hostrouting.static_routes.refusals import giver
 from phases import Transaction
 

@@ -18,9 +18,8 @@ from hostrouting.base.errors import BackendError, LinkNotFoundError
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.rejected import Refusal, RouteRejectedError
 from hostrouting.net.routes import Place, default_routes, place
-from hostrouting.static_routes.account import RouteAccount, described
-from hostrouting.static_routes.observed import read, resolved
-from hostrouting.static_routes.reconcile import Decided, Reconciliation, Routes, reconcile
+from hostrouting.static_routes.account import between, described, inverse
+from hostrouting.static_routes.reconcile import Reconciliation, Routes, read, reconcile, resolve
 from hostrouting.static_routes.refusals import all_in_the_way, explain, why_merged, with_routes
 
 if TYPE_CHECKING:
@@ -51,19 +50,19 @@ def converge(
     is read back: the caller reads the routes again after each of their events.
     """
 
-    def decide(observed: Routes | None = None) -> Decided:
-        observed = read(host.routes, desired) if observed is None else observed
-        return Decided(desired, reconcile(desired, observed, undecided=undecided), observed)
+    def decide() -> Reconciliation:
+        return reconcile(desired, read(host.routes, desired), undecided=undecided)
 
-    def make(decided: Decided, is_last: bool) -> None:
-        make_changes(ctx, decided, host, logger, is_last=is_last, verify=False)
+    def make(outcome: Reconciliation, is_last: bool) -> None:
+        make_changes(ctx, outcome, host, logger, is_last=is_last, verify=False)
 
-    return until_settled(decide(observed), decide, make).outcome
+    first = decide() if observed is None else reconcile(desired, observed, undecided=undecided)
+    return until_settled(first, decide, make)
 
 
 def make_changes(
     ctx: Context,
-    decided: Decided,
+    outcome: Reconciliation,
     host: Host,
     logger: logging.Logger,
     *,
@@ -75,24 +74,23 @@ def make_changes(
     If the kernel refuses one since another program was faster, that is a `ConflictError`, and for
     the last try an error.
     """
-    desired, outcome, observed = decided
     try:
-        _send(host, decided, is_last=is_last, verify=verify)
+        _send(host, outcome, is_last=is_last, verify=verify)
     except BaseException as error:
+        routes = [change.route for change in outcome.changes]
         is_whole = isinstance(error, ConflictError) or getattr(error, "rolled_back", False)
         if not is_whole:
             # After an interrupt only another reading shows which routes there are.
             with suppress(BackendError):
-                account = RouteAccount.between(observed, read(host.routes, desired))
-                _record(ctx, account, host, logger)
+                made = between(outcome.observed, read(host.routes, routes))
+                _record(ctx, made, host, logger)
         if isinstance(error, LinkNotFoundError):
-            raise with_routes(error, desired) from error
+            raise with_routes(error, routes) from error
         raise
-    _record(ctx, RouteAccount(outcome.changes, outcome.hidden, observed), host, logger)
+    _record(ctx, outcome, host, logger)
 
 
-def _send(host: Host, decided: Decided, *, is_last: bool, verify: bool = True) -> None:
-    _, outcome, observed = decided
+def _send(host: Host, outcome: Reconciliation, *, is_last: bool, verify: bool = True) -> None:
     in_the_way = all_in_the_way(outcome)
     # The kernel would accept an IPv6 route that another one hides.
     if any(route.family == IPV6 for route in outcome.in_the_way.values()):
@@ -107,7 +105,7 @@ def _send(host: Host, decided: Decided, *, is_last: bool, verify: bool = True) -
             refusal.errno not in _CONFLICTS or refusal.change in in_the_way
             for refusal in error.refusals
         ):
-            explain(error, outcome, observed, host.routes)
+            explain(error, outcome, host.routes)
             raise
         if not is_last:
             raise ConflictError(str(error)) from error
@@ -129,19 +127,19 @@ def log_consequences(outcome: Reconciliation, logger: logging.Logger) -> None:
         logger.warning("not removed: %s", why_merged(merged), extra={"route": str(merged)})
 
 
-def _record(ctx: Context, account: RouteAccount, host: Host, logger: logging.Logger) -> None:
+def _record(ctx: Context, made: Reconciliation, host: Host, logger: logging.Logger) -> None:
     """Record changes that were made, with one inverse for all of them."""
 
     def undo(ctx: Context) -> bool:
         with host.lock.hold(ctx):
-            made = [change.route for change in account.made]
+            routes = [change.route for change in made.changes]
 
-            def decide() -> tuple[Decided, Sequence[str]]:
-                observed = read(host.routes, made)
-                changes, notes = account.inverse(observed)
-                return Decided((), Reconciliation(changes=changes), observed), notes
+            def decide() -> tuple[Reconciliation, Sequence[str]]:
+                observed = read(host.routes, routes)
+                changes, notes = inverse(made, observed)
+                return Reconciliation(changes=changes, observed=observed), notes
 
-            def send(decided: tuple[Decided, object], is_last: bool) -> None:
+            def send(decided: tuple[Reconciliation, object], is_last: bool) -> None:
                 _send(host, decided[0], is_last=is_last)
 
             _, notes = until_settled(decide(), decide, send)
@@ -149,8 +147,8 @@ def _record(ctx: Context, account: RouteAccount, host: Host, logger: logging.Log
                 logger.warning("%s", note)
             return not notes
 
-    for change in account.made:
-        ctx.record(described(change, account.hidden), undo=undo)
+    for change in made.changes:
+        ctx.record(described(change, made.hidden), undo=undo)
 
 
 class Waiting(NamedTuple):
@@ -190,7 +188,7 @@ def repair(
     Call it under the run lock, with a reading of all routes. A route that lacks a default route, a
     device or an address waits: its place stays as it is, too.
     """
-    resolution = resolved(routes, observed, host.routes, exits or {})
+    resolution = resolve(routes, observed, exits, host.routes.links())
     wanted = {place(route): route for route in resolution.routes}
     waiting = {route.place: Waiting(route, reason) for route, reason in resolution.missing}
     may_heal = bool(waiting)

@@ -21,19 +21,19 @@ from hostrouting.boot.intent import exits_under
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.host.reading import at_one_moment
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
-from hostrouting.net.routes import NextHop, ObservedRoute, place
+from hostrouting.net.routes import NextHop, ObservedRoute, Place, place
 from hostrouting.route_overlap.errors import WorseRoutingError
 from hostrouting.route_overlap.fabric import Fabric, announced_fabric
 from hostrouting.route_overlap.logged import left_unproven
 from hostrouting.route_overlap.look import look_once, prove_config, unready_units
 from hostrouting.route_overlap.script import config_in_force
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
-from hostrouting.static_routes.account import RouteAccount
+from hostrouting.static_routes.account import between, inverse
 from hostrouting.static_routes.lost_hops import LostHop, lost_hops
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from hostrouting.base.findings import NodeFinding
     from hostrouting.fib import Fib
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.exits import MovedExit
     from hostrouting.route_overlap.look import Accepted, Look
     from hostrouting.route_overlap.proven import Finding, OverlapReport
-    from hostrouting.static_routes.plan import Foreseen, RoutePlan
-    from phases import Context
+    from hostrouting.static_routes.plan import RoutePlan
+    from phases import Change, Context
 
 
 #: From an address and its family to its next hops.
@@ -223,12 +223,12 @@ class Forecaster:
         """Return the proof of each section."""
         return [section.prove(routing) for section in self._sections]
 
-    def of(self, routes: RoutePlan | None) -> Forecast:
+    def of(self, plan: RoutePlan | None) -> Forecast:
         """Return the proof of the node with the changes of a plan, unless some are stuck."""
-        return self.changed() if routes is None else self.changed(routes.changes, routes.stuck)
+        return self.changed() if plan is None else self.changed(plan.changes, plan.stuck)
 
     def changed(
-        self, changes: Sequence[RouteChange] = (), stuck: Sequence[Foreseen] = ()
+        self, changes: Sequence[RouteChange] = (), stuck: Mapping[Place, Change] = {}
     ) -> Forecast:
         """Return the proof of the node with these changes, unless some are `stuck`.
 
@@ -242,7 +242,7 @@ class Forecaster:
         self._families = self._families_with(changes)
         self._model = was = self._model_of(self.node)
         model = was.changed(changes)
-        if refused := [*stuck, *_not_taken(model, changes, stuck)]:
+        if refused := [*stuck.values(), *_not_taken(model, changes, stuck)]:
             lines = "; ".join(map(str, refused))
             return Forecast(undecided=f"routes of the config cannot be added now: {lines}")
         try:
@@ -313,20 +313,20 @@ class Forecaster:
         routing = node.routes
         # The kernel has decided by routes that may have come after the reading of the proof.
         now = self._model_of(at_one_moment(self._host))
-        account = RouteAccount.between(_routes(was), _routes(now))
+        made = between(_routes(was), _routes(now))
         try:
             if not any(self._worse(self._before, reports, was, routing)):
                 return Forecast(report)
-            back, _ = account.inverse(_routes(now))
+            back, _ = inverse(made, _routes(now))
             # Another program may have changed it meanwhile: the cloud's agent connects a fabric at
             # any time.
             without = now.changed(back)
-            worse = self._worse(self._prove(without), reports, without, routing, account.made)
+            worse = self._worse(self._prove(without), reports, without, routing, made.changes)
             return Forecast(report, tuple(worse))
         except UnknownDecisionError as error:
             # Then the kernel's proof before the run counts, if the run has changed a route around
             # the address.
-            worse = self._worse(self._before, reports, routing, routing, account.made)
+            worse = self._worse(self._before, reports, routing, routing, made.changes)
             caused = tuple(each for each in worse if each.cause)
             return Forecast(report, caused, undecided=str(error))
 
@@ -350,10 +350,9 @@ def _loses_gateway(worse: Worse) -> bool:
 
 
 def _not_taken(
-    model: Fib, changes: Sequence[RouteChange], stuck: Sequence[Foreseen]
+    model: Fib, changes: Sequence[RouteChange], known: Container[Place]
 ) -> Iterator[RouteChange]:
-    """Yield the changes that the model refuses, without those that are known to be stuck."""
-    known = {each.place for each in stuck}
+    """Yield the changes that the model refuses, without those in the `known` places."""
     # Thousands of routes name the same few next hops.
     is_taken = cache(model.takes)
     for change in changes:

@@ -13,14 +13,14 @@ from hostrouting.base.findings import AWAITED, REFUSED, NodeFinding, hindered
 from hostrouting.boot.intent import exits_under
 from hostrouting.net.routes import ObservedRoute, Place, Route, RouteChange, place
 from hostrouting.static_routes.account import described
-from hostrouting.static_routes.observed import read, resolved
 from hostrouting.static_routes.reconcile import (
-    Decided,
     Reconciliation,
     Resolution,
     Routes,
     present_in,
+    read,
     reconcile,
+    resolve,
 )
 from hostrouting.static_routes.refusals import (
     all_in_the_way,
@@ -54,13 +54,14 @@ class RoutePlan:
         """Plan for a node as it is; `exits` are those of the config."""
         self._section = section
         self._exits = exits
-        self.observed: Routes = read(routing, section.routes)
-        self._devices = {link.name: link for link in routing.links()}
-        self.resolution: Resolution = resolved(section.routes, self.observed, routing, exits)
+        observed = read(routing, section.routes)
+        links = routing.links()
+        self._devices = {link.name: link for link in links}
+        self.resolution: Resolution = resolve(section.routes, observed, exits, links)
         undecided = {route.place for route, _ in self.resolution.missing}
         #: The changes, and their consequences for other routes.
         self.outcome: Reconciliation = reconcile(
-            self.resolution.routes, self.observed, undecided=undecided
+            self.resolution.routes, observed, undecided=undecided
         )
 
     @property
@@ -68,19 +69,14 @@ class RoutePlan:
         """The changes in their order."""
         return self.outcome.changes
 
-    @property
-    def decided(self) -> Decided:
-        """What it changes, and by what."""
-        return Decided(self.resolution.routes, self.outcome, self.observed)
-
     def changed_since(self, routing: RouteBackend) -> str:
         """Return what differs now of all by which these changes were decided; "" if nothing does.
 
         These are the values that complete its routes, and the routes in each of their places.
         """
         observed = read(routing, self._section.routes)
-        resolution = resolved(self._section.routes, observed, routing, self._exits)
-        was, now = _basis(self.resolution, self.observed), _basis(resolution, observed)
+        resolution = resolve(self._section.routes, observed, self._exits, routing.links())
+        was, now = _basis(self.resolution, self.outcome.observed), _basis(resolution, observed)
         if now == was:
             return ""
         before, after = ({*values, *chain(*present.values())} for values, present in (was, now))
@@ -125,48 +121,57 @@ class RoutePlan:
     @cached_property
     def _hindered(self) -> dict[RouteChange, Hindrance]:
         """The changes that cannot be made now."""
-        return dict(hindrances(self.outcome, self._devices, self.observed))
+        return dict(hindrances(self.outcome, self._devices))
 
     @property
-    def entries(self) -> list[Foreseen]:
+    def entries(self) -> list[Change]:
         """The changes as entries of a report, with those that the kernel certainly refuses."""
-        planned = (
-            foreseen(change, self.outcome, self._hindered.get(change)) for change in self.changes
-        )
-        return [*self._without_change(), *planned]
+        planned = (self._entry(change, self._hindered.get(change)) for change in self.changes)
+        return [*self._without_change.values(), *planned]
+
+    def _entry(self, change: RouteChange, hindrance: Hindrance | None) -> Change:
+        entry = described(change, self.outcome.hidden)
+        if hindrance is None:
+            return entry
+        if hindrance.may_end:
+            return entry._replace(detail=hindrance.reason, kind=AWAITED)
+        return hindered(entry.action, entry.subject, hindrance.reason)
 
     @property
-    def stuck(self) -> list[Foreseen]:
-        """The entries of routes that are refused or incomplete."""
+    def stuck(self) -> dict[Place, Change]:
+        """The entries of routes that are refused or incomplete, by their places."""
         # Thousands of changes are fine, and need no text here.
-        refused = [
-            foreseen(change, self.outcome, hindrance)
+        refused = {
+            place(change.route): self._entry(change, hindrance)
             for change, hindrance in self._hindered.items()
             if not hindrance.may_end
-        ]
-        return [*self._without_change(), *refused]
+        }
+        return self._without_change | refused
 
-    def _without_change(self) -> Iterator[Foreseen]:
-        """Yield the entries of routes that are incomplete, or that cannot be removed."""
+    @property
+    def _without_change(self) -> dict[Place, Change]:
+        """The entries of routes that are incomplete, or that cannot be removed."""
+        entries: dict[Place, Change] = {}
         for lacking, reason in self.resolution.missing:
             waits = f"looked up when a default route is there: {reason}"
-            entry = Change("+", str(lacking), waits, AWAITED)
+            entries[lacking.place] = Change("+", str(lacking), waits, AWAITED)
             if fact := no_way(lacking, self._devices):
-                entry = hindered("+", str(lacking), f"{fact}; correct its 'dev'")
-            yield Foreseen(entry, lacking.place, is_incomplete=True)
+                refused = hindered("+", str(lacking), f"{fact}; correct its 'dev'")
+                entries[lacking.place] = refused
         for route in self.outcome.merged:
-            yield Foreseen(hindered("-", str(route), why_merged(route)), place(route))
+            entries[place(route)] = hindered("-", str(route), why_merged(route))
+        return entries
 
     @property
     def accepted(self) -> StaticRoutesConfig:
         """The section without the routes that the kernel certainly refuses."""
-        refused = {each.place for each in self.stuck if not each.is_incomplete}
+        refused = self.stuck.keys() - {route.place for route, _ in self.resolution.missing}
         routes = tuple(route for route in self._section.routes if route.place not in refused)
         return attrs.evolve(self._section, routes=routes)
 
     def findings(self) -> Iterator[NodeFinding]:
         """Yield the findings of `check` about the routes."""
-        return findings_of((each.entry for each in self.entries), self.outcome.connected)
+        return findings_of(self.entries, self.outcome.connected)
 
 
 def _basis(
@@ -182,18 +187,6 @@ def plan_routes(config: HostRoutingConfig, host: Host) -> RoutePlan:
     return RoutePlan(config.static_routes, host.routes, exits_under(config, host.files))
 
 
-class Foreseen(NamedTuple):
-    """A planned change as an entry of a report, and the place of its route."""
-
-    entry: Change
-    place: Place
-    #: True if the route waits for a default route.
-    is_incomplete: bool = False
-
-    def __str__(self) -> str:
-        return str(self.entry)
-
-
 class Hindrance(NamedTuple):
     """Why a change cannot be made now."""
 
@@ -203,11 +196,11 @@ class Hindrance(NamedTuple):
 
 
 def hindrances(
-    outcome: Reconciliation, devices: Mapping[str, Device], observed: Routes
+    outcome: Reconciliation, devices: Mapping[str, Device]
 ) -> Iterator[tuple[RouteChange, Hindrance]]:
     """Yield the changes of a reconciliation that cannot be made now."""
     own = own_gateways(devices.values())
-    no_gateway = without_gateway(outcome.changes, observed)
+    no_gateway = without_gateway(outcome)
     in_the_way = all_in_the_way(outcome)
     for change in outcome.changes:
         route = change.after
@@ -223,16 +216,6 @@ def hindrances(
             yield change, Hindrance(f"waits up to 30 s, since {route.dev} {needed}", may_end=True)
         elif change in no_gateway:
             yield change, Hindrance(no_gateway[change])
-
-
-def foreseen(change: RouteChange, outcome: Reconciliation, hindrance: Hindrance | None) -> Foreseen:
-    """Return a change as an entry of a report."""
-    entry = described(change, outcome.hidden)
-    if hindrance is not None and hindrance.may_end:
-        entry = entry._replace(detail=hindrance.reason, kind=AWAITED)
-    elif hindrance is not None:
-        entry = hindered(entry.action, entry.subject, hindrance.reason)
-    return Foreseen(entry, place(change.route))
 
 
 def findings_of(

@@ -1,6 +1,6 @@
-"""Complete the routes of a config, and compute the changes to them in a safe order. Pure.
+"""Complete the routes of a config, and compute the changes to them in a safe order.
 
-The default routes supply the values that a config leaves out. Nothing here waits.
+The default routes supply the values that a config leaves out. All is pure but for `read`.
 
 The kernel lists routes by their place: table, destination, type of service and metric. The first
 route of a place that is alive decides. A foreign route in the place of a wanted one stays where it
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import attrs
 
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
-from hostrouting.net.exits import fabric_exits, no_default, unnamed
+from hostrouting.net.exits import fabric_exits, no_default, unnamed, working
 from hostrouting.net.routes import (
     ATTRIBUTE_NAMES,
     KERNEL_PROTOCOL,
@@ -47,8 +47,26 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
     from hostrouting.config import StaticRoute
+    from hostrouting.host.ports import RouteBackend
     from hostrouting.net.exits import Exits
     from hostrouting.net.links import Device
+
+
+#: Routes in the kernel's order.
+Routes: TypeAlias = "Sequence[ObservedRoute]"
+
+
+def read(routing: RouteBackend, wanted: Iterable[StaticRoute | Route | ObservedRoute]) -> Routes:
+    """Return all IPv4 routes, and all IPv6 routes if any is wanted, else those of hostrouting.
+
+    A route by an IPv6 gateway needs the networks of this family, too.
+    """
+    routes = routing.routes()
+    if IPV6 not in routing.families:
+        return routes
+    if any(route.family == IPV6 or ":" in str(route.gateway) for route in wanted):
+        return [*routes, *routing.routes(IPV6)]
+    return [*routes, *routing.routes_of(OUR_PROTOCOL, IPV6)]
 
 
 class Unresolved(NamedTuple):
@@ -73,18 +91,18 @@ class Resolution(NamedTuple):
 def resolve(
     routes: Sequence[StaticRoute],
     observed: Routes,
-    exits: Exits | None = None,
-    links: Iterable[Device] = (),
+    pinned: Exits | None = None,
+    links: Sequence[Device] = (),
 ) -> Resolution:
     """Complete the routes of a config from the default routes of their family in `observed`.
 
     A route without `dev` gets the device of the first next hop that is not dead; one of IPv6 the
     device by which IPv6 must leave, if a default route leaves by it. No InfiniBand device among
-    `links` is one (see `unnamed`). The `exits` that work precede both, whatever default route came
-    later (see `working`). A route without `gateway` gets
-    the gateway of the first next hop on its device, dead or not: the kernel decides about routes
-    over a device that is down. If that next hop has no gateway (`default dev ppp0`), the route has
-    none: every address is on such a link.
+    `links` is one (see `unnamed`). The `pinned` exits that work precede both, whatever default
+    route came later (see `working`). A route without `gateway` gets the gateway of the first next
+    hop on its device, dead or not: the kernel decides about routes over a device that is down. If
+    that next hop has no gateway (`default dev ppp0`), the route has none: every address is on such
+    a link.
 
     Where no default route completes a route, an installed one stays if it has the values that the
     config gives. `observed` is in the kernel's order.
@@ -104,7 +122,7 @@ def resolve(
     if shared and (IPV6, shared[0]) in on_device:
         # A router in the fabric may advertise a better default route, which the proof would reject.
         alive[IPV6] = shared[0]
-    alive |= exits or {}
+    alive |= working(pinned or {}, links, observed)
     fabric = fabric_exits(defaults, links)
     complete, missing = _completed(tuple(routes), (*alive.items(),), (*on_device.items(),), fabric)
     first: dict[Place, ObservedRoute] = {}
@@ -177,9 +195,6 @@ def _named_hop(gateway: str, dev: str) -> NextHop:
 
 _network: Final = itemgetter(0, 1)
 
-#: Routes in the kernel's order.
-Routes: TypeAlias = "Sequence[ObservedRoute]"
-
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class Reconciliation:
@@ -196,6 +211,8 @@ class Reconciliation:
     merged: list[ObservedRoute] = attrs.field(factory=list)
     #: The kernel's own routes behind a wanted route that stays, by that route.
     connected: dict[Route, ObservedRoute] = attrs.field(factory=dict)
+    #: The reading.
+    observed: Routes = ()
 
     def place_first(self, route: Route, present: Routes) -> list[ObservedRoute]:
         """Make `route` the first of its place; return the routes of hostrouting to remove there."""
@@ -250,14 +267,6 @@ class Reconciliation:
         self.in_the_way[change] = present
 
 
-class Decided(NamedTuple):
-    """The changes that make these the routes of hostrouting, by one reading."""
-
-    desired: Sequence[Route]
-    outcome: Reconciliation
-    observed: Routes
-
-
 def reconcile(
     desired: Sequence[Route], observed: Routes, *, undecided: Container[Place] = ()
 ) -> Reconciliation:
@@ -268,7 +277,7 @@ def reconcile(
     >>> [str(change) for change in reconcile([route], []).changes]
     ['+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142']
     """
-    outcome = Reconciliation()
+    outcome = Reconciliation(observed=observed)
     # By scope: local addresses, then routes on a link, then routes via a gateway on a link.
     wanted = {place(route): route for route in sorted(desired, key=_rank, reverse=True)}
     by_place = present_in(observed, wanted)

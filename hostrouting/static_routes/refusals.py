@@ -39,9 +39,7 @@ if TYPE_CHECKING:
 _MAY_END = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENODEV})
 
 
-def explain(
-    error: RouteRejectedError, outcome: Reconciliation, observed: Routes, routing: RouteBackend
-) -> None:
+def explain(error: RouteRejectedError, outcome: Reconciliation, routing: RouteBackend) -> None:
     """Add to the error which routes are in the way, and whether waiting may help."""
     # With device, carrier and address there, 'Nexthop has invalid gateway' is a mistake in the
     # config: the kernel's error number is the same for both.
@@ -54,7 +52,7 @@ def explain(
     others = [refusal for refusal in error.refusals if refusal not in healing]
     error.may_heal = error.rolled_back and not others
     error.retryable = error.rolled_back and all(other.errno in PASSING for other in others)
-    lost = {} if error.retryable else without_gateway(outcome.changes, observed)
+    lost = {} if error.retryable else without_gateway(outcome)
     reasons = all_in_the_way(outcome)
     explained = []
     for refusal in error.refusals:
@@ -88,7 +86,7 @@ def _waits(route: Route | None, devices: Mapping[str, Device]) -> bool:
 
 
 def with_routes(
-    error: LinkNotFoundError, routes: Iterable[Route | StaticRoute]
+    error: LinkNotFoundError, routes: Iterable[Route | ObservedRoute | StaticRoute]
 ) -> LinkNotFoundError:
     """Return the error with the routes whose device is missing."""
     of_device = [str(route) for route in routes if route.dev == error.dev]
@@ -98,10 +96,10 @@ def with_routes(
     )
 
 
-def without_gateway(changes: Iterable[RouteChange], observed: Routes) -> dict[RouteChange, str]:
+def without_gateway(outcome: Reconciliation) -> dict[RouteChange, str]:
     """Return the routes whose gateway is on no network of their device: the kernel refuses them."""
-    needed = {change: hop for change in changes if (hop := _needed_hop(change.after))}
-    reached = {hop for hop in set(needed.values()) if _is_reached(*hop, observed)}
+    needed = {change: hop for change in outcome.changes if (hop := _needed_hop(change.after))}
+    reached = {hop for hop in set(needed.values()) if _is_reached(*hop, outcome.observed)}
     return {
         change: f"no network of {dev} has the gateway {gateway}; correct its 'gateway' or 'dev'"
         for change, (gateway, dev) in needed.items()

@@ -13,7 +13,7 @@ from hostrouting.boot.intent import exits_under
 from hostrouting.boot.layout import DROP_IN_NAME, BootFile, read_asset
 from hostrouting.config import WatchConfig
 from hostrouting.host.units import MASK, assignments
-from hostrouting.static_routes.observed import read, resolved
+from hostrouting.static_routes.reconcile import read, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -141,7 +141,7 @@ def _managed(config: HostRoutingConfig, host: Host) -> list[str]:
     if without := [route for route in routes if route.dev is None]:
         observed = read(host.routes, without)
         exits = exits_under(config, host.files)
-        complete = resolved(without, observed, host.routes, exits).routes
+        complete = resolve(without, observed, exits, host.routes.links()).routes
         devs |= {route.dev for route in complete}
     return [name for name in sorted(managed) if name in devs]
 

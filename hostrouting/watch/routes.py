@@ -21,8 +21,7 @@ from hostrouting.host import (
 )
 from hostrouting.net.routes import MAIN_TABLE, Place, place, resting
 from hostrouting.static_routes.converge import Repair, repair
-from hostrouting.static_routes.observed import read
-from hostrouting.static_routes.reconcile import Routes, owned_in
+from hostrouting.static_routes.reconcile import Routes, owned_in, read
 from hostrouting.watch.installed import duties_of
 from phases import Change, Context, Transaction
 from phases.hosting import interruptible, unrecorded

@@ -32,8 +32,8 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import Prefix
 from hostrouting.node.status import verdict_now
 from hostrouting.static_routes.converge import repair
-from hostrouting.static_routes.observed import read
 from hostrouting.static_routes.plan import RoutePlan, plan_routes
+from hostrouting.static_routes.reconcile import read
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend, Node
 from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route
@@ -107,7 +107,7 @@ def refusal(host: Host, *routes: StaticRoute) -> str:
     assert host.routes.routes(IPV6) == before
     [refused] = caught.value.refusals
     plan = plan_of(host, *routes)
-    [planned] = [each.entry for each in plan.entries]
+    [planned] = plan.entries
     assert refused.reason in str(planned)
     [found] = plan.findings()
     assert refused.reason in found.reason

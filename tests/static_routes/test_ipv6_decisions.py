@@ -9,7 +9,7 @@ import pytest
 from hostrouting.host import Device, DeviceAddress, ObservedRoute, Route
 from hostrouting.net.addresses import IPV6, Address, Prefix
 from hostrouting.net.routes import OUR_PROTOCOL, NextHop, best_default_devs, default_route
-from hostrouting.static_routes.account import RouteAccount
+from hostrouting.static_routes.account import between, inverse
 from hostrouting.static_routes.plan import hindrances
 from hostrouting.static_routes.reconcile import reconcile
 from hostrouting.static_routes.refusals import own_gateways
@@ -54,7 +54,7 @@ def test_a_link_outlives_the_routes_over_it() -> None:
     link, over = now = [held("fd00:5::/64", gateway=None), held(gateway="fd00:5::1")]
     added = reconcile([over.to_route(), link.to_route()], []).changes
     assert [change.after for change in added] == [link.to_route(), over.to_route()]
-    undo, _ = RouteAccount.between([], now).inverse(now)
+    undo, _ = inverse(between([], now), now)
     for changes in reconcile([], now).changes, undo:
         assert [change.before for change in changes] == [over, link]
 
@@ -92,7 +92,7 @@ def test_a_refusal_is_foreseen_where_it_is_certain(
         if one.family == IPV6
     ]
     reasons = [
-        each.reason for _, each in hindrances(reconcile([route], []), {"eth0": device}, connected)
+        each.reason for _, each in hindrances(reconcile([route], connected), {"eth0": device})
     ]
     assert len(reasons) == bool(refusal)
     assert all(str(refusal) in reason for reason in reasons)
@@ -116,7 +116,7 @@ def test_an_undo_puts_a_route_without_gateway_where_it_was() -> None:
     """
     first = held(gateway=None, dev="ib0")
     second = held(gateway=None)
-    [back], notes = RouteAccount.between([first, second], [first]).inverse([first])
+    [back], notes = inverse(between([first, second], [first]), [first])
     assert back.verb == "append"
     assert notes == []
 

@@ -11,7 +11,7 @@ from support.static_route_scripts import static_route
 from hostrouting import StaticRoute
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.static_routes.converge import Repair, repair
-from hostrouting.static_routes.observed import read
+from hostrouting.static_routes.reconcile import read
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.route_texts import route
 from phases import Context
