@@ -41,7 +41,6 @@ _LATE = (
     "hostrouting.host.systemd.notify",
     "hostrouting.host.trial",
     "hostrouting.route_overlap.announced",
-    "hostrouting.route_overlap.exits",
     "hostrouting.route_overlap.owners",
     "hostrouting.route_overlap.policy",
     "hostrouting.route_overlap.suggest",

@@ -77,7 +77,9 @@ class Announced:
         self._first = {each.network for each in coming if each.is_first and each.is_network}
         #: One of the networks, if a rule may select by an address in it, which cannot be looked up
         #: yet.
-        self._by_source = _selectable(networks, rules)
+        self._by_source = next(
+            (each for each in networks if any(_may_select(rule, each) for rule in rules)), None
+        )
         #: The networks of the addresses that come to table local.
         self._own = _new_addresses(coming, present)
         names += [each.dev for each in coming if each.dev]
@@ -287,14 +289,6 @@ def _broadcasts(network: _Network, present: _Present) -> tuple[int, ...]:
         return ()
     last = first | ~netmask(length) & 0xFFFFFFFF
     return (last, first) if present.has_first else (last,)
-
-
-def _selectable(networks: Iterable[_Network], rules: Sequence[Rule]) -> _Network | None:
-    """Return the first network from whose addresses a rule may select packets."""
-    for network in networks:
-        if any(_may_select(rule, network) for rule in rules):
-            return network
-    return None
 
 
 def _routes_to(networks: Iterable[_Network], addresses: Iterable[int]) -> list[ObservedRoute]:

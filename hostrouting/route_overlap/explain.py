@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -22,7 +22,7 @@ from hostrouting.base.values import LightValue
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, RouteOverlapConfig
 from hostrouting.host import Host
 from hostrouting.net.addresses import Address, Prefix, address_bits
-from hostrouting.route_overlap.parts import CidrPart, DecidedPart, adjacent, looked_up, read
+from hostrouting.route_overlap.parts import CidrPart, DecidedPart, looked_up, read
 from hostrouting.route_overlap.snapshot import (
     AllowedDevices,
     RoutingSnapshot,
@@ -172,19 +172,13 @@ def explain_routing(
     for text, prefix in zip(ranges, prefixes, strict=True):
         snapshot = snapshots[prefix.family]
         views = {view: _first_answers(view, prefix) for view in snapshot.views}
-        # A connection gets the first answer: that for the source that it will have, if rules select
-        # by source.
-        decided = (DecidedPart.of(snapshot, part, *part.answers[0]) for part in looked[prefix])
-        explained = partial(_explained, snapshot, views, allowed.get(prefix.family), colours)
-        explanation = tuple(
-            ExplainedPart(
-                Address(snapshot.family, group[0].part.first),
-                Address(snapshot.family, group[-1].part.last),
-                **explained(group[0])._asdict(),
-            )
-            for group in adjacent(decided, same=explained)
-        )
-        explanations.append(Explanation(text, explanation))
+        merged: list[ExplainedPart] = []
+        for part in looked[prefix]:
+            new = _explained(snapshot, views, allowed.get(prefix.family), colours, part)
+            if merged and attrs.evolve(merged[-1], first=new.first, last=new.last) == new:
+                new = attrs.evolve(new, first=merged.pop().first)
+            merged.append(new)
+        explanations.append(Explanation(text, tuple(merged)))
     return explanations
 
 
@@ -194,26 +188,18 @@ def _first_answers(node: RoutingSnapshot, prefix: Prefix) -> dict[int, SourcedLo
     return {part.first: part.answers[0] for part in parts}
 
 
-class _Answer(NamedTuple):
-    """The fields of an `ExplainedPart` but for its addresses."""
-
-    devs: tuple[str, ...]
-    route: str | None
-    rule: str | None
-    reason: str | None
-    is_expected: bool | None
-    colour: int
-
-
 def _explained(
     node: RoutingSnapshot,
     views: Mapping[RoutingSnapshot, Mapping[int, SourcedLookup]],
     allowed: AllowedDevices | None,
     colours: dict[tuple[str, ...], int],
-    decided: DecidedPart,
-) -> _Answer:
+    part: CidrPart,
+) -> ExplainedPart:
     """Return the answer for a part: equal routes all count, and so do those of other protocols."""
-    ways = [lookup.route for lookup in node.candidates(*decided.part.answers[0])]
+    # A connection gets the first answer: that for the source that it will have, if rules select by
+    # source.
+    decided = DecidedPart.of(node, part, *part.answers[0])
+    ways = [lookup.route for lookup in node.candidates(*part.answers[0])]
     equal = [way for way in ways if way and is_same(decided.answer.route, way)]
     reasons = {
         "local": "an address of this node",
@@ -223,7 +209,7 @@ def _explained(
     }
     deciders: list[ObservedRoute | Rule | None] = [*equal] or [decided.decider]
     for view, answers in views.items():
-        answer, source = answers[decided.part.first]
+        answer, source = answers[part.first]
         equal += [answer.route] if answer.route else []
         deciders.append(view.decider(answer, source))
     devs = tuple(dict.fromkeys(dev for way in equal for dev in way.devs))
@@ -238,8 +224,16 @@ def _explained(
     rule = None
     if decided.rule is not None and decided.rule is not decided.decider:
         rule = str(decided.rule)
-    route = "; ".join(named) or None
-    return _Answer(devs, route, rule, reasons.get(decided.kind), is_expected, colour)
+    return ExplainedPart(
+        first=Address(node.family, part.first),
+        last=Address(node.family, part.last),
+        devs=devs,
+        route="; ".join(named) or None,
+        rule=rule,
+        reason=reasons.get(decided.kind),
+        is_expected=is_expected,
+        colour=colour,
+    )
 
 
 def _as_prefix(text: str) -> Prefix:

@@ -1,20 +1,22 @@
-"""What is proven of the CIDRs of each family, and the one report on all of them."""
+"""The report on the CIDRs of one family, with the ways out of the node, and that on all CIDRs."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import attrs
 
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
 from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, is_device_name, is_network
 from hostrouting.net.exits import candidates, fabric_exits, set_down, unnamed
 from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, SCOPE_LINK
-from hostrouting.route_overlap.proven import CidrReport, OverlapReport, wrong_devs
+from hostrouting.route_overlap.proven import CidrReport, OverlapReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig, StaticRoute
     from hostrouting.net.addresses import Prefix
@@ -40,121 +42,78 @@ class FamilyProof(NamedTuple):
     deciding: tuple[ObservedRoute, ...] = ()
     notes: Sequence[NodeFinding] = ()
 
-    @property
-    def expected_devs(self) -> tuple[str, ...]:
-        """The devices by which the CIDRs should leave."""
-        return self.node.allowed.expected
-
-    @property
-    def without_exit(self) -> bool:
-        """True if it is unknown by which device they should leave."""
-        return not self.expected_devs
-
-    @property
-    def exit(self) -> str | None:
-        """The one expected device, if it carries CIDRs, and has a plain name."""
-        if len(self.expected_devs) != 1:
-            return None
-        [dev] = self.expected_devs
-        return dev if dev in self.carriers and is_device_name(dev) else None
-
-    @property
-    def default_devs(self) -> frozenset[str]:
-        """The devices of the default routes, and without an expected one those that may be it."""
-        defaults = self.node.defaults
-        routes = unnamed(defaults, self.node.links) if self.without_exit else defaults
-        return frozenset(hop.dev for route in routes for hop in route.hops if not hop.dead)
-
-    @property
-    def fabric_exits(self) -> tuple[tuple[int, str], ...]:
-        """The InfiniBand devices of default routes, with the family, if no device is expected."""
-        return fabric_exits(self.node.defaults, self.node.links) if self.without_exit else ()
-
-    @property
-    def lacks_default(self) -> bool:
-        """True without a default route by an expected device, or one that may be it."""
-        return not self.default_devs.intersection(self.expected_devs or self.default_devs)
-
-    @property
-    def exits_in_turns(self) -> tuple[str, ...]:
-        """The devices of default routes of table main in turns, if no device is expected."""
-        if self.expected_devs:
-            return ()
-        return next((joint.devs for joint in self.node.turns if joint.table == MAIN_TABLE), ())
-
-    @property
-    def dead_ends(self) -> tuple[str, ...]:
-        """The expected devices without carrier, unless a default route leads out by another."""
-        allowed = self.node.allowed
-        if any(map(allowed.leads_out, self.default_devs)):
-            return ()
-        return tuple(dev for dev in self.expected_devs if dev in allowed.dead_ends)
-
-    @property
-    def down_devs(self) -> tuple[str, ...]:
-        """The devices that are set down, and that are expected, or would be."""
-        if self._awaits_exit:
-            return self._set_down[0] if self._set_down[1] else ()
-        down = {link.name for link in self.node.links if not link.up}
-        return tuple(dev for dev in self.dead_ends if dev in down)
-
-    @property
-    def maybe_down_devs(self) -> tuple[str, ...]:
-        """Those set down where another one, which is up, may get the default route instead."""
-        return () if self.down_devs or not self._awaits_exit else self._set_down[0]
-
-    @property
-    def _set_down(self) -> tuple[tuple[str, ...], bool]:
-        return set_down(self._named, self.node.links)
+    def report(self, config: HostRoutingConfig) -> OverlapReport:
+        """Return the report for a config, which names the CIDRs, and which suggestions complete."""
+        node = self.node
+        expected = node.allowed.expected
+        family = (node.family,)
+        # Without an expected device, those that may be it.
+        defaults = node.defaults if expected else unnamed(node.defaults, node.links)
+        devs = {hop.dev for route in defaults for hop in route.hops if not hop.dead}
+        lacks_default = devs.isdisjoint(expected or devs)
+        dead_ends = node.allowed.dead_ends
+        if any(map(node.allowed.leads_out, devs)):
+            dead_ends = frozenset()
+        known = {link.name for link in node.links}
+        known.update(network for network, _ in node.allowed.undecided)
+        absent = tuple(dev for dev in expected if dev not in known)
+        down: Sequence[str] = ()
+        maybe_down: Sequence[str] = ()
+        if lacks_default and (not expected or any(map(is_network, absent))):
+            # One of these would be the exit; or another one, which is up, may be.
+            down, is_one_the_exit = set_down(self._named, node.links)
+            if not is_one_the_exit:
+                down, maybe_down = (), down
+        else:
+            idle = {link.name for link in node.links if not link.up} & dead_ends
+            down = [*filter(idle.__contains__, expected)]
+        exits = [dev for dev in expected if dev in self.carriers and is_device_name(dev)]
+        turns = (joint.devs for joint in node.turns if joint.table == MAIN_TABLE)
+        notes = [*self.notes]
+        if any(self.findings):
+            lost = self._lost_default() if lacks_default else ()
+            notes = [*_set_down_notes(down), *lost, *notes]
+        return OverlapReport(
+            config=config,
+            cidrs=tuple(self._reports(config)),
+            expected_devs=expected,
+            exits=tuple((node.family, dev) for dev in exits if len(expected) == 1),
+            moved_exits=(node.moved,) if node.moved else (),
+            carriers=self.carriers,
+            without_exit=() if expected else family,
+            exits_in_turns=() if expected else next(turns, ()),
+            lacks_default=family if lacks_default else (),
+            dead_ends=tuple(filter(dead_ends.__contains__, expected)),
+            down_devs=tuple(down),
+            maybe_down_devs=tuple(maybe_down),
+            absent_devs=absent,
+            fabric_exits=() if expected else fabric_exits(node.defaults, node.links),
+            fabric_devs=tuple(_fabric_devs(node)),
+            deciding=self.deciding,
+            notes=tuple(notes),
+        )
 
     @property
     def _named(self) -> tuple[str, ...]:
         """The devices, or networks, that the config names, or that is pinned."""
         pinned = self.node.pinned.get(self.node.family)
-        return (pinned,) if pinned else self.expected_devs
+        return (pinned,) if pinned else self.node.allowed.expected
 
-    @property
-    def _awaits_exit(self) -> bool:
-        is_unknown = self.without_exit or any(map(is_network, self.absent_devs))
-        return is_unknown and self.lacks_default
-
-    @property
-    def down(self) -> list[NodeFinding]:
-        """A warning for each of them, if addresses are wrong."""
-        devs = self.down_devs if any(self.findings) else ()
-        reason = "is set down, and no packet leaves by it"
-        if len(devs) > 1:
-            step = "set up the one that leads to the cluster: ip link set DEVICE up"
-            return [NodeFinding("device-down", dev, reason, "warning", step) for dev in devs]
-        return [
-            NodeFinding(
-                "device-down",
-                dev,
-                reason,
-                "warning",
-                command=quoted("ip", "link", "set", dev, "up"),
-            )
-            for dev in devs
-        ]
-
-    @property
-    def lost_default(self) -> list[NodeFinding]:
-        """A warning about the device that lacks its default route, with the command of its keeper.
+    def _lost_default(self) -> Iterator[NodeFinding]:
+        """Yield a warning about the device that lacks its default route.
 
         It is the only one that may be the exit, or else the only one that a program configures.
         """
-        if not (self.lacks_default and any(self.findings)):
-            return []
         found = candidates(self._named, self.node.links)
         kept = {link: self.node.keeper_of(link) for link in found if link.up and link.carrier}
         if len(found) > 1:
             kept = {link: keeper for link, keeper in kept.items() if keeper[0]}
-        if len(kept) != 1:
-            return []
-        [(link, (keeper, command))] = kept.items()
-        return [self._lack_of(link, keeper, command)]
+        if len(kept) == 1:
+            [(link, (keeper, command))] = kept.items()
+            yield self._lack_of(link, keeper, command)
 
     def _lack_of(self, link: Device, keeper: str, command: str) -> NodeFinding:
+        """Return the warning, with the command of the program that keeps the device."""
         family = self.node.family
         has_address = any(own.family == family and own.scope < SCOPE_LINK for own in link.addresses)
         what = f"{FAMILY_NAMES[family]} {'default route' if has_address else 'address'}"
@@ -173,22 +132,7 @@ class FamilyProof(NamedTuple):
             command = quoted(*words)
         return NodeFinding("lost-default", link.name, reason, "warning", step, command=command)
 
-    @property
-    def absent_devs(self) -> tuple[str, ...]:
-        """The expected devices that the node does not have."""
-        known = {link.name for link in self.node.links}
-        known.update(network for network, _ in self.node.allowed.undecided)
-        return tuple(dev for dev in self.expected_devs if dev not in known)
-
-    @property
-    def fabric_devs(self) -> tuple[str, ...]:
-        """The InfiniBand devices, and those of an announced fabric."""
-        devs = [link.name for link in self.node.links if link.infiniband]
-        if self.node.announced:
-            devs += sorted(self.node.announced.members)
-        return tuple(devs)
-
-    def reports(self, config: HostRoutingConfig) -> Iterator[CidrReport]:
+    def _reports(self, config: HostRoutingConfig) -> Iterator[CidrReport]:
         """Yield the report on each CIDR: suggested are the routes that help and the config lacks.
 
         None is suggested against a route that the config itself chooses.
@@ -237,77 +181,36 @@ class FamilyProof(NamedTuple):
         )
 
 
-class Proofs(NamedTuple):
-    """The proofs of all families, of CIDRs in a given order."""
+def report_on(
+    cidrs: Iterable[str], proofs: Iterable[FamilyProof], config: HostRoutingConfig
+) -> OverlapReport:
+    """Return the one report on CIDRs, in their order, for a config; see `FamilyProof.report`."""
+    reports = [proof.report(config) for proof in proofs]
+    by_cidr = {part.cidr: part for report in reports for part in report.cidrs}
+    values: dict[str, Any] = {"config": config, "cidrs": tuple(by_cidr[cidr] for cidr in cidrs)}
+    for field in attrs.fields(OverlapReport):
+        if field.name not in values:
+            of_each = (getattr(report, field.name) for report in reports)
+            values[field.name] = _each_once(chain.from_iterable(of_each))
+    return OverlapReport(**values)
 
-    cidrs: Sequence[str]
-    families: Sequence[FamilyProof]
 
-    @property
-    def deciding(self) -> tuple[ObservedRoute, ...]:
-        """The IPv6 routes that decide, each once."""
-        return self._each(lambda proof: proof.deciding)
+def _set_down_notes(devs: Sequence[str]) -> Iterator[NodeFinding]:
+    """Yield a warning for each device that is set down."""
+    reason = "is set down, and no packet leaves by it"
+    step = ""
+    if len(devs) > 1:
+        step = "set up the one that leads to the cluster: ip link set DEVICE up"
+    for dev in devs:
+        command = "" if step else quoted("ip", "link", "set", dev, "up")
+        yield NodeFinding("device-down", dev, reason, "warning", step, command=command)
 
-    @property
-    def suggests(self) -> bool:
-        """True if any route is suggested."""
-        return any(any(proof.suggested) for proof in self.families)
 
-    @property
-    def wrong_devs(self) -> frozenset[str | None]:
-        """The devices by which addresses leave, and should not."""
-        of_cidrs = chain.from_iterable(proof.findings for proof in self.families)
-        return wrong_devs(chain.from_iterable(of_cidrs))
-
-    def report(
-        self,
-        config: HostRoutingConfig,
-        *,
-        notes: Iterable[NodeFinding] = (),
-        learned: tuple[ObservedRoute, ...] = (),
-    ) -> OverlapReport:
-        """Return the report for a config, which names the CIDRs, and which suggestions complete.
-
-        `notes` precede those of the proofs. The kernel has `learned` these of the deciding routes.
-        """
-        by_cidr = {
-            report.cidr: report for proof in self.families for report in proof.reports(config)
-        }
-        exits = [
-            (proof.node.family, proof.exit) for proof in self.families if proof.exit is not None
-        ]
-        return OverlapReport(
-            config=config,
-            cidrs=tuple(by_cidr[cidr] for cidr in self.cidrs),
-            exits=tuple(exits),
-            moved_exits=tuple(proof.node.moved for proof in self.families if proof.node.moved),
-            expected_devs=self._each(lambda proof: proof.expected_devs),
-            carriers=self._each(lambda proof: proof.carriers),
-            exits_in_turns=self._each(lambda proof: proof.exits_in_turns),
-            dead_ends=self._each(lambda proof: proof.dead_ends),
-            down_devs=self._each(lambda proof: proof.down_devs),
-            maybe_down_devs=self._each(lambda proof: proof.maybe_down_devs),
-            absent_devs=self._each(lambda proof: proof.absent_devs),
-            fabric_exits=self._each(lambda proof: proof.fabric_exits),
-            fabric_devs=self._each(lambda proof: proof.fabric_devs),
-            deciding=self.deciding,
-            learned=learned,
-            notes=(
-                *notes,
-                *self._each(lambda proof: proof.down),
-                *self._each(lambda proof: proof.lost_default),
-                *self._each(lambda proof: proof.notes),
-            ),
-            without_exit=self._families_with(lambda proof: proof.without_exit),
-            lacks_default=self._families_with(lambda proof: proof.lacks_default),
-        )
-
-    def _each(self, of: Callable[[FamilyProof], Iterable[_T]]) -> tuple[_T, ...]:
-        """Return the values of all families, each once."""
-        return _each_once(chain.from_iterable(map(of, self.families)))
-
-    def _families_with(self, applies: Callable[[FamilyProof], object]) -> tuple[int, ...]:
-        return tuple(proof.node.family for proof in self.families if applies(proof))
+def _fabric_devs(node: RoutingSnapshot) -> Iterator[str]:
+    """Yield the InfiniBand devices, and those of an announced fabric."""
+    yield from (link.name for link in node.links if link.infiniband)
+    if node.announced:
+        yield from sorted(node.announced.members)
 
 
 def _by_prefix(routes: Iterable[StaticRoute]) -> Mapping[Prefix, Sequence[StaticRoute]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.base.errors import HostFileError, UnknownDecisionError
 from hostrouting.base.findings import NodeFinding
-from hostrouting.net.addresses import IPV6, Prefix, format_address, is_device_name
+from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address, is_device_name
 from hostrouting.net.routes import (
     KERNEL_PROTOCOL,
     MAIN_TABLE,
@@ -56,6 +56,8 @@ def deciding_and_warnings(
 
     Equal routes are among them, and those to the networks of the sources.
     """
+    if node.family == IPV4:
+        return (), []
     every = [part for parts in looked for part in parts]
     plain = [part.plain for part in every if node.allowed.answer_is_fine(part.plain)]
     chosen: Sequence[Lookup] = ()

@@ -6,10 +6,9 @@ The task, `check`, `watch` and the program of a boot look in the same way.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 from math import ceil
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
@@ -23,13 +22,12 @@ from hostrouting.config import (
     DEFAULT_ALLOWED_DEVS,
     HostRoutingConfig,
     OverlapMode,
-    StaticRoutesConfig,
 )
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.exits import no_default
 from hostrouting.route_overlap.fabric import POOL, Fabric, announced_fabric
 from hostrouting.route_overlap.lasting import learned_by_kernel, vanishing
-from hostrouting.route_overlap.proof import prove_families
+from hostrouting.route_overlap.proof import Accepted, prove_families
 from hostrouting.route_overlap.proven import OverlapReport, described
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from phases import Context, DeadlineExceededError
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
     from hostrouting.host.ports import Routing
     from hostrouting.net.exits import Exits
     from hostrouting.net.routes import ObservedRoute
-    from hostrouting.route_overlap.families import Proofs
 
 _logger = logging.getLogger(__name__)
 
@@ -58,10 +55,6 @@ _ENDED = "InactiveEnterTimestampMonotonic"
 _TESTED = "ConditionTimestampMonotonic"
 #: The same time, unless another state followed.
 _CHANGED = "StateChangeTimestampMonotonic"
-
-
-#: Returns the section without the routes that the kernel certainly refuses; it may read the node.
-Accepted: TypeAlias = Callable[[], StaticRoutesConfig]
 
 
 class Look(NamedTuple):
@@ -203,46 +196,43 @@ def prove_now(
 
     `accepted` is that of `check_now`.
     """
-    proofs = _proofs(config, fabric, host, exits_under(config, host.files))
+    report = prove_config(
+        config, fabric, host, late, exits_under(config, host.files), accepted=accepted
+    )
     severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
     notes = [NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes]
-    learned: tuple[ObservedRoute, ...] = ()
-    if deciding := proofs.deciding:
-        learned = tuple(learned_by_kernel(host.files, deciding))
+    learned: Sequence[ObservedRoute] = ()
+    if report.deciding:
+        learned = learned_by_kernel(host.files, report.deciding)
         # Do not advise to keep a default route that must go.
-        wrong = proofs.wrong_devs
+        wrong = report.wrong_devs
         kept = [route for route in learned if route.dev not in wrong]
         notes = [*vanishing(host.files, kept), *notes]
-    notes += [*late, *_likely_mistakes(config)]
-    if accepted is not None and proofs.suggests:
-        config = attrs.evolve(config, static_routes=accepted())
-    return proofs.report(config, notes=notes, learned=learned)
+    return attrs.evolve(report, notes=(*notes, *report.notes), learned=tuple(learned))
 
 
 def prove_config(
     config: HostRoutingConfig,
     fabric: Fabric,
-    routing: Routing,
+    node: Host | Routing,
     late: Sequence[NodeFinding] = (),
     pinned: Exits | None = None,
+    *,
+    accepted: Accepted | None = None,
 ) -> OverlapReport:
     """Prove the expected CIDRs of a config, on a machine or a model."""
-    proofs = _proofs(config, fabric, routing, pinned)
-    return proofs.report(config, notes=[*late, *_likely_mistakes(config)])
-
-
-def _proofs(
-    config: HostRoutingConfig, fabric: Fabric, node: Host | Routing, pinned: Exits | None
-) -> Proofs:
     section = config.route_overlap
-    return prove_families(
+    report = prove_families(
         node,
         list(section.cidrs),
+        config,
         allowed_devs=(*DEFAULT_ALLOWED_DEVS, *section.allowed_devs),
         expected_devs=section.expected_devs or None,
         fabric=fabric,
         pinned=pinned,
+        accepted=accepted,
     )
+    return attrs.evolve(report, notes=(*late, *_likely_mistakes(config), *report.notes))
 
 
 def _likely_mistakes(config: HostRoutingConfig) -> Iterator[NodeFinding]:

@@ -380,20 +380,3 @@ def removal(node: RoutingSnapshot, address: int) -> str | None:
     if link.loopback or link.infiniband or link.may_stand_for_network:
         return None
     return quoted("ip", "address", "del", str(own), "dev", link.name)
-
-
-def adjacent(
-    parts: Iterable[DecidedPart], *, same: Callable[[DecidedPart], object]
-) -> Iterator[list[DecidedPart]]:
-    """Yield groups of adjacent parts for which `same` returns the same."""
-    group: list[DecidedPart] = []
-    common = None
-    for decided in parts:
-        own = same(decided)
-        if group and (group[-1].part.last + 1 != decided.part.first or common != own):
-            yield group
-            group = []
-        group.append(decided)
-        common = own
-    if group:
-        yield group

@@ -13,14 +13,16 @@ rules select by more than addresses there is a note where they leave by a device
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypeAlias
+
+import attrs
 
 import hostrouting.host
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
-from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
+from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, StaticRoutesConfig
 from hostrouting.host import Host
 from hostrouting.net.addresses import (
     IPV4,
@@ -35,12 +37,11 @@ from hostrouting.net.routes import (
     default_routes,
 )
 from hostrouting.route_overlap.fabric import Fabric
-from hostrouting.route_overlap.families import FamilyProof, Proofs
+from hostrouting.route_overlap.families import FamilyProof, report_on
 from hostrouting.route_overlap.lasting import deciding_and_warnings
 from hostrouting.route_overlap.parts import (
     DecidedPart,
     LookedUp,
-    adjacent,
     looked_up,
     read,
     removal,
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
     from phases import Context
 
 
+#: Returns the section without the routes that the kernel certainly refuses; it may read the node.
+Accepted: TypeAlias = Callable[[], StaticRoutesConfig]
 #: The findings that a note names.
 _MOST_NAMED = 3
 
@@ -93,27 +96,32 @@ def prove_egress(
         # Each letter of a text would be a device.
         if isinstance(devs, str):
             raise wrong_argument(name, devs, "a list of texts", f"[{devs!r}]")
-    proofs = prove_families(
+    return prove_families(
         node,
         cidrs,
+        HostRoutingConfig(),
         allowed_devs=allowed_devs,
         expected_devs=expected_devs,
         fabric=fabric,
         pinned=pinned,
     )
-    return proofs.report(HostRoutingConfig())
 
 
 def prove_families(
     node: Host | hostrouting.host.Routing,
     cidrs: Sequence[str | hostrouting.host.Network],
+    config: HostRoutingConfig,
     *,
     allowed_devs: Sequence[str],
     expected_devs: Sequence[str] | None,
     fabric: Fabric | None,
     pinned: Exits | None,
-) -> Proofs:
-    """Prove the CIDRs of each family; see `prove_egress`."""
+    accepted: Accepted | None = None,
+) -> OverlapReport:
+    """Prove CIDRs; see `prove_egress`. Suggested routes complete `config`.
+
+    Or the section that is `accepted` of it, which is read only if routes are suggested.
+    """
     prefixes = [Prefix.parse(str(cidr)).masked for cidr in cidrs]
     proofs: list[FamilyProof] = []
 
@@ -135,7 +143,9 @@ def prove_families(
         if family == IPV4 and cidrs:
             notes += _ambiguous_exits(snapshot, is_named=expected_devs is not None)
         proofs.append(_prove(snapshot, looked, own, notes))
-    return Proofs([*map(str, prefixes)], proofs)
+    if accepted is not None and any(any(proof.suggested) for proof in proofs):
+        config = attrs.evolve(config, static_routes=accepted())
+    return report_on(map(str, prefixes), proofs, config)
 
 
 def _announce(node: RoutingSnapshot, fabric: Fabric) -> None:
@@ -181,48 +191,32 @@ def _prove(
     node: RoutingSnapshot, looked: LookedUp, cidrs: Sequence[Prefix], notes: Iterable[NodeFinding]
 ) -> FamilyProof:
     """Prove CIDRs of the family of the node, and add further notes."""
-    judged, notes_on_views = _with_views(node, cidrs, _judged(node, looked))
-    suggested = _suggested(node, judged.bad)
-    deciding, warnings = _lasting(node, looked)
-    carriers = node.allowed.among(judged.devs)
+    bad, devs = _judged(node, looked)
+    notes_on_views: list[NodeFinding] = []
+    for view in node.views:
+        there, devs_there = _judged(view, looked_up(view, cidrs))
+        bad, new = _merged(bad, there)
+        devs |= devs_there
+        notes_on_views += _policy_notes(view, view.packets, [], new)
+    suggested = _suggested(node, bad)
+    deciding, warnings = deciding_and_warnings(node, looked.parts)
+    carriers = node.allowed.among(devs)
     return FamilyProof(
         node=node,
         cidrs=[*map(str, cidrs)],
-        findings=[_findings(parts, node) for parts in judged.bad],
+        findings=[_findings(parts, node) for parts in bad],
         suggested=suggested,
         carriers=carriers,
         deciding=deciding,
         notes=[
             *notes,
             *notes_on_views,
-            *_notes_on_packets(node, cidrs, judged.bad),
+            *_notes_on_packets(node, cidrs, bad),
             *warnings,
             *_undecided_networks(node.allowed),
             *_idle_devices(node, carriers),
         ],
     )
-
-
-class _Judged(NamedTuple):
-    """What the answers of a node say about the CIDRs."""
-
-    #: The parts of each CIDR that have a wrong answer.
-    bad: list[list[DecidedPart]]
-    #: The devices of all answers.
-    devs: set[str]
-
-
-def _with_views(
-    node: RoutingSnapshot, cidrs: Sequence[Prefix], judged: _Judged
-) -> tuple[_Judged, list[NodeFinding]]:
-    """Return what all packets together show, with notes on those that rules select by protocol."""
-    notes: list[NodeFinding] = []
-    for view in node.views:
-        there = _judged(view, looked_up(view, cidrs))
-        bad, new = _merged(judged.bad, there.bad)
-        judged = _Judged(bad, judged.devs | there.devs)
-        notes += _policy_notes(view, view.packets, [], new)
-    return judged, notes
 
 
 def _suggested(
@@ -254,15 +248,6 @@ def _notes_on_packets(
         yield from _policy_notes(node, packets, unknown, wrong)
 
 
-def _lasting(
-    node: RoutingSnapshot, looked: LookedUp
-) -> tuple[tuple[ObservedRoute, ...], list[NodeFinding]]:
-    """Return the IPv6 routes that decide, and the warnings about those that will not stay."""
-    if node.family == IPV4:
-        return (), []
-    return deciding_and_warnings(node, looked.parts)
-
-
 def _undecided_networks(allowed: AllowedDevices) -> Iterator[NodeFinding]:
     """Yield a warning for each network in `expectedDevs` that several devices hold."""
     for network, devs in allowed.undecided:
@@ -284,7 +269,7 @@ def _idle_devices(node: RoutingSnapshot, carriers: Collection[str]) -> Iterator[
             yield NodeFinding("idle-device", link.name, reason, "note")
 
 
-def _judged(node: RoutingSnapshot, looked: LookedUp) -> _Judged:
+def _judged(node: RoutingSnapshot, looked: LookedUp) -> tuple[list[list[DecidedPart]], set[str]]:
     """Return the parts of each CIDR that have a wrong answer, and the devices of all answers.
 
     Of several answers for one part, the first wrong one counts, and none after it.
@@ -300,7 +285,7 @@ def _judged(node: RoutingSnapshot, looked: LookedUp) -> _Judged:
                     wrong.append(DecidedPart.of(node, part, answer, source))
                     break
         bad.append(wrong)
-    return _Judged(bad, devs)
+    return bad, devs
 
 
 def _merged(
@@ -336,25 +321,28 @@ def _policy_notes(
 
 def _findings(bad: Iterable[DecidedPart], node: RoutingSnapshot) -> tuple[Finding, ...]:
     """Return the findings: adjacent parts with the same answer are one."""
+    groups: list[list[DecidedPart]] = []
+    common: object = None
+    for decided in bad:
+        decision = _announcement(decided, node) or (*decided.answer[1:], decided.rule)
+        if decision == common and groups[-1][-1].part.last + 1 == decided.part.first:
+            groups[-1].append(decided)
+        else:
+            groups.append([decided])
+        common = decision
+    return tuple(_finding(group, node) for group in groups)
 
-    def announcement(decided: DecidedPart) -> Announcement | None:
-        return node.announced.announcement(decided.answer.route) if node.announced else None
 
-    def decision(decided: DecidedPart) -> object:
-        return announcement(decided) or (*decided.answer[1:], decided.rule)
-
-    groups = adjacent(bad, same=decision)
-    return tuple(_finding(group, node, announcement(group[0])) for group in groups)
+def _announcement(decided: DecidedPart, node: RoutingSnapshot) -> Announcement | None:
+    return node.announced.announcement(decided.answer.route) if node.announced else None
 
 
-def _finding(
-    group: Sequence[DecidedPart], node: RoutingSnapshot, announcement: Announcement | None
-) -> Finding:
+def _finding(group: Sequence[DecidedPart], node: RoutingSnapshot) -> Finding:
     part, answer, _, rule = group[0]
     first = format_address(node.family, part.first)
     last = format_address(node.family, group[-1].part.last)
     make = partial(Finding, first=first, last=last)
-    if announcement:
+    if announcement := _announcement(group[0], node):
         taken = [decided.part.first for decided in group if decided.kind == "local"]
         own = tuple(format_address(IPV4, number) for number in taken)
         return make(kind="announced", own=own, **announcement._asdict())

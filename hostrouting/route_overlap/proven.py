@@ -198,7 +198,7 @@ class CidrReport(LightValue):
     #: Destinations of the config's routes that would resolve them, once they are in force.
     configured_routes: tuple[str, ...] = attrs.field(default=(), metadata=RARE)
     #: The config's own routes that lead there by a device or gateway that it names.
-    chosen_routes: tuple[StaticRoute, ...] = attrs.field(default=(), repr=False)
+    chosen_routes: tuple[StaticRoute, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -330,7 +330,7 @@ class OverlapReport(LightValue, NoTruth):
     @property
     def wrong_devs(self) -> frozenset[str | None]:
         """The devices by which expected addresses leave, and should not."""
-        return wrong_devs(finding for _, finding in self.findings)
+        return frozenset(each.dev for _, each in self.findings if each.kind == "overlap")
 
     @property
     def suggested_routes(self) -> tuple[SuggestedRoute, ...]:
@@ -487,12 +487,8 @@ class OverlapReport(LightValue, NoTruth):
                 yield f"  {route.destination} takes addresses from {', '.join(route.takes_from)}"
             if route.warning:
                 yield f"  WARNING, {route.destination}: {route.warning}"
-        yield from _other_steps(self)
-
-
-def wrong_devs(findings: Iterable[Finding]) -> frozenset[str | None]:
-    """Return the devices by which expected addresses leave, and should not."""
-    return frozenset(finding.dev for finding in findings if finding.kind == "overlap")
+        for steps in _OTHER_STEPS:
+            yield from steps(self)
 
 
 def defaults_of(report: OverlapReport, family: int) -> str:
@@ -557,19 +553,6 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
         yield f"Name {named}"
 
 
-def _other_steps(report: OverlapReport) -> Iterator[str]:
-    """Yield the steps of findings against which no route of the config helps."""
-    findings = [finding for _, finding in report.findings]
-    yield from _routers(report)
-    yield from _unresolved(report)
-    yield from _cables(report, findings)
-    yield from _presets(report)
-    yield from _own_addresses(findings)
-    yield from _rules(findings)
-    yield from _blackholes(findings)
-    yield from _local_addresses(findings)
-
-
 def _routers(report: OverlapReport) -> Iterator[str]:
     defaults = [
         route
@@ -595,8 +578,8 @@ def _unresolved(report: OverlapReport) -> Iterator[str]:
     yield f"No route in the main table would fix {', '.join(unresolved)}: change the {remedy}."
 
 
-def _cables(report: OverlapReport, findings: Sequence[Finding]) -> Iterator[str]:
-    found = [finding.dev for finding in findings if finding.kind == "dead-end" and finding.dev]
+def _cables(report: OverlapReport) -> Iterator[str]:
+    found = [each.dev for _, each in report.findings if each.kind == "dead-end" and each.dev]
     devs = dict.fromkeys([*found, *report.dead_ends])
     # What else a device lacks shows once it is up.
     dead = [dev for dev in devs if dev not in report.down_devs]
@@ -621,8 +604,8 @@ def _presets(report: OverlapReport) -> Iterator[str]:
             )
 
 
-def _own_addresses(findings: Sequence[Finding]) -> Iterator[str]:
-    announced = [finding.own for finding in findings if finding.network]
+def _own_addresses(report: OverlapReport) -> Iterator[str]:
+    announced = [finding.own for _, finding in report.findings if finding.network]
     own = dict.fromkeys(chain.from_iterable(announced))
     if own:
         yield (
@@ -631,9 +614,9 @@ def _own_addresses(findings: Sequence[Finding]) -> Iterator[str]:
         )
 
 
-def _rules(findings: Sequence[Finding]) -> Iterator[str]:
+def _rules(report: OverlapReport) -> Iterator[str]:
     """Yield the step for each rule that decides before the main table."""
-    by_command = {finding.command: finding for finding in findings if finding.rule}
+    by_command = {finding.command: finding for _, finding in report.findings if finding.rule}
     for command, finding in by_command.items():
         program = finding.program or "the program that added it"
         yield (
@@ -642,8 +625,8 @@ def _rules(findings: Sequence[Finding]) -> Iterator[str]:
         )
 
 
-def _blackholes(findings: Sequence[Finding]) -> Iterator[str]:
-    for finding in findings:
+def _blackholes(report: OverlapReport) -> Iterator[str]:
+    for _, finding in report.findings:
         if finding.kind == "blocked" and finding.stays:
             yield (
                 f"The {finding.route} stays: a route over it could send packets in a loop. It is "
@@ -651,8 +634,8 @@ def _blackholes(findings: Sequence[Finding]) -> Iterator[str]:
             )
 
 
-def _local_addresses(findings: Sequence[Finding]) -> Iterator[str]:
-    local = [finding for finding in findings if finding.kind == "local"]
+def _local_addresses(report: OverlapReport) -> Iterator[str]:
+    local = [finding for _, finding in report.findings if finding.kind == "local"]
     if not local:
         return
     remedy = "remove it from its device, or narrow expectedCidrs."
@@ -662,6 +645,19 @@ def _local_addresses(findings: Sequence[Finding]) -> Iterator[str]:
     elif commands := _commands(local):
         remedy = f"narrow expectedCidrs, or run: {'; '.join(commands)}"
     yield f"The node's own address precedes any route: {remedy}"
+
+
+#: The steps of findings against which no route of the config helps.
+_OTHER_STEPS: Final = (
+    _routers,
+    _unresolved,
+    _cables,
+    _presets,
+    _own_addresses,
+    _rules,
+    _blackholes,
+    _local_addresses,
+)
 
 
 def _commands(findings: Iterable[Finding]) -> list[str]:

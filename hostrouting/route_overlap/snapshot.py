@@ -48,6 +48,7 @@ from hostrouting.net.rules import (
     packets_of,
     protocols_apart,
 )
+from hostrouting.route_overlap.exits import MovedExit
 from hostrouting.route_overlap.fabric import is_present
 from phases.mistakes import wrong_argument
 
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from hostrouting.net.exits import Exits
     from hostrouting.net.links import Device, DeviceAddress
     from hostrouting.route_overlap.announced import Announced
-    from hostrouting.route_overlap.exits import MovedExit
 
 #: The destinations for which the kernel prefers site-local sources, fec0::/10: to parse an IPv6
 #: address loads `socket`.
@@ -305,9 +305,6 @@ class RoutingSnapshot:
         if self.family == IPV6 and (decides is None or decides.devs != tuple(expected)):
             # It should leave by the device of IPv4.
             decides = default_route(self.backend.routes())
-        # Imported late: an exit hardly ever moves.
-        from hostrouting.route_overlap.exits import MovedExit
-
         return MovedExit(
             family=self.family,
             before=dev,

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from hostrouting.host.ports import Routing
     from hostrouting.net.exits import Exits
     from hostrouting.route_overlap.exits import MovedExit
-    from hostrouting.route_overlap.look import Accepted, Look
+    from hostrouting.route_overlap.look import Look
+    from hostrouting.route_overlap.proof import Accepted
     from hostrouting.route_overlap.proven import Finding, OverlapReport
     from hostrouting.static_routes.plan import RoutePlan
     from phases import Change, Context
