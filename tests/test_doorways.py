@@ -35,7 +35,7 @@ DOORS = {
     "hostrouting/azure/stale_cni/capability.py::_task": _TASK,
     "hostrouting/boot/intent.py::installed_checksum": "hashlib loads OpenSSL: 3 %",
     "hostrouting/boot/layout.py::gating_entry": "hashlib loads OpenSSL: 3 %; a script has no checksum",
-    "hostrouting/boot/program.py::_without_interpreter": "zipfile, pkgutil: only a new program needs them",
+    "hostrouting/boot/program.py::new_program": "zipfile, pkgutil: only a new program needs them",
     "hostrouting/node/report.py::_last_change": "datetime: 0.9 %, and only `status` shows an age",
     "hostrouting/cli/commands/__init__.py::all_commands": "pkgutil: only the help lists commands",
     "hostrouting/node/check.py::_is_fixable": "only a wrong node needs a fix",

@@ -89,10 +89,11 @@ def wanted_program(host: Host, installed: bytes | None, *, is_planned: bool = Fa
     """
     own = interpreter_for(host)
     named = interpreter_of(installed)
-    is_other = named not in {"", own} and is_usable(host, named)
-    if installed and is_other and _is_right(installed, named, is_own=False):
+    is_own = named == own
+    is_named = is_own or (bool(named) and is_usable(host, named))
+    if installed and is_named and _is_right(installed, named, is_own=is_own):
         return installed
-    return program_for(installed, own, is_planned=is_planned)
+    return b"" if is_planned else new_program(own)
 
 
 def interpreter_for(host: Host) -> str:
@@ -157,13 +158,6 @@ def interpreter_of(program: bytes | None) -> str:
     return os.fsdecode(line[2 : -len(_OPTIONS)]) if is_line else ""
 
 
-def program_for(installed: bytes | None, interpreter: str, *, is_planned: bool = False) -> bytes:
-    """Return the program for an interpreter; see `wanted_program`."""
-    if installed is not None and _is_right(installed, interpreter, is_own=True):
-        return installed
-    return b"" if is_planned else _built(interpreter)
-
-
 def _first_line(interpreter: str) -> bytes:
     return b"#!%s%s\n" % (os.fsencode(interpreter), _OPTIONS)
 
@@ -207,12 +201,8 @@ def _checksum(modules: tuple[str, ...]) -> int:
 
 # Many runs of one process install it.
 @lru_cache(maxsize=4)
-def _built(interpreter: str) -> bytes:
-    return _first_line(interpreter) + _ABOUT + _without_interpreter()
-
-
-@lru_cache(maxsize=1)
-def _without_interpreter() -> bytes:
+def new_program(interpreter: str) -> bytes:
+    """Return a new program for an interpreter."""
     # Only an apply that changes the program needs them.
     from pkgutil import iter_modules
     from zipfile import ZIP_STORED, ZipFile, ZipInfo
@@ -243,7 +233,8 @@ def _without_interpreter() -> bytes:
         for name in sorted(entries):
             archive.writestr(ZipInfo(name, _TIME), entries[name])
     body = content.getvalue()
-    return _tag(MAGIC_NUMBER.hex(), tuple(sorted(modules)), body) + body
+    tag = _tag(MAGIC_NUMBER.hex(), tuple(sorted(modules)), body)
+    return _first_line(interpreter) + _ABOUT + tag + body
 
 
 def _source(module: str) -> _Source:

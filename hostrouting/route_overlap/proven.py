@@ -198,7 +198,7 @@ class CidrReport(LightValue):
     #: Destinations of the config's routes that would resolve them, once they are in force.
     configured_routes: tuple[str, ...] = attrs.field(default=(), metadata=RARE)
     #: The config's own routes that lead there by a device or gateway that it names.
-    chosen_routes: tuple[StaticRoute, ...] = ()
+    chosen_routes: tuple[StaticRoute, ...] = attrs.field(default=(), repr=False)
 
     @property
     def ok(self) -> bool:

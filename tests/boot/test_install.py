@@ -22,7 +22,7 @@ from support.filled import asset
 from hostrouting import Host
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.layout import INTENT_PATH
-from hostrouting.boot.program import program_for
+from hostrouting.boot.program import new_program
 from hostrouting.boot.steps import generation_folders
 from hostrouting.testing import FakeHost
 from phases import CancelledError, Context
@@ -49,7 +49,7 @@ def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
     drop_in = asset("boot/10-hostrouting.conf").replace("@MODE@", "WARN")
     drop_in = drop_in.replace("@UNITS@", "static-routes check-route-overlap probe-snat")
     drop_in = drop_in.replace("# @FILES@\n", FILES)
-    program = program_for(None, "/usr/bin/python3")
+    program = new_program("/usr/bin/python3")
     assert seen(host.files.tree) == before | {
         **{file.path: file.content.decode() for file in unit.files},
         READY: asset("boot/hostrouting-ready.service"),

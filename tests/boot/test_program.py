@@ -25,7 +25,7 @@ from hostrouting.boot.program import (
     interpreter_finding,
     interpreter_for,
     interpreter_of,
-    program_for,
+    new_program,
     wanted_program,
 )
 from hostrouting.boot.steps import GENERATION_LINK, Generation, contents_in_force
@@ -44,9 +44,16 @@ ANSWERS = {10, 11, 14}
 STATIC = "static-routes.service"
 
 
+def own_host() -> FakeHost:
+    """Return a host that has the interpreter of this process."""
+    host = FakeHost()
+    host.files.programs.add(OWN)
+    return host
+
+
 @pytest.fixture(scope="module")
 def made() -> bytes:
-    return program_for(None, OWN)
+    return new_program(OWN)
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +115,7 @@ def test_it_has_what_the_verbs_import(made: bytes) -> None:
 
 def test_an_installation_without_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that lacks a module would answer nothing, and look right to each later apply."""
-    program._without_interpreter.cache_clear()
-    program._built.cache_clear()
+    program.new_program.cache_clear()
     find = program._source
 
     def lose(module: str) -> program._Source:
@@ -119,7 +125,7 @@ def test_an_installation_without_a_source(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(program, "_source", lose)
     with pytest.raises(HostFileError) as caught:
-        program_for(None, USUAL)
+        new_program(USUAL)
     assert str(caught.value) == (
         "cannot make /etc/aks-flex-node/hostrouting.zip: the installation has no source of the "
         "module hostrouting.route_overlap.lasting; install hostrouting with its sources, and apply "
@@ -145,8 +151,9 @@ def test_each_process_makes_it_of_the_same_sources(made: bytes, tmp_path: Path) 
     """Whatever the order of sets, and with or without bytecode beside the sources; each process
     leaves the program of another one.
     """
-    code = "import sys, hostrouting; from hostrouting.boot import program;"
-    code += f"made = program.program_for(sys.stdin.buffer.read() or None, {OWN!r});"
+    code = "import sys, hostrouting; from hostrouting.boot import program; host = None;"
+    code += f"program.interpreter_for = lambda _: {OWN!r};"
+    code += "made = program.wanted_program(host, sys.stdin.buffer.read() or None);"
     code += "sys.stdout.buffer.write(made)"
     words = [sys.executable, "-c", code]
     for seed in "1", "2", "3":
@@ -181,9 +188,9 @@ def test_its_head_is_for_scripts_and_people(made: bytes) -> None:
 def test_a_right_one_stays(made: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is compiled for it."""
     copy = bytes(bytearray(made))
-    monkeypatch.setattr(program, "_built", lambda _: b"")
+    monkeypatch.setattr(program, "new_program", lambda _: b"")
     program._checksum.cache_clear()
-    assert program_for(copy, OWN) is copy
+    assert wanted_program(own_host(), copy) is copy
 
 
 @pytest.mark.parametrize("place", [1, 60, 150, 200, 5000, -30, -1])
@@ -191,11 +198,11 @@ def test_one_that_was_damaged_is_made_again(
     made: bytes, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the interpreter, in the tag, in a module, and at the end."""
-    monkeypatch.setattr(program, "_built", lambda _: b"made again")
+    monkeypatch.setattr(program, "new_program", lambda _: b"made again")
     damaged = bytearray(made)
     damaged[place] ^= 1
-    assert program_for(bytes(damaged), OWN) == b"made again"
-    assert program_for(made[:place], OWN) == b"made again"
+    assert wanted_program(own_host(), bytes(damaged)) == b"made again"
+    assert wanted_program(own_host(), made[:place]) == b"made again"
 
 
 def test_one_of_other_sources_is_made_again(made: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,9 +214,9 @@ def test_one_of_other_sources_is_made_again(made: bytes, monkeypatch: pytest.Mon
         return source._replace(text=b"") if module == "attr._make" else source
 
     monkeypatch.setattr(program, "_source", changed)
-    monkeypatch.setattr(program, "_built", lambda _: b"made again")
+    monkeypatch.setattr(program, "new_program", lambda _: b"made again")
     program._checksum.cache_clear()
-    assert program_for(made, OWN) == b"made again"
+    assert wanted_program(own_host(), made) == b"made again"
     program._checksum.cache_clear()
 
 
@@ -219,9 +226,9 @@ def test_one_of_another_version_of_python_is_made_again(
     """Its bytecode would not be used, if its interpreter is that of this process; that of another
     installation is for another process.
     """
-    monkeypatch.setattr(program, "_built", lambda _: b"made again")
+    monkeypatch.setattr(program, "new_program", lambda _: b"made again")
     other = made.replace(MAGIC_NUMBER.hex().encode(), OTHER_MAGIC.hex().encode(), 1)
-    assert program_for(other, OWN) == b"made again"
+    assert wanted_program(own_host(), other) == b"made again"
     host = FakeHost()
     host.files.programs.add(OWN)
     assert wanted_program(host, other) == b"made again"
@@ -335,12 +342,12 @@ def test_one_of_another_installation_stays_while_its_interpreter_is_there() -> N
     """Two installations of one release on a node do not exchange each other's file."""
     host = FakeHost()
     host.files.programs.add("/opt/python")
-    other = program_for(None, "/opt/python")
+    other = new_program("/opt/python")
     assert wanted_program(host, other) == other
     older = other.replace(b"# Installed by", b"# Made by", 1)
-    assert wanted_program(host, older) == program_for(None, USUAL)
+    assert wanted_program(host, older) == new_program(USUAL)
     host.files.programs.remove("/opt/python")
-    assert wanted_program(host, other) == program_for(None, USUAL)
+    assert wanted_program(host, other) == new_program(USUAL)
 
 
 LACKS = NodeFinding(
@@ -371,7 +378,7 @@ def test_a_node_without_an_interpreter_is_reported() -> None:
 def test_the_interpreter_of_an_installed_one_may_go() -> None:
     """Then the scripts take the usual one, and the finding is about that."""
     host = FakeHost()
-    host.files.write(PROGRAM_PATH, program_for(None, "/opt/python"), mode=0o644)
+    host.files.write(PROGRAM_PATH, new_program("/opt/python"), mode=0o644)
     assert interpreter_finding(host) is None
     host.files.programs.remove(USUAL)
     assert interpreter_finding(host) == LACKS
@@ -458,7 +465,7 @@ def test_an_apply_without_change_makes_none(
     assert interpreter_of(path.read_bytes()) == USUAL
     assert before.st_mode & 0o777 == 0o644
     program._checksum.cache_clear()
-    monkeypatch.setattr(program, "_built", Mock(side_effect=AssertionError))
+    monkeypatch.setattr(program, "new_program", Mock(side_effect=AssertionError))
     Configure(config, host=Host.offline(image)).do(in_time())
     assert path.stat() == before
 
@@ -469,11 +476,11 @@ def test_a_plan_makes_none(monkeypatch: pytest.MonkeyPatch) -> None:
     ctx = in_time()
     boot = Boot(host, gates=[])
     with monkeypatch.context() as patched:
-        patched.setattr(program, "_built", Mock(side_effect=AssertionError))
+        patched.setattr(program, "new_program", Mock(side_effect=AssertionError))
         planned = boot.plan_install(ctx, stand_in(STATIC))
     assert Change("+", PROGRAM_PATH) in planned
     boot.install(ctx, stand_in(STATIC))
-    monkeypatch.setattr(program, "_built", Mock(side_effect=AssertionError))
+    monkeypatch.setattr(program, "new_program", Mock(side_effect=AssertionError))
     assert boot.drift(ctx, stand_in(STATIC)) == []
     folder = host.files.read_link(GENERATION_LINK)
     host.files.write(f"{SCRIPT_DIRECTORY}/{folder}/hostrouting.zip", b"damaged", mode=0o644)

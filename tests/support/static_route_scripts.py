@@ -13,7 +13,7 @@ from support.command_line import enter
 from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import INTENT_PATH
-from hostrouting.boot.program import program_for
+from hostrouting.boot.program import new_program
 from hostrouting.net.routes import ATTRIBUTE_NAMES
 from hostrouting.static_routes.script import render_script
 from hostrouting.testing import FakeHost, KernelNode
@@ -109,7 +109,7 @@ def boot_with_program(
     with tempfile.TemporaryDirectory() as folder:
         intent = Intent(config=config, exits=exits).merged_with(None, others=()).content
         Path(folder, "hostrouting.json").write_bytes(intent or b"")
-        Path(folder, "hostrouting.zip").write_bytes(program_for(None, _PYTHON))
+        Path(folder, "hostrouting.zip").write_bytes(new_program(_PYTHON))
         script = impatient(
             config,
             waits=waits,
