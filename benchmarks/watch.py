@@ -25,7 +25,7 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents, NetlinkListener
 from hostrouting.net.addresses import format_ipv4
 from phases import Context
-from phases.hosting import wait
+from phases.context import wait
 
 DELETION = "watch, a route deleted"
 AT_ONCE = "watch, 1,000 deleted at once"

@@ -9,9 +9,8 @@ from contextlib import suppress
 from shlex import quote
 from typing import NamedTuple
 
-from phases.context import Context, end_of_work
+from phases.context import Context, end_of_work, notify, wait
 from phases.exceptions import CommandFailedError
-from phases.hosting import notify, wait
 
 #: The seconds between SIGTERM and SIGKILL.
 _GRACE = 1.0

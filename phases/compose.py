@@ -8,7 +8,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-from phases.context import Change, Context, Wait, Work, end_of_work, not_negative
+from phases.context import Change, Context, Wait, Work, end_of_work, not_negative, notify, wait
 from phases.exceptions import (
     CONTEXT_OVER,
     PhaseError,
@@ -17,7 +17,7 @@ from phases.exceptions import (
     describe,
     may_pass,
 )
-from phases.hosting import notify, step_of, wait
+from phases.hosting import step_of
 from phases.mistakes import (
     require_name,
     require_no_method,

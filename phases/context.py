@@ -197,7 +197,7 @@ class Context:
         """
         # str: None in its place would not count as a cancellation.
         self._reasons[0].append(str(reason))
-        self._notify()
+        notify(self)
 
     @property
     def cancelled(self) -> bool:
@@ -235,25 +235,8 @@ class Context:
     def sleep(self, seconds: float) -> None:
         """Sleep, or raise as `check` does as soon as the context is over."""
         until = self.clock.monotonic() + not_negative(seconds)
-        self._wait(lambda: self.cancelled, min(until, self._limit[0]))
+        wait(self, lambda: self.cancelled, until=min(until, self._limit[0]))
         self.check()
-
-    def _wait(self, done: Callable[[], bool], until: float | None) -> bool:
-        doorbell = Lock()
-        doorbell.acquire()
-        self._doorbells.add(doorbell)
-        try:
-            while not done():
-                if until is not None and self.clock.monotonic() >= until:
-                    return False
-                self.clock.wait(doorbell, until)
-            return True
-        finally:
-            self._doorbells.discard(doorbell)
-
-    def _notify(self) -> None:
-        for doorbell in tuple(self._doorbells):
-            ring(doorbell)
 
     def _earlier_limit(self, timeout: float | None) -> tuple[float, float]:
         if timeout is None:
@@ -266,6 +249,31 @@ class Context:
         derived = object.__new__(type(self))
         vars(derived).update(vars(self), **changes)
         return derived
+
+
+def wait(ctx: Context, done: Callable[[], bool], *, until: float | None = None) -> bool:
+    """Wait until `done()` returns True; return False if `until` comes first.
+
+    Each `notify` and `cancel` calls it again. This does not raise when the context ends: to end
+    with it, let `done` test `cancelled` and pass `deadline` as `until`.
+    """
+    doorbell = Lock()
+    doorbell.acquire()
+    ctx._doorbells.add(doorbell)
+    try:
+        while not done():
+            if until is not None and ctx.clock.monotonic() >= until:
+                return False
+            ctx.clock.wait(doorbell, until)
+        return True
+    finally:
+        ctx._doorbells.discard(doorbell)
+
+
+def notify(ctx: Context) -> None:
+    """Wake every thread that waits in this context, its parents or its children."""
+    for doorbell in tuple(ctx._doorbells):
+        ring(doorbell)
 
 
 #: The form of `do`, `undo` and an inverse.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from phases.context import Wait
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Hashable, Iterator
     from logging import Logger
 
     from phases.context import Context
@@ -17,20 +17,6 @@ if TYPE_CHECKING:
 
 
 _T = TypeVar("_T")
-
-
-def wait(ctx: Context, done: Callable[[], bool], *, until: float | None = None) -> bool:
-    """Wait until `done()` returns True; return False if `until` comes first.
-
-    Each `notify` and `cancel` calls it again. This does not raise when the context ends: to end
-    with it, let `done` test `cancelled` and pass `deadline` as `until`.
-    """
-    return ctx._wait(done, until)
-
-
-def notify(ctx: Context) -> None:
-    """Wake every thread that waits in this context, its parents or its children."""
-    ctx._notify()
 
 
 def reason_of(ctx: Context) -> str | None:

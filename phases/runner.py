@@ -25,7 +25,7 @@ from threading import Lock, current_thread, main_thread
 from types import FrameType
 from typing import Any, NamedTuple
 
-from phases.context import Change, Context, Work
+from phases.context import Change, Context, Work, notify
 from phases.exceptions import (
     CONTEXT_OVER,
     PhaseError,
@@ -36,14 +36,7 @@ from phases.exceptions import (
     is_bug,
     leaves,
 )
-from phases.hosting import (
-    cancel_by_signal,
-    has_raised,
-    notify,
-    step_of,
-    with_logger,
-    within,
-)
+from phases.hosting import cancel_by_signal, has_raised, step_of, with_logger, within
 from phases.mistakes import (
     PLAIN,
     require_plain,

@@ -16,7 +16,7 @@ from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.events import NetworkEvent
 from hostrouting.testing.faults import Faulty
 from phases import Context
-from phases.hosting import notify
+from phases.context import notify
 
 
 class MemoryEvents(Faulty, ports=[NetworkEvents, Listener]):

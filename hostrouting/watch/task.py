@@ -11,11 +11,10 @@ wait for none of it: siblings have a separate thread, and no failure of one leav
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -31,7 +30,8 @@ from hostrouting.watch.proof import ProofKeeper
 from hostrouting.watch.routes import RouteKeeper
 from hostrouting.watch.signs import WatchRounds
 from phases import CancelledError, Context, DeadlineExceededError
-from phases.hosting import held, holding, notify, wait
+from phases.context import notify, wait
+from phases.hosting import held, holding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -153,21 +153,18 @@ class KeepNode(NodeTask):
 
     name = WATCH_TASK
 
+    #: Wakes the loop, once it runs.
+    _wake: Callable[[], object] = bool
+
     @property
     def _siblings(self) -> Sequence[type[SiblingKeeper]]:
         """The keepers of optional capabilities."""
         return ()
 
-    def __init__(
-        self,
-        config: HostRoutingConfig,
-        *,
-        host: Host | None = None,
-        logger: logging.Logger | None = None,
-    ) -> None:
-        super().__init__(config, host=host, logger=logger)
-        self._calls: list[Callable[[], HostRoutingConfig]] = []
-        self._wake: Callable[[], object] = bool
+    @cached_property
+    def _calls(self) -> list[Callable[[], HostRoutingConfig]]:
+        """The reloads that have not begun."""
+        return []
 
     def reload(self, read: Callable[[], HostRoutingConfig]) -> None:
         """Let the task read everything anew, with the config of `read` if none is installed.

@@ -44,7 +44,7 @@ from hostrouting.testing import KernelNode, MemoryBackend, MemoryEvents, Node
 from hostrouting.testing.contracts.routes import arrange, find, in_order, place
 from hostrouting.testing.route_texts import route
 from phases import CancelledError, Context
-from phases.hosting import notify, wait
+from phases.context import notify, wait
 
 #: Seconds after which an event of a slow machine counts as missed.
 PATIENCE = 30

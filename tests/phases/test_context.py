@@ -15,7 +15,8 @@ from phases import (
     task,
     with_retry,
 )
-from phases.hosting import first, notify, reason_of, wait
+from phases.context import notify, wait
+from phases.hosting import first, reason_of
 from phases.testing import ManualClock
 
 

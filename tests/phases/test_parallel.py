@@ -20,8 +20,8 @@ from phases import (
     run_command,
     task,
 )
-from phases.context import SystemClock
-from phases.hosting import reason_of, wait
+from phases.context import SystemClock, wait
+from phases.hosting import reason_of
 from phases.testing import ManualClock
 
 

@@ -24,7 +24,8 @@ from phases import (
     with_retry,
     with_timeout,
 )
-from phases.hosting import leave, notify, wait
+from phases.context import notify, wait
+from phases.hosting import leave
 from phases.testing import ManualClock
 
 

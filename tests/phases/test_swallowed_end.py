@@ -27,7 +27,7 @@ from phases import (
     with_retry,
     with_timeout,
 )
-from phases.hosting import wait
+from phases.context import wait
 from phases.testing import ManualClock
 
 CAUGHT = "the task caught this and returned: it must raise it again"

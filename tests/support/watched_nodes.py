@@ -11,7 +11,7 @@ from hostrouting import Host, HostRoutingConfig, Watch
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.testing import Node
 from phases import Context
-from phases.hosting import wait
+from phases.context import wait
 
 CONFIG = HostRoutingConfig.from_mapping(
     {

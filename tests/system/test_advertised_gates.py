@@ -17,7 +17,7 @@ from system.advertised_machines import KERNEL, NETWORK_MANAGER, NETWORKD, Router
 from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from phases import Context
-from phases.hosting import wait
+from phases.context import wait
 
 WATCH = "hostrouting-watch.service"
 SECTIONS = {

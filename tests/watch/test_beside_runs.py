@@ -18,7 +18,7 @@ from hostrouting import Configure, HostRoutingConfig, Reset, Watch
 from hostrouting.host import OUR_PROTOCOL, Host, Listener, RouteEvent
 from hostrouting.testing import KernelNode
 from phases import Context, execute
-from phases.hosting import notify, wait
+from phases.context import notify, wait
 
 pytestmark = needs_kernel
 

@@ -15,7 +15,7 @@ from hostrouting.host import IPV6, OUR_PROTOCOL, ObservedRoute
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context
-from phases.hosting import wait
+from phases.context import wait
 
 WANTED = {"destination": "fd00:1::/64", "gateway": "fd00:9::1", "dev": "eth0"}
 

@@ -21,8 +21,8 @@ from hostrouting.testing.route_texts import route
 from hostrouting.watch.installed import wait_for_installed
 from hostrouting.watch.signs import LivingClock
 from phases import CancelledError, Context, cancel_on_signals
-from phases.context import SystemClock
-from phases.hosting import reason_of, wait
+from phases.context import SystemClock, wait
+from phases.hosting import reason_of
 from phases.testing import ManualClock
 
 SECONDS = 60

@@ -46,7 +46,7 @@ from hostrouting.net.events import (
     RuleEvent,
     SettingEvent,
 )
-from phases.hosting import notify
+from phases.context import notify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
