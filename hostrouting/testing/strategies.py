@@ -1,22 +1,13 @@
 """Hypothesis strategies for configs: they draw valid values only, and any valid value can come up.
 
 An example shrinks to defaults and usual values in seconds: these come first, no draw is rejected,
-and every strategy is made once.
-
-    configs()                     a HostRoutingConfig
-    ├── static_routes_configs()       of static_routes()
-    ├── route_overlap_configs()
-    ├── probe_snat_configs()
-    ├── stale_cni_configs()
-    └── watch_configs()
-    addresses(), cidrs(), destinations(), gateways(), device_names(), device_patterns(),
-    gate_names()
+and every strategy is made once. Strategies for sections and values stand beside `configs`.
 
 >>> from hypothesis import given
->>> @given(static_routes())
-... def routes_lead_somewhere(route):
-...     assert route.destination != "0.0.0.0/0"
->>> routes_lead_somewhere()
+>>> @given(configs())
+... def some_routes_have_a_gateway(config):
+...     assert len(config.static_routes.routes) < 6
+>>> some_routes_have_a_gateway()
 """
 
 from __future__ import annotations
@@ -50,22 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-__all__ = [
-    "addresses",
-    "cidrs",
-    "configs",
-    "destinations",
-    "device_names",
-    "device_patterns",
-    "gate_names",
-    "gateways",
-    "probe_snat_configs",
-    "route_overlap_configs",
-    "stale_cni_configs",
-    "static_routes",
-    "static_routes_configs",
-    "watch_configs",
-]
+__all__ = ["configs"]
 
 T = TypeVar("T")
 
@@ -78,41 +54,27 @@ _USUAL_NETWORKS = {
 _USUAL_ADDRESSES = {IPV4: ("10.224.0.1", "172.16.0.9"), IPV6: ("fd00:1::1", "fe80::1")}
 
 
-def addresses(*families: int) -> SearchStrategy[str]:
-    """Addresses of these families, or of both if none is named, as text."""
-    return _of_each(
-        families, lambda family: st.sampled_from(_USUAL_ADDRESSES[family]) | _addresses(family)
-    )
+def addresses(family: int) -> SearchStrategy[str]:
+    """Addresses of a family, as text."""
+    return st.sampled_from(_USUAL_ADDRESSES[family]) | _addresses(family)
 
 
-def cidrs(*families: int, min_length: int = 0) -> SearchStrategy[str]:
-    """Networks of these families, or of both if none is named, without host bits, as text."""
-
-    def of(family: int) -> SearchStrategy[str]:
-        usual = [Prefix.parse(text) for text in _USUAL_NETWORKS[family]]
-        long = [str(prefix) for prefix in usual if prefix.length >= min_length]
-        return st.sampled_from(long) | _networks(family, min_length)
-
-    return _of_each(families, of)
+def cidrs(family: int, *, min_length: int = 0) -> SearchStrategy[str]:
+    """Networks of a family without host bits, as text."""
+    usual = [Prefix.parse(text) for text in _USUAL_NETWORKS[family]]
+    long = [str(prefix) for prefix in usual if prefix.length >= min_length]
+    return st.sampled_from(long) | _networks(family, min_length)
 
 
-def destinations(*families: int) -> SearchStrategy[str]:
+def destinations(family: int) -> SearchStrategy[str]:
     """Networks that a static route may lead to."""
-
-    def of(family: int) -> SearchStrategy[str]:
-        odd = _networks(family, 1, first_byte=1)
-        return _usual_or(_USUAL_NETWORKS[family], odd, rules.destination)
-
-    return _of_each(families, of)
+    odd = _networks(family, 1, first_byte=1)
+    return _usual_or(_USUAL_NETWORKS[family], odd, rules.destination)
 
 
-def gateways(*families: int) -> SearchStrategy[str]:
+def gateways(family: int) -> SearchStrategy[str]:
     """Addresses that a router may have."""
-
-    def of(family: int) -> SearchStrategy[str]:
-        return _usual_or(_USUAL_ADDRESSES[family], _addresses(family, first_byte=1), rules.gateway)
-
-    return _of_each(families, of)
+    return _usual_or(_USUAL_ADDRESSES[family], _addresses(family, first_byte=1), rules.gateway)
 
 
 def device_names() -> SearchStrategy[str]:
@@ -136,21 +98,17 @@ def gate_names() -> SearchStrategy[str]:
     return _usual_or(usual, odd, rules.gate(OWN_UNITS))
 
 
-def static_routes(*families: int) -> SearchStrategy[StaticRoute]:
+def static_routes(family: int) -> SearchStrategy[StaticRoute]:
     """Routes with and without a gateway, a device, a metric and the like."""
-
-    def of(family: int) -> SearchStrategy[StaticRoute]:
-        # An IPv4 route may have an IPv6 gateway.
-        routers = gateways(*(families if family == IPV4 else (IPV6,)))
-        return st.builds(
-            StaticRoute,
-            destination=destinations(family),
-            gateway=st.none() | routers,
-            dev=st.none() | device_names(),
-            **{each.name: _numbers(each.numbers) for each in ATTRIBUTES},
-        )
-
-    return _of_each(families, of)
+    # An IPv4 route may have an IPv6 gateway.
+    routers = _of_both(gateways) if family == IPV4 else gateways(IPV6)
+    return st.builds(
+        StaticRoute,
+        destination=destinations(family),
+        gateway=st.none() | routers,
+        dev=st.none() | device_names(),
+        **{each.name: _numbers(each.numbers) for each in ATTRIBUTES},
+    )
 
 
 def _numbers(allowed: range) -> SearchStrategy[int]:
@@ -159,9 +117,9 @@ def _numbers(allowed: range) -> SearchStrategy[int]:
     return st.sampled_from([0, *usual]) | st.integers(allowed[0], allowed[-1])
 
 
-def static_routes_configs(*families: int) -> SearchStrategy[StaticRoutesConfig]:
+def static_routes_configs() -> SearchStrategy[StaticRoutesConfig]:
     """Sections with routes that do not contradict each other."""
-    routes = st.lists(static_routes(*families), max_size=5).map(_without_clashes)
+    routes = st.lists(_of_both(static_routes), max_size=5).map(_without_clashes)
     enabled = st.builds(StaticRoutesConfig, enabled=st.just(True), routes=routes)
     return st.just(StaticRoutesConfig()) | enabled
 
@@ -170,16 +128,13 @@ def _without_clashes(routes: list[StaticRoute]) -> tuple[StaticRoute, ...]:
     return tuple({(route.destination, route.metric): route for route in routes}.values())
 
 
-def route_overlap_configs(*families: int) -> SearchStrategy[RouteOverlapConfig]:
+def route_overlap_configs() -> SearchStrategy[RouteOverlapConfig]:
     """Sections of `routeOverlap`."""
-    presets = [
-        name for name in PRESETS if IPV6 in (families or (IPV6,)) or not name.endswith("-ipv6")
-    ]
     sections = partial(
         st.builds,
         RouteOverlapConfig,
-        expected_cidrs=_tuples(_of_each(families, _expected_cidrs)),
-        expected=_tuples(st.sampled_from(presets)),
+        expected_cidrs=_tuples(_of_both(_expected_cidrs)),
+        expected=_tuples(st.sampled_from([*PRESETS])),
         allowed_devs=_tuples(device_patterns()),
         expected_devs=_tuples(
             _usual_or(("eth0",), device_names() | cidrs(IPV4), rules.expected_device)
@@ -222,7 +177,9 @@ def stale_cni_configs() -> SearchStrategy[StaleCNIConfig]:
     return st.just(StaleCNIConfig()) | st.builds(
         StaleCNIConfig,
         enabled=st.booleans(),
-        pod_cidrs=st.lists(cidrs(min_length=1), min_size=1, max_size=3).map(tuple),
+        pod_cidrs=st.lists(_of_both(partial(cidrs, min_length=1)), min_size=1, max_size=3).map(
+            tuple
+        ),
         force=st.builds(StaleCNIForce, conflist=st.booleans(), lock=st.booleans()),
         required=st.booleans(),
         sweep=st.sampled_from(["report", "clean"]),
@@ -254,16 +211,16 @@ def watch_configs() -> SearchStrategy[WatchConfig]:
     return st.just(WatchConfig()) | disabled | timer | service
 
 
-def configs(*families: int, image: bool = False) -> SearchStrategy[HostRoutingConfig]:
-    """Whole configs, from empty to full; routes and proofs are of these families.
+def configs(*, image: bool = False) -> SearchStrategy[HostRoutingConfig]:
+    """Whole configs, from empty to full.
 
     With `image` they are those that an apply to an image (`Host.offline`) accepts.
     """
     gates = st.lists(gate_names(), max_size=3).map(dict.fromkeys).map(tuple)
     return st.builds(
         HostRoutingConfig,
-        static_routes=static_routes_configs(*families),
-        route_overlap=route_overlap_configs(*families),
+        static_routes=static_routes_configs(),
+        route_overlap=route_overlap_configs(),
         probe_snat=probe_snat_configs(image=image),
         stale_cni=stale_cni_configs(),
         watch=watch_configs(),
@@ -272,10 +229,8 @@ def configs(*families: int, image: bool = False) -> SearchStrategy[HostRoutingCo
     )
 
 
-def _of_each(
-    families: tuple[int, ...], of: Callable[[int], SearchStrategy[T]]
-) -> SearchStrategy[T]:
-    return st.one_of([*map(of, families or (IPV4, IPV6))])
+def _of_both(of: Callable[[int], SearchStrategy[T]]) -> SearchStrategy[T]:
+    return of(IPV4) | of(IPV6)
 
 
 def _addresses(family: int, first_byte: int = 0) -> SearchStrategy[str]:

@@ -37,7 +37,7 @@ from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.cli.commands import all_commands
 from hostrouting.cli.parser import parser
 from hostrouting.cli.shared import status_after
-from hostrouting.host import IPV4, OUR_PROTOCOL, RouteChange
+from hostrouting.host import OUR_PROTOCOL, RouteChange
 from hostrouting.testing.strategies import configs
 from phases import Task, TaskFailedError, plan, run
 
@@ -89,9 +89,7 @@ def test_rendered_files_are_those_below_out(config: HostRoutingConfig) -> None:
         assert {path: str(found[path].readlink()) for path in rendered.links} == rendered.links
 
 
-@given(
-    configs(IPV4), st.sets(st.sampled_from(["static-routes.sh", "hostrouting.json", "hostrouting"]))
-)
+@given(configs(), st.sets(st.sampled_from(["static-routes.sh", "hostrouting.json", "hostrouting"])))
 @settings(max_examples=FEW)
 def test_every_command_line_in_an_output_can_be_run(
     config: HostRoutingConfig, lost: set[str]

@@ -131,8 +131,8 @@ def test_any_field_may_hold_a_hostile_object(config: HostRoutingConfig, key: str
         (cidrs(IPV4), rules.ipv4_cidr),
         (addresses(IPV4).map("{}/32".format), rules.ipv4_cidr),
         (destinations(IPV6), rules.expected_cidr),
-        (destinations(), rules.destination),
-        (gateways(), rules.gateway),
+        (destinations(IPV6) | destinations(IPV4), rules.destination),
+        (gateways(IPV6) | gateways(IPV4), rules.gateway),
         (device_names(), rules.device),
         (device_patterns(), rules.device_pattern),
         (gate_names(), rules.gate(OWN_UNITS)),
@@ -145,7 +145,7 @@ def test_strategies_draw_canonical_values(data: st.DataObject, values: Any, rule
     assert rule(value) == value
 
 
-@given(static_routes())
+@given(static_routes(IPV4) | static_routes(IPV6))
 def test_a_route_reads_back_from_its_own_wire_form(route: Any) -> None:
     """Parts of a config have the same way to JSON and back: a suggestion prints them for pasting."""
     assert type(route).from_mapping(json.loads(json.dumps(route.to_mapping()))) == route

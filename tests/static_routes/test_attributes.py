@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from support.static_route_scripts import config_of, static_route
 
 from hostrouting import HostRoutingConfig, InvalidConfigError, StaticRoute
+from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import ATTRIBUTES, Route, RouteAttribute, resting
 from hostrouting.static_routes.reconcile import resolve
 from hostrouting.static_routes.script import render_script
 from hostrouting.testing.strategies import static_routes
 
+ROUTES = static_routes(IPV4) | static_routes(IPV6)
 each_attribute = pytest.mark.parametrize("attribute", ATTRIBUTES, ids=lambda each: each.name)
 
 
@@ -28,13 +30,13 @@ def completed(route: StaticRoute) -> Route:
     return made
 
 
-@given(static_routes())
+@given(ROUTES)
 def test_a_text_has_every_number(route: StaticRoute) -> None:
     """A route of a config is read back from its text, and equal."""
     assert static_route(str(route)) == route
 
 
-@given(static_routes())
+@given(ROUTES)
 def test_an_installed_route_has_every_number(route: StaticRoute) -> None:
     """An apply sets it, and recognises the route that it made."""
     installed = resting(completed(route))
@@ -45,7 +47,7 @@ def test_an_installed_route_has_every_number(route: StaticRoute) -> None:
 
 
 @each_attribute
-@given(route=static_routes(), data=st.data())
+@given(route=ROUTES, data=st.data())
 def test_a_route_with_another_number_is_another_route(
     attribute: RouteAttribute, route: StaticRoute, data: st.DataObject
 ) -> None:
