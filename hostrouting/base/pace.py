@@ -60,10 +60,6 @@ HOUR = 3600.0
 LONGEST_PAUSE = 600.0
 
 
-def _pause_of_a_contest() -> Pace:
-    return Pace(savings=0.0, share=1.0, longest=LONGEST_PAUSE)
-
-
 @attrs.frozen
 class Contest:
     """The changes of one thing by another program within an hour, and the pace that they cause.
@@ -79,7 +75,7 @@ class Contest:
 
     #: When it was changed, on the clock of the caller.
     times: tuple[float, ...] = ()
-    pace: Pace = attrs.field(factory=_pause_of_a_contest)
+    pace: Pace = Pace(savings=0.0, share=1.0, longest=LONGEST_PAUSE)
 
     @property
     def free(self) -> float:

@@ -40,6 +40,7 @@ _TYPED = (
     (":", "no colon stands here; if its key is of the config, put { before it, and } at the end"),
     (r"\Z", "the text ends before it is complete; close each object, list and string"),
 )
+_REPEATED = "is given more than once, and readers of JSON differ on which one counts; keep one"
 #: A longer key is not a misspelling, and comparing it with all known ones takes time.
 _LONGEST_GUESSED = 40
 #: The words of ip, route, netplan and others for keys of a route.
@@ -217,7 +218,7 @@ def structured(
         raise InvalidConfigError([ConfigMistake(cls._path, reason)])
     fields = wire_fields(cls)
     values: dict[str, object] = _defaults(cls).copy()
-    errors = _repetitions(mapping)
+    errors = [ConfigMistake(_key(name), _REPEATED) for name in repeated_keys(mapping)]
     for name, value in mapping.items():
         field = fields.get(name)
         if field is None:
@@ -228,13 +229,7 @@ def structured(
                 values[field.name] = field.read(value) if field.read else value
             except ValueError as error:
                 errors += errors_under(name, error)
-    if errors:
-        errors = errors_under(cls._path, InvalidConfigError(errors))
-    return _constructed(cls, values, [*more_errors, *errors])
-
-
-def _constructed(cls: type[V], values: Mapping[str, object], errors: list[ConfigMistake]) -> V:
-    """Return the value; raise all errors at once, these first and then those of its rules."""
+    errors = [*more_errors, *errors_under(cls._path, InvalidConfigError(errors))]
     # The `__new__` of the class refuses unknown fields. These are known, and it takes a tenth more.
     result = object.__new__(cls)
     try:
@@ -244,12 +239,6 @@ def _constructed(cls: type[V], values: Mapping[str, object], errors: list[Config
     if errors:
         raise InvalidConfigError(errors)
     return result
-
-
-def _repetitions(mapping: Mapping[Any, Any]) -> list[ConfigMistake]:
-    """Return an error for each key that the document has more than once in this object."""
-    reason = "is given more than once, and readers of JSON differ on which one counts; keep one"
-    return [ConfigMistake(_key(name), reason) for name in repeated_keys(mapping)]
 
 
 def repeated_keys(mapping: Mapping[Any, Any]) -> Collection[str]:

@@ -18,12 +18,14 @@ from hostrouting.host.netlink.frames import (
     ACK,
     ERROR,
     HEADER_LENGTH,
+    AnswersLostError,
+    Failure,
+    Failures,
     Request,
     message,
     message_start,
     messages,
 )
-from hostrouting.host.netlink.refusals import AnswersLostError, Failure, Failures
 from phases.mistakes import wrong_argument
 
 try:

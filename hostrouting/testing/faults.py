@@ -12,7 +12,7 @@ import attrs
 
 from hostrouting.base.errors import BackendError
 from hostrouting.fib import UnknownDecisionError
-from hostrouting.host.netlink.refusals import Failure
+from hostrouting.host.netlink.frames import Failure
 from phases import Context
 from phases.exceptions import most_similar
 from phases.mistakes import wrong_argument

@@ -45,7 +45,7 @@ from phases.mistakes import wrong_argument
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hostrouting.host.netlink.refusals import Failures
+    from hostrouting.host.netlink.frames import Failures
 
 
 class MemoryBackend(FaultyBatches, Node, ports=[RouteBackend]):

@@ -6,8 +6,8 @@ import pytest
 
 from hostrouting.exceptions import NeighbourRejectedError
 from hostrouting.host import Neighbour, NeighbourChange
+from hostrouting.host.netlink.frames import Failure
 from hostrouting.host.netlink.neighbours import check_changes
-from hostrouting.host.netlink.refusals import Failure
 from hostrouting.testing import MemoryLinkLayer
 
 POD = Neighbour("10.240.0.9", "azure0", "12:34:56:78:9a:bc", permanent=True)

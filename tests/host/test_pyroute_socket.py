@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from hostrouting.host.netlink.frames import message
-from hostrouting.host.netlink.refusals import AnswersLostError
+from hostrouting.host.netlink.frames import AnswersLostError, message
 from hostrouting.host.pyroute import Pyroute2Conversation
 
 REQUEST = message(26, 1, bytes(12))

@@ -16,8 +16,14 @@ from support.played_kernel import DEVICES, PlayedKernel, played
 from hostrouting import BackendError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.conversation import Adapter, Conversation
-from hostrouting.host.netlink.frames import ERROR, attribute, message, messages, word
-from hostrouting.host.netlink.refusals import AnswersLostError
+from hostrouting.host.netlink.frames import (
+    ERROR,
+    AnswersLostError,
+    attribute,
+    message,
+    messages,
+    word,
+)
 from hostrouting.host.netlink.route_codec import LINKS
 
 CASES = Path(__file__).parents[1] / "fuzz" / "cases"

@@ -29,9 +29,10 @@ def _task() -> type[ConfigureProbeSNAT]:
 def _parts(config: HostRoutingConfig, host: Host | None) -> list[Part]:
     if not config.probe_snat.enabled:
         return []
-    from hostrouting.azure.probe_snat.detect import unit_to_install
+    from hostrouting.azure.probe_snat.detect import rules_to_install
+    from hostrouting.azure.probe_snat.ruleset import boot_unit
 
-    return [unit_to_install(config, host=host)]
+    return [boot_unit(rules_to_install(config, host=host), required=config.probe_snat.required)]
 
 
 def _installs(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:

@@ -20,7 +20,6 @@ from hostrouting.azure.probe_snat.ruleset import (
     TABLE,
     TABLE_NAME,
     ProbeRules,
-    boot_unit,
     effect_of,
     parse,
     render,
@@ -33,7 +32,6 @@ from hostrouting.net.routes import best_default_devs, default_routes
 from phases import Change, Context
 
 if TYPE_CHECKING:
-    from hostrouting.boot.layout import BootUnit
     from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
     from hostrouting.host import Host
 
@@ -154,12 +152,6 @@ def rules_to_install(config: HostRoutingConfig, *, host: Host | None = None) -> 
             f"the device that IPv6 probes come in by is not known: {rules.reason}; {rules.remedy}"
         )
     return rules
-
-
-def unit_to_install(config: HostRoutingConfig, *, host: Host | None = None) -> BootUnit:
-    """Return the unit of a config, with its files."""
-    rules = rules_to_install(config, host=host)
-    return boot_unit(rules, required=config.probe_snat.required)
 
 
 def describes_ipv6(document: object) -> bool:

@@ -16,6 +16,7 @@ from hostrouting.azure.stale_cni.azure_vnet import read_endpoints
 from hostrouting.azure.stale_cni.leftovers import Snapshot, pod_devices
 from hostrouting.azure.stale_cni.verdicts import Verdict, judge, to_probe
 from hostrouting.base.errors import PermissionDeniedError
+from hostrouting.base.facts import Facts
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.links import Neighbour
@@ -109,7 +110,7 @@ class Observer:
         self._logger = logger
         self._logged: set[str] = set()
         #: The lines on the objects of the last reading: those of a month would fill the memory.
-        self._lines: set[str] = set()
+        self._lines = Facts[str, None]()
         self._shown = 0
 
     def read(self, ctx: Context, *, may_guess: bool = True, probes: bool = True) -> NodeReading:
@@ -160,11 +161,9 @@ class Observer:
             for verdict in verdicts
             if verdict.kind != "stale"
         }
-        before = self._lines
-        self._lines = set(lines)
-        for line, verdict in lines.items():
-            if line in before:
-                continue
+        self._lines = self._lines.after(dict.fromkeys(lines))
+        for line in self._lines.new:
+            verdict = lines[line]
             level = logging.DEBUG
             if verdict.kind == "unknown" and self._shown < _MOST_SHOWN:
                 level = logging.WARNING

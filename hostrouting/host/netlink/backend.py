@@ -17,7 +17,7 @@ from hostrouting.base.errors import BackendError
 from hostrouting.host.netlink import device_codec, rule_codec
 from hostrouting.host.netlink.bulk import RouteReader, pack_lookups, read_routes
 from hostrouting.host.netlink.conversation import BATCH, Adapter, Conversation
-from hostrouting.host.netlink.refusals import AnswersLostError
+from hostrouting.host.netlink.frames import AnswersLostError
 from hostrouting.host.netlink.route_codec import LINKS
 from hostrouting.net.addresses import (
     IPV4,

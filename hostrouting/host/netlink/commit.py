@@ -32,7 +32,7 @@ import attrs
 
 from hostrouting.base.errors import LinkNotFoundError, PermissionDeniedError
 from hostrouting.fib.tables import Tables, inserted, key_of
-from hostrouting.host.netlink.refusals import AnswersLostError, Failure, Failures
+from hostrouting.host.netlink.frames import AnswersLostError, Failure, Failures
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.rejected import Refusal, RouteRejectedError
 from hostrouting.net.routes import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.base.errors import BackendError, PermissionDeniedError
 from hostrouting.host.netlink import frames
-from hostrouting.host.netlink.refusals import AnswersLostError, Failure, Failures
+from hostrouting.host.netlink.frames import AnswersLostError, Failures
 from hostrouting.host.netlink.route_codec import LINKS, UnknownDeviceError, parse_names
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class Conversation:
                 received = bytes(self._buffer[:length])
                 position = int.from_bytes(received[8:12], "big") - 1
                 try:
-                    failures[position] = Failure(*frames.error_of(received))
+                    failures[position] = frames.error_of(received)
                 except frames.UNREADABLE:
                     complete = False
         answer = failures.pop(_BARRIER - 1, None)

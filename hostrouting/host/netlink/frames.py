@@ -56,6 +56,34 @@ _NLMSGERR_ATTR_MSG = 1
 _ACK_TLVS = 0x200
 
 
+class Failure(NamedTuple):
+    """The kernel's answer to one step that it refused."""
+
+    errno: int
+    reason: str
+
+
+#: Refusals by the step's number, or by the change's position.
+Failures = dict[int, Failure]
+
+
+class AnswersLostError(Exception):
+    """Some answers did not arrive: only reading back shows which steps succeeded.
+
+    Its cause, if any, is the error of the socket.
+    """
+
+    def explain(self, failures: Failures) -> Failures:
+        """Return the failures of a reading with the error of the socket as their reason."""
+        cause = self.__cause__
+        if not isinstance(cause, OSError):
+            return failures
+        return {
+            position: Failure(cause.errno or failure.errno, f"{cause.strerror}; {failure.reason}")
+            for position, failure in failures.items()
+        }
+
+
 class Request(NamedTuple):
     """The type and payload of a request, and the command with the same answer, for comparison."""
 
@@ -150,8 +178,8 @@ def message(kind: int, flags: int, payload: bytes, *, sequence: int = 1) -> byte
     return header.pack(HEADER_LENGTH + len(payload), kind, flags, sequence, 0) + payload
 
 
-def error_of(answer: bytes) -> tuple[int, str]:
-    """Return (errno, reason) of an NLMSG_ERROR message, with the kernel's sentence; 0 is an ack."""
+def error_of(answer: bytes) -> Failure:
+    """Return the answer of an NLMSG_ERROR message, with the kernel's sentence; 0 is an ack."""
     _, kind, flags = message_start(answer)
     if kind != ERROR:
         raise ValueError(f"a message has the type {kind}, which answers no request")
@@ -164,7 +192,7 @@ def error_of(answer: bytes) -> tuple[int, str]:
         if sentence:
             text = sentence.rstrip(bytes(1)).decode(errors="replace")
             reason = f"{text.removeprefix('Error: ')} ({reason})"
-    return number, reason
+    return Failure(number, reason)
 
 
 def is_end_of_dump(received: memoryview) -> bool:

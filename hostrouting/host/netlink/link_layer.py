@@ -17,13 +17,18 @@ from hostrouting.host.netlink.conversation import (
     errors_of,
     in_namespace,
 )
-from hostrouting.host.netlink.frames import CHANGE_FLAGS, REPLACE, message
+from hostrouting.host.netlink.frames import (
+    CHANGE_FLAGS,
+    REPLACE,
+    AnswersLostError,
+    Failures,
+    message,
+)
 from hostrouting.host.netlink.neighbours import (
     Verb,
     check_changes,
     refuse_impossible,
 )
-from hostrouting.host.netlink.refusals import AnswersLostError, Failures
 from hostrouting.host.netlink.route_codec import LINKS
 
 if TYPE_CHECKING:

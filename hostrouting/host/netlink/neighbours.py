@@ -13,7 +13,7 @@ from hostrouting.net.rejected import NeighbourRejectedError, Refusal
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from hostrouting.host.netlink.refusals import Failure
+    from hostrouting.host.netlink.frames import Failure
     from hostrouting.net.links import Neighbour
 
 Verb = Literal["remove", "add"]

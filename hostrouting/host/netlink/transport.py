@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostrouting.host.netlink.conversation import Conversation
-    from hostrouting.host.netlink.refusals import Failures
+    from hostrouting.host.netlink.frames import Failures
     from hostrouting.host.netlink.route_codec import Echoes, Indexes
     from hostrouting.net.routes import ObservedRoute, RouteChange
 
