@@ -5,11 +5,13 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from io import TextIOWrapper
 from pathlib import Path
+from threading import Lock
 
 import pytest
 from support.needs import needs
 
 from phases import CancelledError, CommandFailedError, CommandResult, Context, run_command
+from phases.context import SystemClock
 from phases.testing import ManualClock
 
 
@@ -220,15 +222,16 @@ def test_interrupt_ends_the_command(fifo: Path) -> None:
     """An interrupt of the thread that waits ends the command, and passes."""
     streams: list[TextIOWrapper] = []
 
-    class Interrupted(Context):
-        def _wait(self, done: object, until: float | None) -> bool:
+    class Interrupted(SystemClock):
+        def wait(self, doorbell: Lock, until: float | None) -> None:
             if not streams:
                 streams.append(_ready(fifo))
                 raise KeyboardInterrupt
-            return super()._wait(done, until)  # type: ignore[arg-type]  # passed on as it came
+            super().wait(doorbell, until)
 
+    ctx = Context(clock=Interrupted())
     with pytest.raises(KeyboardInterrupt):
-        run_command(Interrupted(), ["sh", "-c", f"exec 3>{fifo}; echo ready >&3; exec sleep 60"])
+        run_command(ctx, ["sh", "-c", f"exec 3>{fifo}; echo ready >&3; exec sleep 60"])
     assert streams[0].read() == ""
     streams[0].close()
 

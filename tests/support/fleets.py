@@ -135,6 +135,7 @@ FULL = NodeRecord(
 )
 
 
+_gateways = strategies.gateways(IPV4) | strategies.gateways(IPV6)
 _numbers = st.integers(0, (1 << 32) - 1)
 #: Names are bytes to the kernel, which may be no text.
 _names = strategies.device_names() | st.just("\udcff\x1b[31m")
@@ -175,7 +176,7 @@ records = st.builds(
     ).map(tuple),
     routes=_changed(
         FULL.routes,
-        gateway=st.none() | strategies.gateways().map(Address.parse),
+        gateway=st.none() | _gateways.map(Address.parse),
         dev=st.none() | _names,
         metric=_numbers,
         table=_numbers,
