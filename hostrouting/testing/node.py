@@ -6,15 +6,14 @@ import itertools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from hostrouting.base.errors import BackendError
 from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, ObservedRoute, Route, resting
+from hostrouting.net.routes import DEVICELESS_KINDS, ObservedRoute, Route, resting
 from hostrouting.net.rules import Rule
+from hostrouting.testing.route_texts import route
 from phases import CommandFailedError, Context, run_command
-
-BOOT_PROTOCOL = 3
 
 
 class Node(Protocol):
@@ -60,33 +59,12 @@ class Node(Protocol):
     def remove_rule(self, rule: Rule) -> None:
         """Delete the first rule that fits; an absent selector fits any."""
 
-    def add_route(
-        self,
-        destination: str,
-        *,
-        gateway: str | None = None,
-        dev: str | None = None,
-        metric: int = 0,
-        table: int = MAIN_TABLE,
-        protocol: int = BOOT_PROTOCOL,
-        kind: str = "unicast",
-        source: str | None = None,
-    ) -> None:
-        """Append a foreign route, as `ip route append` does; `default` is a destination of IPv4.
+    def add_route(self, text: str, **fields: Any) -> None:
+        """Append a foreign route that `ip route` shows so, with further fields by their names.
 
-        As for `ip`, metric 0 of IPv6 means 1024.
+        As for `ip`, it is of the protocol boot, and one of IPv6 has the metric 1024.
         """
-        route = Route.parse(
-            "0.0.0.0/0" if destination == "default" else destination,
-            gateway=gateway,
-            dev=dev,
-            metric=metric or (1024 if ":" in destination else 0),
-            table=table,
-            protocol=protocol,
-            kind=kind,
-            source=source,
-        )
-        self.insert_route(route, verb="append")
+        self.insert_route(route(text, **fields), verb="append")
 
 
 _numbers = itertools.count()

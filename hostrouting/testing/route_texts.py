@@ -63,8 +63,9 @@ def _parsed(words: list[str], is_ipv6: bool, fields: dict[str, Any]) -> Route:
         destination = "::/0" if is_ipv6 else "0.0.0.0/0"
     elif "/" not in destination:
         destination += "/128" if is_ipv6 else "/32"
-    usual = {"protocol": _NUMBERS["proto"]["boot"], "metric": 1024 if is_ipv6 else 0}
-    return Route.parse(destination, kind=kind, **(usual | given | fields))
+    metric = 1024 if is_ipv6 else 0
+    usual: dict[str, Any] = {"kind": kind, "protocol": _NUMBERS["proto"]["boot"], "metric": metric}
+    return Route.parse(destination, **(usual | given | fields))
 
 
 def _given(words: list[str]) -> dict[str, Any]:

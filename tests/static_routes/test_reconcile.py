@@ -95,7 +95,7 @@ class TestOnePlace:
         ours.
         """
         usual: dict[str, str | int] = {"gateway": "10.224.0.1", "dev": "eth0", "protocol": 3}
-        node.add_route("172.16.1.0/24", **{**usual, **change})  # type: ignore[arg-type]  # the values are of their keys
+        node.add_route("172.16.1.0/24", **{**usual, **change})
         before = node.routes()
         foreign = in_place(node)
         assert list(map(str, reconcile([WANTED], before).hidden[WANTED])) == foreign
