@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hostrouting.apply.pair import CheckRouteOverlap, ConfigureStaticRoutes
     from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
     from hostrouting.azure.stale_cni.task import CleanStaleCNI
-    from hostrouting.base.findings import AddressPart, NodeFinding
+    from hostrouting.base.findings import NodeFinding
     from hostrouting.boot.layout import BootFile
     from hostrouting.config import (
         HostRoutingConfig,
@@ -82,7 +82,6 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.proven import CidrReport, Finding, OverlapReport, SuggestedRoute
 
 __all__ = [
-    "AddressPart",
     "BackendError",
     "BootFile",
     "CheckRouteOverlap",
@@ -148,7 +147,6 @@ __version__ = "0.1.0"
 #: The module of each name; every other error is in hostrouting.exceptions, and the rest in
 #: hostrouting.config.
 _HOMES = {
-    "AddressPart": "base.findings",
     "BootFile": "boot.layout",
     "CheckRouteOverlap": "apply.pair",
     "CidrReport": "route_overlap.proven",

@@ -175,7 +175,7 @@ def test_the_public_modules_are_those_of_the_page_on_releases() -> None:
 def test_the_front_door_is_pinned() -> None:
     """A name is added to the package on purpose: here too."""
     assert " ".join(hostrouting.__all__) == (
-        "AddressPart BackendError BootFile CheckRouteOverlap CidrReport CleanStaleCNI ConfigError ConfigMistake "
+        "BackendError BootFile CheckRouteOverlap CidrReport CleanStaleCNI ConfigError ConfigMistake "
         "Configure ConfigureProbeSNAT ConfigureStaticRoutes EventsLostError ExplainedPart Explanation "
         "Fabric FabricAddress Finding Host HostFileError HostRoutingConfig HostRoutingError "
         "InvalidConfigError LinkNotFoundError LockHeldError MovedExit NeighbourRejectedError NodeFacts NodeFinding "

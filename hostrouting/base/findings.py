@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 
@@ -14,21 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Severity = Literal["error", "warning", "note"]
-
-
-class AddressPart(Protocol):
-    """The part of a CIDR that one wrong route decides: `Finding` of a proof."""
-
-    @property
-    def dev(self) -> str | None:
-        """The device by which it leaves."""
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """The first and the last address, as numbers."""
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return all of it for JSON."""
 
 
 # The kinds of planned changes.
@@ -99,8 +84,9 @@ class NodeFinding(LightValue):
     command: str = ""
     #: The time since when it is so, if that is known.
     since: float | None = None
-    #: The addresses that it is about, if they are a part of the CIDR that is the subject.
-    part: AddressPart | None = attrs.field(default=None, eq=False)
+    #: The `Finding` of the proof that has its addresses, if they are a part of the CIDR that is the
+    #: subject; or None.
+    part: Any = attrs.field(default=None, eq=False)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the finding for JSON."""
