@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hostrouting.static_routes.forecast import Forecast
 
 _EDITED: Final = ", edited by hand since its apply: the scripts in force expect something else"
+_OPENED: Final = "every gate is open: the break glass is set"
 _AHEAD: Final = "unknown, since its time is later than that of this clock"
 
 
@@ -53,8 +54,8 @@ class NodeReport(NodeState):
         if word in {"wrong", "warning"}:
             return "; ".join([self.headline, *self._held])
         parts = [*self._live.values()] or ["the image is as the config wants it"]
-        if word == "waiting":
-            parts.sort(key=lambda part: part not in self._held)
+        # A long line loses its end.
+        parts.sort(key=lambda part: part not in (self._held or [_OPENED]))
         if self.facts.is_live and self.not_asked:
             word = "right as far as asked" if word == "right" else word
             unread = f"not looked at: {first_of(self.not_asked)}"
@@ -77,7 +78,8 @@ class NodeReport(NodeState):
         facts = self.facts
         if facts is None or not facts.is_live:
             return remedy if facts is None else None
-        shows_all = self.verdict in {"right", "waiting"} and not self.not_asked
+        is_right = self.verdict in {"right", "waiting"} or self.wrong == self.ailing
+        shows_all = is_right and not self.not_asked
         return remedy or (None if shows_all else CHECK)
 
     @property
@@ -253,8 +255,8 @@ class NodeReport(NodeState):
         facts = self.facts
         if facts is None or not facts.is_live:
             return {}
-        opened = "every gate is open: the break glass is set" if self.break_glass else ""
-        gates = "".join(self._held) or opened or "no gate is held"
+        opened = _OPENED if self.break_glass else "no gate is held"
+        gates = "".join(self._held) or opened
         return {
             "routes": _routes_in_force(facts),
             "proof": self.overlap.headline or "no CIDR is expected",

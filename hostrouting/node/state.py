@@ -31,7 +31,7 @@ _ORDER: Final = (
 )
 
 #: The warnings of a node that is right, but does not do all of its work.
-_AILING: Final = frozenset({"failed-unit", "failed-trigger", "gate-failed"})
+_AILING: Final = frozenset({"failed-unit", "failed-trigger", "gate-failed", "silent-gateway"})
 
 
 @attrs.frozen(kw_only=True)
@@ -182,7 +182,7 @@ class NodeState(LightValue, NoTruth):
 
     @property
     def ailing(self) -> list[NodeFinding]:
-        """The warnings about units that have failed, or should run and do not."""
+        """The warnings about units and gateways that do not do their work."""
         ailing = [each for each in self.findings if each.kind in _AILING]
         return [finding for finding in ailing if finding.severity == "warning"]
 
@@ -190,7 +190,8 @@ class NodeState(LightValue, NoTruth):
     def first(self) -> list[NodeFinding]:
         """Of what is wrong, that of which the rest is a consequence."""
         wrong = self.wrong
-        if causes := [*self.causes, *self.overlap.causes]:
+        causes = [*self.causes, *self.overlap.causes]
+        if causes := causes or [each for each in wrong if each.kind == "no-exit"]:
             return list(dict.fromkeys(causes))
         lost = [each for each in wrong if each.kind == "lost-route" and each.apply == "now"]
         mended = {each.cidr for each in self.overlap.cidrs if lost and each.configured_routes}

@@ -173,7 +173,10 @@ def _ambiguous_exits(node: RoutingSnapshot, *, is_named: bool) -> Iterator[NodeF
     if len(best) > 1 and not is_named:
         reason = "decide alike, so packets may leave by each: name the right ones in expectedDevs"
         subject = f"the IPv4 default routes by {' and '.join(best)}"
-        yield NodeFinding("several-exits", subject, reason, "warning")
+        wrong = [route for route in defaults if not {*best}.isdisjoint(route.devs)]
+        commands = [quoted("ip", "route", "del", *str(route.to_route()).split()) for route in wrong]
+        step = f"or run one of these: {'; '.join(commands)}" if commands[1:] else ""
+        yield NodeFinding("several-exits", subject, reason, "warning", step)
     elif len(best) == 1 and beside:
         owner = node.owner_step(next(route for route in defaults if best[0] in route.devs))
         if is_named and not owner:

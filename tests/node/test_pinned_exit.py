@@ -312,7 +312,7 @@ def test_a_later_default_route_moves_no_route(host: FakeHost, *, explicit: bool)
     status = node_status(in_time(), host)
     assert status.sentence == (
         f"wrong: the IPv4 exit has moved from eth0, which still works, to ib0, by '{LATER}' of "
-        "protocol boot, and 1 more"
+        "protocol boot"
     )
     assert status.next == "hostrouting check --fix | hostrouting apply -"
     report = check_node(in_time(), config, host)
