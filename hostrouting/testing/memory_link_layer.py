@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from hostrouting.base.errors import PermissionDeniedError
 from hostrouting.host.netlink.neighbours import (
@@ -26,12 +25,12 @@ class MemoryLinkLayer(FaultyBatches, ports=[LinkLayer]):
 
     By default, `fail_at` reports missing privilege. A `FakeHost` shares the node of its routes.
 
-    >>> layer = MemoryLinkLayer()
-    >>> layer.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
-    >>> layer.add_neighbour("10.240.0.9", "azure0", "12:34:56:78:9a:bc")
-    >>> layer.change_neighbours("remove", layer.neighbours())
-    >>> layer.neighbours()
-    []
+    >>> from hostrouting.testing import MemoryBackend
+    >>> layer = MemoryLinkLayer(MemoryBackend(links={"azure0": ["10.240.0.4/16"]}))
+    >>> pod = Neighbour("10.240.0.9", "azure0", "12:34:56:78:9a:bc", permanent=True)
+    >>> layer.change_neighbours("add", [pod])
+    >>> layer.neighbours() == [pod]
+    True
     """
 
     def __init__(self, node: MemoryBackend | None = None) -> None:
@@ -51,60 +50,6 @@ class MemoryLinkLayer(FaultyBatches, ports=[LinkLayer]):
         #: By bridge and hardware address: an address is at one port only.
         self._stations: dict[tuple[str, str], Station] = {}
         self._table: list[Neighbour] = []
-
-    def add_device(self, name: str, *, addresses: Sequence[str] = (), **options: Any) -> None:
-        """Add a device to the node, see `MemoryBackend.add_link` for the options."""
-        self.node.add_link(name, **options)
-        for address in addresses:
-            self.add_address(name, address)
-
-    def add_pod(self, dev: str, *addresses: str, **options: Any) -> None:
-        """Add a veth of a pod that has these addresses, and answers for them; see `add_device`."""
-        self.add_device(dev, kind="veth", **options)
-        self.alive.update((dev, address) for address in addresses)
-
-    def silence(self, dev: str, address: str) -> None:
-        """Leave the IPv4 address without a station on the link."""
-        self.mute.add((dev, address))
-
-    def add_address(self, dev: str, address: str) -> None:
-        """Add an address that is usable at once."""
-        self.node.add_address(dev, address)
-        if ":" in address:
-            self.ages[dev] = 0.0
-
-    def remove_address(self, dev: str, address: str) -> None:
-        """Remove an address; the device has an age again after the next one."""
-        self.node.remove_address(dev, address)
-        self.ages.pop(dev, None)
-
-    def remove_device(self, name: str) -> None:
-        """Remove the device with its neighbours, routes and stations."""
-        self.node.remove_link(name)
-        self._table = [neighbour for neighbour in self._table if neighbour.dev != name]
-        stations = self._stations.items()
-        self._stations = {
-            key: station for key, station in stations if name not in {key[0], station.dev}
-        }
-
-    def add_neighbour(
-        self, address: str, dev: str, mac: str, *, permanent: bool = True, **fields: int
-    ) -> None:
-        """Add a neighbour; with `permanent=False` as if the kernel learned it.
-
-        `fields` are its `flags` and its `protocol`.
-        """
-        neighbour = Neighbour(address, dev, mac, permanent, **fields)
-        refuse_impossible("add", [neighbour], self._table, self.node.fib.devices)
-        self._take("add", neighbour)
-
-    def learn(self, mac: str, dev: str, *, permanent: bool = False) -> None:
-        """Add the address to the bridge's table, at port `dev`; `permanent` if a program set it."""
-        self._stations[self.node.fib.devices[dev].master or dev, mac] = Station(mac, dev, permanent)
-
-    def attach(self, dev: str, direction: str, program: str) -> None:
-        """Attach a BPF program of that name for the packets `in` or `out`."""
-        self.programs[dev] = (*self.programs.get(dev, ()), program)
 
     def newest_address(self, dev: str) -> float | None:
         """See `LinkLayer.newest_address`."""

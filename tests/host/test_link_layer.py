@@ -12,6 +12,7 @@ import pytest
 from host.contracts.link_layer import LinkLayerContract, LinkNode
 from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks, needs_bpf
+from support.memory_links import MemoryLinks
 
 from hostrouting.exceptions import NeighbourRejectedError
 from hostrouting.host import LinkLayer, Neighbour, RouteBackend, Station
@@ -19,7 +20,7 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.device_codec import parse_stations
 from hostrouting.host.netlink.frames import attribute
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
-from hostrouting.testing import KernelNode, MemoryLinkLayer
+from hostrouting.testing import KernelNode
 
 POD_MAC = "12:34:56:78:9a:bc"
 
@@ -28,15 +29,15 @@ class TestMemoryLinkLayer(LinkLayerContract):
     """The fake."""
 
     @pytest.fixture
-    def node(self) -> MemoryLinkLayer:
-        return MemoryLinkLayer()
+    def node(self) -> MemoryLinks:
+        return MemoryLinks()
 
     @pytest.fixture
-    def layer(self, node: MemoryLinkLayer) -> LinkLayer:
+    def layer(self, node: MemoryLinks) -> LinkLayer:
         return node
 
     @pytest.fixture
-    def backend(self, node: MemoryLinkLayer) -> RouteBackend:
+    def backend(self, node: MemoryLinks) -> RouteBackend:
         return node.node
 
 

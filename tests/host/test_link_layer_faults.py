@@ -3,6 +3,7 @@
 import errno
 
 import pytest
+from support.memory_links import add_device
 
 from hostrouting.exceptions import NeighbourRejectedError
 from hostrouting.host import Neighbour, NeighbourChange
@@ -18,7 +19,7 @@ PODS = [POD._replace(address=f"10.240.0.{last}") for last in (7, 8, 9)]
 def layer() -> MemoryLinkLayer:
     """Three neighbours of pods."""
     layer = MemoryLinkLayer()
-    layer.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
+    add_device(layer, "azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
     layer.change_neighbours("add", PODS)
     return layer
 

@@ -12,6 +12,7 @@ from support.command_line import CHECKED as OVERLAP
 from support.command_line import ROUTES
 from support.kernel import connect
 from support.live_routes import change_routes
+from support.memory_links import remove_address
 from support.patience import in_time
 from support.run_nodes import (
     DEAD_POD,
@@ -327,7 +328,7 @@ def test_probes_alone_on_a_node_without_ipv6(
     config = config_of(**PROBES)
     host.services.start(in_time(), "systemd-nspawn@kube1.service")
     assert findings_of(check(host, config)) == [("warning", "not-applied", "hostRouting")]
-    host.link_layer.remove_address("eth0", "2001:db8::4/64")
+    remove_address(host.link_layer, "eth0", "2001:db8::4/64")
     assert plan(Configure(config, host=host), in_time()).changes == ()
     execute(Configure(config, host=host), in_time())
     assert "kube1" not in caplog.text

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.kernel import connect, needs_kernel, powerless
+from support.memory_links import silence
 from support.needs import needs
 from support.way_out_nodes import dead_default
 
@@ -31,7 +32,7 @@ def test_the_gateways_by_expected_devices_are_probed() -> None:
     connect(node, eth0="10.224.0.4/16", eth1="10.225.0.4/16", ib0="172.16.1.4/16")
     for dev in "eth0", "eth1", "ib0":
         for gateway in "10.224.0.1", "10.224.0.8", "10.224.0.9", "10.225.0.1", "172.16.0.1":
-            host.link_layer.silence(dev, gateway)
+            silence(host.link_layer, dev, gateway)
     hops = (
         NextHop(Address.parse("10.224.0.1"), "eth0"),
         NextHop(Address.parse("10.225.0.1"), "eth1"),
@@ -60,7 +61,7 @@ def test_the_gateway_of_a_dead_route_is_not_probed() -> None:
     fake = FakeHost()
     connect(fake.routes, eth0="10.224.0.4/16", eth1="10.225.0.4/16")
     for dev, gateway in ("eth0", "10.224.0.1"), ("eth1", "10.225.0.1"):
-        fake.link_layer.silence(dev, gateway)
+        silence(fake.link_layer, dev, gateway)
     with dead_default() as node:
         host = Host(
             routes=NetlinkBackend(netns=node.name),
@@ -78,7 +79,7 @@ def test_a_silent_gateway_is_a_warning(cidrs: list[str]) -> None:
     host = FakeHost()
     connect(host.routes, eth0="10.224.0.4/16")
     arrange(host.routes, "default via 10.224.0.1 dev eth0")
-    host.link_layer.silence("eth0", "10.224.0.1")
+    silence(host.link_layer, "eth0", "10.224.0.1")
     config = HostRoutingConfig.from_mapping(
         {"routeOverlap": {"expectedCidrs": cidrs, "mode": "STRICT"}}
     )

@@ -3,6 +3,7 @@
 from typing import Any
 
 from support.kernel import uplink
+from support.memory_links import add_address
 
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.boot.intent import Intent, require_intent
@@ -39,7 +40,7 @@ def node(*, ipv6: bool = True) -> FakeHost:
     host.files.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
     uplink(host.routes)
     if ipv6:
-        host.link_layer.add_address("eth0", "2001:db8::4/64")
+        add_address(host.link_layer, "eth0", "2001:db8::4/64")
         host.routes.add_route("::/0", dev="eth0")
     return host
 

@@ -23,7 +23,7 @@ from hostrouting.testing import KernelNode
 
 
 class KernelLinks:
-    """The arrangements of `MemoryLinkLayer`, made in the kernel. A device that is no bridge is one
+    """The arrangements of `MemoryLinks`, made in the kernel. A device that is no bridge is one
     end of a veth pair.
 
     Each pod has a namespace, which is removed at the end of a `with` block.

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from support.imds import network_interface
+from support.memory_links import add_address, remove_address
 
 from hostrouting import ConfigureProbeSNAT, HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host import IPV6
@@ -52,7 +53,7 @@ def made_host(ruleset: str = NEIGHBOUR) -> FakeHost:
     host = FakeHost()
     for dev in "eth0", "eth1":
         host.routes.add_link(dev)
-    host.link_layer.add_address("eth0", ADDRESS)
+    add_address(host.link_layer, "eth0", ADDRESS)
     lead(host, "eth0")
     host.nftables.load(Context(), ruleset)
     for fake in host.nftables, host.link_layer:
@@ -78,7 +79,7 @@ def takes_no_part(host: FakeHost, why: str) -> HostRoutingConfig:
         host.metadata.document = [network_interface()]
         return CONFIG
     if why == "no IPv6 address":
-        host.link_layer.remove_address("eth0", ADDRESS)
+        remove_address(host.link_layer, "eth0", ADDRESS)
         return config(detect="address")
     host.link_layer.programs = {"eth0": ("ipv6_hp_egress", "ipv6_hp_ingress")}
     return CONFIG

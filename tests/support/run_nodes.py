@@ -1,6 +1,7 @@
 """A node in memory for tests of runs: its state before them, and its troubles."""
 
 from support.kernel import uplink
+from support.memory_links import add_address, add_device
 
 from hostrouting import ToolNotFoundError
 from hostrouting.host import OUR_PROTOCOL, RouteChange
@@ -21,9 +22,9 @@ def gpu_node() -> FakeHost:
 def crowd(host: FakeHost) -> None:
     """Add the objects of the siblings: IPv6, and the bridge of an azure-vnet that was removed."""
     host.files.tree.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
-    host.link_layer.add_address("eth0", "2001:db8::4/64")
+    add_address(host.link_layer, "eth0", "2001:db8::4/64")
     host.routes.add_route("::/0", dev="eth0")
-    host.link_layer.add_device("azure0", kind="bridge")
+    add_device(host.link_layer, "azure0", kind="bridge")
 
 
 def lose_our_routes(host: FakeHost) -> None:

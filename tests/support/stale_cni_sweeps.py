@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from support.memory_links import add_neighbour, learn
 from support.stale_cni_worlds import NODE_RULES, arp_reply, config_of, context, dnat, node_of
 
 from hostrouting import CleanStaleCNI, Host, HostRoutingConfig, HostRoutingError, StaleCNIError
@@ -51,11 +52,11 @@ def made_host() -> FakeHost:
         host.ebtables.add(line)
     host.ebtables.add(dnat(DEAD, DEAD_MAC), backend="legacy")
     layer = host.link_layer
-    layer.learn(LIVE_MAC, "azv1")
-    layer.add_neighbour(LIVE, "azure0", LIVE_MAC)
-    layer.add_neighbour(DEAD, "azure0", DEAD_MAC)
-    layer.add_neighbour(DEAD6, "azure0", DEAD_MAC)
-    layer.add_neighbour("10.240.0.1", "azure0", "12:34:56:78:9a:bc", permanent=False)
+    learn(layer, LIVE_MAC, "azv1")
+    add_neighbour(layer, LIVE, "azure0", LIVE_MAC)
+    add_neighbour(layer, DEAD, "azure0", DEAD_MAC)
+    add_neighbour(layer, DEAD6, "azure0", DEAD_MAC)
+    add_neighbour(layer, "10.240.0.1", "azure0", "12:34:56:78:9a:bc", permanent=False)
     host.routes.add_route("10.240.0.11/32", dev="azv1")
     host.routes.add_route("fd00:10:240::11/128", dev="azv1")
     return host

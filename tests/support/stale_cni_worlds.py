@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from support.memory_links import add_device, learn
+
 from hostrouting import HostRoutingConfig, StaleCNIConfig
 from hostrouting.host import IPV6, EbtablesRule
 from hostrouting.testing import FakeHost
@@ -116,10 +118,10 @@ def node_of(host: FakeHost) -> FakeHost:
     """
     host.files.tree.write("/proc/sys/kernel/random/boot_id", b"boot-1\n", mode=0o444)
     layer = host.link_layer
-    layer.add_device("azure0", mac=NODE_MAC, kind="bridge", addresses=(f"{NODE_ADDRESS}/16",))
-    layer.add_device("eth0", mac=NODE_MAC, master="azure0")
-    layer.learn(NODE_MAC, "eth0", permanent=True)
-    layer.add_device("azv1", kind="veth", master="azure0")
+    add_device(layer, "azure0", mac=NODE_MAC, kind="bridge", addresses=(f"{NODE_ADDRESS}/16",))
+    add_device(layer, "eth0", mac=NODE_MAC, master="azure0")
+    learn(layer, NODE_MAC, "eth0", permanent=True)
+    add_device(layer, "azv1", kind="veth", master="azure0")
     host.routes.add_route("default", gateway="10.240.0.1", dev="azure0", protocol=16)
     for line in NODE_RULES:
         host.ebtables.add(line)

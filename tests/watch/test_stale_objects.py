@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import pytest
+from support.memory_links import add_pod, remove_device
 from support.stale_cni_sweeps import CONFLIST, DEAD, DEAD_MAC, LIVE, STALE, made_host, there
 from support.stale_cni_worlds import config_of, context, dnat, whole_state
 
@@ -158,7 +159,7 @@ def test_a_silent_pod_that_answers(caplog: pytest.LogCaptureFixture) -> None:
     lock for them.
     """
     host = made_host()
-    host.link_layer.add_pod("azv2", "10.240.0.12", master="azure0")
+    add_pod(host.link_layer, "azv2", "10.240.0.12", master="azure0")
     host.ebtables.add(ANOTHER)
     node = kept(host, sweep="clean")
     node.acts()
@@ -169,7 +170,7 @@ def test_a_silent_pod_that_answers(caplog: pytest.LogCaptureFixture) -> None:
         node.acts(2)
     assert node.host.lock.operations.calls == []
     assert [message for message in caplog.messages if "10.240.0.12" in message] == []
-    host.link_layer.remove_device("azv2")
+    remove_device(host.link_layer, "azv2")
     node.acts(2)
     assert ANOTHER in named(caplog, "removed: ")[-1]
     assert node.host.lock.operations.calls != []

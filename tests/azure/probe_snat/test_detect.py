@@ -11,6 +11,7 @@ import attrs
 import pytest
 from support.imds import network_interface
 from support.kernel import host_of, kernel_of
+from support.memory_links import add_address, add_device, remove_device
 from support.needs import needs
 from support.probe_nodes import CONFIG, lead
 from support.probe_worlds import ADDRESS, RULES
@@ -86,7 +87,7 @@ class TestTheCloudsDescription:
 def node(*defaults: str) -> FakeHost:
     host = FakeHost()
     for dev in sorted({"eth0", "eth1", *defaults}):
-        host.link_layer.add_device(dev)
+        add_device(host.link_layer, dev)
     lead(host, *defaults)
     host.link_layer.operations.calls.clear()
     return host
@@ -229,8 +230,8 @@ class TestAssess:
     def test_a_device_that_is_down(self, detect: Any, defaults: list[str]) -> None:
         """The error names that, and not that it lost its routes or addresses by that."""
         host = node(*defaults)
-        host.link_layer.remove_device("eth0")
-        host.link_layer.add_device("eth0", up=False)
+        remove_device(host.link_layer, "eth0")
+        add_device(host.link_layer, "eth0", up=False)
         outcome = assess(ProbeSNATConfig(enabled=True, detect=detect, dev="eth0"), host)
         assert outcome == Obstacle(
             reason="the device eth0 is down", command="ip link set eth0 up", may_change=True
@@ -244,7 +245,7 @@ class TestAssess:
         host = node("eth0")
         no_address = "this node lacks IPv6: eth0 lacks a global address"
         assert assess(section, host) == NotWanted(reason=no_address, may_change=True)
-        host.link_layer.add_address("eth0", "2001:db8::4/64")
+        add_address(host.link_layer, "eth0", "2001:db8::4/64")
         assert assess(section, host) == RULES
         no_route = "this node lacks IPv6: there is no IPv6 default route"
         assert assess(section, node()) == NotWanted(reason=no_route, may_change=True)
@@ -254,7 +255,7 @@ class TestAssess:
         """The kernel sends from no such address, so the device has no IPv6."""
         section = ProbeSNATConfig(enabled=True, detect="address")
         host = node("eth0")
-        host.link_layer.add_address("eth0", "2001:db8::4/64")
+        add_address(host.link_layer, "eth0", "2001:db8::4/64")
         [eth0] = [device for device in host.routes.links() if device.name == "eth0"]
         failed = [own._replace(usable=False) for own in eth0.addresses]
         with patch.object(host.routes, "links", lambda: [eth0._replace(addresses=tuple(failed))]):

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 import pytest
 from support.imds import FakeIMDS, IMDSAnswer, network_interface
+from support.memory_links import add_address, remove_address
 from support.patience import in_time
 from support.probe_listings import expected_listing, rules_in
 from support.probe_nodes import (
@@ -211,8 +212,8 @@ class TestDo:
                 0,
             ),
             (
-                lambda host: host.link_layer.add_address(
-                    "eth0", f"{CONFIG.probe_snat.address}/128"
+                lambda host: add_address(
+                    host.link_layer, "eth0", f"{CONFIG.probe_snat.address}/128"
                 ),
                 CONFIG,
                 BackendError,
@@ -399,10 +400,10 @@ class TestNoPart:
         """With `detect` address the node may still get one, as long as a router may answer its
         first questions.
         """
-        host.link_layer.remove_address("eth0", ADDRESS)
+        remove_address(host.link_layer, "eth0", ADDRESS)
         host.link_layer.ages = {"eth0": 1.0}
         arrange(host.routes, "default dev eth0")
-        ctx = Context(clock=LaterClock(lambda: host.link_layer.add_address("eth0", ADDRESS)))
+        ctx = Context(clock=LaterClock(lambda: add_address(host.link_layer, "eth0", ADDRESS)))
         apply(host, ctx, config(detect="address"))
         assert rules_in(host.nftables.tables[OWN_TABLE]) == RULES
 
@@ -421,7 +422,7 @@ class TestNoPart:
         self, host: FakeHost, ctx: Context, ages: dict[str, float], dev: str | None, seconds: int
     ) -> None:
         """Routers answer within 15 s after the device came up; later applies do not wait."""
-        host.link_layer.remove_address("eth0", ADDRESS)
+        remove_address(host.link_layer, "eth0", ADDRESS)
         host.link_layer.ages = ages
         lead(host)
         arrange(host.routes, "default dev eth0")
@@ -432,7 +433,7 @@ class TestNoPart:
     @pytest.mark.parametrize("age", [13.0, 0.0], ids=["older meanwhile", "renewed"])
     def test_the_first_look_limits_the_wait_for_routers(self, host: FakeHost, age: float) -> None:
         """15 s after the address came that it saw, whatever the age of an address is later."""
-        host.link_layer.remove_address("eth0", ADDRESS)
+        remove_address(host.link_layer, "eth0", ADDRESS)
         host.link_layer.ages = {"eth0": 3.0}
         lead(host)
         arrange(host.routes, "default dev eth0")

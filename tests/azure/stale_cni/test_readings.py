@@ -3,6 +3,7 @@
 import logging
 
 import pytest
+from support.memory_links import add_device, add_neighbour, remove_device
 from support.stale_cni_sweeps import (
     DEAD,
     DEAD_MAC,
@@ -108,7 +109,7 @@ def test_a_silent_device_is_given_time(
     pod.
     """
     host = made_host()
-    host.link_layer.add_device("azv2", kind="veth", master="azure0", up=up, carrier=False)
+    add_device(host.link_layer, "azv2", kind="veth", master="azure0", up=up, carrier=False)
     ctx = context()
     began = ctx.clock.monotonic()
     sweep(host).do(ctx)
@@ -121,11 +122,11 @@ def test_a_silent_device_is_given_time(
 def test_a_pod_whose_link_comes_back_in_that_time_keeps_everything() -> None:
     """Down in the first readings, there in a later one: it changed, and so nothing of it goes."""
     host = made_host()
-    host.link_layer.add_device("azv2", kind="veth", master="azure0", up=False, carrier=False)
+    add_device(host.link_layer, "azv2", kind="veth", master="azure0", up=False, carrier=False)
 
     def link_comes_back() -> None:
-        host.link_layer.remove_device("azv2")
-        host.link_layer.add_device("azv2", kind="veth", master="azure0")
+        remove_device(host.link_layer, "azv2")
+        add_device(host.link_layer, "azv2", kind="veth", master="azure0")
         host.link_layer.alive.add(("azv2", DEAD))
 
     host.ebtables.operations.plan(4, link_comes_back)
@@ -154,7 +155,7 @@ def test_unknown_objects_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     """Each unknown object is a warning, with its reason, once, however many readings find it."""
     caplog.set_level(logging.DEBUG)
     host = made_host()
-    host.link_layer.add_neighbour("192.168.0.9", "azure0", DEAD_MAC)
+    add_neighbour(host.link_layer, "192.168.0.9", "azure0", DEAD_MAC)
     sweep_now(host)
     left = [record for record in caplog.records if "is left alone" in record.getMessage()]
     logged = [record for record in left if record.levelname != "DEBUG"]

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 
 import pytest
+from support.memory_links import remove_device
 from support.stale_cni_sweeps import (
     DEAD,
     DEAD_MAC,
@@ -225,7 +226,7 @@ def test_a_sweep_that_another_run_has_restored_is_not_restored_again(
 
     def another_run(ctx: Context) -> None:
         sweep(host).undo(ctx)
-        host.link_layer.remove_device("azv1")
+        remove_device(host.link_layer, "azv1")
         states.append(whole_state(host))
         raise OSError("a later task")
 

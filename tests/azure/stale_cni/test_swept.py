@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.kernel import connect, powerless
+from support.memory_links import learn
 from support.needs import needs
 from support.patience import in_time
 from support.stale_cni_worlds import arp_reply, config_of, context, dnat, node_of, whole_state
@@ -48,7 +49,7 @@ def made_host() -> FakeHost:
     host.files.tree.make_directory("/var/lib")
     for line in arp_reply(DEAD, DEAD_MAC), dnat(DEAD, DEAD_MAC), dnat(LIVE, LIVE_MAC), FOREIGN:
         host.ebtables.add(line)
-    host.link_layer.learn(LIVE_MAC, "azv1")
+    learn(host.link_layer, LIVE_MAC, "azv1")
     return host
 
 

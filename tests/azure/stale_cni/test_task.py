@@ -5,6 +5,7 @@ and its log.
 import logging
 
 import pytest
+from support.memory_links import add_device, remove_device
 from support.stale_cni_sweeps import (
     DEAD,
     DEAD6,
@@ -114,7 +115,7 @@ def test_an_image_has_nothing_to_sweep() -> None:
 def test_endpoints_of_cns_are_protected() -> None:
     """In stateless mode CNS keeps azure-vnet's endpoints; it need be copied nowhere."""
     host = made_host()
-    host.link_layer.add_device("azv2", master="azure0")
+    add_device(host.link_layer, "azv2", master="azure0")
     host.files.tree.write(
         ENDPOINTS_PATH, cns_state_of({"azv2": [DEAD, DEAD6], "azv7": ["10.240.0.11"]}), mode=0o600
     )
@@ -124,6 +125,6 @@ def test_endpoints_of_cns_are_protected() -> None:
 def test_no_bridge_at_all_is_fine() -> None:
     """The bridge went with azure-vnet, or it was never made: then no pod is on it."""
     host = made_host()
-    host.link_layer.remove_device("azure0")
+    remove_device(host.link_layer, "azure0")
     sweep_now(host)
     assert there(host) == []

@@ -5,6 +5,7 @@ import logging
 import pytest
 from support.command_line import OTHER_COMMAND
 from support.in_process import run_here
+from support.memory_links import add_neighbour, remove_device
 from support.stale_cni_sweeps import (
     DEAD,
     DEAD_MAC,
@@ -77,8 +78,8 @@ def test_undo_leaves_places_that_were_taken() -> None:
     """
     host = made_host()
     sweep_now(host)
-    host.link_layer.add_neighbour(DEAD, "azure0", "02:00:00:00:00:01")
-    host.link_layer.remove_device("azv1")
+    add_neighbour(host.link_layer, DEAD, "azure0", "02:00:00:00:00:01")
+    remove_device(host.link_layer, "azv1")
     assert refused(lambda: undo_now(host)) == (
         "not all that was swept is restored:\n"
         f"  {DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT is not restored: its place was taken "
@@ -100,7 +101,7 @@ def test_the_inverse_of_a_sweep_leaves_places_that_were_taken(
 
     @task("fail")
     def fail(_: Context) -> None:
-        host.link_layer.remove_device("azv1")
+        remove_device(host.link_layer, "azv1")
         raise OSError("a later task")
 
     report = run(Serial(sweep(host), fail), context(), undo_on_failure=True)
@@ -120,7 +121,7 @@ def test_a_reset_that_cannot_restore_a_sweep_has_failed(monkeypatch: pytest.Monk
     """It exits 3, names the object and the next step, and has restored all else."""
     host = made_host()
     sweep_now(host)
-    host.link_layer.remove_device("azv1")
+    remove_device(host.link_layer, "azv1")
     monkeypatch.setattr(Host, "live", lambda: host)
     reset = run_here("reset")
     assert reset.returncode == 3
@@ -142,7 +143,7 @@ def test_an_object_that_could_not_be_restored_is_when_its_place_is_free() -> Non
     host = made_host()
     before = whole_state(host)
     sweep_now(host)
-    host.link_layer.add_neighbour(DEAD, "azure0", "02:00:00:00:00:01")
+    add_neighbour(host.link_layer, DEAD, "azure0", "02:00:00:00:00:01")
     # A task that fails has its changes in the report, too.
     changes = done_by(sweep(host).undo)
     assert changes == [
@@ -182,7 +183,7 @@ def test_messages_name_the_command_that_finds_the_record() -> None:
     host = made_host()
     config = config_of(backup_dir="/srv/records")
     sweep_now(host, config)
-    host.link_layer.remove_device("azv1")
+    remove_device(host.link_layer, "azv1")
     text = refused(lambda: undo_now(host, config))
     assert "; a reset with this config tries again, or delete it: " in text
 

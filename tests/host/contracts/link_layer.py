@@ -5,11 +5,11 @@ from typing import Any, Literal, TypeAlias
 
 import pytest
 from support.kernel_links import KernelLinks
+from support.memory_links import MemoryLinks
 
 from hostrouting import BackendError
 from hostrouting.exceptions import NeighbourRejectedError
 from hostrouting.host import LinkLayer, Neighbour, NeighbourChange, RouteBackend, Station
-from hostrouting.testing import MemoryLinkLayer
 from phases import CancelledError, Context
 
 POD_MAC = "12:34:56:78:9a:bc"
@@ -24,7 +24,7 @@ PRESENT = [
 
 
 #: The handles of a node: the methods that the port does not have.
-LinkNode: TypeAlias = MemoryLinkLayer | KernelLinks
+LinkNode: TypeAlias = MemoryLinks | KernelLinks
 
 
 class LinkReadingContract:
