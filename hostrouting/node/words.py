@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import CHECK
 from hostrouting.net.addresses import Prefix
+from hostrouting.route_overlap.proven import CLAUSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,17 +21,6 @@ _SENTENCES: Final = frozenset(
 _COLUMNS: Final = 80
 #: The findings below the first line; `check` has all of them.
 _MOST: Final = 8
-#: What is wrong with addresses, behind their CIDR, or a part of it.
-CLAUSES: Final = {
-    "overlap": "leaves by {dev}",
-    "no-route": "has no route",
-    "blocked": "is blocked",
-    "local": "is the node itself, on {dev}",
-    "dead-end": "leaves by {dev}, which has no carrier",
-    "unknown-exit": "leaves by {dev}",
-    "undecided": "is undecided",
-    "announced": "will leave by the fabric",
-}
 
 
 def cut(text: str) -> str:

@@ -47,15 +47,16 @@ _EXPLANATIONS: Final = frozenset(
 )
 #: Those of them on what has changed on the node.
 _CAUSES: Final = _EXPLANATIONS - {"several-exits"}
-#: The words of a finding about its addresses.
-_SENTENCES: Final[dict[Kind, str]] = {
-    "overlap": "overlap, leaves by {dev}{among}",
-    "no-route": "no route",
-    "blocked": "blocked",
-    "local": "local, the node itself holds it on {dev}",
-    "dead-end": "dead end, {dev} has no carrier{among}",
-    "unknown-exit": "leaves by {dev}{among}",
-    "undecided": "undecided, its header and not {dev} decides where it leaves{among}",
+#: What is wrong with addresses, behind these.
+CLAUSES: Final[dict[str, str]] = {
+    "overlap": "leaves by {dev}",
+    "no-route": "has no route",
+    "blocked": "is blocked",
+    "local": "is the node itself, on {dev}",
+    "dead-end": "leaves by {dev}, which has no carrier",
+    "unknown-exit": "leaves by {dev}",
+    "undecided": "is undecided",
+    "announced": "will leave by the fabric",
 }
 
 
@@ -120,17 +121,15 @@ class Finding(LightValue):
     def sentence(self) -> str:
         """Return a sentence about these addresses."""
         addresses = self.first if self.first == self.last else f"{self.first} to {self.last}"
+        clause = CLAUSES[self.kind].format(dev=self.dev)
         if self.network:
-            return (
-                f"{addresses}: announced, will leave by the fabric once {self.network} is "
-                f"connected ({self.source})"
-            )
+            return f"{addresses}: {clause} once {self.network} is connected ({self.source})"
         if self.cause == "changing":
-            return f"{addresses}: undecided, {CHANGING_WORDS}"
+            return f"{addresses}: {clause}, {CHANGING_WORDS}"
         among = f", one of {', '.join(self.devs)}" if len(self.devs) > 1 else ""
-        return (
-            f"{addresses}: {_SENTENCES[self.kind].format(dev=self.dev, among=among)}{self._route()}"
-        )
+        if self.kind == "undecided":
+            among = f", its header and not {self.dev} decides where it leaves{among}"
+        return f"{addresses}: {clause}{among}{self._route()}"
 
     def _route(self) -> str:
         decider = f"{self.network}, announced by {self.source}" if self.network else self.route

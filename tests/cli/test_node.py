@@ -111,7 +111,7 @@ def test_the_fix_is_a_config_or_a_reason(node: KernelNode, tmp_path: Path) -> No
     answered = run("check", "--fix", path, inside=node)
     assert answered.returncode == 1
     assert answered.stdout == ""
-    assert "172.20.5.7: blocked (1: from all to 172.20.0.0/16 prohibit)" in answered.stderr
+    assert "172.20.5.7: is blocked (1: from all to 172.20.0.0/16 prohibit)" in answered.stderr
 
 
 @needs_kernel

@@ -151,7 +151,7 @@ def test_an_apply_proves_the_node_that_the_sweep_has_left() -> None:
     )
     assert check_node(in_time(), config, host).overlap.ok
     report = run(Configure(config, host=host), in_time())
-    assert "172.16.8.9: overlap, leaves by ib0 (172.16.0.0/16 dev ib0 " in str(report.error)
+    assert "172.16.8.9: leaves by ib0 (172.16.0.0/16 dev ib0 " in str(report.error)
 
 
 def test_a_reset_takes_the_watch_first_then_the_pair() -> None:

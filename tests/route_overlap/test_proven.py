@@ -52,7 +52,7 @@ def test_the_message_is_the_documentation() -> None:
     message = f"""\
 1 of 2 expected CIDRs do not leave by eth0 as a whole:
   172.16.8.0/22
-    172.16.8.0 to 172.16.11.255: overlap, leaves by ib0 (172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4)
+    172.16.8.0 to 172.16.11.255: leaves by ib0 (172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4)
 To fix it, make this section that of hostRouting in the agent's config, and apply it again:
   "staticRoutes": {{"enabled": true, "routes": [{route}]}}
   172.16.8.0/22 takes addresses from ib0"""

@@ -134,7 +134,7 @@ def test_the_default_device_without_carrier(prover: WayOutNode) -> None:
         report = prover.prove(SERVICES, **section)
         assert shapes(report) == [(SERVICES, "dead-end", ("eth0",), "eth0")]
         assert (
-            "10.96.0.0 to 10.96.255.255: dead end, eth0 has no carrier (default via 10.224.0.1 dev eth0"
+            "10.96.0.0 to 10.96.255.255: leaves by eth0, which has no carrier (default via 10.224.0.1 dev eth0"
             in str(report)
         )
         assert (
@@ -174,7 +174,7 @@ def test_its_own_address_is_carried_by_another(prover: WayOutNode) -> None:
     ("dead", "kind", "words"),
     [
         # The kernel goes on to send some of the flows by it.
-        ("eth1", "dead-end", "dead end, eth1 has no carrier, one of eth0, eth1 ("),
+        ("eth1", "dead-end", "leaves by eth1, which has no carrier, one of eth0, eth1 ("),
         # The carrier comes back by itself, the second device stays wrong.
         ("eth0", "overlap", '"allowedDevs": ["eth1"]'),
     ],

@@ -19,7 +19,7 @@ def leaves(cidrs: str, *devs: str) -> str:
 def overlap(addresses: str, dev: str, *, among: str = "", route: str) -> str:
     """Return the sentence of an overlap; `among` are the devices of which `dev` is one."""
     choice = f", one of {among}" if among else ""
-    return f"{addresses}: overlap, leaves by {dev}{choice} ({route})"
+    return f"{addresses}: leaves by {dev}{choice} ({route})"
 
 
 def no_gateway(dev: str) -> str:
