@@ -60,7 +60,7 @@ DOORS = {
     "hostrouting/route_overlap/proof.py::_notes_on_packets": "few nodes have rules by marks",
     "hostrouting/route_overlap/proof.py::_suggested": "a right node needs no routes",
     "hostrouting/route_overlap/snapshot.py::_modelled": "the model: a right node of IPv4 needs none",
-    "hostrouting/route_overlap/snapshot.py::keeper_of": "an exit hardly ever loses its route",
+    "hostrouting/route_overlap/families.py::_lost_default": "an exit hardly ever loses its route",
     "hostrouting/route_overlap/snapshot.py::owner_step": "most nodes have one default route",
     "hostrouting/static_routes/forecast.py::_model_of": "the model: only a forecast needs it",
     "hostrouting/watch/capability.py::_first": "only `init` looks for the command",

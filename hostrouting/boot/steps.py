@@ -234,10 +234,6 @@ class Survey:
         step = "an apply that needs its place is refused: move it away or rename it"
         return NodeFinding("foreign-file", place, reason, severity, step)
 
-    def differs(self, file: BootFile) -> bool:
-        """Return True if the content or mode of a file differs from those on the disk."""
-        return state_of(self.files, file.path) != file.state
-
     def required_units(self) -> list[str]:
         """Return the units that hostrouting-ready.service requires by links."""
         return self.files.names(READY_LINKS)
@@ -655,7 +651,7 @@ def _written(
     """
     steps = []
     for path, file in zip(generation.contents, generation.files, strict=True):
-        if path not in right and disk.differs(file):
+        if path not in right and state_of(disk.files, file.path) != file.state:
             reported = (changes[path],) if path in changes else ()
             steps.append(DiskStep(reported, {file.path: file.state}))
     return steps

@@ -35,10 +35,9 @@ from hostrouting.node.capabilities import CAPABILITIES, sibling_units
 from hostrouting.node.kubelet import off_the_exit
 from hostrouting.node.report import NodeReport
 from hostrouting.node.state import NO_PROGRAM
-from hostrouting.route_overlap.look import check_now
 from hostrouting.route_overlap.proof import silent_routers
 from hostrouting.route_overlap.proven import OverlapReport
-from hostrouting.static_routes.plan import plan_routes
+from hostrouting.static_routes.plan import plan_routes, proven_now
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ def check_node(
     if applied is not None:
         overlap = applied.overlap
     elif host.is_live:
-        overlap = _proven(ctx, config, host)
+        overlap = proven_now(ctx, config, host)
     else:
         overlap = OverlapReport()
     # What no time is left for is named in the report.
@@ -134,7 +133,7 @@ def look_after_apply(
     if overlap is None:
         # A config that expects no addresses has nothing to prove, and many routes to read.
         is_proven = host.is_live and config.route_overlap.cidrs
-        overlap = _proven(ctx, config, host) if is_proven else OverlapReport()
+        overlap = proven_now(ctx, config, host) if is_proven else OverlapReport()
     look = _Look(ctx.expiring(), config, host, overlap)
     return NodeReport(
         overlap=overlap,
@@ -149,13 +148,6 @@ def own_routes(node: Host) -> list[ObservedRoute]:
     routing = node.routes
     readings = (routing.routes_of(OUR_PROTOCOL, family) for family in routing.families)
     return [route for reading in readings for route in reading]
-
-
-def _proven(ctx: Context, config: HostRoutingConfig, host: Host) -> OverlapReport:
-    """Prove the expected CIDRs; an apply accepts the section that the report suggests."""
-    return check_now(
-        ctx, config, host, seconds=0, accepted=lambda: plan_routes(config, host).accepted
-    )
 
 
 @attrs.define(eq=False, repr=False)

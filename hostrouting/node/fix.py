@@ -9,9 +9,8 @@ import attrs
 from hostrouting.base.commands import FIX
 from hostrouting.boot.intent import exits_under
 from hostrouting.net.exits import working
-from hostrouting.route_overlap.look import check_now
 from hostrouting.static_routes.forecast import Forecaster
-from hostrouting.static_routes.plan import plan_routes
+from hostrouting.static_routes.plan import plan_routes, proven_now
 from phases.hosting import interruptible
 
 if TYPE_CHECKING:
@@ -44,10 +43,7 @@ def fixed(
     """
     if not host.is_live:
         return f"an image has no routes to be repaired; on a node made of it, run: {FIX}"
-    if now is None:
-        now = check_now(
-            ctx, config, host, seconds=0, accepted=lambda: plan_routes(config, host).accepted
-        )
+    now = proven_now(ctx, config, host) if now is None else now
     pinned = _pinned(now, config, host)
     return _completed(ctx, _named(now, config, pinned, host), host, now, is_pinned=bool(pinned))
 

@@ -41,13 +41,6 @@ _TO_ALL = 0xFFFFFFFF
 _Network: TypeAlias = tuple[int, int]
 
 
-class Announcement(NamedTuple):
-    """A network that will be connected, and the source of that knowledge."""
-
-    network: str
-    source: str
-
-
 class Announced:
     """The routes that an announced fabric will add to a node; none if its devices may carry all."""
 
@@ -93,12 +86,12 @@ class Announced:
         lengths = sorted({length for _, length in networks}, reverse=True)
         self._masks = [(length, netmask(length)) for length in lengths]
 
-    def announcement(self, route: ObservedRoute | None) -> Announcement | None:
-        """Return the announcement that brings a route; None for any other route."""
+    def announcement(self, route: ObservedRoute | None) -> tuple[str, str] | None:
+        """Return the network that brings a route, and its source; None for any other route."""
         if route is None or self._by_prefix.get((route.table, *route[:2])) is not route:
             return None
         network = self._own[route.network] if route.table == LOCAL_TABLE else route[:2]
-        return Announcement(str(Prefix(IPV4, *network)), self._source)
+        return str(Prefix(IPV4, *network)), self._source
 
     def taker(self, plain: Lookup, sourced: Iterable[Lookup]) -> ObservedRoute | None:
         """Return a new route that may take an address from today's answers; None if it cannot.

@@ -104,8 +104,12 @@ class FamilyProof(NamedTuple):
 
         It is the only one that may be the exit, or else the only one that a program configures.
         """
+        # Imported late: most nodes have their default route.
+        from hostrouting.route_overlap.owners import keeper_of
+
         found = candidates(self._named, self.node.links)
-        kept = {link: self.node.keeper_of(link) for link in found if link.up and link.carrier}
+        able = [link for link in found if link.up and link.carrier]
+        kept = {link: keeper_of(link, self.node.files) for link in able}
         if len(found) > 1:
             kept = {link: keeper for link, keeper in kept.items() if keeper[0]}
         if len(kept) == 1:

@@ -60,11 +60,13 @@ def metric_step(
     return ""
 
 
-def keeper_of(link: Device, files: FileStore) -> tuple[str, str]:
+def keeper_of(link: Device, files: FileStore | None) -> tuple[str, str]:
     """Return the program that configures a device, and the command by which it does so anew.
 
     Both are empty where neither networkd nor NetworkManager manages the device.
     """
+    if files is None:
+        return "", ""
     with suppress(HostFileError):
         if path := _value(files, _NETWORKD.format(link.ifindex), "NETWORK_FILE"):
             if _OF_NETPLAN.match(path):

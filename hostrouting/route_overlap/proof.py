@@ -60,7 +60,6 @@ from phases.mistakes import wrong_argument
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from hostrouting.route_overlap.announced import Announcement
     from hostrouting.route_overlap.parts import Kind
     from phases import Context
 
@@ -336,7 +335,7 @@ def _findings(bad: Iterable[DecidedPart], node: RoutingSnapshot) -> tuple[Findin
     return tuple(_finding(group, node) for group in groups)
 
 
-def _announcement(decided: DecidedPart, node: RoutingSnapshot) -> Announcement | None:
+def _announcement(decided: DecidedPart, node: RoutingSnapshot) -> tuple[str, str] | None:
     return node.announced.announcement(decided.answer.route) if node.announced else None
 
 
@@ -348,7 +347,8 @@ def _finding(group: Sequence[DecidedPart], node: RoutingSnapshot) -> Finding:
     if announcement := _announcement(group[0], node):
         taken = [decided.part.first for decided in group if decided.kind == "local"]
         own = tuple(format_address(IPV4, number) for number in taken)
-        return make(kind="announced", own=own, **announcement._asdict())
+        network, source = announcement
+        return make(kind="announced", own=own, network=network, source=source)
     kind, dev = _kind_and_device(group[0], node.allowed)
     cause = None
     if answer.errno == CHANGING:

@@ -322,15 +322,6 @@ class RoutingSnapshot:
 
         return metric_step(route, self.defaults, self.links, self.files)
 
-    def keeper_of(self, link: Device) -> tuple[str, str]:
-        """Return the program that configures a device, and its command; empty if unknown."""
-        if self.files is None:
-            return "", ""
-        # Imported late: most nodes have their default route.
-        from hostrouting.route_overlap.owners import keeper_of
-
-        return keeper_of(link, self.files)
-
     def holders(self, network: str) -> list[str]:
         """Return the devices for which a network in `expectedDevs` may stand.
 

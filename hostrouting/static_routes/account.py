@@ -55,7 +55,7 @@ def inverse(made: Reconciliation, observed: Routes) -> tuple[list[RouteChange], 
         present = now.get(key, [])
         before = then.get(key, [])
         if not _is_as_left(changes, before, present):
-            if not _is_as_before(before, present):
+            if _signatures(present) != _signatures(before):
                 text = "changed since this run; it stays as it is now"
                 notes += [f"route '{change.route}' {text}" for change in changes]
         elif obstacles := _obstacles(changes, present):
@@ -81,10 +81,6 @@ def _is_as_left(changes: Sequence[RouteChange], before: Routes, present: Routes)
     kept = [route for route in before if route not in removed]
     added = {signature(change.after) for change in changes if change.after}
     return _signatures(present) == _signatures(kept) | added
-
-
-def _is_as_before(before: Routes, present: Routes) -> bool:
-    return _signatures(present) == _signatures(before)
 
 
 def _obstacles(changes: Sequence[RouteChange], present: Routes) -> list[str]:

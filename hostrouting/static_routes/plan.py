@@ -12,6 +12,7 @@ from hostrouting.base.errors import BackendError, LinkNotFoundError
 from hostrouting.base.findings import AWAITED, REFUSED, NodeFinding, hindered
 from hostrouting.boot.intent import exits_under
 from hostrouting.net.routes import ObservedRoute, Place, Route, RouteChange, place
+from hostrouting.route_overlap.look import look_once
 from hostrouting.static_routes.account import described
 from hostrouting.static_routes.reconcile import (
     Reconciliation,
@@ -32,7 +33,7 @@ from hostrouting.static_routes.refusals import (
     with_routes,
     without_gateway,
 )
-from phases import Change
+from phases import Change, Context
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from hostrouting.host.ports import RouteBackend
     from hostrouting.net.exits import Exits
     from hostrouting.net.links import Device
+    from hostrouting.route_overlap.proven import OverlapReport
 
 
 class RoutePlan:
@@ -172,6 +174,16 @@ class RoutePlan:
     def findings(self) -> Iterator[NodeFinding]:
         """Yield the findings of `check` about the routes."""
         return findings_of(self.entries, self.outcome.connected)
+
+
+def proven_now(ctx: Context, config: HostRoutingConfig, host: Host) -> OverlapReport:
+    """Prove the expected CIDRs without a wait; an apply accepts the routes that are suggested."""
+    at_once = ctx.child(timeout=0)
+
+    def accepted() -> StaticRoutesConfig:
+        return plan_routes(config, host).accepted
+
+    return look_once(ctx, config, host, waiting=at_once, accepted=accepted).report
 
 
 def _basis(
