@@ -144,6 +144,7 @@ def test_a_legacy_listing_is_read_as_a_save() -> None:
         ("--among-dst ! 1:2:3:4:5:6=10.0.0.1,", {"--among-dst": "! 1:2:3:4:5:6=10.0.0.1,"}),
         ('--log-prefix "-j x" --log-level info', {"--log-prefix": '"-j x"', "--log-level": "info"}),
         ("--logical-in br0", {"--logical-in": "br0"}),
+        ("-p IPV6", {"-p": "IPv6"}),
         ("-j redirect", {"-j": "redirect", "--redirect-target": "ACCEPT"}),
         (
             "-j dnat --to-dst 2:0:0:0:0:1 --dnat-target DROP",
@@ -243,6 +244,12 @@ def test_a_line_that_ebtables_save_never_prints_is_an_error(text: str, number: i
         parse_save(text, backend="nft")
     assert repr(text.split("\n")[number - 1][:100])[:-1] in str(caught.value)
     assert len(str(caught.value)) < 300
+
+
+def test_a_character_of_a_log_prefix_ends_no_line() -> None:
+    """Though Unicode calls it the end of a line."""
+    [rule] = parse_save('*nat\n-A OUTPUT --log-prefix "a\u2028b" -j DROP\n', backend="nft")
+    assert rule.spec == ("--log-prefix", '"a\u2028b"', "-j", "DROP")
 
 
 @given(text=st.text(st.sampled_from('*:-A[]0 nat"\t,#\nCOMIT=pcb\u2028'), max_size=60))

@@ -207,6 +207,9 @@ class TestOddities:
         assert steps[4:] == [("sync", "folder")]
         files.write("/etc/a", b"", mode=0o644)
         assert steps[5:] == [("sync", "folder"), ("sync", 0), "rename", ("sync", "folder")]
+        files.link("/b", "a")
+        files.rename("/b", "c")
+        assert steps[9:] == ["rename", ("sync", "folder")] * 2
 
     def test_a_full_disk_leaves_the_old_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -387,11 +390,11 @@ class TestKilledWriters:
     @needs("root")
     def test_a_file_of_another_user_stays(self, tmp_path: Path) -> None:
         """A file of another user is not a leftover of our writers, whatever its name."""
-        foreign_file = tmp_path / ".a.hostrouting-0123456789abcdef"
-        foreign_file.touch()
-        os.chown(foreign_file, NOBODY, -1)
-        RootedFiles(str(tmp_path)).sweep("/")
-        assert foreign_file.exists()
+        for name in ".a.hostrouting-0123456789abcdef", ".b.hostrouting-0123456789abcdef":
+            (tmp_path / name).touch()
+        os.chown(tmp_path / name, NOBODY, -1)
+        RootedFiles(str(tmp_path)).write("/c", b"", mode=0o644)
+        assert entries(tmp_path) == [name, "c"]
 
     def test_many_writers_of_one_file_do_not_meet(self, tmp_path: Path) -> None:
         """Threads that write the same file at the same time: each write succeeds whole, and nothing

@@ -15,7 +15,7 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 from support import small_world
 from support.played_kernel import PlayedKernel
 
-from hostrouting.host import IPV4, IPV6, Address, ObservedRoute, Route
+from hostrouting.host import IPV4, IPV6, Address, NextHop, ObservedRoute, Route
 from hostrouting.host.netlink import frames
 from hostrouting.host.netlink.bulk import RouteReader, RouteWriter, dump_request, strike_seen
 from hostrouting.host.netlink.commit import RouteStep
@@ -132,6 +132,33 @@ def test_batches_end_at_their_size_and_number_their_messages() -> None:
     assert numbers == list(range(1, 451))
 
 
+@pytest.mark.parametrize("others", [(), (Route(network=1 << 24, prefix_length=8, dev="e1"),)])
+def test_batches_of_long_routes_end_at_their_bytes(others: tuple[Route, ...]) -> None:
+    """Whether all have one signature or not; one message may be beyond the limit."""
+    long = Route(network=0, prefix_length=24, dev="e0", extra=((8, bytes(1 << 10)),))
+    routes = [*others, *(attrs.evolve(long, network=number << 8) for number in range(60))]
+    batches = [*RouteWriter(INDEXES).batches(steps(routes), echoes={})]
+    assert len(batches) == 2
+    assert all(len(bytes(batch)) < (1 << 15) + 1200 for batch in batches)
+
+
+def test_a_removal_has_what_the_kernel_compares() -> None:
+    """Of a route by a nexthop object the kind is that of the route, which a dump does not show; an
+    IPv6 route is removed with all its next hops, which are not named.
+    """
+    hops = tuple(NextHop(None, dev) for dev in ("e0", "e1"))
+    by_object = ObservedRoute.parse("10.0.0.0/24", nexthop_id=7, nexthops=hops)
+    several = ObservedRoute.parse("fd00::/64", nexthops=hops)
+    removed = []
+    for route in by_object, several:
+        [batch] = RouteWriter(INDEXES).batches([("remove", route, 0)], echoes={})
+        message = rtmsg(bytes(batch))
+        message.decode()
+        removed.append(message)
+    assert removed[0]["type"] == 0
+    assert removed[1].get_attr("RTA_MULTIPATH") is None
+
+
 def test_a_dump_can_be_of_one_table_and_protocol() -> None:
     """The kernel filters a dump by table and protocol, so that a verification does not read all
     foreign routes.
@@ -147,9 +174,21 @@ def test_an_interrupted_dump_is_read_again() -> None:
     """A dump that the kernel marks as interrupted by a change raises InterruptedError, and so is
     read again.
     """
-    message = frames.message(NEWROUTE, 2 | frames.DUMP_INTERRUPTED, bytes(12))
-    with pytest.raises(InterruptedError):
-        RouteReader({}).read_dump(memoryview(message), [])
+    whole = packed([Route(network=9 << 24, prefix_length=8, dev="e0")])
+    for body in bytes(12), whole[frames.HEADER_LENGTH :]:
+        message = frames.message(NEWROUTE, 2 | frames.DUMP_INTERRUPTED, body)
+        with pytest.raises(InterruptedError):
+            RouteReader(NAMES).read_dump(memoryview(message), [])
+
+
+def test_a_route_of_an_impossible_form_is_not_read() -> None:
+    """Padded attributes have a length that four divides, and the first one is the table."""
+    whole = packed([Route(network=9 << 24, prefix_length=8, dev="e0")])
+    longer = struct.pack("=I", len(whole) + 2) + whole[4:] + bytes(2)
+    other = whole[:30] + struct.pack("=H", 1) + whole[32:]
+    for message, reason in (longer, "padded attributes"), (other, "begin with its table"):
+        with pytest.raises(ValueError, match=reason):
+            read(message)
 
 
 def test_a_dump_that_fails_midway_is_an_error() -> None:

@@ -1,3 +1,4 @@
+import math
 from collections.abc import Generator
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from hostrouting.host.systemd.systemctl import (
     Systemctl,
     UnitReading,
 )
+from hostrouting.host.units import reach, seconds, settings, template_of
 from phases import CommandFailedError, Context, DeadlineExceededError
 
 UNITS = "/etc/systemd/system"
@@ -239,3 +241,41 @@ def test_an_answer_for_fewer_units_names_them(printed: str) -> None:
         UnitReading.of(Context(), services, ["a.service", "b@.service"], [], marks="c@.service")
     if not printed:
         assert services.loaded(Context(), "a@.service") == []
+
+
+def test_units_are_read_with_all_that_is_loaded() -> None:
+    """`--all`: a unit that is neither up nor failed is loaded, too. One that is enabled until the
+    next boot is enabled.
+    """
+    shown = "Id=a.service LoadState=loaded ActiveState=inactive SubState=dead NeedDaemonReload=no "
+    shown += "DropInPaths= Requires= UnitFileState=enabled-runtime"
+    program = f"case $* in *--all*) printf '%s\\n' {shown};; esac"
+    services = Systemctl(("sh", "-c", program, "sh"))
+    [state] = services.loaded(Context(), "a@.service")
+    assert state.is_enabled
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("[Service]\nUser=a\n[\x01]\nUser=b", "a"),
+        ("[Service]\nUser=a \\\n; a comment\n  b", "a  b"),
+        ("[Service]\nUser=a\\\\\nUser=b", "b"),
+        ("[Service]\nUser=\N{NO-BREAK SPACE}a", "\N{NO-BREAK SPACE}a"),
+    ],
+)
+def test_a_text_is_read_as_systemd_reads_it(text: str, value: str) -> None:
+    """A broken header ends it; a comment does not end a longer line; two backslashes are none that
+    joins lines; only ASCII has white space: systemd.syntax(7).
+    """
+    assert settings([text], "User") == {"User": value}
+
+
+def test_names_and_durations_of_units() -> None:
+    """A template is no instance of itself, a unit in a circle is not before itself, and a limit
+    that cannot be read is none.
+    """
+    assert template_of("a@.service") is None
+    circle = {"a": ["b"], "b": ["a"]}
+    assert reach("a", lambda ring: [name for unit in ring for name in circle[unit]]) == {"b"}
+    assert seconds("5 fortnights") == math.inf
