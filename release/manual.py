@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import shtab
@@ -24,6 +26,20 @@ FILES: Final = {
     ),
     "/var/lib/hostrouting": "records of swept objects, which a reset restores",
 }
+#: The section EXAMPLES.
+_EXAMPLES: Final = {
+    "hostrouting init --cidr 172.16.8.0/22 > routing.json": "Begin a config.",
+    "hostrouting check routing.json": "Prove the node as it is; --wait 60 looks for a minute.",
+    "hostrouting plan routing.json": "Show what an apply would change, and the proof after it.",
+    "hostrouting apply routing.json": "Correct the node now and for every boot.",
+    "hostrouting check --fix | hostrouting apply -": "Add the routes that mend this node.",
+    "hostrouting explain 172.16.8.9": "Show which route and device decide.",
+    "hostrouting record > node.json": "Record this node, to prove it elsewhere:",
+    "hostrouting check --from node.json": "Prove the recorded node.",
+    "hostrouting reset": "Remove all that hostrouting has installed.",
+}
+#: Its page of first aid is that of the manual.
+_OPERATORS: Final = Path(__file__).parents[1] / "docs/operators.md"
 _COMPLETIONS: Final = {
     "bash": "usr/share/bash-completion/completions/hostrouting",
     "fish": "usr/share/fish/vendor_completions.d/hostrouting.fish",
@@ -59,15 +75,33 @@ def page() -> str:
         ".SH SYNOPSIS",
         *(line for usage in usages for line in (usage, ".br")),
         r"\fBhostrouting \-\-version\fR",
+        *_first_aid(),
         *(line for group in groups(command) for line in _group(*group)),
         ".SH EXIT STATUS",
         troff((command.epilog or "").removeprefix("Exit status: ") + _OTHER_STATUSES),
+        ".SH EXAMPLES",
+        *(
+            line
+            for words, text in _EXAMPLES.items()
+            for line in (".TP", f"\\fB{troff(words)}\\fR", text)
+        ),
         ".SH FILES",
         *(line for path, text in FILES.items() for line in (".TP", rf"\fI{path}\fR", troff(text))),
         ".SH SEE ALSO",
         r"\fBhostrouting.json\fR(5), \fBip-route\fR(8), \fBsystemd.unit\fR(5)",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _first_aid() -> Iterator[str]:
+    """Yield the section FIRST AID: its text, and the answer and command of each symptom."""
+    section = _OPERATORS.read_text(encoding="utf-8").partition("\n## First aid\n")[2]
+    text, _, table = section.partition("\n\n| Symptom |")
+    yield from (".SH FIRST AID", troff(text.strip().replace("`", "")))
+    for row in table.partition("\n\n")[0].splitlines()[2:]:
+        symptom, printed, command = re.split(r" (?<!\\\\)\| ", row.strip("| "))
+        yield from (".TP", rf"\fB{troff(symptom)}\fR", troff(printed.strip("`")), ".br")
+        yield rf"\fB{troff(command.strip('`').replace(chr(92), ''))}\fR"
 
 
 def _group(heading: str, members: dict[str, argparse.ArgumentParser]) -> Iterator[str]:

@@ -7,11 +7,13 @@ fabric may mean it. Nodes of networkd are in `test_lost_default.py`.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 from support.boot_units import install_upstream
+from support.documents import ROOT
 from support.gated_machine import (
     ADDRESSES,
     CIDR,
@@ -23,6 +25,7 @@ from support.gated_machine import (
     assert_right,
 )
 from support.systemd_box import require_program
+from system.test_lost_default import LEASED
 from system.troubles import RUN_FULL
 
 from hostrouting.base.commands import CHECK
@@ -67,6 +70,8 @@ class Node(NamedTuple):
     steps: tuple[str, ...] = ()
     left: str = ""
     beyond: str = ""
+    #: The first line, which the page of first aid shows.
+    first: str = ""
     way: str = "via 10.224.0.1 dev eth0"
 
 
@@ -83,7 +88,9 @@ def _setting(text: str) -> str:
 
 BROKEN = {
     "a fabric has the CIDR in its /16": Node(
-        f"hostrouting reset; hostrouting apply - <<< '{FIRST}'", (FIX,)
+        f"hostrouting reset; hostrouting apply - <<< '{FIRST}'",
+        (FIX,),
+        first=f"wrong: {CIDR} leaves by ib0",
     ),
     "a default route by the wrong device has a lower metric": Node(
         f"{OTHER_NETWORK}ip route add default via 10.225.0.1 dev eth1 metric 50", (FIX,)
@@ -106,6 +113,7 @@ BROKEN = {
         "ip link add docker0 type bridge; ip link set docker0 up\n"
         "ip address add 172.16.9.1/24 dev docker0",
         ("ip address del 172.16.9.1/24 dev docker0",),
+        first=f"wrong: part of {CIDR} leaves by docker0, and 3 more",
     ),
     "a rule leads to another table": Node(
         f"ip route add default dev ib0 table 100; ip rule add pref 1000 to {CIDR} lookup 100",
@@ -116,6 +124,7 @@ BROKEN = {
         "ip rule add pref 5210 fwmark 0x80000/0xff0000 lookup main\n"
         "ip rule add pref 5270 lookup 52",
         ("ip rule del pref 5270",),
+        first=f"wrong: {CIDR} leaves by tailscale0",
     ),
     "wg-quick has a route to the CIDR": Node(
         f"{_device('wg0')}ip route add {CIDR} dev wg0 table 51820\n"
@@ -162,7 +171,14 @@ BROKEN = {
         way="via 10.225.0.1 dev eth0",
     ),
     "the device is down": Node(
-        "ip link set eth0 down", (f"ip link set eth0 up # {DEFAULT_ROUTE}", APPLY)
+        "ip link set eth0 down",
+        (f"ip link set eth0 up # {DEFAULT_ROUTE}", APPLY),
+        first="wrong: eth0 is set down, and no packet leaves by it",
+    ),
+    "the route is lost": Node(
+        LOST,
+        (APPLY,),
+        first=f"wrong: {CIDR} via 10.224.0.1 dev eth0 proto 142: is not in force",
     ),
     "the device of an image is down": Node(
         f"hostrouting reset; hostrouting apply --root / - <<< '{NETWORK}'; ip link set eth0 down",
@@ -221,7 +237,8 @@ BROKEN = {
     "a gate fails by itself, again and again": Node(
         _setting("[Service]\\nExecStart=\\nExecStart=/bin/false\\n[Unit]\\nStartLimitBurst=9\\n")
         + f"systemctl restart {KUBELET}; until systemctl is-failed {KUBELET}; do sleep .1; done",
-        (f"journalctl -b -u {KUBELET} # rm -r {SETTINGS}; systemctl daemon-reload\n{START}",),
+        first=f"warning: {KUBELET}: fails by itself, again and again (exit-code): its gate lets it start",
+        steps=(f"journalctl -b -u {KUBELET} # rm -r {SETTINGS}; systemctl daemon-reload\n{START}",),
     ),
     "an agent has no gate": Node(
         "printf '[Service]\\nExecStart=/bin/sleep 9999\\n' > /etc/systemd/system/k3s-agent.service\n"
@@ -229,10 +246,12 @@ BROKEN = {
         left="k3s-agent.service: starts whatever the routes are",
     ),
     "break-glass is set": Node(
-        "touch /run/hostrouting.disabled", left="every gate is open: the break glass is set"
+        "touch /run/hostrouting.disabled", left="right: every gate is open: the break glass is set"
     ),
     "the watch is stopped": Node(
-        f"hostrouting apply - <<< '{WATCHED}'; systemctl stop hostrouting-watch.timer", (APPLY,)
+        f"hostrouting apply - <<< '{WATCHED}'; systemctl stop hostrouting-watch.timer",
+        (APPLY,),
+        first="warning: hostrouting-watch.timer: does not run",
     ),
 }
 #: Of Calico.
@@ -327,6 +346,8 @@ def test_the_offered_commands_mend_it(restored: Restored, name: str) -> None:
     machine.shell(broken.commands)
     if broken.beyond:
         machine.router.ip(broken.beyond)
+    if broken.first:
+        assert machine.status()["verdict"].partition("; ")[0] == broken.first
     for step in broken.steps:
         offered, _, own = step.partition(" # ")
         status = machine.status()
@@ -469,6 +490,21 @@ def test_an_apply_replaces_the_files_of_upstream(restored: Restored) -> None:
         f"systemctl daemon-reload; systemctl start static-routes.service\nhostrouting apply {OWN}"
     )
     assert_right(machine)
+
+
+def test_the_page_of_first_aid() -> None:
+    """Its answers and commands are those of these nodes, or of one that networkd manages."""
+    page = (ROOT / "docs/operators.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| [^|`]* \| `(.*)` \| `(.*)` \|$", page.partition("\n\n## Quick")[0], re.MULTILINE
+    )
+    shown = {
+        (node.first, node.steps[0].partition(" # ")[0]) for node in BROKEN.values() if node.first
+    }
+    glass = BROKEN["break-glass is set"]
+    shown |= {(glass.left, glass.commands), *LEASED.values()}
+    assert {(printed, command.replace("\\|", "|")) for printed, command in rows} == shown
+    assert len(rows) == 10
 
 
 def test_none_needs_a_third_command() -> None:

@@ -44,19 +44,45 @@ class Leased(Machine):
         return status_of(self, self._command)
 
 
-@pytest.mark.parametrize(
-    "trouble",
-    ["ip route del default; ip route del 172.20.8.0/22 proto 142", "ip address flush dev eth0"],
-)
-def test_networkd_gives_it_back(tmp_path: Path, trouble: str) -> None:
-    """Two commands, and the router answers."""
+RECONFIGURE = "networkctl reconfigure eth0"
+#: By the trouble: the first line, and the next step.
+LEASED = {
+    "ip route del default; ip route del 172.20.8.0/22 proto 142": (
+        "wrong: eth0 has no IPv4 default route, which systemd-networkd gives it",
+        RECONFIGURE,
+    ),
+    "ip address flush dev eth0": (
+        "wrong: eth0 has no IPv4 address, which systemd-networkd gives it",
+        RECONFIGURE,
+    ),
+    "ip link set eth0 down": (
+        "wrong: eth0 is set down, and no packet leaves by it",
+        "ip link set eth0 up",
+    ),
+}
+
+
+#: An image has pinned no exit: of a device that is down nobody else says that it is the right one.
+CASES = [
+    *((trouble, False) for trouble in LEASED),
+    *((trouble, True) for trouble, (_, step) in LEASED.items() if step == RECONFIGURE),
+]
+
+
+@pytest.mark.parametrize(("trouble", "image"), CASES)
+def test_networkd_gives_it_back(tmp_path: Path, trouble: str, *, image: bool) -> None:
+    """Two commands, and the router answers, also where an image has pinned no exit."""
     require_program()
     with Leased(tmp_path) as machine:
         machine.shell(f"hostrouting apply - <<< '{json.dumps(CONFIG)}'")
         assert machine.status()["ok"], machine.status()
+        if image:
+            machine.shell(f"hostrouting apply --root / - <<< '{json.dumps(CONFIG)}'")
         machine.shell(trouble)
-        assert machine.status()["next"] == "networkctl reconfigure eth0", machine.status()
-        machine.shell("networkctl reconfigure eth0")
+        first, step = LEASED[trouble]
+        status = machine.status()
+        assert (status["verdict"], status["next"]) == (first, step), status
+        machine.shell(step)
         machine.until_configured()
         assert machine.status()["next"] == f"hostrouting apply {INTENT_PATH}", machine.status()
         machine.shell(f"hostrouting apply {INTENT_PATH}")
