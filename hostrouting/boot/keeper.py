@@ -7,21 +7,28 @@ import time
 from abc import ABC, abstractmethod
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
-from hostrouting.base.errors import HostRoutingError, PermissionDeniedError
+from hostrouting.base.errors import (
+    HostFileError,
+    HostRoutingError,
+    InvalidConfigError,
+    PermissionDeniedError,
+)
 from hostrouting.base.facts import Facts
 from hostrouting.base.pace import Pace
+from hostrouting.boot.intent import read_intent
+from hostrouting.boot.layout import INTENT_PATH
 from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import Host, NetworkEvent
+    from hostrouting.host import FileStore, Host, NetworkEvent
     from phases import Context
 
 #: The name of the task, which each log record of a watch has in its field `task`. Some have an
@@ -34,21 +41,6 @@ PACE: Final = Pace(savings=0.3, share=0.03, longest=5.0)
 _SECONDS_AFTER_A_FAILURE = 5.0
 #: The most subjects that are logged one by one.
 _MOST_LINES = 100
-
-
-class ConfigInForce(Protocol):
-    """The installed config, which an apply or a reset changes."""
-
-    config: HostRoutingConfig
-    #: A reset removed it: there is nothing to keep any more.
-    is_reset: bool
-
-    @property
-    def interval(self) -> float:
-        """The seconds between two looks without an event."""
-
-    def read(self) -> HostRoutingConfig:
-        """Return the config in force, under the run lock."""
 
 
 @attrs.define(eq=False)
@@ -89,6 +81,63 @@ class Trouble:
             self._logger.info("this is over: %s", failure, extra=fields)
 
 
+def in_one_line(error: Exception) -> str:
+    """Return the text of an error in one line."""
+    first, *more = (line.strip() for line in str(error).splitlines())
+    return " ".join(filter(None, [first, "; ".join(more)]))
+
+
+@attrs.define(eq=False)
+class InstalledConfig:
+    """The config in force: the installed one, or else that of the caller of `Watch`.
+
+    It follows the intent, which an apply or reset changes under the run lock.
+    """
+
+    config: HostRoutingConfig
+    _files: FileStore
+    _logger: logging.Logger
+    #: A reset removed it while this ran: there is nothing to keep any more.
+    is_reset: bool = False
+    _is_there: bool = attrs.field(init=False)
+    _trouble: Trouble = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        # Before the first `read` has the lock, a reset may have come and gone.
+        self._is_there = self._files.exists(INTENT_PATH)
+        failure = "the installed config cannot be read, and the one before it stays in force"
+        self._trouble = Trouble(self._logger, failure)
+
+    @property
+    def interval(self) -> float:
+        """The seconds between two looks without an event."""
+        return self.config.watch.interval
+
+    def read(self) -> HostRoutingConfig:
+        """Return the config in force, under the run lock; if it cannot be read, the last one."""
+        try:
+            intent = read_intent(self._files)
+        except (HostFileError, InvalidConfigError) as error:
+            # A file is there: it may have been damaged before this began, and a reset removes it.
+            self._is_there = True
+            self._trouble.log(in_one_line(error))
+            return self.config
+        self._trouble.end()
+        self.is_reset = intent is None and self._is_there
+        if intent is not None:
+            self._is_there = True
+            self.config = intent
+        return self.config
+
+    def replace(self, read: Callable[[], HostRoutingConfig]) -> None:
+        """Keep the config that `read` returns if none is installed; if it fails, the last one."""
+        try:
+            self.config = read()
+        except Exception as error:  # noqa: BLE001 - a function of the caller, which may open a file by itself
+            message = "the config cannot be read, and the one before it stays in force: %s"
+            self._logger.error(message, str(error) or repr(error), extra={"task": WATCH_TASK})  # noqa: TRY400 - for the operator
+
+
 @attrs.define(eq=False, repr=False)
 class Keeper(ABC):
     """Keeps one part of the node right; one thread runs it, in the order of the events.
@@ -100,7 +149,7 @@ class Keeper(ABC):
     failure: ClassVar[str]
     _host: Host
     _logger: logging.Logger
-    _installed: ConfigInForce
+    _installed: InstalledConfig
     #: When it is to act next, on the monotonic clock of the context.
     due: float = attrs.field(default=-inf, init=False)
     #: The failure of the last `act`.

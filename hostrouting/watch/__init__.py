@@ -3,7 +3,7 @@
 signs          the manager of the process: its signs, reloads
 unit           ConfigureWatch: the service of a Watch, or the timer of the scripts of the boot
 task           Watch: the loop, the thread of the siblings, one hold of the run lock for all of them
-installed      the config in force
+installed      the config to begin with
 routes         the keeper of the static routes: contests with other programs
 proof          the keeper of the proof: alarms, their ends, markers
 

@@ -17,10 +17,9 @@ from phases.context import SystemClock, ring
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from hostrouting.boot.keeper import Keeper
+    from hostrouting.boot.keeper import InstalledConfig, Keeper
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Supervisor
-    from hostrouting.watch.installed import InstalledConfig
 
 
 class LivingClock(SystemClock):

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.base.errors import EventsLostError
-from hostrouting.boot.keeper import WATCH_TASK
+from hostrouting.boot.keeper import WATCH_TASK, InstalledConfig
 from hostrouting.boot.task import NodeTask
 from hostrouting.config import HostRoutingConfig
 from hostrouting.host import Host, Listener, RunLock
-from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.proof import ProofKeeper
 from hostrouting.watch.routes import RouteKeeper
 from hostrouting.watch.signs import WatchRounds

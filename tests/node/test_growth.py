@@ -21,12 +21,12 @@ from support.needs import needs
 from support.static_route_scripts import impatient
 
 from hostrouting import Configure, HostRoutingConfig, check_node
+from hostrouting.boot.keeper import InstalledConfig
 from hostrouting.boot.program import wanted_program
 from hostrouting.host import Host, RouteChange
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.route_overlap.script import render_script as render_check
 from hostrouting.testing import FakeHost, KernelNode
-from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.routes import RouteKeeper
 from phases import Context, plan, run
 

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 import attrs
 
 from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
+from hostrouting.boot.keeper import InstalledConfig
 from hostrouting.host import IPV4, OUR_PROTOCOL, Address, Listener, ObservedRoute, Route
 from hostrouting.testing import FakeHost, MemoryBackend
-from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.routes import RouteKeeper
 from phases import Clock, Context
 

@@ -10,11 +10,11 @@ from support.kept_routes import CountedNode
 from support.kernel import uplink
 
 from hostrouting import EventsLostError, HostRoutingConfig
+from hostrouting.boot.keeper import InstalledConfig
 from hostrouting.host import IPV4, DeviceEvent, ObservedRoute, Route
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import FakeHost
-from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.proof import ProofKeeper
 from phases import Context
 from phases.testing import ManualClock

@@ -8,10 +8,9 @@ from math import inf
 import pytest
 
 from hostrouting import HostFileError, HostRoutingConfig
-from hostrouting.boot.keeper import Keeper, SiblingKeeper
+from hostrouting.boot.keeper import InstalledConfig, Keeper, SiblingKeeper
 from hostrouting.host import NetworkEvent
 from hostrouting.testing import FakeHost
-from hostrouting.watch.installed import InstalledConfig
 from phases import Context
 from phases.testing import ManualClock
 

@@ -15,9 +15,9 @@ from hostrouting.azure.probe_snat.ruleset import (
     parse,
     render,
 )
+from hostrouting.boot.keeper import InstalledConfig
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.testing import FakeHost, strategies
-from hostrouting.watch.installed import InstalledConfig
 from phases import Context, execute
 
 ALWAYS = config(detect="always")

@@ -13,9 +13,9 @@ from support.stale_cni_worlds import config_of, context, dnat, whole_state
 
 from hostrouting.azure.stale_cni.keeper import StaleObjectKeeper
 from hostrouting.boot.intent import Intent
+from hostrouting.boot.keeper import InstalledConfig
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.testing import FakeHost
-from hostrouting.watch.installed import InstalledConfig
 from phases import Context, run, task
 
 ANOTHER = dnat("10.240.0.12", "aa:bb:cc:00:00:12")

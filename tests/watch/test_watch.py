@@ -32,11 +32,11 @@ from hostrouting import (
     Watch,
 )
 from hostrouting.boot.intent import Intent
+from hostrouting.boot.keeper import InstalledConfig
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.host import OUR_PROTOCOL, Address, NextHop, Route, RouteChange
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.route_texts import route
-from hostrouting.watch.installed import InstalledConfig
 from phases import Context, execute
 
 FOREIGN = route("172.16.1.0/24 via 10.224.0.9 dev eth0 proto dhcp")
