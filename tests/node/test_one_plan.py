@@ -240,7 +240,7 @@ def test_a_fabric_is_announced_while_the_first_files_are_installed(
     monkeypatch.setattr(host.services, "daemon_reload", announce)
     report = run(Configure(config, host=host), in_time())
     assert "not undone" not in str(report.error)
-    assert "announced" in str(report.error)
+    assert "will leave by the fabric" in str(report.error)
     assert gateways(host) == ["10.224.0.1"]
 
 

@@ -32,7 +32,7 @@ def test_a_finding_has_the_name_of_its_address(tmp_path: Path) -> None:
     assert line.startswith(
         f"{PLATFORM}: overlap 168.63.129.16-168.63.129.16 by ib0 (168.63.0.0/16 dev ib0"
     )
-    assert f"\n  {PLATFORM}\n    168.63.129.16: overlap, " in str(report)
+    assert f"\n  {PLATFORM}\n    168.63.129.16: leaves by " in str(report)
     platform, metadata = report.to_mapping()["cidrs"]
     assert platform["cidr"] == "168.63.129.16/32"
     assert platform["name"] == "Azure platform: DHCP, DNS, health probes"

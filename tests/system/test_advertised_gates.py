@@ -125,7 +125,7 @@ def test_from_the_boot_to_the_start(
             assert (machine.pids(), machine.payloads()) == ((0, 0), [])
             assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
             output = machine.check()
-            assert re.search("fd00:8:: to .*: overlap, .* rdma0", output)
+            assert re.search("fd00:8:: to .*: leaves by .*rdma0", output)
             assert "172.16.8.0/22" not in output
             machine.run("bash", "-ec", steps_of(owner, output, version=machine.version))
         for unit in KUBE, KUBELET:
