@@ -9,6 +9,7 @@ from support.patience import in_time
 from support.run_nodes import lose_our_routes, lose_the_default_route
 
 from hostrouting import Configure, HostRoutingConfig, node_status
+from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.net.exits import set_down
 from hostrouting.net.links import Device
@@ -103,6 +104,8 @@ def test_each_finding_of_a_status_has_a_reason_and_a_cause_its_command(host: Fak
     assert [each["kind"] for each in findings if not each["reason"]] == []
     [command] = [each["command"] for each in findings if each["kind"] == "device-down"]
     assert command == "ip link set eth0 up"
+    since = NodeFinding("held", "a.service", "waits", since=1785542400.5).to_mapping()["since"]
+    assert since == "2026-08-01T00:00:00Z"
 
 
 def test_a_network_stands_for_a_device_that_is_down(host: FakeHost) -> None:

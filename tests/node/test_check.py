@@ -45,7 +45,7 @@ from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.route_overlap.look import prove_config
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange
-from phases import Context, TaskFailedError, execute, plan, run, task
+from phases import CancelledError, Context, TaskFailedError, execute, plan, run, task
 from phases.hosting import leave
 from phases.testing import ManualClock
 
@@ -638,6 +638,23 @@ def test_a_look_that_lacks_time_is_an_answer(host: FakeHost, look: str) -> None:
     assert not report.result.ok
 
 
+def test_a_check_that_is_cancelled_has_no_verdict(host: FakeHost) -> None:
+    """Whichever call of systemd fails by it."""
+    config = applied(host, **ROUTES, **OVERLAP)
+
+    def end() -> None:
+        ctx.cancel("SIGTERM")
+        raise UnitError("it was interrupted")
+
+    begun = len(host.services.operations.calls)
+    check_node(in_time(), config, host)
+    for number in range(1, len(host.services.operations.calls) - begun + 1):
+        ctx = in_time()
+        host.services.operations.plan(number, end)
+        with pytest.raises(CancelledError):
+            check_node(ctx, config, host)
+
+
 def test_a_status_that_has_no_time_left(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -665,6 +682,7 @@ def test_a_status_that_has_no_time_left(
     assert main(["status", "--json"]) == 3
     answer = json.loads(capsys.readouterr().out)
     assert answer["ok"] is False
+    assert answer["routes"] == {"wanted": 1, "in_force": None}
     assert answer["boot_files"] == {"differ": None}
     assert "not looked at: routes: deadline exceeded: not done within 0 s" in answer["verdict"]
     assert main(["check", "--json"]) == 3
