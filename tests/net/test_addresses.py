@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hostrouting.net.addresses import (
     IPV4,
+    Address,
     Prefix,
     check_device_name,
     format_ipv4,
@@ -43,6 +44,12 @@ def test_addresses_survive_writing_and_reading(address: int) -> None:
     text = format_ipv4(address)
     assert text == str(ipaddress.IPv4Address(address))
     assert parse_ipv4(text) == address
+
+
+def test_link_local_addresses_are_those_of_fe80_10() -> None:
+    """Not of fe80::/16 alone: RFC 4291."""
+    texts = "fe80::1", "febf:ffff::1", "fe7f:ffff::1", "fec0::1"
+    assert [Address.parse(text).is_link_local for text in texts] == [True, True, False, False]
 
 
 @given(NEARLY_ADDRESSES)

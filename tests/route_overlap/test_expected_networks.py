@@ -47,10 +47,10 @@ def test_the_device(prover: WayOutNode, case: str) -> None:
     report = prover.prove(SERVICES, expectedDevs=expected)
     assert report.verdict.splitlines()[0] == verdict
     steps = {
-        "by another device": f"The node has no device with a default route and an address in {NODES} (a bridge must be given by its name): ",
+        "by another device": "eth0: has no IPv4 default route",
         "several": f"{WIDE} in expectedDevs: {SEVERAL}",
     }
-    assert steps.get(case, "") in report.advice
+    assert report.advice.startswith(steps.get(case, ""))
 
 
 @needs_kernel

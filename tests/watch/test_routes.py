@@ -159,13 +159,20 @@ class TestContest:
         assert self.taken(kept, node, clock, lambda node: node.delete_route(OWN_ROUTE)) == 0
 
     def test_the_state_meanwhile(self, kept: Kept, node: MemoryBackend) -> None:
-        """A route that pauses is not in force; a repair of other routes leaves its place alone."""
+        """A route that pauses is not in force; a repair of other routes leaves its place alone, and
+        what others do there meanwhile makes the pause no longer.
+        """
         clock = self.pausing(kept, node)
         assert (
             kept.keeper.state == "routes in force: 0, taken by another program again and again: 1"
         )
         kept.keeper.lose()
         assert kept.act(clock) == 1
+        for _ in range(2):
+            node.insert_route(FOREIGN)
+            self.drop_foreign(node)
+            kept.catch_up()
+            assert kept.act(clock) == 1
         assert standing(node) == []
 
     @pytest.mark.parametrize(
