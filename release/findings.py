@@ -182,6 +182,12 @@ OF_THE_NODE: Final = (
         "an apply is needed, and where it writes is full; in `/run` it takes 16 MB",
         "make room",
     ),
+    Kind(
+        "under-way",
+        "note",
+        "another run of hostrouting changes the node just now, and errors may pass",
+        "`hostrouting status --wait 60`",
+    ),
     # Routes.
     Kind(
         "lost-rule",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from functools import partial
@@ -22,6 +23,7 @@ from hostrouting.boot.intent import Intent, exits_under, installed_over, mode_of
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig, require_config
 from hostrouting.host import Host
+from hostrouting.host.files.lock import LOCK
 from hostrouting.net.addresses import is_network
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.node.boot_files import (
@@ -100,7 +102,20 @@ def check_node(
     exits = overlap.moved_exits or overlap.exits_in_turns
     has_remedy = look.lacks_routes or exits or report.is_worse
     is_fixable = bool(path and has_remedy) and _is_fixable(ctx, config, host, overlap)
-    return attrs.evolve(report, is_fixable=is_fixable)
+    passing = _runs(host) if "error" in report.severities else []
+    return attrs.evolve(report, is_fixable=is_fixable, findings=(*passing, *report.findings))
+
+
+def _runs(host: Host) -> list[NodeFinding]:
+    """Return a note on another run that changes the node just now; only root reads of it."""
+    with suppress(HostFileError):
+        pid = (host.files.read(LOCK) or b"").decode(errors="replace").strip()
+        # A run that was killed has left its file.
+        if pid.isdecimal() and int(pid) != os.getpid() and host.files.exists(f"/proc/{pid}"):
+            reason = "changes this node just now, by an apply, a reset or a repair"
+            wait = "hostrouting status --wait 60"
+            return [NodeFinding("under-way", f"process {pid}", reason, "note", command=wait)]
+    return []
 
 
 def _is_fixable(ctx: Context, config: HostRoutingConfig, host: Host, now: OverlapReport) -> bool:

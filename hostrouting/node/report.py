@@ -34,7 +34,8 @@ class NodeReport(NodeState):
         """The verdict with the first cause, and the number of the rest."""
         text = self.overlap.headline or "no findings"
         if self.verdict == "waiting":
-            text = f"{self.held[0].subject} {self.held[0].reason}"
+            cause = (self.under_way or self.held)[0]
+            text = f"{cause.subject} {cause.reason}"
         elif first := self.first:
             text = in_short(first)
         elif self.unread:
@@ -51,7 +52,7 @@ class NodeReport(NodeState):
         word: str = self.verdict
         if self.facts is None:
             return self.headline
-        if word in {"wrong", "warning"}:
+        if word in {"wrong", "warning"} or self.under_way:
             return "; ".join([self.headline, *self._held])
         parts = [*self._live.values()] or ["the image is as the config wants it"]
         # A long line loses its end.

@@ -20,6 +20,7 @@ NO_PROGRAM = "no-program"
 #: The kinds of findings whose command comes before an apply: what makes one needless first, then
 #: what stands in its way. An apply in vain is no step.
 _ORDER: Final = (
+    "under-way",
     "device-down",
     "lost-default",
     "lost-rule",
@@ -219,6 +220,11 @@ class NodeState(LightValue, NoTruth):
         return [each for each in self.findings if (each.kind, each.severity) == ("held", "error")]
 
     @property
+    def under_way(self) -> list[NodeFinding]:
+        """The finding about another run, beside which errors may pass."""
+        return [each for each in self.findings if each.kind == "under-way"]
+
+    @property
     def left_routes(self) -> int:
         """The number of routes that an earlier config has left."""
         lost = [finding for finding in self.findings if finding.kind == "lost-route"]
@@ -249,11 +255,15 @@ class NodeState(LightValue, NoTruth):
 
     @property
     def verdict(self) -> Verdict:
-        """The state of the node: `waiting` if only units are held, `warning` without an error.
+        """The state of the node: `waiting` if only units are held, or another run is under way.
+
+        It is `warning` without an error.
 
         It is `unknown` if nothing is wrong as far as time was left to look.
         """
         has_errors = "error" in self.severities
+        if self.under_way:
+            return "waiting"
         # To make 10,000 causes takes a while.
         if not self.overlap.is_proven or any(map(_is_wrong, self.findings)):
             return "wrong" if has_errors else "warning"

@@ -24,7 +24,7 @@ from hostrouting.node.check import check_node, look_after_apply, own_routes
 from hostrouting.node.report import NodeReport
 from hostrouting.node.state import NodeFacts
 from hostrouting.node.units import read_units
-from hostrouting.route_overlap.script import config_in, config_in_force, render_script
+from hostrouting.route_overlap.script import MARKERS, config_in, config_in_force, render_script
 from hostrouting.static_routes.refusals import why_merged
 from phases import Context
 from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
@@ -179,6 +179,7 @@ def _absence(ctx: Context, host: Host) -> str:
         routes = own_routes(host)
         step = "apply your config again"
         step += "; a reset would take its routes away" if routes else ", or run: hostrouting reset"
+        left += filter(host.files.exists, MARKERS)
         for route in routes:
             left.append(str(route))
             # A reset leaves it.

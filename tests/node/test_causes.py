@@ -1,5 +1,6 @@
 """What stands in the way of an apply, in the order in which it must go; on a fake machine."""
 
+import os
 from collections.abc import Callable
 
 import attrs
@@ -256,3 +257,21 @@ def test_which_devices_are_set_down(
     ]
     named = [pinned] if pinned else []
     assert set_down(named, devices) == (down, is_one_the_exit)
+
+
+@pytest.mark.parametrize("pid", ["4711", "own", "no process", ""])
+def test_another_run_is_under_way(host: FakeHost, pid: str) -> None:
+    """An error that may pass is waited for, and named as ever once no process has the lock."""
+    own = str(os.getpid())
+    text = f"{pid.replace('own', own)}\n"
+    host.files.write("/run/hostrouting.lock", text.encode(), mode=0o600)
+    for process in "4711", own:
+        host.files.write(f"/proc/{process}", b"", mode=0o444)
+    assert node_status(in_time(), host).verdict == "right"
+    lose_our_routes(host)
+    status = node_status(in_time(), host)
+    is_waiting = pid == "4711"
+    assert status.ok is False
+    assert status.verdict == ("waiting" if is_waiting else "wrong")
+    assert status.next == ("hostrouting status --wait 60" if is_waiting else APPLY)
+    assert status.sentence.startswith("waiting: process 4711 changes") is is_waiting

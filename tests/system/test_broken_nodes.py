@@ -281,19 +281,19 @@ DEBRIS = {
     "the installed config is lost": Debris(
         f"rm {INTENT_PATH}",
         f"{_NO_CONFIG}, but a run has left "
-        f"/etc/systemd/system/kubelet.service.d/10-hostrouting.conf and 19 more; {_KEEP}",
+        f"/etc/systemd/system/kubelet.service.d/10-hostrouting.conf and 20 more; {_KEEP}",
         f"hostrouting apply {OWN}",
     ),
     "its folder is removed by hand": Debris(
         "rm -rf /etc/aks-flex-node",
         f"{_NO_CONFIG}, but a run has left "
-        f"/etc/systemd/system/kubelet.service.d/10-hostrouting.conf and 12 more; {_KEEP}",
+        f"/etc/systemd/system/kubelet.service.d/10-hostrouting.conf and 13 more; {_KEEP}",
         f"hostrouting apply {OWN}",
     ),
     "its folder and its route are removed by hand": Debris(
         f"rm -r /etc/aks-flex-node; {LOST}",
         f"{_NO_CONFIG}, but a run has left "
-        f"/etc/systemd/system/kubelet.service.d/10-hostrouting.conf and 11 more; {_STEP}",
+        f"/etc/systemd/system/kubelet.service.d/10-hostrouting.conf and 12 more; {_STEP}",
         f"hostrouting apply {OWN}",
     ),
 }

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.errors import LockHeldError
 from hostrouting.host.files.rooted import file_errors, open_file, open_parent, shown_path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 #: Directly in /run, so that nothing stays in an image.
-_PATH = "/run/hostrouting.lock"
+LOCK: Final = "/run/hostrouting.lock"
 #: flock cannot wait for a context. A tenth of a second is short compared with a run.
 _SECONDS_BETWEEN_TRIES = 0.1
 #: The wait of a run without a deadline: its holder may be waiting for this very run, which nothing
@@ -135,7 +135,7 @@ class FileLock(WaitingLock):
 
     def __init__(self, *, root: str = "/") -> None:
         self._root = root
-        self.shown: str = shown_path(root, _PATH)
+        self.shown: str = shown_path(root, LOCK)
         self.resource: object = (FileLock, os.path.realpath(self.shown))
 
     def __repr__(self) -> str:
@@ -144,7 +144,7 @@ class FileLock(WaitingLock):
     @contextmanager
     def attempt(self) -> Iterator[bool]:
         """See `WaitingLock`."""
-        with _locked(self._root, _PATH, os.O_RDWR | os.O_CREAT) as descriptor:
+        with _locked(self._root, LOCK, os.O_RDWR | os.O_CREAT) as descriptor:
             try:
                 if descriptor is not None:
                     os.ftruncate(descriptor, 0)
@@ -172,12 +172,12 @@ class FileLock(WaitingLock):
         # If another program removed it, the name may be that of another run's lock. A file that
         # stays is harmless.
         if os.fstat(descriptor).st_nlink:
-            with suppress(OSError), open_parent(self._root, _PATH) as (folder, name):
+            with suppress(OSError), open_parent(self._root, LOCK) as (folder, name):
                 os.unlink(name, dir_fd=folder)
 
     def holder_name(self) -> str:
         """See `WaitingLock`."""
-        content = RootedFiles(self._root).read(_PATH)
+        content = RootedFiles(self._root).read(LOCK)
         if content is None:
             return "just ended"
         pid = content[:_LONGEST_PID].decode(errors="replace").strip()
