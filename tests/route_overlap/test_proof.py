@@ -10,9 +10,10 @@ from support.kernel import uplink
 from support.overlap_proofs import prove, shapes
 
 from hostrouting import BackendError, explain_routing, prove_egress
-from hostrouting.host import Address, Lookup, NextHop, Route, Rule
+from hostrouting.host import IPV4, Address, Lookup, NextHop, Route, Rule
 from hostrouting.net.addresses import parse_cidr
 from hostrouting.route_overlap.proven import CidrReport, Finding, SuggestedRoute
+from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.testing import FakeHost, MemoryBackend
 
 IB = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
@@ -36,6 +37,13 @@ def test_a_shadowed_cidr_is_one_finding_with_the_route_that_shadows_it(node: Mem
     assert prove(node, "172.16.8.0/22") == CidrReport(
         cidr="172.16.8.0/22", findings=(finding,), suggested_routes=(suggested,)
     )
+
+
+def test_routes_near_an_address_are_those_that_may_decide_it(node: MemoryBackend) -> None:
+    """A shorter route than of 16 bits is near each address: its network may begin far before it."""
+    node.add_route("10.0.0.0/15", dev="ib0")
+    near = RoutingSnapshot(node, IPV4).around([Address.parse("10.1.0.5").number])
+    assert 15 in {route.prefix_length for route in near}
 
 
 def test_an_own_address_on_another_device_is_local(node: MemoryBackend) -> None:
