@@ -2,7 +2,7 @@
 
 import socket
 from argparse import Namespace
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from support.documents import ROOT
 
 from hostrouting import BackendError
 from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.cli.shared import recorded_run
 from hostrouting.host.systemd.notify import entry
 from hostrouting.node.history import recorded
 from hostrouting.testing import MemoryFiles
@@ -73,3 +74,16 @@ def test_an_entry_has_the_user_and_the_change_of_the_config(
     assert fields["MESSAGE"].endswith(
         ": 1 of 2 CIDRs as a whole: 172.16.8.0/22: by ib0; installed config: none -> ca3d163bab05"
     )
+
+
+@pytest.mark.parametrize(
+    ("root", "dry_run", "is_recorded"),
+    [(None, False, True), ("/mnt", False, False), ("/", False, False), (None, True, False)],
+)
+def test_runs_of_this_machine_alone_are_in_its_journal(
+    root: str | None, dry_run: bool, is_recorded: bool
+) -> None:
+    """Not those for an image, nor those that change nothing."""
+    command = Namespace(has_history=True)
+    run = recorded_run(Namespace(chosen=command, root=root, dry_run=dry_run))
+    assert isinstance(run, nullcontext) is not is_recorded
