@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from mutants.run import ROOT, Mutant, _diff_since, changed_lines, judge
+from mutants.run import ROOT, Mutant, _diff_since, changed_lines, judge, report
 
 CODE = "def twice(number):\n    return number * 2\n"
 RIGHT = "def test_twice():\n    assert twice(3) == 6\n"
@@ -51,6 +51,16 @@ def test_a_killer_is_green_without_the_mutant(
     assert outcome.killer == (f"{name}{killer}" if killer else "")
     assert [test.removeprefix(name) for test in outcome.doubtful] == doubtful
     assert (tree / "code_of_net.py").read_text() == CODE
+
+
+def test_mutants_of_a_change_that_were_not_tried_fail_by_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Those of a whole room are the rest of a sample."""
+    untried = [Mutant("net", "it adds", "number * 2", "number + 2", survives=False)]
+    assert report([], untried, is_of_a_change=False) == 0
+    assert report([], untried, is_of_a_change=True) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "not tried: net: it adds"
 
 
 DIFF = """\

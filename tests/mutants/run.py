@@ -287,15 +287,17 @@ def _chosen(arguments: argparse.Namespace) -> dict[Mutant, Path]:
     return {mutant: places[mutant] for mutant in chosen}
 
 
-def _report(outcomes: Sequence[Outcome], left: int) -> int:
-    """Print what the outcomes show; return the status."""
+def report(outcomes: Sequence[Outcome], untried: Sequence[Mutant], *, is_of_a_change: bool) -> int:
+    """Print what the outcomes show; return the status. All mutants of a change must be tried."""
     killed = sum(bool(outcome.killer) for outcome in outcomes)
     lost = [
         outcome.mutant for outcome in outcomes if not outcome.killer and not outcome.mutant.survives
     ]
     print(f"{killed} of {len(outcomes)} mutants were killed")
-    if left:
-        print(f"{left} were not tried in time")
+    if untried:
+        print(f"{len(untried)} were not tried in time")
+    for mutant in untried if is_of_a_change else ():
+        print(f"not tried: {mutant.room}: {mutant.name}")
     for outcome in outcomes:
         if outcome.beyond_the_room:
             print(f"not killed by `make room ROOM={outcome.mutant.room}`: {outcome.mutant.name}")
@@ -303,7 +305,7 @@ def _report(outcomes: Sequence[Outcome], left: int) -> int:
         print(f"not killed: {mutant.room}: {mutant.name}")
     for test in sorted({test for outcome in outcomes for test in outcome.doubtful}):
         print(f"failed, but not by a mutant alone: {test}")
-    return 1 if lost else 0
+    return 1 if lost or (untried and is_of_a_change) else 0
 
 
 def main() -> int:
@@ -353,7 +355,9 @@ def main() -> int:
                 )
                 killers[name] = outcome.killer
                 NOTES.write_text(json.dumps(killers, indent=1))
-    return _report(outcomes, len(chosen) - len(outcomes))
+    tried = {outcome.mutant for outcome in outcomes}
+    untried = [mutant for mutant in chosen if mutant not in tried]
+    return report(outcomes, untried, is_of_a_change=arguments.since is not None)
 
 
 if __name__ == "__main__":
