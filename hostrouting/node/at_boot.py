@@ -183,7 +183,7 @@ def _check(ctx: Context, host: Host, may_wait: bool) -> BootVerdict:
 
 def _verdict_of(report: OverlapReport) -> str:
     """Return a few lines about a proof; the marker has all findings."""
-    lines = [report.headline]
+    lines = [] if report.refusals else [report.headline]
     if not report.is_proven:
         findings = report.lines()
         lines = [f"{report.headline}:", *(f"  {line}" for line in findings[:_MOST_LINES])]
@@ -191,8 +191,6 @@ def _verdict_of(report: OverlapReport) -> str:
             lines.append(f"  and {len(findings) - _MOST_LINES} more in {MARKER_DETECTED}")
         lines += [note.text for note in report.explanations]
         lines.append(f"for the routes that help: {CHECK}")
-    elif report.refusals:
-        lines = []
     shown = {note.text for note in report.explanations}
     warnings = [note for note in report.notes if note.severity == "warning"]
     lines += report.refusals
