@@ -25,6 +25,7 @@ from hostrouting.config import (
 )
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.exits import no_default
+from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.route_overlap.fabric import POOL, Fabric, announced_fabric
 from hostrouting.route_overlap.lasting import learned_by_kernel, vanishing
 from hostrouting.route_overlap.proof import Accepted, prove_families
@@ -196,9 +197,8 @@ def prove_now(
 
     `accepted` is that of `check_now`.
     """
-    report = prove_config(
-        config, fabric, host, late, exits_under(config, host.files), accepted=accepted
-    )
+    pinned = exits_under(config, host.files) or _exits_in_force(config, host)
+    report = prove_config(config, fabric, host, late, pinned, accepted=accepted)
     severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
     notes = [NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes]
     learned: Sequence[ObservedRoute] = ()
@@ -209,6 +209,23 @@ def prove_now(
         kept = [route for route in learned if route.dev not in wrong]
         notes = [*vanishing(host.files, kept), *notes]
     return attrs.evolve(report, notes=(*notes, *report.notes), learned=tuple(learned))
+
+
+def _exits_in_force(config: HostRoutingConfig, host: Host) -> Exits:
+    """Return the device that completes the routes in force: no apply pins that of an image."""
+    open_routes = {
+        route.prefix for route in config.static_routes.routes if not (route.dev or route.gateway)
+    }
+    exits: dict[int, str] = {}
+    for family in host.routes.families if open_routes and config.route_overlap.cidrs else ():
+        devs = {
+            route.dev
+            for route in host.routes.routes_of(OUR_PROTOCOL, family)
+            if (route.family, route.network, route.prefix_length) in open_routes
+        }
+        if len(devs) == 1 and (dev := devs.pop()):
+            exits[family] = dev
+    return exits
 
 
 def prove_config(

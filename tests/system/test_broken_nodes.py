@@ -95,6 +95,9 @@ BROKEN = {
     "a default route by the wrong device has a lower metric": Node(
         f"{OTHER_NETWORK}ip route add default via 10.225.0.1 dev eth1 metric 50", (FIX,)
     ),
+    "such a default route comes to the node of an image": Node(
+        f"{IMAGE}{OTHER_NETWORK}ip route add default via 10.225.0.1 dev eth1 metric 50", (FIX,)
+    ),
     "such a default route, and the route is lost": Node(
         f"{OTHER_NETWORK}{LOST}ip route add default via 10.225.0.1 dev eth1 metric 50",
         (FIX,),
