@@ -1,10 +1,13 @@
 """The script of the gates on a real shell: which answers it takes, and who can hold its lock."""
 
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.boot_units import CHECK, STATIC, stand_in
+from support.documents import ROOT
 from support.needs import needs
 from support.shell_nodes import ANSWER, AS_A_GATE, GATE_SCRIPT, installed, run_on
 
@@ -210,3 +213,27 @@ def test_a_reason_is_known_by_its_values(
     assert lines[:since] == [*news, "11"]
     assert lines[-2:] == ["11", known]
     assert lines[since + 1 : -2] == (news or [f"{CHECK}: as before"])
+
+
+def test_marks_of_waiters_are_renewed_by_a_reload(tmp_path: Path) -> None:
+    """A start of a mark that is there would do nothing; systemd is a stand-in that prints."""
+    stub = tmp_path / "systemctl"
+    stub.write_text(
+        "#!/bin/sh\n"
+        "case $1 in\n"
+        "show) [ $4 != gate.service ] || echo RequiredBy=a.service ;;\n"
+        "list-jobs) echo 7 a.service start waiting ;;\n"
+        "*) echo $* ;;\n"
+        "esac\n"
+    )
+    stub.chmod(0o755)
+    text = (ROOT / "hostrouting/boot/assets/hostrouting-waiters.sh").read_text()
+    script = tmp_path / "waiters.sh"
+    script.write_text(re.sub(" PATH=.*", f" PATH={tmp_path}:/usr/bin:/bin", text))
+    ways = {}
+    for verb in "mark", "renew":
+        words = ["bash", "-p", str(script), verb, "gate.service"]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        ways[verb] = done.stdout
+    mark = "--no-block -- hostrouting-waits@a.service.service\n"
+    assert ways == {"mark": f"start {mark}", "renew": f"reload-or-restart {mark}"}
