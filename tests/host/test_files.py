@@ -177,6 +177,15 @@ class TestOddities:
         assert files.write("/a", b"", mode=0o644)
         assert (tmp_path / "a").is_file()
 
+    @needs("root")
+    def test_a_file_of_another_user_stays(self, tmp_path: Path) -> None:
+        """A file of another user is not a leftover of our writers, whatever its name."""
+        for name in ".a.hostrouting-0123456789abcdef", ".b.hostrouting-0123456789abcdef":
+            (tmp_path / name).touch()
+        os.chown(tmp_path / name, NOBODY, -1)
+        RootedFiles(str(tmp_path)).write("/c", b"", mode=0o644)
+        assert entries(tmp_path) == [name, "c"]
+
     def test_a_loss_of_power_finds_all_on_the_disk(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -386,15 +395,6 @@ class TestKilledWriters:
         for folder in "/etc/own", "/etc/own", "/nowhere":
             files.sweep(folder)
         assert entries(tmp_path / "etc/own") == ["a"]
-
-    @needs("root")
-    def test_a_file_of_another_user_stays(self, tmp_path: Path) -> None:
-        """A file of another user is not a leftover of our writers, whatever its name."""
-        for name in ".a.hostrouting-0123456789abcdef", ".b.hostrouting-0123456789abcdef":
-            (tmp_path / name).touch()
-        os.chown(tmp_path / name, NOBODY, -1)
-        RootedFiles(str(tmp_path)).write("/c", b"", mode=0o644)
-        assert entries(tmp_path) == [name, "c"]
 
     def test_many_writers_of_one_file_do_not_meet(self, tmp_path: Path) -> None:
         """Threads that write the same file at the same time: each write succeeds whole, and nothing
