@@ -136,7 +136,7 @@ class TestAUnitThatDoesNotConnect:
             marker = (machine.files.read(MARKER_DETECTED) or b"").decode()
             assert (marker, machine.payloads()) == (f"{text}\n", [])
             status = node_status(machine.ctx, machine.host)
-            assert status.sentence.startswith(f"wrong: {UNIT} (1 of 2): is {word}, {LATE}")
+            assert status.sentence.startswith(f"wrong: {UNIT}: is {word}, {LATE}")
             assert [str(kind) for kind in status.findings if kind.kind == "late-unit"] == [
                 f"error: late-unit: {text}"
             ]
@@ -189,7 +189,7 @@ def test_a_unit_that_has_not_connected_holds(
         machine.run("sh", "-ec", command)
         assert machine.systemctl("start", KUBE) == 1
         status = node_status(machine.ctx, machine.host)
-        assert status.sentence.startswith(f"wrong: {UNIT} (1 of 2): is {word}, {LATE}")
+        assert status.sentence.startswith(f"wrong: {UNIT}: is {word}, {LATE}")
         marker = (machine.files.read(MARKER_DETECTED) or b"").decode()
         assert marker.startswith(f"{UNIT}: is {word}, {LATE}")
 
