@@ -32,12 +32,12 @@ from hostrouting import CheckRouteOverlap, HostRoutingConfig
 from hostrouting.apply.run import locked
 from hostrouting.apply.story import Story, Wanted
 from hostrouting.boot.boot import Boot
+from hostrouting.boot.keeper import InstalledConfig
 from hostrouting.host import IPV4, Host, ObservedRoute
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.static_routes.script import render_script
 from hostrouting.testing import FakeHost
-from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.routes import RouteKeeper
 
 PACKAGES = tuple(Path(str(package.__file__)).parent for package in (hostrouting, phases))
