@@ -71,7 +71,9 @@ class FamilyProof(NamedTuple):
         turns = (joint.devs for joint in node.turns if joint.table == MAIN_TABLE)
         notes = [*self.notes]
         if any(self.findings):
-            lost = self._lost_default() if lacks_default else ()
+            # Without its rule, the table of the default route is not searched.
+            is_searched = all(note.kind != "lost-rule" for note in notes)
+            lost = self._lost_default() if lacks_default and is_searched else ()
             notes = [*_set_down_notes(down), *lost, *notes]
         return OverlapReport(
             config=config,
