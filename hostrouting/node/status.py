@@ -83,30 +83,10 @@ def node_status(
 
 def _facts_of(ctx: Context, config: HostRoutingConfig, host: Host, report: NodeReport) -> NodeFacts:
     """Return what a status has beside the findings of a report."""
-
-    def active_state(unit: str) -> str:
-        try:
-            unit_state = host.services.state(ctx, unit)
-        except (HostRoutingError, DeadlineExceededError):
-            return "unknown"
-        return unit_state.active_state if unit_state.exists else "no such unit"
-
-    def instances_of(unit: str) -> list[str]:
-        # A template itself never runs.
-        with suppress(HostRoutingError, DeadlineExceededError):
-            if names := [each.name for each in host.services.loaded(ctx, unit)]:
-                return names
-        return [unit]
-
     errors = [finding.kind for finding in report.findings if finding.severity == "error"]
     differing = errors.count("boot-file") + errors.count("foreign-file")
-    gates = {
-        name: {"state": word, "reason": reason, "active_state": active_state(name)}
-        for unit, (word, reason) in report.gates(config).items()
-        for name in instances_of(unit)
-    }
     siblings = {
-        name: {"unit": section.unit, "active_state": active_state(section.unit)}
+        name: {"unit": section.unit, "active_state": _active_state(ctx, host, section.unit)}
         if section.enabled
         else None
         for name, section in config.sections.items()
@@ -125,8 +105,35 @@ def _facts_of(ctx: Context, config: HostRoutingConfig, host: Host, report: NodeR
         lost_routes=None if "routes" in report.unanswered else report.lost_routes(config),
         differing_files=None if "files" in report.unanswered else differing,
         siblings=siblings,
-        gates=None if "held" in report.unanswered else gates,
+        gates=None if "held" in report.unanswered else _gates(ctx, config, host, report),
     )
+
+
+def _gates(
+    ctx: Context, config: HostRoutingConfig, host: Host, report: NodeReport
+) -> dict[str, dict[str, str]]:
+    """Return the state of each gate, or of its instances."""
+    return {
+        name: {"state": word, "reason": reason, "active_state": _active_state(ctx, host, name)}
+        for unit, (word, reason) in report.gates(config).items()
+        for name in _instances(ctx, host, unit)
+    }
+
+
+def _instances(ctx: Context, host: Host, unit: str) -> list[str]:
+    """Return the loaded instances of a template, which itself never runs, or else the unit."""
+    names: list[str] = []
+    with suppress(HostRoutingError, DeadlineExceededError):
+        names = [state.name for state in host.services.loaded(ctx, unit)]
+    return names or [unit]
+
+
+def _active_state(ctx: Context, host: Host, unit: str) -> str:
+    try:
+        state = host.services.state(ctx, unit)
+    except (HostRoutingError, DeadlineExceededError):
+        return "unknown"
+    return state.active_state if state.exists else "no such unit"
 
 
 def _status_without_config(ctx: Context, host: Host) -> NodeReport:
