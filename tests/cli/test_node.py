@@ -150,9 +150,9 @@ def test_a_plan_shows_programs_whether_something_would_change(
 
 @needs_kernel
 def test_without_default_route_the_wait_ends_in_a_finding(checked: Path) -> None:
-    """`--timeout` bounds the wait; running out is an answer, not a failure."""
+    """`--wait` bounds the wait; running out is an answer, not a failure."""
     with KernelNode.made() as bare:
-        answered = run("check", "--json", "--timeout", "0.2", checked, inside=bare)
+        answered = run("check", "--json", "--wait", "0.2", checked, inside=bare)
     assert answered.returncode == 1
     answer = json.loads(answered.stdout)
     assert answer["expected_devs"] == []
@@ -166,7 +166,7 @@ def test_a_signal_ends_a_wait_at_once(checked: Path) -> None:
     """SIGTERM while it waits for a default route: exit 143, long before the wait would end."""
     with KernelNode.made() as bare:
         waiting = subprocess.Popen(
-            [*enter(bare), *COMMAND, "check", "-v", "--timeout", "3600", str(checked)],
+            [*enter(bare), *COMMAND, "check", "-v", "--wait", "3600", str(checked)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
