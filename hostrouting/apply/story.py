@@ -1,8 +1,8 @@
 """The story of a run: read, decide, carry out, prove; commit or undo.
 
-`decide` makes a plan by one reading of the node. `Story.carry_out` brings that plan into force, and
-no other: each change is made only from the state by which it was decided, and whoever was overtaken
-reads and decides again.
+`decide` makes a plan by one reading of the node. `Story.carry_out` brings that plan into force:
+each change is made only from the state by which it was decided. If that has changed meanwhile, the
+run reads and decides again, and the last of many tries takes what it reads.
 """
 
 from __future__ import annotations
@@ -204,9 +204,9 @@ class Story:
 
         On a node without hostrouting the files come first, and stay: if the routes fail, the
         machine must not start at the next boot either. They are undone if one cannot be written,
-        and the routes are tried all the same. Over an installed config the routes come first, and
-        all is undone if any part fails, is interrupted or is proven worse. A failure of what
-        follows the commit is kept, and does not end the run.
+        and `Configure` tries the routes all the same. Over an installed config the routes come
+        first, and all is undone if any part fails, is interrupted or is proven worse. After the
+        commit nothing is undone.
         """
         run = self.run
         state = "the earlier config is in force, live and for the next boot"
