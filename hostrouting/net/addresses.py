@@ -216,6 +216,14 @@ def format_ipv4(address: int) -> str:
     return format_address(IPV4, address)
 
 
+def parse_network(text: str) -> Prefix | None:
+    """Read a network; return None for anything else."""
+    try:
+        return Prefix.parse(text) if is_network(text) else None
+    except ValueError:
+        return None
+
+
 def parse_ipv4(text: str) -> int:
     """Read a dotted quad; refuse leading zeros, white space, unicode digits and short forms.
 

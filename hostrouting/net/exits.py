@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from hostrouting.net.addresses import FAMILY_NAMES, Prefix, is_network
+from hostrouting.net.addresses import FAMILY_NAMES, parse_network
 from hostrouting.net.routes import default_routes
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def candidates(named: Collection[str], links: Sequence[Device]) -> Sequence[Devi
     Those that are `named` may, by a network of an address, too, or else each that leads to a wire:
     the end of a pod's veth only on a node without other devices.
     """
-    networks = [Prefix.parse(name) for name in named if is_network(name)]
+    # A record may name a device as no kernel does.
+    networks = [network for name in named if (network := parse_network(name))]
     return [
         link
         for link in links
