@@ -182,7 +182,9 @@ _NODE_FINDING: Final = Form(
         "severity": Key(Severity),
         "command": _rare(str, "what resolves it"),
         "since": _rare(str, "the time, in UTC"),
-        **_all_rare({k: v for k, v in _PART.keys.items() if k not in {"kind", "command"}}),
+        **_all_rare(
+            {name: key for name, key in _PART.keys.items() if name not in {"kind", "command"}}
+        ),
     },
 )
 _PROOF: Final[dict[str, Key]] = {
@@ -193,7 +195,7 @@ _PROOF: Final[dict[str, Key]] = {
     "moved_exits": _rare([_MOVED]),
 }
 _RUN_PROOF: Final = Form(
-    "Proof", "The proof of a run.", {k: v for k, v in _PROOF.items() if k != "mode"}
+    "Proof", "The proof of a run.", {name: key for name, key in _PROOF.items() if name != "mode"}
 )
 _PLANNED_PROOF: Final = Form("PlannedProof", "The proof of the planned node.", _PROOF)
 _OBJECTS: Final = {

@@ -333,9 +333,7 @@ class Gates:
         for state in self.loaded(ctx):
             is_known = state.load_state in {"loaded", "masked"}
             if is_known and self.is_crashing(ctx, state):
-                reason = (
-                    f"fails by itself, again and again ({state.result}): its gate lets it start"
-                )
+                reason = "fails by itself, again and again: its gate lets it start"
                 command = quoted("journalctl", "-b", "-u", state.name)
                 yield NodeFinding("gate-failed", state.name, reason, "warning", command=command)
                 continue
@@ -365,12 +363,16 @@ class Gates:
                 yield NodeFinding(kind, state.name, reason, "warning", command=command)
 
     def is_crashing(self, ctx: Context, state: UnitState) -> bool:
-        """Return True for a unit whose payload fails again and again, until systemd gives up."""
-        times = self._services.settings(ctx, state.name, _RESTARTS, _CRASHED)
-        if state.is_running or int(times[_RESTARTS] or 0) < _CRASHES:
+        """Return True for a unit whose payload fails again and again, until systemd gives up.
+
+        It may be up just now, or in its gate.
+        """
+        times = self._services.settings(ctx, state.name, _RESTARTS, _CRASHED, _RAN)
+        if int(times[_RESTARTS] or 0) < _CRASHES:
             return False
-        # That of a unit that is refused again and again has ended long ago.
-        ended = int(times[_CRASHED] or 0) / 1e6
+        # That of a unit that is refused again and again has ended long ago. One that was never up
+        # has a process that ended; its next start clears that time.
+        ended = max(int(times[_CRASHED] or 0), int(times[_RAN] or 0)) / 1e6
         is_recent = ended > 0 and ctx.clock.monotonic() - ended < _SECONDS_BETWEEN_CRASHES
         return is_recent or state.result == "start-limit-hit"
 

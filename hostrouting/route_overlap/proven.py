@@ -530,10 +530,11 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
     is_named = any(note.kind == "lost-default" for note in report.causes)
     lacks_default = () if report.down_devs or is_named else report.lacks_default
     if lacks_default and report.absent_devs:
-        yield (
-            f"The node has no device {' and no device '.join(map(described, report.absent_devs))}: "
-            "correct expectedDevs, or see the driver of the device (ip link show)."
-        )
+        step = "correct expectedDevs, or see the driver of the device (ip link show)."
+        if any(map(is_network, report.absent_devs)):
+            step = "see its addresses and routes (ip address; ip route), or correct expectedDevs."
+        absent = " and no device ".join(map(described, report.absent_devs))
+        yield f"The node has no device {absent}: {step}"
     by = f" by {' or '.join(present)}" if present else ""
     named = "the devices by which IPv6 leaves in expectedDevs of routeOverlap."
     for family in lacks_default if present or not report.expected_devs else ():

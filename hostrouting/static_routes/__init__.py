@@ -4,7 +4,6 @@ plan.py         the plan of the routes by one reading: changes, refusals, findin
 converge.py     make the planned routes those of the kernel, all or none; repairs of Watch
 account.py      the changes that were made, with their inverse
 refusals.py     why the kernel refuses a change, foreseen or explained
-observed.py     the routes that a config concerns, and its own, completed from them
 forecast.py     the proofs before, of and after changes of routes, compared
 reconcile.py    a config and default routes -> wanted routes -> ordered changes; pure
 script.py       the boot script and its unit (assets/), which do what is plain with bash and ip

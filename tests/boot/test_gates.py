@@ -10,6 +10,7 @@ from hostrouting.boot.gates import Gates, broken_glass, is_unsuitable
 from hostrouting.host.units import UnitState
 from hostrouting.testing import FakeHost, MemoryServices
 from phases import Context
+from phases.testing import ManualClock
 
 UNITS = "/etc/systemd/system"
 KUBELET = "kubelet.service"
@@ -300,12 +301,35 @@ def test_a_unit_that_waits_for_its_next_restart_is_refused(host: FakeHost, ctx: 
 def test_since_when_a_unit_is_held(
     host: FakeHost, ctx: Context, times: str, seconds: float
 ) -> None:
-    """Since its mark was started; one that systemd restarts since it ran last, or since the boot."""
+    """Since its mark was started; one that systemd restarts since it ran last, or since its start."""
     # The fake returns what the file of a unit has.
     mark = "[Service]\nActiveEnterTimestampMonotonic=90000000\n"
     host.files.write(f"{UNITS}/{KUBELET}", f"[Service]\n{times}\n".encode(), mode=0o644)
     host.files.write(f"{UNITS}/hostrouting-held@{KUBELET}.service", mark.encode(), mode=0o644)
     assert Gates(host.services).held_since(ctx, KUBELET) == seconds
+
+
+@pytest.mark.parametrize(
+    ("times", "is_crashing"),
+    [
+        # It is down, or never came up.
+        ("NRestarts=3\nExecMainExitTimestampMonotonic=90000000", True),
+        # It is up for some seconds, or in its gate.
+        ("NRestarts=3\nActiveExitTimestampMonotonic=90000000", True),
+        ("NRestarts=2\nActiveExitTimestampMonotonic=90000000", False),
+        # It is refused, or has been up since.
+        ("NRestarts=3\nActiveExitTimestampMonotonic=84000000", False),
+        ("NRestarts=3", False),
+    ],
+)
+def test_a_unit_that_fails_by_itself(host: FakeHost, times: str, is_crashing: bool) -> None:
+    """Systemd has restarted it three times, and it ended less than 15 seconds ago."""
+    clock = ManualClock()
+    clock.advance(100.0 - clock.monotonic())
+    host.files.write(f"{UNITS}/{KUBELET}", f"[Service]\n{times}\n".encode(), mode=0o644)
+    ctx = Context(clock=clock)
+    state = host.services.state(ctx, KUBELET)
+    assert Gates(host.services).is_crashing(ctx, state) is is_crashing
 
 
 def test_why_every_gate_is_open(host: FakeHost) -> None:
