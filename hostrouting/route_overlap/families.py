@@ -54,27 +54,18 @@ class FamilyProof(NamedTuple):
         dead_ends = node.allowed.dead_ends
         if any(map(node.allowed.leads_out, devs)):
             dead_ends = frozenset()
-        known = {link.name for link in node.links}
-        known.update(network for network, _ in node.allowed.undecided)
-        absent = tuple(dev for dev in expected if dev not in known)
-        down: Sequence[str] = ()
-        maybe_down: Sequence[str] = ()
+        absent = self._absent()
         if lacks_default and (not expected or any(map(is_network, absent))):
             # One of these would be the exit; or another one, which is up, may be.
-            down, is_one_the_exit = set_down(self._named, node.links)
-            if not is_one_the_exit:
-                down, maybe_down = (), down
+            set_down_devs, is_one_the_exit = set_down(self._named, node.links)
+            down = set_down_devs if is_one_the_exit else ()
+            maybe_down = () if is_one_the_exit else set_down_devs
         else:
             idle = {link.name for link in node.links if not link.up} & dead_ends
-            down = [*filter(idle.__contains__, expected)]
+            down = tuple(filter(idle.__contains__, expected))
+            maybe_down = ()
         exits = [dev for dev in expected if dev in self.carriers and is_device_name(dev)]
         turns = (joint.devs for joint in node.turns if joint.table == MAIN_TABLE)
-        notes = [*self.notes]
-        if any(self.findings):
-            # Without its rule, the table of the default route is not searched.
-            is_searched = all(note.kind != "lost-rule" for note in notes)
-            lost = self._lost_default() if lacks_default and is_searched else ()
-            notes = [*_set_down_notes(down), *lost, *notes]
         return OverlapReport(
             config=config,
             cidrs=tuple(self._reports(config)),
@@ -86,14 +77,29 @@ class FamilyProof(NamedTuple):
             exits_in_turns=() if expected else next(turns, ()),
             lacks_default=family if lacks_default else (),
             dead_ends=tuple(filter(dead_ends.__contains__, expected)),
-            down_devs=tuple(down),
-            maybe_down_devs=tuple(maybe_down),
+            down_devs=down,
+            maybe_down_devs=maybe_down,
             absent_devs=absent,
             fabric_exits=() if expected else fabric_exits(node.defaults, node.links),
             fabric_devs=tuple(_fabric_devs(node)),
             deciding=self.deciding,
-            notes=tuple(notes),
+            notes=tuple(self._notes(down, lacks_default=lacks_default)),
         )
+
+    def _absent(self) -> tuple[str, ...]:
+        """Return the expected devices, and networks, that no device of the node is, or holds."""
+        known = {link.name for link in self.node.links}
+        known.update(network for network, _ in self.node.allowed.undecided)
+        return tuple(dev for dev in self.node.allowed.expected if dev not in known)
+
+    def _notes(self, down: Sequence[str], *, lacks_default: bool) -> Iterator[NodeFinding]:
+        """Yield the notes; where an address has a finding, the causes of a lost way out first."""
+        if any(self.findings):
+            yield from _set_down_notes(down)
+            # Without its rule, the table of the default route is not searched.
+            if lacks_default and all(note.kind != "lost-rule" for note in self.notes):
+                yield from self._lost_default()
+        yield from self.notes
 
     @property
     def _named(self) -> tuple[str, ...]:
