@@ -227,7 +227,7 @@ def test_cloud_init(tmp_path: Path) -> None:
         for words in document["runcmd"]:
             machine.run(*words)
         machine.until("grep -q in_force.} 1$ /var/lib/prometheus/node-exporter/hostrouting.prom")
-        assert "right: " in machine.run("hostrouting", "status").stdout
+        assert "routes: 1 of 1 routes are in force" in machine.run("hostrouting", "status").stdout
         machine.run("hostrouting", "reset")
         assert (
             machine.run("systemctl", "is-enabled", "hostrouting-metrics.timer").stdout
