@@ -240,7 +240,7 @@ BROKEN = {
     "a gate fails by itself, again and again": Node(
         _setting("[Service]\\nExecStart=\\nExecStart=/bin/false\\n[Unit]\\nStartLimitBurst=9\\n")
         + f"systemctl restart {KUBELET}; until systemctl is-failed {KUBELET}; do sleep .1; done",
-        first=f"warning: {KUBELET}: fails by itself, again and again (exit-code): its gate lets it start",
+        first=f"warning: {KUBELET}: fails by itself, again and again: its gate lets it start",
         steps=(f"journalctl -b -u {KUBELET} # rm -r {SETTINGS}; systemctl daemon-reload\n{START}",),
     ),
     "an agent has no gate": Node(
