@@ -20,13 +20,14 @@ from hostrouting.boot.layout import INTENT_PATH, BootFile, BootUnit, Departure
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.config.wire import errors_under, read_json, wire_fields
 from hostrouting.net.addresses import FAMILY_NAMES, is_device_name
+from hostrouting.net.exits import as_named
 from phases.hosting import first
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from hostrouting.host import FileStore, Host
-    from hostrouting.net.exits import Exits
+    from hostrouting.net.exits import Exits, NamedExits
     from phases import Context
 
 NOT_INSTALLED: Final = f"no config is installed: there is no {INTENT_PATH}"
@@ -212,20 +213,21 @@ def mode_of(config: HostRoutingConfig) -> OverlapMode:
     return overlap.mode if overlap.cidrs else OverlapMode.WARN
 
 
-def exits_under(config: HostRoutingConfig, files: FileStore) -> Exits:
-    """Return the exits of a config: the device that it names, or those of the last right apply.
-
-    A network in `expectedDevs`, or one of several devices, is no exit.
+def exits_under(config: HostRoutingConfig, files: FileStore) -> NamedExits:
+    """Return the exits of a config: those that it names, or those of the last right apply.
 
     >>> from hostrouting.testing import FakeHost
     >>> exits_under(HostRoutingConfig(), FakeHost().files)
     {}
     """
-    named = config.route_overlap.expected_devs
-    if named:
-        devs = filter(is_device_name, named if len(named) == 1 else ())
-        return {family: dev for dev in devs for family in FAMILY_NAMES}
-    return read_exits(files)
+    if named := config.route_overlap.expected_devs:
+        return dict.fromkeys(FAMILY_NAMES, named)
+    return as_named(read_exits(files))
+
+
+def pinned_under(config: HostRoutingConfig, files: FileStore) -> Exits:
+    """Return the exits of the last right apply, unless the config names some."""
+    return {} if config.route_overlap.expected_devs else read_exits(files)
 
 
 def read_exits(files: FileStore) -> Exits:

@@ -1,8 +1,8 @@
-"""The exits of a node: by which device each family leaves, as its last right apply has pinned it.
+"""The exits of a node: by which device each family leaves, as the config names it.
 
-A default route that comes later, from a router in the fabric for example, decides at once. The
-pinned exit stays the one that completes routes, and that an apply must not leave silently, as long
-as it works.
+Without a name it is the device that the last right apply has pinned. A default route that comes
+later, from a router in the fabric for example, decides at once. The named or pinned exit stays the
+one that completes routes as long as it works, and a pinned one is not left silently by an apply.
 """
 
 from __future__ import annotations
@@ -16,31 +16,39 @@ from hostrouting.net.routes import default_routes
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from hostrouting.net.addresses import Prefix
     from hostrouting.net.links import Device
     from hostrouting.net.routes import NextHop, ObservedRoute
 
 #: The device of each family.
 Exits: TypeAlias = Mapping[int, str]
+#: The devices of each family that may be its exit: by name, or by a network of their addresses.
+NamedExits: TypeAlias = Mapping[int, tuple[str, ...]]
 
 
-def working(exits: Exits, links: Iterable[Device], observed: Iterable[ObservedRoute]) -> Exits:
-    """Return the exits that are up, with a carrier, and with a default route that may carry.
+def as_named(exits: Exits) -> NamedExits:
+    """Return the exits of each family as the only ones that may be it."""
+    return {family: (dev,) for family, dev in exits.items()}
 
-    The gateway of that route must not be FAILED. The boot script does the same: see `exit_works` in
-    `static_routes/assets/static-routes.sh`.
+
+def working(exits: NamedExits, links: Sequence[Device], observed: Iterable[ObservedRoute]) -> Exits:
+    """Return the first exits that are up, with a carrier, and with a default route that may carry.
+
+    The gateway of that route must not be FAILED.
     """
     if not exits:
-        return exits
+        return {}
     devices = {link.name: link for link in links}
+    named = {family: _named(names, links) for family, names in exits.items()}
     hops: dict[tuple[int, str], NextHop] = {}
     for route in default_routes(observed):
         for hop in route.hops:
             hops.setdefault((route.family, hop.dev), hop)
-    return {
-        family: dev
-        for family, dev in exits.items()
-        if dev in devices and _carries(family, devices[dev], hops.get((family, dev)))
-    }
+    works: dict[int, str] = {}
+    for (family, dev), hop in hops.items():
+        if dev in named.get(family, ()) and _carries(family, devices[dev], hop):
+            works.setdefault(family, dev)
+    return works
 
 
 def unnamed(defaults: Iterable[ObservedRoute], links: Iterable[Device]) -> list[ObservedRoute]:
@@ -89,14 +97,19 @@ def candidates(named: Collection[str], links: Sequence[Device]) -> Sequence[Devi
     Those that are `named` may, by a network of an address, too, or else each that leads to a wire:
     the end of a pod's veth only on a node without other devices.
     """
+    names = _named(named, links)
+    return [link for link in links if link.name in names] or _wired(links)
+
+
+def _named(names: Collection[str], links: Iterable[Device]) -> set[str]:
+    """Return the devices that are named, or that have an address in a network that is."""
     # A record may name a device as no kernel does.
-    networks = [network for name in named if (network := parse_network(name))]
-    return [
-        link
+    networks = [network for name in names if (network := parse_network(name))]
+    return {
+        link.name
         for link in links
-        if link.name in named
-        or any(network.covers(own.address) for network in networks for own in link.addresses)
-    ] or _wired(links)
+        if link.name in names or (link.may_stand_for_network and _has_address(link, networks))
+    }
 
 
 def _wired(links: Sequence[Device]) -> Sequence[Device]:
@@ -105,7 +118,11 @@ def _wired(links: Sequence[Device]) -> Sequence[Device]:
     return [link for link in wired if link.kind != "veth"] or wired
 
 
-def _carries(family: int, device: Device, hop: NextHop | None) -> bool:
-    if hop is None or hop.dead or not (device.up and device.carrier):
+def _has_address(link: Device, networks: Iterable[Prefix]) -> bool:
+    return any(network.covers(own.address) for network in networks for own in link.addresses)
+
+
+def _carries(family: int, device: Device, hop: NextHop) -> bool:
+    if hop.dead or not (device.up and device.carrier):
         return False
     return not (hop.gateway and hop.gateway.family == family and hop.gateway in device.failed)

@@ -55,11 +55,11 @@ _SHUT = "a boot would find the gates shut, and they stay shut"
 
 
 def boot_parts(
-    config: HostRoutingConfig, exits: tuple[tuple[int, str], ...] = ()
+    config: HostRoutingConfig, exits: tuple[tuple[int, tuple[str, ...]], ...] = ()
 ) -> tuple[BootUnit | Departure, BootUnit | Departure]:
     """Return the units of the static routes and of the check, or their departures.
 
-    `exits` are the items of those that a run pins: see `hostrouting.net.exits`.
+    `exits` are the items of `exits_under`, or of those that a run pins.
     """
     return routes.boot_part(config, exits), overlap.boot_part(config)
 

@@ -21,6 +21,7 @@ from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH
 from hostrouting.boot.task import NamedTask, NodeTask
 from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.host import Host
+from hostrouting.net.exits import as_named
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.capabilities import CAPABILITIES, SIBLINGS, sibling_units
 from hostrouting.route_overlap.logged import log_dropped
@@ -248,7 +249,9 @@ class _Whole(NamedTask, ABC):
             # None leaves those that are installed.
             pins = forecast.exits(force=self._force) if self._pins_exits(ctx) else None
         is_named = bool(self._config.route_overlap.expected_devs)
-        exits = exits_under(self._config, self._host.files) if pins is None or is_named else pins
+        exits = as_named(pins or {})
+        if pins is None or is_named:
+            exits = exits_under(self._config, self._host.files)
         parts = boot_parts(self._config, (*exits.items(),))
         pair = zip((self._routes, self._check), parts, strict=True)
         kept = frozenset(

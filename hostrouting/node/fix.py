@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.base.commands import FIX
-from hostrouting.boot.intent import exits_under
-from hostrouting.net.exits import working
+from hostrouting.boot.intent import pinned_under
+from hostrouting.net.exits import as_named, working
 from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.static_routes.plan import plan_routes, proven_now
 from phases.hosting import interruptible
@@ -100,9 +100,9 @@ def _pinned(now: OverlapReport, config: HostRoutingConfig, host: Host) -> Exits:
     moved = {move.family: move.before for move in now.moved_exits}
     if moved or not now.exits_in_turns:
         return moved
-    exits = exits_under(config, host.files)
-    shared = {family: dev for family, dev in exits.items() if dev in now.exits_in_turns}
-    return working(shared, host.routes.links(), host.routes.routes())
+    pinned = pinned_under(config, host.files)
+    shared = {family: dev for family, dev in pinned.items() if dev in now.exits_in_turns}
+    return working(as_named(shared), host.routes.links(), host.routes.routes())
 
 
 def replaced(before: HostRoutingConfig, after: HostRoutingConfig) -> Iterator[str]:

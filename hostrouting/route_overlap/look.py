@@ -16,7 +16,7 @@ from hostrouting.base.commands import printable
 from hostrouting.base.errors import HostFileError, HostRoutingError
 from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.base.waits import begin_wait
-from hostrouting.boot.intent import exits_under
+from hostrouting.boot.intent import pinned_under
 from hostrouting.boot.layout import WAIT_SECONDS
 from hostrouting.config import (
     DEFAULT_ALLOWED_DEVS,
@@ -197,7 +197,7 @@ def prove_now(
 
     `accepted` is that of `check_now`.
     """
-    pinned = exits_under(config, host.files) or _exits_in_force(config, host)
+    pinned = pinned_under(config, host.files) or _exits_in_force(config, host)
     report = prove_config(config, fabric, host, late, pinned, accepted=accepted)
     severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
     notes = [NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes]

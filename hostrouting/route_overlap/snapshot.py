@@ -299,7 +299,7 @@ class RoutingSnapshot:
         dev = pinned.get(self.family)
         if dev is None or not expected or dev in expected:
             return None
-        if not working({self.family: dev}, self.links, self.defaults):
+        if not working({self.family: (dev,)}, self.links, self.defaults):
             return None
         decides = default_route(self.defaults)
         if self.family == IPV6 and (decides is None or decides.devs != tuple(expected)):

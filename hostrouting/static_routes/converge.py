@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from hostrouting.config import StaticRoute
     from hostrouting.host import Host, Route
-    from hostrouting.net.exits import Exits
+    from hostrouting.net.exits import NamedExits
     from phases import Context
 
 #: Refusals that another program's change may cause.
@@ -180,7 +180,7 @@ def repair(
     host: Host,
     logger: logging.Logger,
     *,
-    exits: Exits | None = None,
+    exits: NamedExits | None = None,
     leave: Collection[Place] = (),
 ) -> Repair:
     """Make the routes of a config those of hostrouting, except in the places `leave`.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
     from hostrouting.host import Host
     from hostrouting.host.ports import RouteBackend
-    from hostrouting.net.exits import Exits
+    from hostrouting.net.exits import NamedExits
     from hostrouting.net.links import Device
     from hostrouting.route_overlap.proven import OverlapReport
 
@@ -52,7 +52,9 @@ class RoutePlan:
     A value that is missing counts as one that can be looked up later.
     """
 
-    def __init__(self, section: StaticRoutesConfig, routing: RouteBackend, exits: Exits) -> None:
+    def __init__(
+        self, section: StaticRoutesConfig, routing: RouteBackend, exits: NamedExits
+    ) -> None:
         """Plan for a node as it is; `exits` are those of the config."""
         self._section = section
         self._exits = exits

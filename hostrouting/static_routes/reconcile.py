@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from hostrouting.config import StaticRoute
     from hostrouting.host.ports import RouteBackend
-    from hostrouting.net.exits import Exits
+    from hostrouting.net.exits import NamedExits
     from hostrouting.net.links import Device
 
 
@@ -91,15 +91,15 @@ class Resolution(NamedTuple):
 def resolve(
     routes: Sequence[StaticRoute],
     observed: Routes,
-    pinned: Exits | None = None,
+    exits: NamedExits | None = None,
     links: Sequence[Device] = (),
 ) -> Resolution:
     """Complete the routes of a config from the default routes of their family in `observed`.
 
     A route without `dev` gets the device of the first next hop that is not dead; one of IPv6 the
     device by which IPv6 must leave, if a default route leaves by it. No InfiniBand device among
-    `links` is one (see `unnamed`). The `pinned` exits that work precede both, whatever default
-    route came later (see `working`). A route without `gateway` gets the gateway of the first next
+    `links` is one (see `unnamed`). The `exits` that work precede both, whatever default route came
+    later (see `working`). A route without `gateway` gets the gateway of the first next
     hop on its device, dead or not: the kernel decides about routes over a device that is down. If
     that next hop has no gateway (`default dev ppp0`), the route has none: every address is on such
     a link.
@@ -122,7 +122,7 @@ def resolve(
     if shared and (IPV6, shared[0]) in on_device:
         # A router in the fabric may advertise a better default route, which the proof would reject.
         alive[IPV6] = shared[0]
-    alive |= working(pinned or {}, links, observed)
+    alive |= working(exits or {}, links, observed)
     fabric = fabric_exits(defaults, links)
     complete, missing = _completed(tuple(routes), (*alive.items(),), (*on_device.items(),), fabric)
     first: dict[Place, ObservedRoute] = {}

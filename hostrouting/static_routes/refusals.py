@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from hostrouting.host.ports import RouteBackend
     from hostrouting.net.addresses import Address
-    from hostrouting.net.exits import Exits
+    from hostrouting.net.exits import NamedExits
     from hostrouting.net.links import Device
     from hostrouting.net.rejected import RouteRejectedError
     from hostrouting.static_routes.reconcile import Reconciliation, Routes
@@ -142,9 +142,9 @@ def lack(device: Device, route: Route) -> str:
     return f"has no {FAMILY_NAMES[family]} address"
 
 
-def giver(family: int, exits: Exits, links: Sequence[Device]) -> str:
+def giver(family: int, exits: NamedExits, links: Sequence[Device]) -> str:
     """Return where a missing default route comes from: a device that is set up, or a program."""
-    down, is_one_the_exit = set_down([*filter(None, [exits.get(family)])], links)
+    down, is_one_the_exit = set_down(exits.get(family, ()), links)
     if down and is_one_the_exit:
         [dev, *others] = down
         command = quoted("ip", "link", "set", "DEVICE" if others else dev, "up")

@@ -12,7 +12,7 @@ from hostrouting.net.routes import ATTRIBUTE_NAMES, attribute_words
 
 if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig, StaticRoute
-    from hostrouting.net.exits import Exits
+    from hostrouting.net.exits import NamedExits
 
 _TEMPLATE = BootTemplate("static-routes", "static-routes.sh", __file__)
 DEPARTURE: Final = _TEMPLATE.departure
@@ -23,10 +23,10 @@ LOGGED: Final = f"{RUNTIME_DIRECTORY}/static-routes.told"
 RUN_FILES: Final = (WAITED, LOGGED)
 
 
-def render_script(config: HostRoutingConfig, exits: Exits | None = None) -> bytes:
+def render_script(config: HostRoutingConfig, exits: NamedExits | None = None) -> bytes:
     """Return the boot script of a config; without routes it removes those of hostrouting.
 
-    `exits` are pinned: see `hostrouting.net.exits`. Only a route without a device needs them.
+    `exits` are those of the config: see `exits_under`. Only a route without a device needs them.
     """
     is_ipv6 = any(route.family == IPV6 for route in config.static_routes.routes)
     text = _TEMPLATE.read_script("ipv6" if is_ipv6 else "")
@@ -37,8 +37,9 @@ def render_script(config: HostRoutingConfig, exits: Exits | None = None) -> byte
         lines = map(_line, sorted(routes, key=_kernels_order))
         text = text.replace(f"@TABLE{number}@", "\n".join(commands))
         text = text.replace(f"@COUNT{number}@", str(len(routes)))
-        exit_ = (exits or {}).get(family, "") if any(route.dev is None for route in routes) else ""
-        text = text.replace(f"@EXIT{number}@", exit_)
+        is_open = any(route.dev is None for route in routes)
+        names = (exits or {}).get(family, ()) if is_open else ()
+        text = text.replace(f"@EXIT{number}@", " ".join(names))
         text = text.replace(f"@ROUTES{number}@", "".join(lines))
     return text.encode()
 
@@ -47,11 +48,11 @@ def render_script(config: HostRoutingConfig, exits: Exits | None = None) -> byte
 # 1,000 routes.
 @lru_cache(maxsize=2)
 def boot_part(
-    config: HostRoutingConfig, exits: tuple[tuple[int, str], ...] = ()
+    config: HostRoutingConfig, exits: tuple[tuple[int, tuple[str, ...]], ...] = ()
 ) -> BootUnit | Departure:
     """Return the unit and the script to install for a config, or their removal without routes.
 
-    `exits` are the items of those that a run pins: see `hostrouting.net.exits`.
+    `exits` are the items of `exits_under`, or of those that a run pins.
     """
     script = render_script(config, dict(exits))
     return _TEMPLATE.fill(script) if config.static_routes.routes else DEPARTURE

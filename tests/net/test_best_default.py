@@ -82,4 +82,4 @@ def test_the_first_default_route_of_a_device_decides_if_its_exit_works(
     """
     second = ETH0._replace(metric=2048, gateway=Address.parse("fe80::3"))
     links = [Device("eth0", 2, up=True, failed=(Address.parse(failed),))]
-    assert working({IPV6: "eth0"}, links, [ETH0, second]) == exits
+    assert working({IPV6: ("eth0",)}, links, [ETH0, second]) == exits

@@ -23,6 +23,7 @@ from hostrouting.host import OUR_PROTOCOL, Address, Host, NextHop, Route
 from hostrouting.net.routes import default_route
 from hostrouting.node.check import check_node
 from hostrouting.node.fix import fixed
+from hostrouting.static_routes.at_boot import repair_once
 from hostrouting.testing import FakeHost
 from phases import Report, plan, run
 
@@ -148,22 +149,21 @@ def test_a_device_that_the_config_names_completes_its_routes(host: FakeHost, mod
 
 
 @pytest.mark.parametrize("mode", ["STRICT", "WARN"])
-def test_an_apply_that_would_harm_is_not_a_step(host: FakeHost, mode: str) -> None:
-    """A network in `expectedDevs` completes no route, so an apply would follow the later default
-    route: `check` offers the plan of it, and `status` the routes that stay.
+@pytest.mark.parametrize("named", ["10.224.0.0/16", "eth0"])
+def test_a_later_default_route_moves_nothing_from_a_named_exit(
+    host: FakeHost, named: str, mode: str
+) -> None:
+    """The device that `expectedDevs` names completes the routes, also by a network: there is no step,
+    and neither an apply nor a repair changes a route.
     """
-    config = config_of(ROUTES, CHECKED, expectedDevs=["10.224.0.0/16"], mode=mode)
+    config = config_of(ROUTES, CHECKED, expectedDevs=[named], mode=mode)
     assert applied(host, config).ok
     bring_the_later_route(host)
     report = check_node(in_time(), config, host, path=INTENT_PATH)
-    assert report.overlap.ok
-    assert report.step == f"hostrouting plan {INTENT_PATH}"
-    assert node_status(in_time(), host).next == "hostrouting check --fix | hostrouting apply -"
-    mended = fixed(in_time(), config, host)
-    assert isinstance(mended, HostRoutingConfig)
-    assert applied(host, mended).ok
+    assert (report.overlap.ok, report.step, node_status(in_time(), host).next) == (True, None, None)
+    assert applied(host, config).changes == ()
+    assert not repair_once(in_time(), host).changes
     assert own_routes(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
-    assert node_status(in_time(), host).next is None
 
 
 def test_an_apply_that_would_be_refused_for_a_move_is_not_a_step(host: FakeHost) -> None:

@@ -18,8 +18,8 @@ from support.static_route_scripts import config_of, impatient, install
 from hostrouting import BackendError, HostRoutingConfig, StaticRoute
 from hostrouting.host import IPV4, IPV6, OUR_PROTOCOL, Address, Host, NextHop, ObservedRoute
 from hostrouting.net.addresses import FAMILY_NAMES
-from hostrouting.net.exits import working
-from hostrouting.net.links import Device
+from hostrouting.net.exits import as_named, working
+from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.static_routes.at_boot import repair_once
 from hostrouting.static_routes.reconcile import resolve
 from hostrouting.static_routes.script import render_script
@@ -37,8 +37,25 @@ def test_a_later_default_route_completes_nothing() -> None:
     assert [*map(str, resolve([ROUTE], [IB0, ETH0]).routes)] == [
         "172.16.8.0/22 via 172.16.0.1 dev ib0 proto 142"
     ]
-    [route] = resolve([ROUTE], [IB0, ETH0], {IPV4: "eth0"}, LINKS).routes
+    [route] = resolve([ROUTE], [IB0, ETH0], {IPV4: ("eth0",)}, LINKS).routes
     assert str(route) == "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
+
+
+@pytest.mark.parametrize("named", [("eth0", "eth1"), ("10.224.0.0/16",), ("ib1", "10.224.0.0/16")])
+def test_a_named_exit_completes_routes(named: tuple[str, ...]) -> None:
+    """The route leaves by the first default route whose device the config names, in either form."""
+    own = DeviceAddress.parse("10.224.0.4/16")
+    links = LINKS[0]._replace(addresses=(own,)), LINKS[1]
+    [route] = resolve([ROUTE], [IB0, ETH0], {IPV4: named}, links).routes
+    assert str(route) == "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
+
+
+def test_infiniband_holds_no_named_network() -> None:
+    """A fabric may have a part of the node's network; a name only gives it routes."""
+    own = DeviceAddress.parse("10.224.0.4/16")
+    links = LINKS[0], LINKS[1]._replace(addresses=(own,), infiniband=True)
+    assert working({IPV4: ("10.224.0.0/16",)}, links, [IB0, ETH0]) == {}
+    assert working({IPV4: ("ib0",)}, links, [IB0, ETH0]) == {IPV4: "ib0"}
 
 
 def test_infiniband_completes_what_names_it() -> None:
@@ -50,14 +67,14 @@ def test_infiniband_completes_what_names_it() -> None:
     assert [(route, "ib0" in reason) for route, reason in missing] == [(ROUTE, True)]
     [route] = resolve([ROUTE], [IB0, ETH0], links=links).routes
     assert str(route) == "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
-    [route] = resolve([ROUTE], [IB0, ETH0], {IPV4: "ib0"}, links).routes
+    [route] = resolve([ROUTE], [IB0, ETH0], {IPV4: ("ib0",)}, links).routes
     assert str(route) == "172.16.8.0/22 via 172.16.0.1 dev ib0 proto 142"
 
 
 def test_a_device_that_is_given_counts_more() -> None:
     """Only what the config leaves out follows the pinned exit."""
     route = StaticRoute(destination="172.16.8.0/22", dev="ib0")
-    [resolved] = resolve([route], [IB0, ETH0], {IPV4: "eth0"}, LINKS).routes
+    [resolved] = resolve([route], [IB0, ETH0], {IPV4: ("eth0",)}, LINKS).routes
     assert str(resolved) == "172.16.8.0/22 via 172.16.0.1 dev ib0 proto 142"
 
 
@@ -90,13 +107,15 @@ def test_a_device_that_is_given_counts_more() -> None:
 def test_an_exit_that_does_not_work(device: Device | None, routes: Sequence[ObservedRoute]) -> None:
     """Everything follows the default route that decides, as without a pin."""
     links = [LINKS[1], *([device] if device else [])]
-    assert working({IPV4: "eth0"}, links, routes) == {}
+    assert working({IPV4: ("eth0",)}, links, routes) == {}
 
 
 def test_the_script_has_it_only_where_a_device_is_missing() -> None:
     """A config that names its devices has one script, on whichever node; of IPv6 it needs none."""
-    exits = {IPV4: "eth0", IPV6: "eth1"}
+    exits = {IPV4: ("eth0",), IPV6: ("eth1",)}
     assert b"\nexits[4]='eth0'\n" in render_script(config_of([ROUTE]), exits)
+    named = {IPV4: ("eth0", "10.224.0.0/16")}
+    assert b"\nexits[4]='eth0 10.224.0.0/16'\n" in render_script(config_of([ROUTE]), named)
     complete = config_of([StaticRoute(destination="172.16.8.0/22", dev="ib0")])
     assert render_script(complete, exits) == render_script(complete)
     both = config_of([ROUTE, StaticRoute(destination="fd00:8::/64")])
@@ -226,7 +245,7 @@ def test_boot_and_task_end_in_the_same_table(world: World, config: HostRoutingCo
         with suppress(BackendError):
             change_routes(in_time(), config, host, waits=False)
             argv = ["nsenter", f"--net=/run/netns/{booted.name}", "bash", "-s"]
-            script = impatient(config, exits=exits)
+            script = impatient(config, exits=as_named(exits))
             done = subprocess.run(argv, input=script, capture_output=True, check=False)
             if done.returncode != 10:
                 repair_once(in_time(), pinned(booted, config, exits))
@@ -243,7 +262,7 @@ def test_a_boot_by_the_pinned_exit_needs_no_program() -> None:
             ("e0", 12, []),
             ("e1", 10, ["172.16.8.0/22 via 10.1.0.1 dev e1 proto 142"]),
         ):
-            script = impatient(config_of([ROUTE]), exits={IPV4: pin})
+            script = impatient(config_of([ROUTE]), exits={IPV4: (pin,)})
             done = subprocess.run(argv, input=script, capture_output=True, check=False)
             assert done.returncode == status
             assert own_routes(node) == routes

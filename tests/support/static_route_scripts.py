@@ -14,6 +14,7 @@ from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.boot.program import new_program
+from hostrouting.net.exits import NamedExits, as_named
 from hostrouting.net.routes import ATTRIBUTE_NAMES
 from hostrouting.static_routes.script import render_script
 from hostrouting.testing import FakeHost, KernelNode
@@ -51,7 +52,7 @@ def impatient(
     *,
     waits: int = 0,
     folder: str = "/nonexistent",
-    exits: Mapping[int, str] | None = None,
+    exits: NamedExits | None = None,
     program: str = "/nonexistent",
 ) -> bytes:
     """The boot script with less patience than it has, with another folder than this machine's own
@@ -114,7 +115,7 @@ def boot_with_program(
             config,
             waits=waits,
             folder="/run/aks-flex-node",
-            exits=exits,
+            exits=as_named(exits or {}),
             program="/etc/aks-flex-node/hostrouting.zip",
         )
         prefix = [*enter(node), "sh", "-ec", _INSTALL, folder]

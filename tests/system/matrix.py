@@ -26,6 +26,7 @@ from hostrouting.boot.gates import Gates
 from hostrouting.boot.intent import Intent, installed_exits
 from hostrouting.boot.layout import INTENT_PATH, drop_in_of
 from hostrouting.host import OUR_PROTOCOL, Host
+from hostrouting.net.exits import as_named
 from hostrouting.static_routes.script import render_script
 from phases import Context
 
@@ -131,7 +132,9 @@ class Node(GatedMachine):
             contents[INTENT_PATH] = intent.merged_with(installed, others=()).content or b""
             if _STATIC_SCRIPT in contents:
                 with hurried():
-                    script = render_script(parsed(pair, self.mode), installed_exits(installed))
+                    script = render_script(
+                        parsed(pair, self.mode), as_named(installed_exits(installed))
+                    )
                 contents[_STATIC_SCRIPT] = script
             if all(self.files.read(path) == content for path, content in contents.items()):
                 return name

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from support.gated_machine import shell_with, status_of
@@ -21,7 +21,7 @@ FABRIC = """
 ip link add ib0 type veth peer name fabric && ip link set fabric up && ip link set ib0 up
 ip address add 172.20.1.4/16 dev ib0
 """
-CONFIG = {
+CONFIG: Final[dict[str, Any]] = {
     "staticRoutes": {"enabled": True, "routes": [{"destination": CIDR}]},
     "routeOverlap": {"expectedCidrs": [CIDR], "mode": "STRICT"},
     "gates": ["kubelet.service"],
@@ -60,6 +60,23 @@ LEASED = {
         "ip link set eth0 up",
     ),
 }
+
+
+def test_a_fabric_with_a_better_default_route_moves_nothing(tmp_path: Path) -> None:
+    """An image names the network of its exit. A router in the fabric brings a default route, and the
+    kubelet starts again: its route stays by eth0, and the router answers.
+    """
+    require_program()
+    named = {**CONFIG["routeOverlap"], "expectedDevs": ["10.224.0.0/16"]}
+    with Leased(tmp_path) as machine:
+        config = json.dumps({**CONFIG, "routeOverlap": named})
+        machine.shell(f"hostrouting apply - <<< '{config}'")
+        machine.shell(f"hostrouting apply --root / - <<< '{config}'")
+        machine.shell("ip route add default via 172.20.1.1 dev ib0 metric 50")
+        machine.shell("systemctl restart kubelet.service")
+        status = machine.status()
+        assert (status["ok"], status["next"]) == (True, None), status
+        assert "via 10.224.0.1 dev eth0" in machine.run("ip", "route", "get", PEER).stdout
 
 
 #: An image has pinned no exit: of a device that is down nobody else says that it is the right one.

@@ -26,8 +26,8 @@ counts[4]=@COUNT@
 # The commands that list their places: a node may have a million other routes. Without a name they
 # mean table main: a file in /etc may give the name to another one.
 tables[4]='@TABLE@'
-# The device by which the node left when its routing was last right. If the default route is by
-# another one, the program decides.
+# The devices that the config names, or a network of their addresses; or that by which the node left
+# when its routing was last right. If the default route is by another one, the program decides.
 exits[4]='@EXIT@'
 # @if ipv6@
 routes[6]='
@@ -54,7 +54,7 @@ declare -A hops=()
 
 # The words that the first default route has -> hops
 read_default() { # default routes, links
-    local dev hop pin
+    local dev hop named
     hops=()
     split "$1"
     ((${#lines[@]})) || return 0
@@ -65,8 +65,8 @@ read_default() { # default routes, links
     hop="via ${BASH_REMATCH[1]} dev $dev"
     [[ ${BASH_REMATCH[4]} == *' onlink'* ]] && hop+=' onlink'
     hops=(['dev ?']="dev $dev" ['via ? dev ?']="$hop" ["via ? dev $dev"]="$hop")
-    pin=${exits[family]:-$dev}
-    [[ $dev == "$pin" ]] || doubt exit "$pin" || return
+    named=${exits[family]:-$dev}
+    [[ " $named " == *" $dev "* ]] || doubt exit "$named" || return
     # A router in the fabric may have brought it.
     if is_infiniband "$dev" "$2"; then
         doubt default "$1"
