@@ -36,8 +36,6 @@ def render_script(config: HostRoutingConfig) -> bytes:
     overlap = config.route_overlap
     prefixes = [Prefix.parse(cidr) for cidr in overlap.cidrs]
     patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *overlap.allowed_devs))
-    networks = [dev for dev in overlap.expected_devs if is_network(dev)]
-    devices = [dev for dev in overlap.expected_devs if not is_network(dev)]
     ipv4 = _points(prefixes, IPV4)
     ranges = [Prefix.parse(point).masked for point in ipv4]
     # The fabric is of IPv4.
@@ -51,8 +49,7 @@ def render_script(config: HostRoutingConfig) -> bytes:
         "LASTS": [str(prefix.last) for prefix in ranges],
         # Patterns and devices are free of quotes and bars: see hostrouting.config.rules.
         "ALLOWED": ["|".join(patterns)],
-        "DEVICES": [f"'{dev}'" for dev in devices],
-        "NETWORKS": networks,
+        "DEVICES": [f"'{dev}'" for dev in overlap.expected_devs],
         "MODE": [overlap.mode],
         "FABRIC": ["auto" if has_fabric else "off"],
         "BEYOND": [_beyond(config)],
@@ -75,12 +72,11 @@ def config_in(script: bytes) -> HostRoutingConfig | None:
         values.setdefault(name, value.strip("'()"))
     with suppress(KeyError, ValueError):
         patterns = values["allowed"].split("|")
-        devices = values["given"].replace("'", "").split()
         section = {
             "expectedCidrs": re.findall("[0-9a-f.:]+/[0-9]+", values["declare -A points"]),
             "mode": values["mode"],
             "allowedDevs": [each for each in patterns if each not in DEFAULT_ALLOWED_DEVS],
-            "expectedDevs": [*devices, *values["networks"].split()],
+            "expectedDevs": values["given"].replace("'", "").split(),
             "fabric": values["fabric"],
         }
         return HostRoutingConfig.from_mapping({"routeOverlap": section})
@@ -103,10 +99,14 @@ def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
 
 def _beyond(config: HostRoutingConfig) -> str:
     """Return what the config has that the script does not judge; an empty text for nothing."""
+    overlap = config.route_overlap
     if config.after:
         return "after"
-    fabric = config.route_overlap.fabric
-    return "fabric" if fabric and not isinstance(fabric, str) else ""
+    if isinstance(overlap.fabric, tuple) and overlap.fabric:
+        return "fabric"
+    if any(map(is_network, overlap.expected_devs)):
+        return "network"
+    return "" if any("." in cidr for cidr in overlap.cidrs) else "IPv6"
 
 
 def _points(prefixes: Iterable[Prefix], family: int) -> list[str]:

@@ -624,7 +624,7 @@ class TestRunning:
         assert boot_with_program(node, CONFIG_OF_ROUTE, waits=1) == (10, ["routes in force: 1"])
 
     def test_a_line_that_bash_cannot_evaluate(self, node: KernelNode) -> None:
-        """Bash goes on with the next command after it, and there is none."""
+        """It ends the look, and so nothing is known."""
         node.ip(f"route append {ROUTE} proto dhcp")
         script = impatient(CONFIG_OF_ROUTE)
         broken = script.replace(b"route=$1 metric=0\n", b"route=$1 metric=$((08))\n")
@@ -632,7 +632,7 @@ class TestRunning:
         argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s"]
         done = subprocess.run(argv, input=broken, capture_output=True, check=False)
         assert b"value too great for base" in done.stderr
-        assert done.returncode == 1
+        assert done.returncode == 12
 
     def test_a_folder_in_place_of_the_program(self, node: KernelNode) -> None:
         """It is not called lost."""

@@ -229,7 +229,7 @@ NODES: Final = {
 #: Right nodes that the boot script leaves to the program, with the reason (docs/limits.md).
 NOT_PLAIN = {
     "a table for each of two NICs": "rule (1000: from 10.225.0.4 lookup 101)",
-    "a second advertised default route, by the fabric": "default (default via fe80::1 ",
+    "a second advertised default route, by the fabric": "device (ib0)",
     "an advertised default route by a nexthop object": "row (default nhid 77 ",
     "a block of Calico, with pods": "row (6 ",
     "a block of Calico, with its own address": "row (6 ",

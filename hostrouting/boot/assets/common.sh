@@ -20,50 +20,54 @@ detail=''
 # What may be late, as far as the script has found it.
 late=''
 
-# Fail, and note why this script cannot answer.
-doubt() { # word, what ip printed
-    why=$1
-    detail=${2-}
+# Look in a subshell: `found` is what it printed, which may be a doubt.
+found=''
+
+# Take the doubt that has ended a look.
+take_doubt() {
+    why=${found%%$'\36'*}
+    detail=${found#*$'\36'}
     return 1
 }
 
-# Text -> lines; thirty times as fast as mapfile.
-split() {
-    local IFS=$'\n'
-    # shellcheck disable=SC2206 # Split at line ends.
-    lines=($1)
+# End a look: this script cannot answer.
+doubt() { # word, what ip printed
+    printf '%s\36%s' "$1" "${2-}"
+    exit 1
 }
 
 # Put questions to ip, a process for all of them; set `parts` to the answers. A line that ip does
-# not understand parts them, since it has a character that no output has. Whatever ip prints beside
-# the answers is a doubt: a table may have changed meanwhile, or a module may be absent.
+# not understand parts them, since it has a character that no output has. Fail with `complaint`, what
+# ip prints beside the answers: a table may have changed meanwhile, or a module may be absent.
 look() { # family, questions
-    local said questions IFS=$'\36'
-    local complaint='(Error|RTNETLINK|Command|Dump|Cannot)[^'$'\n'']*'
+    local questions IFS=$'\36'
+    local form='(Error|RTNETLINK|Command|Dump|Cannot)[^'$'\n'']*'
     # The first one is empty: a complaint precedes each answer.
     printf -v questions '%s\n\36\n' '' "${@:2}"
     # By a pipe: for a here-string, bash may need room in /tmp.
-    said=$(exec "${ip[@]}" "-$1" 2>&1 < <(printf %s "$questions"))
+    complaint=$(exec "${ip[@]}" "-$1" 2>&1 < <(printf %s "$questions"))
     # Of a library in /etc/ld.so.preload that has gone, each program complains before its output.
-    while [[ $said == 'ERROR: ld.so: '*$'\n'* ]]; do
-        said=${said#*$'\n'}
+    while [[ $complaint == 'ERROR: ld.so: '*$'\n'* ]]; do
+        complaint=${complaint#*$'\n'}
     done
     # shellcheck disable=SC2206 # Split at the complaints.
-    parts=($said)
-    [[ ${#parts[@]} == "$(($# + 1))" ]] || doubt ip "$said" || return
+    parts=($complaint)
+    ((${#parts[@]} == $# + 1)) || return
     parts=("${parts[@]:1:$#-1}")
     # A complaint has two lines: Object "X" is unknown, try "ip help".\nCommand failed -:N
     parts=("${parts[@]%'Object "'}")
     parts=("${parts[@]#'" is unknown, try "ip help".'$'\nCommand failed -:'*$'\n'}")
     # For a file in /run/netns that is not a namespace, ip complains, and goes on.
     parts=("${parts[@]//$'Error: Peer netns reference is invalid.\n'}")
-    [[ ! ${parts[*]} =~ $complaint ]] || doubt ip "${BASH_REMATCH[0]}"
+    [[ ${parts[*]} =~ $form ]] || return 0
+    complaint=${BASH_REMATCH[0]}
+    return 1
 }
 
 # Succeed if a device is InfiniBand, whose link type is 32.
 is_infiniband() { # device, links
-    local form=$'\n'"[0-9]+: ${1//./\\.}(@[^ ]+)?: <[^"$'\n'"]* link/(infiniband|\\[32])"
-    [[ $'\n'$2 =~ $form ]]
+    local form=$'(@[^ ]+)?: <[^\n]* link/(infiniband|\\[32])'
+    [[ $'\n'$2 =~ $'\n'[0-9]+": $1"$form ]]
 }
 
 # Let the program answer what is not plain. Set `status` to its exit status (10: right. 11: wrong.
@@ -92,8 +96,8 @@ run_program() { # verb, `wait` if this script may wait
     status=$?
 }
 
-# Answer, and end. A script has four functions for it: `answer_alone` succeeds if all is plain, and
-# `pass` ends then; `end` ends with an answer of the program, and `give_up` without one.
+# Answer, and end. A script has three functions for it: `answer_alone` succeeds if all is plain, and
+# `pass` ends then; `give_up` ends without an answer of the program.
 answer() { # verb
     local since patience='wait'
     IFS=. read -r since _ < /proc/uptime
@@ -109,7 +113,9 @@ ask_program() { # verb
     run_program "$1" "$patience"
     if [[ $status == 1[01] ]]; then
         [[ $said ]] && printf '%s\n' "$said"
-        end "$status"
+        # Under WARN a wrong node starts its units.
+        [[ ${mode-} == WARN ]] && exit 10
+        exit "$status"
     fi
     if [[ $status$patience == 14wait ]]; then
         # One more answer is due after the wait.

@@ -28,14 +28,13 @@ firsts=(@FIRSTS@)
 lasts=(@LASTS@)
 # The verdict, but for the devices at its end.
 verdict='@VERDICT@'
-# Patterns of the devices that may carry, beside those by which the CIDRs must leave: these devices,
-# and the one that each network stands for. Without any, it is that of the default route.
+# Patterns of the devices that may carry, beside those by which the CIDRs must leave: the given
+# ones, or that of the default route.
 allowed='@ALLOWED@'
 given=(@DEVICES@)
-networks=(@NETWORKS@)
 # `auto`: a fabric that the cloud's agent announces counts.
 fabric=@FABRIC@
-# What only the program judges: units of `after`, a `fabric` of the config, or nothing.
+# What only the program judges: `after`, a `fabric` or a `network` of the config, or nothing.
 beyond=@BEYOND@
 
 # @COMMON@
@@ -48,363 +47,240 @@ wrong=$folder/route-overlap.detected
 # Later starts in this boot do not wait.
 [[ -e $right || -e $wrong ]] && waits=0
 
-# --- the forms that are plain
+# --- the forms that are plain; table 254 is main, and 255 is local
 
-# A row of table local begins with its kind.
-own='@(2|3|4)'
-main_table=254
-local_table=255
-is_local="^[0-9]+:.from all lookup $local_table( proto [0-9]+)? *$"
-# The rule of the kernel. An older ip may not print what another one selects by.
-is_main="^32766:.from all lookup $main_table( proto [0-9]+)? *$"
+# Routes. What follows is a type of service, a header, a metric of TCP, a source that the kernel
+# refuses, an expired lifetime or the like.
+address='[0-9a-f.:]+'
+name='[A-Za-z0-9_.-]+'
+words=" via $address| dev $name| src $address| (proto|metric|weight) [0-9]+| pref [a-z]+"
+words+='| (mtu|advmss|hoplimit|initcwnd|initrwnd) [0-9]+| expires [0-9]+sec| onlink| linkdown'
+words+="| scope (0|200|253)| *\\\\"$'\tnexthop'
+is_route="^(default|$address(/[0-9]+)?)($words)* dev $name($words)* *$"
+# An address of the node, a broadcast or an anycast address.
+is_own="^[234] $address(/[0-9]+)? dev $name table 255($words| scope 25[34])* *$"
+is_default="^default( via $address)? dev ($name) "
+# Rules. An older ip may not print what a rule selects by, but for that of the kernel.
 is_by_mark='^[0-9]+:.from all fwmark (0x[0-9a-f]+)(/(0x[0-9a-f]+))? [a-z0-9]'
-is_by_source='^[0-9]+:.from ([0-9a-f.:]+) lookup [0-9]+( proto [0-9]+)? *$'
-is_lookup='^[0-9]+:.(not )?from (all|[0-9a-f.:/]+)( [a-z].*)?'
-is_lookup+=" lookup ($main_table|$local_table)( .*)?$"
+is_by_source="^[0-9]+:.from ($address) lookup [0-9]+( proto [0-9]+)? *$"
+is_local='^[0-9]+:.from all lookup 255( proto [0-9]+)? *$'
+is_main='^32766:.from all lookup 254( proto [0-9]+)? *$'
+is_lookup="^[0-9]+:.(not )?from (all|[0-9a-f.:/]+)( [a-z].*)? lookup 25[45]( .*)?$"
+is_up='(@[^ ]+)?: <([A-Z0-9_-]+,)*UP,LOWER_UP[,>]'
 is_switch='OS\.(EnableRDMA|UpdateRdmaDriver|CheckRdmaDriver)'
 
-# Split a row, as `ip -o route` prints it, into its destination, table and metric, and the devices
-# of its next hops (devs).
-parse() { # row
-    local words i
-    # Next hops follow a backslash and a tab.
-    # shellcheck disable=SC2206 # Split at blanks.
-    words=(${1//\\$'\t'/ })
-    table=$main_table
-    metric=0
-    devs=()
-    # shellcheck disable=SC2053 # A pattern.
-    [[ ${words[0]-} == $own ]] && words=("${words[@]:1}")
-    destination=${words[0]-}
-    for ((i = 1; i < ${#words[@]}; i++)); do
-        case ${words[i]} in
-            onlink | linkdown | nexthop) continue ;;
-            via | proto | scope | weight | pref | expires) ;;
-            mtu | advmss | hoplimit | initcwnd | initrwnd) ;;
-            # The kernel refuses to send from there.
-            src) [[ ${words[i + 1]-} != 127.* ]] || doubt row "$1" || return ;;
-            metric) metric=${words[i + 1]-} ;;
-            table) table=${words[i + 1]-} ;;
-            dev) devs+=("${words[i + 1]-}") ;;
-            *) doubt row "$1" || return ;;
-        esac
-        i=$((i + 1))
+# --- the devices
+
+# Those by which the CIDRs must leave, and by name those by which they do.
+expected=("${given[@]}")
+declare -A carriers=()
+# The addresses that the cloud's agent may add, and the length of the route around each IPv4 CIDR.
+announced=() covers=()
+
+# Find the expected devices: without given ones, that of the default route. InfiniBand is none: a
+# router in the fabric may have brought its route.
+find_expected() { # IPv4 default routes of table main, links
+    local row dev exit='' metric lowest='' IFS=$'\n'
+    # Those of the lowest metric decide in turns: all must name one device.
+    for row in $1; do
+        metric=none
+        [[ $row =~ ' metric '[0-9]+ ]] && metric=${BASH_REMATCH[0]}
+        [[ ${lowest:=$metric} == "$metric" ]] || break
+        # Those of hostrouting are completed by others.
+        [[ $row =~ $is_default && $row != *" proto $protocol "* ]] || doubt default "$row"
+        [[ ${exit:=${BASH_REMATCH[2]}} == "${BASH_REMATCH[2]}" ]] || doubt default "$row"
     done
-    # An expired row is listed for a while, and a row for an own address may be in another table.
-    [[ $destination == default || $destination != *[!0-9a-f.:/]* ]] || doubt row "$1" || return
-    # shellcheck disable=SC2053 # A pattern.
-    [[ $1 != $own' '* || $table == "$local_table" ]] || doubt row "$1" || return
-    [[ $1 != *' expires -'* ]] || doubt row "$1" || return
-    # Scope host: of a device without an address the kernel sends from 127.0.0.1, which is invalid.
-    # shellcheck disable=SC2053 # A pattern.
-    [[ $1 != *' scope 254 '* || $1 == $own' '* ]] || doubt row "$1" || return
-    [[ ${devs[*]-} && ${devs[*]} != *[!A-Za-z0-9_.\ -]* ]] || doubt row "$1"
+    if ((${#given[@]} == 0)); then
+        [[ $exit ]] || doubt default IPv4
+        is_infiniband "$exit" "$2" && doubt default "$1"
+        expected=("$exit")
+    fi
+    for dev in "${expected[@]}"; do
+        need_carrier "$dev" "$2" || return
+    done
 }
 
-# Succeed if the row that was parsed leads by devices that may carry.
-judge() {
-    local dev
-    for dev in "${devs[@]}"; do
-        # shellcheck disable=SC2053 # A pattern.
-        [[ ${fine[$dev]-} || $dev == @($allowed) ]] || doubt device "$dev" || return
-        carriers[$dev]=yes
-    done
+# A device must be up, with a carrier.
+need_carrier() { # device, links
+    # An alias may have a line like it.
+    [[ $'\n'$2 =~ $'\n'[0-9]+": $1"[@:].*$'\n'[0-9]+": $1"[@:] ]] && doubt carrier "$1"
+    [[ $'\n'$2 =~ $'\n'[0-9]+": $1"$is_up ]] || doubt carrier "$1"
 }
 
 # --- the rules
 
-# Succeed if no address of the node is a source, nor one that a route names.
-is_foreign() { # source, addresses and routes
-    [[ $2 != *@(inet|inet6|src)" $1"[\ /]* ]]
-}
-
-# Succeed if tables local and main decide alone. Each CIDR has a route in main, so no rule decides
-# that comes after it. A packet of the node has no mark, and none has the source of a pod.
-read_rules() { # rules, addresses and routes
-    local line is_first=yes
-    split "$1"
-    for line in "${lines[@]}"; do
-        if [[ $line =~ $is_by_mark ]] && ((BASH_REMATCH[1] & ${BASH_REMATCH[3]:-0xffffffff})); then
+# Tables local and main must decide alone. Each CIDR has a route in main, so no rule decides that
+# comes after it. A packet of the node has no mark, and its source is that of an address or route.
+judge_rules() { # rules, addresses and routes
+    local rule has_local='' IFS=$'\n'
+    for rule in $1; do
+        if [[ $rule =~ $is_by_mark ]] && ((BASH_REMATCH[1] & ${BASH_REMATCH[3]:-0xffffffff})); then
             continue
-        elif [[ $line =~ $is_by_source ]] && is_foreign "${BASH_REMATCH[1]}" "$2"; then
+        elif [[ $rule =~ $is_by_source && $2 != *@(inet?(6)|src)" ${BASH_REMATCH[1]}"[\ /]* ]]; then
             continue
-        elif [[ $line =~ $is_local ]]; then
-            is_first=''
-        elif [[ $is_first ]]; then
-            break
-        elif [[ $line =~ $is_main ]]; then
-            return 0
-        elif [[ ! $line =~ $is_lookup ]]; then
+        elif [[ $rule =~ $is_local ]]; then
+            has_local=yes
+        elif [[ $has_local && $rule =~ $is_main ]]; then
+            return
+        elif [[ $has_local == '' || ! $rule =~ $is_lookup ]]; then
             break
         fi
     done
-    doubt rule "${line-}"
-}
-
-# --- the devices
-
-# -> exit_dev: the device of the default routes, unless IPv4 has named it. Of IPv4 those of the
-# lowest metric decide, in turns: all must name one device. Of IPv6 there may be one.
-find_exit() { # default routes of table main
-    local line dev lowest='' named=''
-    split "$1"
-    [[ $family == 4 || ! ${lines[1]-} ]] || doubt default "$1" || return
-    for line in "${lines[@]}"; do
-        parse "$line" || return
-        lowest=${lowest:-$metric}
-        [[ $metric == "$lowest" ]] || break
-        # Those of hostrouting are completed by others.
-        [[ $line != *" proto $protocol "* ]] || doubt default "$line" || return
-        for dev in "${devs[@]}"; do
-            [[ ${named:-$dev} == "$dev" ]] || doubt default "$line" || return
-            named=$dev
-        done
-    done
-    exit_dev=${exit_dev:-$named}
-}
-
-# Succeed if a device is up, with a carrier.
-has_carrier() { # device, links
-    local flags form=$'\n'"[0-9]+: ${1//./\\.}(@[^ ]+)?: <([A-Z_,0-9-]+)>"
-    [[ $1 != *[!A-Za-z0-9_.-]* && $'\n'$2 =~ $form ]] || doubt device "$1" || return
-    flags=,${BASH_REMATCH[2]},
-    # An alias may have a line like it.
-    [[ ! $'\n'$2 =~ $form.*$form ]] || doubt device "$1" || return
-    [[ $flags == *,UP,* && $flags == *,LOWER_UP,* ]] || doubt carrier "$1"
-}
-
-# Succeed if a network stands for the exit: for hardware that is no InfiniBand, and alone has an
-# address in it.
-is_of_exit() { # addresses in the network
-    local line type=''
-    split "$1"
-    for line in "${lines[@]}"; do
-        [[ $line == +([0-9])": $exit_dev "* ]] || doubt network "$line" || return
-    done
-    [[ ${lines[*]-} && -e /sys/class/net/$exit_dev/device ]] || doubt network "$exit_dev" || return
-    read -r type < "/sys/class/net/$exit_dev/type"
-    # Ethernet
-    [[ $type == 1 ]] || doubt network "$exit_dev"
-}
-
-# -> expected: the devices by which the CIDRs must leave. IPv6 has those of IPv4, if there are any.
-# InfiniBand is none unless it is given: a router in the fabric may have brought its route.
-find_expected() { # default routes of table main, links, addresses in each network
-    local addresses
-    expected=("${given[@]}")
-    find_exit "$1" || return
-    if ((${#given[@]} && ! ${#networks[@]})); then
-        return 0
-    fi
-    [[ ! $exit_dev ]] || ! is_infiniband "$exit_dev" "$2" || doubt default "$1" || return
-    for addresses in "${@:3}"; do
-        is_of_exit "$addresses" || return
-    done
-    expected=(${exit_dev:+"$exit_dev"} "${given[@]}")
+    doubt rule "${rule-}"
 }
 
 # --- the routes
 
-# Succeed if a row is of a table that may decide.
-may_decide() { # row
-    [[ $1 != *' table '* || $1 == *" table $local_table "* ]]
+# A row must have a plain form, and lead by devices that may carry.
+judge() { # row
+    local dev rest=$1 IFS=' '
+    [[ $1 =~ $is_route || $1 =~ $is_own ]] || doubt row "$1"
+    [[ $1 == *' src 127.'* ]] && doubt row "$1"
+    while [[ $rest == *' dev '* ]]; do
+        rest=${rest#*' dev '}
+        dev=${rest%% *}
+        # shellcheck disable=SC2053 # A pattern.
+        [[ " ${expected[*]} " == *" $dev "* || $dev == @($allowed) ]] || doubt device "$dev"
+        carriers[$dev]=yes
+    done
 }
 
-# Judge the rows inside of the roots. Of IPv4 the first to its destination decides, of IPv6 each
-# may. -> seen: their destinations
-judge_inside() { # rows
-    local line
+# Judge each row that may decide in a CIDR, or in a part of it.
+judge_rows() { # rows
+    local row IFS=$'\n'
     local -A known=()
-    split "$1"
-    for line in "${lines[@]}"; do
+    for row in $1; do
+        # No other table decides.
+        [[ $row == *' table '* && $row != *' table 255 '* ]] && continue
         # Many rows differ in their destinations alone.
-        if [[ ${known["${line#* }"]-} && ${line%% *} == *[.:]* ]]; then
-            seen["$main_table ${line%% *}"]=yes
-            continue
-        fi
-        may_decide "$line" || continue
-        parse "$line" || return
-        [[ $family == 6 || ! ${seen["$table $destination"]-} ]] || continue
-        seen["$table $destination"]=yes
-        judge || return
-        [[ $table != "$main_table" ]] || known["${line#* }"]=yes
+        [[ ${row%% *} == *[.:]* && ${known["${row#* }"]-} ]] && continue
+        judge "$row" || return
+        known["${row#* }"]=yes
     done
 }
 
-# Judge the answers for an address of each CIDR: a route that holds the whole CIDR decides where
-# none inside does, or where those inside have gateways that are FAILED. -> covers: their lengths
-judge_answers() {
-    local i length
-    for i in "${!list[@]}"; do
-        parse "${answers[i]}" || return
-        length=$((family == 4 ? 32 : 128))
-        [[ $destination == */* ]] && length=${destination#*/}
-        [[ $destination == default ]] && length=0
-        ((length <= ${list[i]#*/})) || doubt inside "${answers[i]}" || return
-        judge || return
-        covers[i]=$length
-    done
+# Judge the answer for an address of a CIDR, a route that holds all of it, and note its length.
+judge_answer() { # length of the CIDR, that of an address, answer
+    local length=${3#[234] }
+    length=${length%% *}
+    judge "$3" || return
+    [[ $length == default ]] && length=/0
+    [[ $length == */* ]] || length+=/$2
+    covers+=("${length#*/}")
+    ((${length#*/} <= $1)) || doubt inside "$3"
 }
 
-# Succeed if around the roots there are no IPv6 routes but the default route: they may have turns,
-# or be for one source, which no question has.
-is_alone() { # rows around
-    local line
-    split "$1"
-    for line in "${lines[@]}"; do
-        may_decide "$line" || continue
-        parse "$line" || return
-        [[ "$table $destination" == "$main_table default" ]] && continue
-        # Those of a whole root are inside.
-        [[ ${seen["$table $destination"]-} ]] || doubt around "$line" || return
-    done
-}
+# --- the fabric
 
-# --- the fabric: an announced /16 takes its own address and the broadcast addresses, and all others
-# from a route that is not longer
-
-# -> announced: the addresses that the cloud's agent may add
+# Find the announced addresses.
 read_fabric() {
-    local pool=/var/lib/hyperv/.kvp_pool_0
-    local word content=''
-    announced=()
+    local word content pool=/var/lib/hyperv/.kvp_pool_0
     [[ $fabric == auto && -e /etc/waagent.conf ]] || return 0
-    [[ -f /etc/waagent.conf ]] || doubt fabric || return
+    [[ -f /etc/waagent.conf ]] || doubt fabric
     # Bash complains of a NUL.
-    { content=$'\n'$(< /etc/waagent.conf) || doubt fabric; } 2> /dev/null || return
+    { content=$'\n'$(< /etc/waagent.conf) || doubt fabric; } 2> /dev/null
     [[ $content =~ $'\n'[[:space:]]*${is_switch}[[:space:]]*=[^$'\n']*[yY] ]] || return 0
     content=' '
     if [[ -e $pool ]]; then
-        [[ -f $pool ]] || doubt fabric || return
+        [[ -f $pool ]] || doubt fabric
         # What pads or parts the texts in it becomes blanks.
-        content=$(exec tr '\0\n:|' ' ' 2> /dev/null < "$pool") || doubt fabric || return
+        content=$(exec tr '\0\n:|' ' ' 2> /dev/null < "$pool")
         # Its daemon may be writing: a record has 2560 bytes.
-        ((${#content} && ${#content} % 2560 == 0)) || doubt fabric || return
+        ((${#content} && ${#content} % 2560 == 0)) || doubt fabric
     fi
-    if [[ $content != *'IPoIB_Data '* ]]; then
-        # They may come any moment, where there is InfiniBand.
-        ! compgen -G '/sys/class/infiniband/*' > /dev/null || doubt awaited "$pool"
-        return
+    if [[ $content == *'IPoIB_Data '* ]]; then
+        for word in $content; do
+            [[ $word =~ ^[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+ ]] || continue
+            announced+=("${BASH_REMATCH[0]}")
+        done
+    elif compgen -G '/sys/class/infiniband/*' > /dev/null; then
+        # They may come any moment.
+        doubt awaited "$pool"
     fi
-    for word in $content; do
-        [[ ! $word =~ ^[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+ ]] || announced+=("${BASH_REMATCH[0]}")
-    done
 }
 
-# Succeed if no CIDR has an address of a network, but for CIDRs whose deciding routes are longer.
-is_apart() { # network or address
-    local i mask first last network=$1 IFS=./
-    # shellcheck disable=SC2086 # Split into octets and length.
-    set -- $1 32
-    mask=$(((0xffffffff << (32 - 10#$5)) & 0xffffffff))
-    first=$(((10#$1 << 24 | 10#$2 << 16 | 10#$3 << 8 | 10#$4) & mask))
-    last=$((first | (mask ^ 0xffffffff)))
+# An announced address takes itself, and of its /16 what no longer route takes, with the broadcast
+# addresses.
+judge_announced() { # address
+    local i first last number address=$1 IFS=.
+    # shellcheck disable=SC2086 # Split into octets.
+    set -- $address
+    number=$((10#$1 << 24 | 10#$2 << 16 | 10#$3 << 8 | 10#$4))
+    first=$((number & 0xffff0000))
+    last=$((number | 0xffff))
     for i in "${!firsts[@]}"; do
-        ((first <= lasts[i] && firsts[i] <= last)) || continue
-        # Its first and last addresses become broadcast addresses.
-        ((covers[i] > 10#$5 && first < firsts[i] && lasts[i] < last)) ||
-            doubt fabric "$network" || return
+        ((last < firsts[i] || lasts[i] < first)) && continue
+        ((covers[i] > 16 && first < firsts[i] && lasts[i] < last)) || doubt fabric "$address"
+        ((number < firsts[i] || lasts[i] < number)) || doubt fabric "$address"
     done
 }
 
-# Succeed if the fabric takes nothing from the CIDRs.
+# The fabric must take nothing from the CIDRs.
 judge_fabric() { # rules, links, addresses
-    local address line network broadcast
-    local form='^[0-9]+: ([^ ]+) +inet ([0-9.]+ peer )?([0-9./]+)'
-    form+='( metric [0-9]+)?( brd ([0-9.]+))? '
+    local address line IFS=$'\n'
+    [[ ${announced[*]-} ]] || return 0
     # A rule may select by what comes, and table local precedes it.
-    [[ $1 == $'0:\tfrom all lookup '"$local_table"* ]] || doubt fabric "$1" || return
-    [[ ! $1 =~ 'from '[0-9] ]] || doubt fabric "$1" || return
+    [[ $1 == $'0:\tfrom all lookup 255'* && ! $1 =~ 'from '[0-9] ]] || doubt fabric "$1"
     for address in "${announced[@]}"; do
-        is_apart "$address" || return
-        is_apart "${address%.*.*}.0.0/16" || return
+        judge_announced "$address" || return
     done
     # The agent sets devices up, and the kernel connects their networks.
-    split "$3"
-    for line in "${lines[@]}"; do
-        [[ $line =~ $form ]] || doubt address "$line" || return
-        network=${BASH_REMATCH[3]}
-        broadcast=${BASH_REMATCH[6]:-$network}
-        ! has_carrier "${BASH_REMATCH[1]}" "$2" || continue
-        is_apart "$network" || return
-        is_apart "$broadcast" || return
+    for line in $3; do
+        line=${line#*: }
+        need_carrier "${line%% *}" "$2" || return
     done
 }
 
 # --- the answer
 
-# Succeed if a family is plainly right.
-is_plain_in() { # family
-    local family=$1
-    local n m dev destination table metric rules links addresses inside around
-    local -a ask list answers others devs covers=() within=()
-    local -A fine=() seen=()
+# A family must be plainly right.
+prove() { # family
+    local i inside rules links addresses
     # shellcheck disable=SC2206 # Split at blanks.
-    ask=(${roots[$family]})
-    # shellcheck disable=SC2206 # Split at blanks.
-    list=(${points[$family]})
-    n=${#ask[@]}
-    m=${#list[@]}
-    # IPv4 names the device for IPv6, too.
-    ((family == 4 || m)) || return 0
-    answers=("${list[@]%/*}")
-    others=("${networks[@]/#/addr show to }")
-    if ((family == 6)); then
-        others=("${ask[@]/#/route show table all match }")
-    fi
-    look "$family" 'rule show' 'link show' 'addr show' 'route show exact default' \
-        "${ask[@]/#/route show table all root }" "${answers[@]/#/route get fibmatch }" \
-        "${others[@]}" || return
-    rules=${parts[0]}
-    links=${parts[1]}
-    addresses=${parts[2]}
-    printf -v inside %s "${parts[@]:4:n}"
-    answers=("${parts[@]:4 + n:m}")
-    others=("${parts[@]:4 + n + m}")
-    ((family == 6)) || within=("${others[@]}")
-    find_expected "${parts[3]}" "$links" "${within[@]}" || return
-    ((m)) || return 0
-    [[ ${expected[*]-} ]] || doubt default "IPv$family" || return
-    for dev in "${expected[@]}"; do
-        has_carrier "$dev" "$links" || return
-        fine[$dev]=yes
+    local asked=(${roots[$1]}) cidrs=(${points[$1]})
+    local questions=("${asked[@]/#/route show table all root }") answers=("${cidrs[@]%/*}")
+    # Those around may have turns, or be for one source, which no question has.
+    [[ $1 == 6 ]] && questions+=("${asked[@]/#/route show table all match }")
+    look "$1" 'rule show' 'link show' 'addr show' 'route show exact default' "${questions[@]}" \
+        "${answers[@]/#/route get fibmatch }" || doubt ip "$complaint"
+    rules=${parts[0]} links=${parts[1]} addresses=${parts[2]}
+    # IPv6 has the same.
+    [[ $1 == 6 ]] || find_expected "${parts[3]}" "$links" || return
+    printf -v inside %s "${parts[@]:4:${#questions[@]}}"
+    answers=("${parts[@]:4 + ${#questions[@]}}")
+    judge_rules "$rules" "$addresses$inside${answers[*]}" || return
+    judge_rows "$inside" || return
+    for i in "${!cidrs[@]}"; do
+        judge_answer "${cidrs[i]#*/}" $(($1 == 4 ? 32 : 128)) "${answers[i]%$'\n'}" || return
     done
-    read_rules "$rules" "$addresses$inside${answers[*]}" || return
-    judge_inside "$inside" || return
-    if ((family == 6)); then
-        printf -v around %s "${others[@]}"
-        is_alone "$around" || return
-    fi
-    judge_answers || return
-    [[ $family == 6 || ! ${announced[*]-} ]] || judge_fabric "$rules" "$links" "$addresses"
+    [[ $1 == 6 ]] || judge_fabric "$rules" "$links" "$addresses"
 }
 
-# By name, the devices by which the CIDRs leave.
-declare -A carriers=()
+# All must be plainly right. Print the devices by which the CIDRs leave: first the expected ones,
+# then others by name.
+prove_all() {
+    local dev names devs=''
+    [[ $beyond ]] && doubt "$beyond"
+    read_fabric || return
+    prove 4 || return
+    [[ ! ${points[6]} ]] || prove 6 || return
+    names=("${!carriers[@]}")
+    ((${#names[@]} > 1)) && mapfile -t names < <(printf '%s\n' "${names[@]}" | sort)
+    for dev in "${expected[@]}" "${names[@]}"; do
+        [[ ${carriers[$dev]-} ]] && devs+=", $dev"
+        unset -v 'carriers[$dev]'
+    done
+    printf %s "${devs#, }"
+}
 
 # Succeed if all is plainly right.
 answer_alone() {
-    carriers=()
-    expected=()
-    exit_dev=''
-    [[ ! $beyond ]] || doubt "$beyond" || return
-    read_fabric && is_plain_in 4 && is_plain_in 6
+    found=$(prove_all) || take_doubt
 }
 
 # Write that all is right, and end.
 pass() {
-    local dev text=''
-    # First the expected ones, then others by name.
-    for dev in "${expected[@]}"; do
-        [[ ${carriers[$dev]-} ]] && text+=", $dev"
-        unset -v 'carriers[$dev]'
-    done
-    lines=("${!carriers[@]}")
-    ((${#lines[@]} < 2)) || split "$(printf '%s\n' "${lines[@]}" | sort)"
-    for dev in "${lines[@]}"; do
-        text+=", $dev"
-    done
-    text="$verdict ${text#, }"
+    local text="$verdict $found"
     [[ -d $folder ]] || mkdir -p "$folder"
     # With the time of the proof, as the program writes it.
     TZ=UTC0 printf '%s\nproven %(%Y-%m-%dT%H:%M:%SZ)T\n' "$text" -1 > "$right" ||
@@ -420,12 +296,6 @@ give_up() {
     explain
     [[ $mode == STRICT ]] || finish 10 4 "$text"
     finish 12 3 "$text"
-}
-
-# End with an answer of the program: under WARN a wrong node starts its units.
-end() { # status
-    [[ $mode == STRICT ]] || exit 10
-    exit "$1"
 }
 
 # One command: of a line that bash cannot evaluate it goes on with the next command.

@@ -45,38 +45,31 @@ mark=" proto $protocol"
 # A default route that is plain: a gateway, a device, and other words.
 plain='^default via ((inet6 )?[0-9a-f.:]+) dev ([A-Za-z0-9_.-]+)(( (proto|scope|src|metric'
 plain+='|mtu|advmss|hoplimit|expires|pref) [A-Za-z0-9_.:]+| onlink| linkdown)*) *$'
-# By the words that a route lacks, those that the first default route has for it.
-declare -A hops=()
 # Later starts in this boot do not wait.
 [[ -e $told ]] && waits=0
 
-# --- the routes that are wanted
+# --- a family, which `settle` brings into force
 
-# The words that the first default route has -> hops
-read_default() { # default routes, links
-    local dev hop named
-    hops=()
-    split "$1"
-    ((${#lines[@]})) || return 0
-    # Of several of IPv6, preferences and the device of IPv4 decide.
-    [[ $family == 4 || ${#lines[@]} == 1 ]] || doubt default "$1" || return
-    [[ ${lines[0]} =~ $plain ]] || doubt default "${lines[0]}" || return
-    dev=${BASH_REMATCH[3]}
-    hop="via ${BASH_REMATCH[1]} dev $dev"
-    [[ ${BASH_REMATCH[4]} == *' onlink'* ]] && hop+=' onlink'
-    hops=(['dev ?']="dev $dev" ['via ? dev ?']="$hop" ["via ? dev $dev"]="$hop")
-    named=${exits[family]:-$dev}
-    [[ " $named " == *" $dev "* ]] || doubt exit "$named" || return
-    # A router in the fabric may have brought it.
-    if is_infiniband "$dev" "$2"; then
-        doubt default "$1"
+# Complete the routes of the family by the first default route -> wanted
+complete() { # default routes, links
+    local dev hop='' words i IFS=$'\n'
+    local -A hops=()
+    # shellcheck disable=SC2206 # Split into rows.
+    local rows=($1)
+    if [[ $1 ]]; then
+        # Of several of IPv6, preferences and the device of IPv4 decide.
+        ((family == 4 || ${#rows[@]} == 1)) || doubt default "$1"
+        [[ ${rows[0]} =~ $plain ]] || doubt default "${rows[0]}"
+        dev=${BASH_REMATCH[3]}
+        hop="via ${BASH_REMATCH[1]} dev $dev"
+        [[ ${BASH_REMATCH[4]} == *' onlink'* ]] && hop+=' onlink'
+        hops=(['dev ?']="dev $dev" ['via ? dev ?']="$hop" ["via ? dev $dev"]="$hop")
+        [[ $dev == "${exits[family]:-$dev}" ]] || doubt exit "${exits[family]}"
+        # A router in the fabric may have brought it.
+        is_infiniband "$dev" "$2" && doubt default "$1"
     fi
-}
-
-# The routes of the family, completed as far as possible -> wanted. Thirty times as fast as a
-# pattern over the text.
-complete() {
-    local IFS='|' words i
+    # Thirty times as fast as a pattern over the text.
+    IFS='|'
     # shellcheck disable=SC2206 # Split at the bars.
     words=(${routes[family]#$'\n'})
     for ((i = 1; i < ${#words[@]}; i += 2)); do
@@ -84,12 +77,13 @@ complete() {
     done
     IFS=''
     wanted="${words[*]}"
+    # Another default route may complete it.
+    [[ $hop && $wanted == *' ?'* ]] && doubt default "$1"
+    return 0
 }
 
-# --- what there is
-
 # Add routes, and look: the routes in the networks of the wanted ones -> present, and all of
-# hostrouting -> own
+# hostrouting -> own. Fail with a complaint of ip.
 look_after() { # commands that add routes
     local open=()
     [[ ${routes[family]} == *'|'* ]] && open=('route show exact default' 'link show')
@@ -97,12 +91,7 @@ look_after() { # commands that add routes
         return
     present=${parts[1]}
     own=${parts[2]}
-    if ((${#open[@]})); then
-        read_default "${parts[@]:3}" || return
-    fi
-    complete
-    # Another default route may complete it.
-    [[ $wanted != *' ?'* || ! ${hops[*]} ]] || doubt default "${parts[3]}"
+    complete "${parts[3]-}" "${parts[4]-}"
 }
 
 # The identity of a route in table main, its destination and metric -> place
@@ -114,99 +103,100 @@ find_place() { # route
     place="${route%% *} ${metric%% *}"
 }
 
-# The wanted routes that hostrouting does not have -> missing, or incomplete. Succeed if it has no
-# other one, and each is the first of its place.
+# The wanted routes that hostrouting does not have -> missing, or incomplete. It must have no other
+# one, each must be the first of its place, and a place that lacks one must be empty.
 find_missing() {
-    local line last
-    local -A is=() empty=()
-    missing=()
-    incomplete=()
-    split "$present"
+    local row last='' IFS=$'\n'
+    local -A has=() taken=()
+    # shellcheck disable=SC2206 # Split into rows.
+    local rows=($present)
+    missing=() incomplete=()
     # Their order is that of the kernel, and nothing else is in their networks.
-    [[ $own == "$wanted" && ${#lines[@]} == "${counts[family]}" ]] && return
-    split "$wanted"
-    for line in "${lines[@]}"; do
-        is["${line% }"]=missing
-    done
-    split "$own"
-    for line in "${lines[@]}"; do
+    [[ $own == "$wanted" && ${#rows[@]} == "${counts[family]}" ]] && return
+    for row in $own; do
         # A device without carrier takes routes all the same.
-        line=${line/ linkdown}
-        [[ ${is["${line% }"]-} ]] || doubt row "$line" || return
-        is["${line% }"]=there
+        row=${row/ linkdown}
+        has["${row% }"]=yes
     done
-    split "$wanted"
-    for line in "${lines[@]}"; do
-        [[ ${is["${line% }"]} == missing ]] || continue
-        find_place "$line"
-        empty["$place"]=yes
-        case $line in
-            *' ?'*) incomplete+=("$line") ;;
-            *) missing+=("$line") ;;
-        esac
-    done
-    place=''
-    split "$present"
-    for line in "${lines[@]}"; do
-        last=$place
-        find_place "$line"
+    for row in "${rows[@]}"; do
         # For one source. Another IPv6 route to its destination would be hidden.
-        [[ $line != *' from '* ]] || doubt row "$line" || return
-        [[ ${empty["$place"]-yet} == yet ]] || doubt place "$line" || return
+        [[ $row == *' from '* ]] && doubt row "$row"
+        find_place "$row"
         # Rows of a place are neighbours.
-        [[ $line != *"$mark "* || $place != "$last" ]] || doubt place "$line" || return
+        [[ $row == *"$mark "* && $place == "$last" ]] && doubt place "$row"
+        [[ $row == *"$mark "* ]] || taken["$place"]=$row
+        last=$place
+    done
+    for row in $wanted; do
+        row=${row% }
+        if [[ ${has["$row"]-} ]]; then
+            unset -v 'has["$row"]'
+            continue
+        fi
+        find_place "$row"
+        [[ ${taken["$place"]-} ]] && doubt place "${taken["$place"]}"
+        if [[ $row == *' ?'* ]]; then
+            incomplete+=("$row")
+        else
+            missing+=("$row")
+        fi
+    done
+    for row in "${!has[@]}"; do
+        doubt row "$row"
     done
 }
 
-# --- a family
-
-# Succeed if its routes are in force, if need be after additions.
+# Bring the family into force, if need be by additions. Print the routes that are refused.
 settle() {
-    local additions complaint=''
-    look_after '' || return
+    local additions reason=''
+    look_after '' || doubt ip "$complaint"
     find_missing || return
     if ((${#missing[@]})); then
         printf -v additions "route add %s$mark\n" "${missing[@]}"
         if look_after "$additions"; then
             print_repair "${missing[@]%% ?(pref medium)}"
         else
-            complaint=$detail
-            look_after '' || return
+            reason="ip has complained first: $complaint"
+            look_after '' || doubt ip "$complaint"
         fi
         find_missing || return
     fi
+    [[ $reason == '' && ${missing[*]} ]] && doubt missing "${missing[0]}"
     refuse 'no default route completes it' "${incomplete[@]}"
-    [[ $complaint ]] && refuse "ip has complained first: $complaint" "${missing[@]}"
-    ((${#missing[@]} + ${#incomplete[@]} == 0)) || doubt missing "${missing[0]-}"
+    refuse "$reason" "${missing[@]}"
 }
 
 # Print what was added, but for the additions of a boot.
 print_repair() { # routes
     local more=''
-    (($# == 1)) || more=", and $(($# - 1)) more"
-    [[ -e $told ]] && print 4 "repaired: + $1$more"
+    (($# > 1)) && more=", and $(($# - 1)) more"
+    [[ -e $told ]] && print 4 "repaired: + $1$more" >&2
 }
 
 refuse() { # reason, routes
     local route
     for route in "${@:2}"; do
-        refused+="refused: ${route%% ?(pref medium)}: $1"$'\n'
+        printf 'refused: %s: %s\n' "${route%% ?(pref medium)}" "$1"
     done
 }
 
 # --- all
 
-# Succeed if all routes are in force. Otherwise `why` is the last doubt, and `late` the first
-# refusal.
+# Succeed if all routes are in force. Otherwise `late` is the first refusal.
 answer_alone() {
-    local family are_in_force=yes
+    local family is_unknown=''
     refused=''
     for family in "${!routes[@]}"; do
-        settle || are_in_force=''
+        if found=$(settle); then
+            refused+=${found:+$found$'\n'}
+        else
+            take_doubt
+            is_unknown=yes
+        fi
     done
     late=${refused%%$'\n'*}
     late=${late#refused: }
-    [[ $are_in_force ]]
+    [[ ! $refused && ! $is_unknown ]]
 }
 
 # End without an answer of the program.
@@ -215,10 +205,6 @@ give_up() {
     [[ $refused ]] && finish 11 3 "${refused%$'\n'}"
     explain
     finish 12 3 "static routes $text"
-}
-
-end() { # status
-    exit "$1"
 }
 
 pass() {
