@@ -106,7 +106,7 @@ find_place() { # route
 # The wanted routes that hostrouting does not have -> missing, or incomplete. It must have no other
 # one, each must be the first of its place, and a place that lacks one must be empty.
 find_missing() {
-    local row last='' IFS=$'\n'
+    local row place='' last='' IFS=$'\n'
     local -A has=() taken=()
     # shellcheck disable=SC2206 # Split into rows.
     local rows=($present)
@@ -133,7 +133,7 @@ find_missing() {
             unset -v 'has["$row"]'
             continue
         fi
-        find_place "$row"
+        ((${#taken[@]})) && find_place "$row"
         [[ ${taken["$place"]-} ]] && doubt place "${taken["$place"]}"
         if [[ $row == *' ?'* ]]; then
             incomplete+=("$row")
@@ -154,7 +154,7 @@ settle() {
     if ((${#missing[@]})); then
         printf -v additions "route add %s$mark\n" "${missing[@]}"
         if look_after "$additions"; then
-            print_repair "${missing[@]%% ?(pref medium)}"
+            print_repair
         else
             reason="ip has complained first: $complaint"
             look_after '' || doubt ip "$complaint"
@@ -167,10 +167,10 @@ settle() {
 }
 
 # Print what was added, but for the additions of a boot.
-print_repair() { # routes
-    local more=''
-    (($# > 1)) && more=", and $(($# - 1)) more"
-    [[ -e $told ]] && print 4 "repaired: + $1$more" >&2
+print_repair() {
+    local text="repaired: + ${missing[0]%% ?(pref medium)}"
+    ((${#missing[@]} > 1)) && text+=", and $((${#missing[@]} - 1)) more"
+    [[ -e $told ]] && print 4 "$text" >&2
 }
 
 refuse() { # reason, routes
