@@ -33,23 +33,30 @@ answer=$run/hostrouting.answer
 lock=$folder/hostrouting.lock
 apply='run: @hostrouting apply@'
 gate='' waited=''
+# The entries of the list: a unit, and after a colon the checksum of a file that is no script.
+entries=()
 # The answer: the exit status, the unit that does not succeed, and its reason; the time since when
 # the journal has this reason, empty for a new one, and the first fact of it in a line.
 status='' unit='' reason='' since='' fact=''
+# The status of the last answer, and whether the script of the unit ran for this one.
+was='' ran=''
 
-# Set `entries` to those of the list: a unit, and after a colon the checksum of a file that is no
-# script. The last line is `end`: without it, the list was cut.
+# Set the answer.
+conclude() { # status, unit, reason
+    status=$1 unit=$2 reason=$3 since='' fact=''
+}
+
+# Read the list, whose last line is `end`: without it, the list was cut.
 read_list() {
     local text
-    entries=()
     # Nobody may write to a pipe.
     [[ -f $list ]] || return
-    text=$(< "$list") || return
+    text=$(< "$list")
     [[ $'\n'$text == *$'\nend' ]] || return
     # shellcheck disable=SC2206 # Split at white space.
     entries=(${text%end})
     # A name is a part of paths.
-    [[ " ${entries[*]} " != *[!a-z0-9:\ -]* ]]
+    [[ ${entries[*]} == *([a-z0-9:\ -]) ]]
 }
 
 # Print what the script of an entry prints, and return its exit status; run in a subshell.
@@ -63,67 +70,46 @@ run_entry() { # entry
         return 12
     fi
     timeout 15 nft -f "$folder/$name.nft"
-    case $? in
-        0) return 10 ;;
-        1) return 11 ;;
-        *) return 12 ;;
-    esac
+    # 0 is right, and 1 is wrong.
+    return $(($? < 2 ? 10 + $? : 12))
 }
 
-# Set the reason to what a script printed, and `since` and `fact` to the values that precede it, if
-# the script could answer.
-read_reason() { # output
+# Take the values from what a script has printed, if it could answer: since when its reason is known,
+# and the first fact of it.
+read_values() {
     local values
-    reason=$1 since='' fact=''
-    [[ $1 == *$'\36'*$'\36'*$'\36'* ]] || return 0
-    values=${1#*$'\36'}
+    [[ $reason == *$'\36'*$'\36'*$'\36'* ]] || return
+    values=${reason#*$'\36'}
     since=${values%%$'\36'*}
     values=${values#*$'\36'}
     fact=${values%%$'\36'*}
     # What a library prints comes before them.
-    reason=${1%%$'\36'*}${values#*$'\36'}
+    reason=${reason%%$'\36'*}${values#*$'\36'}
 }
 
-# Run the scripts; set the answer, and `ran` if the last script ran.
+# Run the scripts; the first one that does not succeed gives the answer.
 look() {
-    local entry entries ended
-    status=12 unit='' ran='' units=() since='' fact=''
-    reason="$list is lost or damaged; $apply"
+    local entry
+    conclude 12 '' "$list is lost or damaged; $apply"
     read_list 2> /dev/null || return
-    units=("${entries[@]%%:*}")
     for entry in "${entries[@]}"; do
-        unit=${entry%%:*} ran='' since='' fact=''
-        reason="its unit file or script is lost or masked; $apply"
+        ran=''
+        conclude 12 "${entry%%:*}" "its unit file or script is lost or masked; $apply"
         # A mask is no regular file.
         [[ -f $systemd/$unit.service ]] || return
         [[ -s $folder/$unit.sh || $entry == *:* ]] || return
         ran=yes
         reason=$(run_entry "$entry" 2>&1)
-        ended=$?
-        read_reason "$reason"
-        case $ended in
-            10) ;;
-            11)
-                status=11
-                return
-                ;;
-            12) return ;;
-            *)
-                reason="it ended with $ended, which proves nothing; $apply${reason:+: $reason}"
-                since='' fact=''
-                return
-                ;;
-        esac
+        status=$?
+        read_values
+        if [[ $status != 1[0-2] ]]; then
+            reason="it ended with $status, which proves nothing; $apply${reason:+: $reason}"
+            conclude 12 "$unit" "$reason"
+        fi
+        ((status == 10)) || return
         [[ $reason ]] && echo "$reason" >&2
     done
-    status=10 unit=''
-}
-
-# Succeed if no apply is open, or once it has ended.
-apply_is_over() { # options of flock
-    if [[ -e $lock ]]; then
-        [[ -f $lock && -r $lock ]] && flock --shared "$@" 8 8< "$lock"
-    fi
+    conclude 10 '' ''
 }
 
 # Print the seconds for which the gate may wait: a third of its limit, and 30 at most.
@@ -138,59 +124,56 @@ seconds_to_wait() {
     echo $((seconds < 30 ? seconds : 30))
 }
 
+# Succeed if no apply is open, or once it has ended.
+apply_is_over() { # options of flock
+    [[ -e $lock ]] || return 0
+    [[ -f $lock && -r $lock ]] && flock --shared "$@" 8 8< "$lock"
+}
+
 # Succeed if no apply is open; a gate waits for its end once. Otherwise set the answer.
 wait_for_apply() {
     apply_is_over --nonblock && return
-    unit=''
-    status=12
-    reason="$lock cannot be opened; $apply"
+    conclude 12 '' "$lock cannot be opened; $apply"
     [[ -f $lock && -r $lock ]] || return
     if [[ $gate && $waited == '' ]]; then
         waited=yes
         apply_is_over --timeout "$(seconds_to_wait)" && return
     fi
-    status=75
-    reason='an apply is under way, which may still be undone'
+    conclude 75 '' 'an apply is under way, which may still be undone'
     return 1
 }
 
 # Lock the last answer. If another run holds it, set the answer.
 lock_answer() {
-    local opened=''
+    local is_open=''
     [[ -d $run ]] || mkdir -p "$run" 2> /dev/null
-    if [[ -p $answer ]]; then
-        rm "$answer"
-    fi
+    [[ -p $answer ]] && rm "$answer"
     # Another user that could open the file could hold its lock. Where it cannot be made, runs may
     # overlap.
     umask 077
-    { exec 9<> "$answer"; } 2> /dev/null && opened=yes
+    { exec 9<> "$answer"; } 2> /dev/null && is_open=yes
     umask 022
-    if [[ $opened ]] && ! flock --timeout 10 9; then
-        status=75 unit=''
-        reason="another hostrouting-ask.sh has held $answer for 10 s"
-        return 1
-    fi
+    [[ $is_open ]] || return 0
+    flock --timeout 10 9 && return
+    conclude 75 '' "another hostrouting-ask.sh has held $answer for 10 s"
+    return 1
 }
 
-# Set `was` to the status of the last answer; succeed if it is that of this question, too.
+# Succeed if the last answer, whose status is `was`, is that of this question, too.
 take_answer() { # the time of the question
-    local asked=$1 began='' now known='' text=''
+    local began='' now known='' text=''
     was=''
     # What another user wrote is no answer.
     [[ -O $run && -O $answer ]] || return
     { read -r began was unit && read -r known && read -r text; } 2> /dev/null < "$answer"
-    if [[ $was != @(10|11|12) ]]; then
-        was=''
-        return 1
-    fi
+    [[ $was == @(10|11|12) ]] || was=''
     # Bash would run a command in a number that it has not matched.
-    [[ $began == +([0-9]).+([0-9]) ]] || return
+    [[ $was && $began == +([0-9]).+([0-9]) && $known == [0-9][0-9]:[0-9][0-9] ]] || return
     read -r now _ < /proc/uptime
-    ((10#${asked/./} < 10#${began/./} && 10#${began/./} <= 10#${now/./})) || return
-    [[ $known == [0-9][0-9]:[0-9][0-9] ]] || return
-    status=$was since=$known fact=$text
-    reason="as before, since $since: $fact"
+    ((10#${1/./} < 10#${began/./} && 10#${began/./} <= 10#${now/./})) || return
+    conclude "$was" "$unit" "as before, since $known: $text"
+    since=$known
+    fact=$text
 }
 
 # Write the answer for the runs that wait: what is new for this run is not for them.
@@ -201,11 +184,11 @@ write_answer() { # the time when it began
 }
 
 # Succeed if the states of the units are out of date, or their last messages.
-is_out_of_date() { # the status of the last answer
+is_out_of_date() {
     # A unit without its script has no message.
     [[ $ran ]] || return
     if ((status == 10)); then
-        [[ $1 != 10 ]] && systemctl is-failed --quiet "${units[@]}"
+        [[ $was != 10 ]] && systemctl is-failed --quiet "${entries[@]%%:*}"
         return
     fi
     systemctl is-failed --quiet "$unit" || return 0
@@ -215,35 +198,29 @@ is_out_of_date() { # the status of the last answer
 # Set the answer, one run at a time. A hundred gates may ask at once: an answer to a question that
 # began later is theirs, too.
 ask_in_turn() {
-    local asked began was
-    if ! type -P flock > /dev/null; then
-        status=12
-        reason='there is no program flock; install util-linux'
-        return
-    fi
+    local asked began
+    ran=''
+    conclude 12 '' 'there is no program flock; install util-linux'
+    type -P flock > /dev/null || return
     wait_for_apply || return
     read -r asked _ < /proc/uptime
     lock_answer || return
-    if take_answer "$asked"; then
-        exec 9<&-
-        return
+    if ! take_answer "$asked"; then
+        [[ -e $run/route-overlap.detected ]] && was=11
+        read -r began _ < /proc/uptime
+        look
+        # An apply that began meanwhile may undo what was found. Each run has a file; it saves a
+        # process where there is none.
+        if ((status == 10)) && [[ -e /run/hostrouting.lock ]] && ! apply_is_over --nonblock; then
+            exec 9<&-
+            ask_in_turn
+            return
+        fi
+        reason=${reason//<[0-9]>/}
+        write_answer "$began"
     fi
-    [[ -e $run/route-overlap.detected ]] && was=11
-    read -r began _ < /proc/uptime
-    look
-    # An apply that began meanwhile may undo what was found. Each run has a file; it saves a process
-    # where there is none.
-    if ((status == 10)) && [[ -e /run/hostrouting.lock ]] && ! apply_is_over --nonblock; then
-        exec 9<&-
-        ask_in_turn
-        return
-    fi
-    reason=${reason//<[0-9]>/}
-    write_answer "$began"
     exec 9<&-
-    if is_out_of_date "$was"; then
-        systemctl start --no-block hostrouting-ready.service 2> /dev/null
-    fi
+    is_out_of_date && systemctl start --no-block hostrouting-ready.service 2> /dev/null
 }
 
 # Set the answer; its reason names the unit.
@@ -255,13 +232,11 @@ ask() {
 # Succeed unless the gate has to be refused; end if routing is unknown under WARN.
 may_start() {
     ask
-    case $status in
-        10) return 0 ;;
-        11) return 1 ;;
-    esac
-    [[ $mode == WARN ]] || return
-    echo "<4>hostrouting: $gate: ${reason//$'\n'/$'\n<4>'}"
-    exit 12
+    if [[ $status != 1[01] && $mode == WARN ]]; then
+        echo "<4>hostrouting: $gate: ${reason//$'\n'/$'\n<4>'}"
+        exit 12
+    fi
+    ((status == 10))
 }
 
 # Mark the units that wait for the gate, which the retry is to start: systemd forgets them once the

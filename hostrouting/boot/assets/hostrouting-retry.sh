@@ -58,7 +58,7 @@ look_at() {
 # Fill `held` and `waits`; give up units that are up, that were masked, or that are down and were
 # disabled since they were first seen.
 list_held() {
-    local mark unit gone=()
+    local mark unit
     held=() waits=()
     look_at 'hostrouting-held@*.service' 'hostrouting-waits@*.service'
     for mark in "${all[@]}"; do
@@ -75,14 +75,13 @@ list_held() {
     look_at "${!held[@]}" "${!waits[@]}"
     for unit in "${!held[@]}"; do
         # It passed while the gates were disabled, or stops its own mark just now.
-        [[ ${is[$unit ActiveState]} == active ]] && gone+=("hostrouting-held@$unit.service")
+        [[ ${is[$unit ActiveState]} == active ]] && stop_marks held "$unit"
     done
     for unit in "${!waits[@]}"; do
         was_started "$unit" || continue
-        gone+=("hostrouting-waits@$unit.service")
+        stop_marks waits "$unit"
         unset -v 'waits[$unit]'
     done
-    ((${#gone[@]} == 0)) || systemctl stop -- "${gone[@]}"
     for unit in "${!held[@]}" "${!waits[@]}"; do
         # It may be forgotten with a unit that it requires.
         [[ ${held[$unit]}${waits[$unit]} ]] || continue
@@ -111,21 +110,21 @@ is_taken_down() { # unit
 
 # Give up a unit, and with it those that require it: their start would start it.
 forget() { # unit, reason
-    local unit gone=("hostrouting-held@$1.service" "hostrouting-waits@$1.service")
+    local unit gone=()
     echo "<5>hostrouting: $1 is no longer held: $2"
-    unset -v 'held[$1]' 'enabled[$1]' 'waits[$1]'
-    if ((${#waits[@]})); then
-        for unit in $("${waiters[@]}" list "$1"); do
-            [[ ${waits[$unit]} ]] && gone+=("hostrouting-waits@$unit.service")
-            unset -v 'waits[$unit]'
-        done
-    fi
-    systemctl stop -- "${gone[@]}"
+    unset -v 'held[$1]' 'enabled[$1]'
+    stop_marks held "$1"
+    ((${#waits[@]})) || return
+    for unit in "$1" $("${waiters[@]}" list "$1"); do
+        [[ ${waits[$unit]} ]] && gone+=("$unit")
+        unset -v 'waits[$unit]'
+    done
+    stop_marks waits "${gone[@]}"
 }
 
 # Start the held units, and after them those that wait.
 release() { # reason
-    local gate try unit names=() gone=() after=()
+    local gate try unit names=() gone=()
     for gate in "${!held[@]}"; do
         try="$gate ${held[$gate]}"
         if [[ ${is[$gate Job]} ]] || ! is_down "$gate"; then
@@ -138,38 +137,33 @@ release() { # reason
         else
             names+=("$gate")
             tries[$try]=$((${tries[$try]:-0} + 1))
-            if [[ ${is[$gate DropInPaths]} != */10-hostrouting.conf* ]]; then
-                # Nothing else stops the mark of a unit that is no gate any more.
-                gone+=("hostrouting-held@$gate.service")
-            fi
+            # Nothing else stops the mark of a unit that is no gate any more.
+            [[ ${is[$gate DropInPaths]} == */10-hostrouting.conf* ]] || gone+=("$gate")
         fi
     done
-    ((${#names[@]})) || return 0
+    ((${#names[@]})) || return
     [[ ${names[*]} == "$started" ]] || echo "<5>hostrouting: starting ${names[*]}: $1"
     started=${names[*]}
     systemctl reset-failed -- "${names[@]}" 2> /dev/null
     systemctl start --no-block -- "${names[@]}"
     for unit in "${!waits[@]}"; do
-        [[ ${is[$unit Job]} ]] || after+=("$unit")
+        [[ ${is[$unit Job]} ]] || start_waiting "$unit"
     done
-    start_waiting "${after[@]}"
-    ((${#gone[@]} == 0)) || systemctl stop -- "${gone[@]}"
+    stop_marks held "${gone[@]}"
 }
 
-start_waiting() { # units
-    local unit targets=() others=()
-    for unit; do
-        if [[ $unit == *.target ]]; then
-            targets+=("$unit")
-        else
-            others+=("$unit")
-        fi
-    done
-    if ((${#targets[@]})); then
-        # An operator may have stopped units that a target wants.
-        systemctl start --no-block --job-mode=ignore-requirements -- "${targets[@]}"
-    fi
-    ((${#others[@]} == 0)) || systemctl start --no-block -- "${others[@]}"
+# Start a unit that waits, but nothing that it wants if it is a target: an operator may have stopped
+# that.
+start_waiting() { # unit
+    local mode=replace
+    [[ $1 == *.target ]] && mode=ignore-requirements
+    systemctl start --no-block --job-mode="$mode" -- "$1"
+}
+
+stop_marks() { # `held` or `waits`, units
+    local marks=("${@:2}")
+    marks=("${marks[@]/#/hostrouting-$1@}")
+    ((${#marks[@]} == 0)) || systemctl stop -- "${marks[@]/%/.service}"
 }
 
 # Mark the units that wait for a gate which asks just now: its script does so, too, but may be
@@ -186,40 +180,31 @@ mark_waiters() {
 # Start the units that wait for gates which are held no more: they have passed by themselves, or are
 # gates no more.
 release_waiters() {
-    local unit blocked='' names=() gone=()
-    ((${#waits[@]})) || return 0
+    local unit blocked=''
+    ((${#waits[@]})) || return
     if ((${#held[@]})); then
         blocked=$("${waiters[@]}" list "${!held[@]}") || return
     fi
     for unit in "${!waits[@]}"; do
-        [[ $'\n'$blocked$'\n' != *$'\n'"$unit"$'\n'* ]] || continue
-        [[ ${is[$unit Job]} ]] || names+=("$unit")
-        gone+=("hostrouting-waits@$unit.service")
+        [[ $'\n'$blocked$'\n' == *$'\n'"$unit"$'\n'* ]] && continue
+        if [[ ${is[$unit Job]} == '' ]]; then
+            echo "<5>hostrouting: starting $unit: no gate holds what it requires"
+            start_waiting "$unit"
+        fi
+        stop_marks waits "$unit"
     done
-    ((${#gone[@]})) || return 0
-    if ((${#names[@]})); then
-        echo "<5>hostrouting: starting ${names[*]}: no gate holds what they require"
-        start_waiting "${names[@]}"
-    fi
-    systemctl stop -- "${gone[@]}"
 }
 
-# Succeed if the drop-in of a gate has the mode WARN.
-only_warns() { # gate
-    local path
-    for path in ${is[$1 DropInPaths]}; do
-        [[ $path == */10-hostrouting.conf ]] || continue
-        grep --quiet ' mode=WARN ' "$path" && return
-    done
-    return 1
-}
-
-# Start the held units, although routing is unknown, but for those of STRICT.
+# Start the held units, although routing is unknown, if the drop-in of their gate has the mode WARN.
 release_unknown() {
-    local gate
+    local gate path mode
     list_held
     for gate in "${!held[@]}"; do
-        only_warns "$gate" || unset -v 'held[$gate]'
+        mode=''
+        for path in ${is[$gate DropInPaths]}; do
+            [[ $path == */10-hostrouting.conf ]] && mode=$(grep ' mode=WARN ' "$path")
+        done
+        [[ $mode ]] || unset -v 'held[$gate]'
     done
     release 'routing is unknown, and the mode is WARN'
 }
