@@ -63,9 +63,15 @@ ROWS = [
         "mv /usr/bin/flock /usr/bin/flock.away",
         "there is no program flock; install util-linux",
     ),
+    (
+        "mv /usr/bin/nsenter /usr/bin/nsenter.away",
+        "/usr/bin/nsenter is lost; install util-linux",
+    ),
 ]
 UNDO = """
-[[ ! -e /usr/bin/flock.away ]] || mv /usr/bin/flock.away /usr/bin/flock
+for program in /usr/bin/flock /usr/bin/nsenter; do
+    [[ ! -e $program.away ]] || mv $program.away $program
+done
 rm -rf /etc/aks-flex-node
 cp -a /run/whole /etc/aks-flex-node
 """
