@@ -106,7 +106,7 @@ find_place() { # route
 # The wanted routes that hostrouting does not have -> missing, or incomplete. It must have no other
 # one, each must be the first of its place, and a place that lacks one must be empty.
 find_missing() {
-    local row place='' last='' IFS=$'\n'
+    local row place last='' IFS=$'\n'
     local -A has=() taken=()
     # shellcheck disable=SC2206 # Split into rows.
     local rows=($present)
@@ -133,7 +133,7 @@ find_missing() {
             unset -v 'has["$row"]'
             continue
         fi
-        ((${#taken[@]})) && find_place "$row"
+        find_place "$row"
         [[ ${taken["$place"]-} ]] && doubt place "${taken["$place"]}"
         if [[ $row == *' ?'* ]]; then
             incomplete+=("$row")
