@@ -22,23 +22,22 @@ def test_any_config_is_data_to_bash(config: HostRoutingConfig) -> None:
     values = script[script.index(b"mode=") : script.index(b"# --- functions of both")]
     words = (
         b'"$mode" "${roots[@]}" "${points[@]}" "${firsts[*]}" "${lasts[*]}" "$verdict" '
-        b'"$allowed" "${given[*]}" "${networks[*]}" "$fabric" "$beyond"'
+        b'"$allowed" "${given[*]}" "$fabric" "$beyond"'
     )
     program = b'LC_ALL=C\nset -f\n%b\nprintf "%%s\\n" %b\n' % (values, words)
     done = subprocess.run(["bash", "-r"], input=program, capture_output=True, check=True, env={})
     section = config.route_overlap
     patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *section.allowed_devs))
     output = done.stdout.decode().splitlines()
-    assert len(output) == 13
+    assert len(output) == 12
     assert output[0] == section.mode
     points = map(Prefix.parse, [*output[3].split(), *output[4].split()])
     assert {str(point.masked) for point in points} == {*section.cidrs}
     assert output[7].rpartition(" leave")[0] == ", ".join(section.cidrs)
     assert output[8] == "|".join(patterns)
-    assert output[9].split() == [dev for dev in section.expected_devs if "/" not in dev]
-    assert output[10].split() == [dev for dev in section.expected_devs if "/" in dev]
-    assert output[11] in {"auto", "off"}
-    assert output[12] in {"", "after", "fabric"}
+    assert output[9].split() == [*section.expected_devs]
+    assert output[10] in {"auto", "off"}
+    assert output[11] in {"", "after", "fabric", "network", "IPv6"}
     assert done.stderr == b""
 
 
