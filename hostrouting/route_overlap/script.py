@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.base.errors import HostFileError
 from hostrouting.boot.layout import RUNTIME_DIRECTORY, BootTemplate, BootUnit, Departure
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
-from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address, is_network, roots_of
+from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address, roots_of
 from hostrouting.route_overlap.parts import SPECIAL_EDGES
 from hostrouting.route_overlap.proven import departure_of
 
@@ -99,14 +99,10 @@ def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
 
 def _beyond(config: HostRoutingConfig) -> str:
     """Return what the config has that the script does not judge; an empty text for nothing."""
-    overlap = config.route_overlap
     if config.after:
         return "after"
-    if isinstance(overlap.fabric, tuple) and overlap.fabric:
-        return "fabric"
-    if any(map(is_network, overlap.expected_devs)):
-        return "network"
-    return "" if any("." in cidr for cidr in overlap.cidrs) else "IPv6"
+    fabric = config.route_overlap.fabric
+    return "fabric" if fabric and not isinstance(fabric, str) else ""
 
 
 def _points(prefixes: Iterable[Prefix], family: int) -> list[str]:

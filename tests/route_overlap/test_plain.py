@@ -59,6 +59,7 @@ class Case(NamedTuple):
 RIGHT: dict[str, Case] = {
     "the default route": Case(""),
     "both families": Case("", cidrs=BOTH),
+    "IPv6 alone, by the device of IPv4": Case("", cidrs=[V6]),
     "a bridge's route for pods at the first address": Case("route add 10.96.0.0/24 dev cali1"),
     "a pod of IPv6 at the first address": Case("-6 route add fd09:: dev cali1", cidrs=BOTH),
     "IPv6 default routes of two metrics by one device": Case(
@@ -266,7 +267,6 @@ NOT_PLAIN: dict[str, Case] = {
         is_right=True,
     ),
     "the rule of VRFs": Case("rule add pref 1000 l3mdev", "rule", is_right=True),
-    "IPv6 alone": Case("", "IPv6", [V6], is_right=True),
     "a worse route to a part": Case(
         "route add 10.96.3.0/24 dev e0; route add 10.96.3.0/24 dev e1 metric 9",
         "device",

@@ -1,9 +1,9 @@
-"""Which fabrics the boot script takes for plain."""
+"""Which fabrics the boot script takes for plain, and of which networks it finds the device."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,7 +48,9 @@ class Case(NamedTuple):
     is_right: bool = False
 
 
-def run(node: KernelNode, folder: Path, case: Case) -> ScriptRun:
+def run(
+    node: KernelNode, folder: Path, case: Case, options: Mapping[str, Sequence[str]] | None = None
+) -> ScriptRun:
     """Make the node so, and run the script without the program."""
     for command in filter(None, case.commands.split("; ")):
         node.ip(command)
@@ -56,9 +58,10 @@ def run(node: KernelNode, folder: Path, case: Case) -> ScriptRun:
     files.write(CONFIGURATION, case.configuration, mode=0o644)
     if case.pool is not None:
         files.write(POOL, case.pool, mode=0o644)
-    ran = run_script(node, folder / "run", [case.cidr], files=folder)
+    ran = run_script(node, folder / "run", [case.cidr], files=folder, options=options)
     fabric = read_fabric(files, pause=lambda: None)
-    report = prove_egress(kernel_of(node), [case.cidr], fabric=fabric)
+    expected = (options or {}).get("expectedDevs")
+    report = prove_egress(kernel_of(node), [case.cidr], fabric=fabric, expected_devs=expected)
     ran.must_follow(report)
     assert report.ok == case.is_right, report.lines()
     return ran
@@ -160,15 +163,68 @@ def test_what_is_not_a_file(node: KernelNode, tmp_path: Path, path: str, kind: s
 
 @pytest.mark.parametrize(
     ("word", "options"),
-    [
-        ("fabric", {"options": {"fabric": ["10.9.0.0/16"]}}),
-        ("network", {"options": {"expectedDevs": ["10.224.0.0/16"]}}),
-        ("after", {"after": ["a.service"]}),
-    ],
+    [("fabric", {"options": {"fabric": ["10.9.0.0/16"]}}), ("after", {"after": ["a.service"]})],
 )
 def test_what_only_the_program_judges(
     node: KernelNode, tmp_path: Path, word: str, options: dict[str, object]
 ) -> None:
-    """A fabric and a network in `expectedDevs` of the config, and units that connect networks."""
+    """A fabric of the config, and units that connect networks."""
     ran = run_script(node, tmp_path / "run", ["10.96.0.0/16"], **options)  # type: ignore[arg-type]
     assert ran.output.startswith(f"cannot be proven here: {word};"), ran.output
+
+
+def hardware(folder: Path, dev: str, kind: int) -> None:
+    """Make a device hardware, as /sys shows it; Ethernet is kind 1, InfiniBand 32."""
+    (folder / f"sys/class/net/{dev}/device").mkdir(parents=True)
+    (folder / f"sys/class/net/{dev}/type").write_text(f"{kind}\n")
+
+
+class NoNetwork(NamedTuple):
+    """A network in `expectedDevs`, and commands of `ip`."""
+
+    network: str
+    commands: str = ""
+    #: Of hardware; 0 for virtual devices.
+    kind: int = 1
+    is_right: bool = False
+
+
+_SECOND = "route add default via 10.225.0.1 dev e1 metric 9"
+NO_NETWORKS = {
+    "virtual": NoNetwork("10.224.0.0/16", kind=0, is_right=True),
+    "InfiniBand": NoNetwork("10.224.0.0/16", kind=32, is_right=True),
+    "an address of another device": NoNetwork(
+        "10.224.0.0/16", "address add 10.224.9.9/32 dev e1", is_right=True
+    ),
+    "of another default route": NoNetwork("10.225.0.0/16", _SECOND),
+    "of two default routes": NoNetwork("10.0.0.0/8", _SECOND),
+    "of no default route": NoNetwork("10.225.0.0/16"),
+    "of no device": NoNetwork("10.9.0.0/16"),
+}
+
+
+class TestNetworks:
+    """A network in `expectedDevs` stands for the device of the default route."""
+
+    def test_it_is_plain(self, node: KernelNode, tmp_path: Path) -> None:
+        """For hardware that alone has an address in it, beside another device, and for IPv6."""
+        hardware(tmp_path, "e0", 1)
+        options = {"expectedDevs": ["10.224.0.0/16", "e1"]}
+        ran = run(node, tmp_path, Case("", cidr="10.96.0.0/16", pool=None, is_right=True), options)
+        assert ran.is_plain, ran.output
+        node.ip("-6 address add fd00:1::1/64 dev e0 nodad")
+        node.ip("-6 route add fd09::/64 dev e0")
+        ran = run(node, tmp_path, Case("", cidr="fd09::/64", pool=None, is_right=True), options)
+        assert ran.is_plain, ran.output
+        node.ip("-6 route add fd09::/80 dev e1")
+        options = {"expectedDevs": ["10.224.0.0/16"]}
+        assert not run(node, tmp_path, Case("", cidr="fd09::/64", pool=None), options).is_plain
+
+    @pytest.mark.parametrize("case", NO_NETWORKS.values(), ids=NO_NETWORKS)
+    def test_it_is_not_plain(self, node: KernelNode, tmp_path: Path, case: NoNetwork) -> None:
+        """The program finds the device: in a namespace each is a veth, which is fine for it."""
+        for dev in ("e0", "e1") if case.kind else ():
+            hardware(tmp_path, dev, case.kind)
+        of_node = Case(case.commands, cidr="10.96.0.0/16", pool=None, is_right=case.is_right)
+        ran = run(node, tmp_path, of_node, {"expectedDevs": [case.network]})
+        assert ran.output.startswith("cannot be proven here: network ("), ran.output

@@ -37,7 +37,7 @@ def test_any_config_is_data_to_bash(config: HostRoutingConfig) -> None:
     assert output[8] == "|".join(patterns)
     assert output[9].split() == [*section.expected_devs]
     assert output[10] in {"auto", "off"}
-    assert output[11] in {"", "after", "fabric", "network", "IPv6"}
+    assert output[11] in {"", "after", "fabric"}
     assert done.stderr == b""
 
 

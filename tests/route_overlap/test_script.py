@@ -79,7 +79,7 @@ class TestFiles:
             *("-verdict='@VERDICT@'", f"+verdict='{cidrs} leave by'"),
             *("-allowed='@ALLOWED@'", "-given=(@DEVICES@)"),
             *(f"+allowed='{patterns}'", "+given=('eth0' '10.224.0.0/16')"),
-            *("-fabric=@FABRIC@", "+fabric=auto", "-beyond=@BEYOND@", "+beyond=network"),
+            *("-fabric=@FABRIC@", "+fabric=auto", "-beyond=@BEYOND@", "+beyond="),
         ]
         # The kernel treats multicast and broadcast addresses specially: they are looked up, too.
         wide = render_script(with_fabric("off", "192.0.0.0/2"))

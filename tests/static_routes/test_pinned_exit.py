@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -266,3 +267,30 @@ def test_a_boot_by_the_pinned_exit_needs_no_program() -> None:
             done = subprocess.run(argv, input=script, capture_output=True, check=False)
             assert done.returncode == status
             assert own_routes(node) == routes
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    ("words", "kind", "status"),
+    [
+        ("e9 10.1.0.0/16", 1, 10),
+        ("10.0.0.0/8", 1, 12),
+        ("10.2.0.0/16", 1, 12),
+        ("10.1.0.0/16", 0, 12),
+        ("10.1.0.0/16", 32, 12),
+    ],
+)
+def test_a_boot_by_an_exit_of_a_network(tmp_path: Path, words: str, kind: int, status: int) -> None:
+    """It is the only device with an address in it, and Ethernet hardware; else the program decides."""
+    with KernelNode.made() as node, ExitStack() as stack:
+        beside("up").arrange(node, stack)
+        if kind:
+            (tmp_path / "e1/device").mkdir(parents=True)
+            (tmp_path / "e1/type").write_text(f"{kind}\n")
+        script = impatient(config_of([ROUTE])).replace(
+            b"exits[4]=''", f"exits[4]='{words}'".encode()
+        )
+        script = script.replace(b"/sys/class/net/", f"{tmp_path}/".encode())
+        argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s"]
+        done = subprocess.run(argv, input=script, capture_output=True, check=False)
+        assert done.returncode == status

@@ -92,7 +92,7 @@ def run_script(
     """Run the rendered script, but with another folder for its files, and less patience.
 
     `through` is a command that runs the command which follows it. `options` are further keys of
-    routeOverlap. The files of the cloud's agent are read below `files`. Each second
+    routeOverlap. The files of the cloud's agent and of devices are read below `files`. Each second
     that it waits is so long. `program` is a script of bash in the place of the program; without it,
     there is none, and no Python.
     """
@@ -115,7 +115,7 @@ def run_script(
         places['"$python" -I -S "$program"'] = '"$program"'
         places["--kill-after=1 10 "] = "--kill-after=0.2 5 "
     if files:
-        found = ("/etc/waagent.conf", "/var/lib/hyperv/", "/sys/class/infini")
+        found = ("/etc/waagent.conf", "/var/lib/hyperv/", "/sys/class/net/", "/sys/class/infini")
         places |= {path: f"{files}{path}" for path in found}
     for place, value in places.items():
         assert place in text, place

@@ -20,6 +20,12 @@ detail=''
 # What may be late, as far as the script has found it.
 late=''
 
+# A damage has changed a command: kill the script, since nothing after it counts.
+command_not_found_handle() {
+    echo "$0 is damaged: there is no command $1" >&2
+    kill -KILL "$$"
+}
+
 # Look in a subshell: `found` is what it printed, which may be a doubt.
 found=''
 
@@ -68,6 +74,20 @@ look() { # family, questions
 is_infiniband() { # device, links
     local form=$'(@[^ ]+)?: <[^\n]* link/(infiniband|\\[32])'
     [[ $'\n'$2 =~ $'\n'[0-9]+": $1"$form ]]
+}
+
+# Succeed if a network in the config stands for a device: for hardware that alone has an address in
+# it, and is no InfiniBand.
+holds() { # device, network
+    local row type='' IFS=$'\n'
+    look 4 "address show to $2" || doubt ip "$complaint"
+    for row in ${parts[0]}; do
+        [[ $row == +([0-9])": $1 "* ]] || return
+    done
+    [[ ${parts[0]} && -e /sys/class/net/$1/device ]] || return
+    read -r type < "/sys/class/net/$1/type"
+    # Ethernet
+    [[ $type == 1 ]]
 }
 
 # Let the program answer what is not plain. Set `status` to its exit status (10: right. 11: wrong.

@@ -29,12 +29,12 @@ lasts=(@LASTS@)
 # The verdict, but for the devices at its end.
 verdict='@VERDICT@'
 # Patterns of the devices that may carry, beside those by which the CIDRs must leave: the given
-# ones, or that of the default route.
+# ones, and that for which each given network stands. Without any, it is that of the default route.
 allowed='@ALLOWED@'
 given=(@DEVICES@)
 # `auto`: a fabric that the cloud's agent announces counts.
 fabric=@FABRIC@
-# What only the program judges: `after`, a `fabric` or a `network` of the config, or nothing.
+# What only the program judges: units of `after`, a `fabric` of the config, or nothing.
 beyond=@BEYOND@
 
 # @COMMON@
@@ -72,7 +72,7 @@ is_switch='OS\.(EnableRDMA|UpdateRdmaDriver|CheckRdmaDriver)'
 # --- the devices
 
 # Those by which the CIDRs must leave, and by name those by which they do.
-expected=("${given[@]}")
+expected=()
 declare -A carriers=()
 # The addresses that the cloud's agent may add, and the length of the route around each IPv4 CIDR.
 announced=() covers=()
@@ -80,7 +80,7 @@ announced=() covers=()
 # Find the expected devices: without given ones, that of the default route. InfiniBand is none: a
 # router in the fabric may have brought its route.
 find_expected() { # IPv4 default routes of table main, links
-    local row dev exit='' metric lowest='' IFS=$'\n'
+    local row dev name exit='' metric lowest='' IFS=$'\n'
     # Those of the lowest metric decide in turns: all must name one device.
     for row in $1; do
         metric=none
@@ -95,6 +95,13 @@ find_expected() { # IPv4 default routes of table main, links
         is_infiniband "$exit" "$2" && doubt default "$1"
         expected=("$exit")
     fi
+    for name in "${given[@]}"; do
+        if [[ $name == */* ]]; then
+            holds "$exit" "$name" || doubt network "$name"
+            name=$exit
+        fi
+        expected+=("$name")
+    done
     for dev in "${expected[@]}"; do
         need_carrier "$dev" "$2" || return
     done
@@ -244,10 +251,10 @@ prove() { # family
     look "$1" 'rule show' 'link show' 'addr show' 'route show exact default' "${questions[@]}" \
         "${answers[@]/#/route get fibmatch }" || doubt ip "$complaint"
     rules=${parts[0]} links=${parts[1]} addresses=${parts[2]}
-    # IPv6 has the same.
-    [[ $1 == 6 ]] || find_expected "${parts[3]}" "$links" || return
     printf -v inside %s "${parts[@]:4:${#questions[@]}}"
     answers=("${parts[@]:4 + ${#questions[@]}}")
+    # IPv6 has the same.
+    [[ $1 == 6 ]] || find_expected "${parts[3]}" "$links" || return
     judge_rules "$rules" "$addresses$inside${answers[*]}" || return
     judge_rows "$inside" || return
     for i in "${!cidrs[@]}"; do

@@ -26,8 +26,9 @@ counts[4]=@COUNT@
 # The commands that list their places: a node may have a million other routes. Without a name they
 # mean table main: a file in /etc may give the name to another one.
 tables[4]='@TABLE@'
-# The devices that the config names, or a network of their addresses; or that by which the node left
-# when its routing was last right. If the default route is by another one, the program decides.
+# The devices that may complete routes, or networks of their addresses: those that the config names,
+# or the device by which the node left when its routing was last right. If the default route is by
+# another one, the program decides.
 exits[4]='@EXIT@'
 # @if ipv6@
 routes[6]='
@@ -50,6 +51,16 @@ plain+='|mtu|advmss|hoplimit|expires|pref) [A-Za-z0-9_.:]+| onlink| linkdown)*) 
 
 # --- a family, which `settle` brings into force
 
+# Succeed if a device may complete routes.
+is_exit() { # device
+    local name IFS=' '
+    for name in ${exits[family]}; do
+        [[ $name == "$1" ]] && return
+        [[ $name == */* ]] && holds "$1" "$name" && return
+    done
+    return 1
+}
+
 # Complete the routes of the family by the first default route -> wanted
 complete() { # default routes, links
     local dev hop='' words i IFS=$'\n'
@@ -64,7 +75,7 @@ complete() { # default routes, links
         hop="via ${BASH_REMATCH[1]} dev $dev"
         [[ ${BASH_REMATCH[4]} == *' onlink'* ]] && hop+=' onlink'
         hops=(['dev ?']="dev $dev" ['via ? dev ?']="$hop" ["via ? dev $dev"]="$hop")
-        [[ $dev == "${exits[family]:-$dev}" ]] || doubt exit "${exits[family]}"
+        [[ ! ${exits[family]} ]] || is_exit "$dev" || doubt exit "${exits[family]}"
         # A router in the fabric may have brought it.
         is_infiniband "$dev" "$2" && doubt default "$1"
     fi
