@@ -21,23 +21,24 @@ detail=''
 late=''
 
 # A damage has changed a command: kill the script, since nothing after it counts.
+# shellcheck disable=SC2329 # Bash runs it, but not for a word with a slash.
 command_not_found_handle() {
     echo "$0 is damaged: there is no command $1" >&2
     kill -KILL "$$"
 }
 
-# Look in a subshell: `found` is what it printed, which may be a doubt.
+# Look in a subshell: `found` is what it printed, which may be why it ended.
 found=''
 
-# Take the doubt that has ended a look.
-take_doubt() {
+# Take why a look has ended.
+take_reason() {
     why=${found%%$'\36'*}
     detail=${found#*$'\36'}
     return 1
 }
 
-# End a look: this script cannot answer.
-doubt() { # word, what ip printed
+# End a look: the program answers. The word has no letter that one bit makes a slash.
+defer() { # word, what ip printed
     printf '%s\36%s' "$1" "${2-}"
     exit 1
 }
@@ -80,7 +81,7 @@ is_infiniband() { # device, links
 # it, and is no InfiniBand.
 holds() { # device, network
     local row type='' IFS=$'\n'
-    look 4 "address show to $2" || doubt ip "$complaint"
+    look 4 "address show to $2" || defer ip "$complaint"
     for row in ${parts[0]}; do
         [[ $row == +([0-9])": $1 "* ]] || return
     done

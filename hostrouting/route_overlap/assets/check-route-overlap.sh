@@ -87,17 +87,17 @@ find_expected() { # IPv4 default routes of table main, links
         [[ $row =~ ' metric '[0-9]+ ]] && metric=${BASH_REMATCH[0]}
         [[ ${lowest:=$metric} == "$metric" ]] || break
         # Those of hostrouting are completed by others.
-        [[ $row =~ $is_default && $row != *" proto $protocol "* ]] || doubt default "$row"
-        [[ ${exit:=${BASH_REMATCH[2]}} == "${BASH_REMATCH[2]}" ]] || doubt default "$row"
+        [[ $row =~ $is_default && $row != *" proto $protocol "* ]] || defer default "$row"
+        [[ ${exit:=${BASH_REMATCH[2]}} == "${BASH_REMATCH[2]}" ]] || defer default "$row"
     done
     if ((${#given[@]} == 0)); then
-        [[ $exit ]] || doubt default IPv4
-        is_infiniband "$exit" "$2" && doubt default "$1"
+        [[ $exit ]] || defer default IPv4
+        is_infiniband "$exit" "$2" && defer default "$1"
         expected=("$exit")
     fi
     for name in "${given[@]}"; do
         if [[ $name == */* ]]; then
-            holds "$exit" "$name" || doubt network "$name"
+            holds "$exit" "$name" || defer network "$name"
             name=$exit
         fi
         expected+=("$name")
@@ -110,8 +110,8 @@ find_expected() { # IPv4 default routes of table main, links
 # A device must be up, with a carrier.
 need_carrier() { # device, links
     # An alias may have a line like it.
-    [[ $'\n'$2 =~ $'\n'[0-9]+": $1"[@:].*$'\n'[0-9]+": $1"[@:] ]] && doubt carrier "$1"
-    [[ $'\n'$2 =~ $'\n'[0-9]+": $1"$is_up ]] || doubt carrier "$1"
+    [[ $'\n'$2 =~ $'\n'[0-9]+": $1"[@:].*$'\n'[0-9]+": $1"[@:] ]] && defer carrier "$1"
+    [[ $'\n'$2 =~ $'\n'[0-9]+": $1"$is_up ]] || defer carrier "$1"
 }
 
 # --- the rules
@@ -133,7 +133,7 @@ judge_rules() { # rules, addresses and routes
             break
         fi
     done
-    doubt rule "${rule-}"
+    defer rule "${rule-}"
 }
 
 # --- the routes
@@ -141,13 +141,13 @@ judge_rules() { # rules, addresses and routes
 # A row must have a plain form, and lead by devices that may carry.
 judge() { # row
     local dev rest=$1 IFS=' '
-    [[ $1 =~ $is_route || $1 =~ $is_own ]] || doubt row "$1"
-    [[ $1 == *' src 127.'* ]] && doubt row "$1"
+    [[ $1 =~ $is_route || $1 =~ $is_own ]] || defer row "$1"
+    [[ $1 == *' src 127.'* ]] && defer row "$1"
     while [[ $rest == *' dev '* ]]; do
         rest=${rest#*' dev '}
         dev=${rest%% *}
         # shellcheck disable=SC2053 # A pattern.
-        [[ " ${expected[*]} " == *" $dev "* || $dev == @($allowed) ]] || doubt device "$dev"
+        [[ " ${expected[*]} " == *" $dev "* || $dev == @($allowed) ]] || defer device "$dev"
         carriers[$dev]=yes
     done
 }
@@ -174,7 +174,7 @@ judge_answer() { # length of the CIDR, that of an address, answer
     [[ $length == default ]] && length=/0
     [[ $length == */* ]] || length+=/$2
     covers+=("${length#*/}")
-    ((${length#*/} <= $1)) || doubt inside "$3"
+    ((${length#*/} <= $1)) || defer inside "$3"
 }
 
 # --- the fabric
@@ -183,17 +183,17 @@ judge_answer() { # length of the CIDR, that of an address, answer
 read_fabric() {
     local word content pool=/var/lib/hyperv/.kvp_pool_0
     [[ $fabric == auto && -e /etc/waagent.conf ]] || return 0
-    [[ -f /etc/waagent.conf ]] || doubt fabric
+    [[ -f /etc/waagent.conf ]] || defer fabric
     # Bash complains of a NUL.
-    { content=$'\n'$(< /etc/waagent.conf) || doubt fabric; } 2> /dev/null
+    { content=$'\n'$(< /etc/waagent.conf) || defer fabric; } 2> /dev/null
     [[ $content =~ $'\n'[[:space:]]*${is_switch}[[:space:]]*=[^$'\n']*[yY] ]] || return 0
     content=' '
     if [[ -e $pool ]]; then
-        [[ -f $pool ]] || doubt fabric
+        [[ -f $pool ]] || defer fabric
         # What pads or parts the texts in it becomes blanks.
         content=$(exec tr '\0\n:|' ' ' 2> /dev/null < "$pool")
         # Its daemon may be writing: a record has 2560 bytes.
-        ((${#content} && ${#content} % 2560 == 0)) || doubt fabric
+        ((${#content} && ${#content} % 2560 == 0)) || defer fabric
     fi
     if [[ $content == *'IPoIB_Data '* ]]; then
         for word in $content; do
@@ -202,7 +202,7 @@ read_fabric() {
         done
     elif compgen -G '/sys/class/infiniband/*' > /dev/null; then
         # They may come any moment.
-        doubt awaited "$pool"
+        defer awaited "$pool"
     fi
 }
 
@@ -217,8 +217,8 @@ judge_announced() { # address
     last=$((number | 0xffff))
     for i in "${!firsts[@]}"; do
         ((last < firsts[i] || lasts[i] < first)) && continue
-        ((covers[i] > 16 && first < firsts[i] && lasts[i] < last)) || doubt fabric "$address"
-        ((number < firsts[i] || lasts[i] < number)) || doubt fabric "$address"
+        ((covers[i] > 16 && first < firsts[i] && lasts[i] < last)) || defer fabric "$address"
+        ((number < firsts[i] || lasts[i] < number)) || defer fabric "$address"
     done
 }
 
@@ -227,7 +227,7 @@ judge_fabric() { # rules, links, addresses
     local address line IFS=$'\n'
     [[ ${announced[*]-} ]] || return 0
     # A rule may select by what comes, and table local precedes it.
-    [[ $1 == $'0:\tfrom all lookup 255'* && ! $1 =~ 'from '[0-9] ]] || doubt fabric "$1"
+    [[ $1 == $'0:\tfrom all lookup 255'* && ! $1 =~ 'from '[0-9] ]] || defer fabric "$1"
     for address in "${announced[@]}"; do
         judge_announced "$address" || return
     done
@@ -249,7 +249,7 @@ prove() { # family
     # Those around may have turns, or be for one source, which no question has.
     [[ $1 == 6 ]] && questions+=("${asked[@]/#/route show table all match }")
     look "$1" 'rule show' 'link show' 'addr show' 'route show exact default' "${questions[@]}" \
-        "${answers[@]/#/route get fibmatch }" || doubt ip "$complaint"
+        "${answers[@]/#/route get fibmatch }" || defer ip "$complaint"
     rules=${parts[0]} links=${parts[1]} addresses=${parts[2]}
     printf -v inside %s "${parts[@]:4:${#questions[@]}}"
     answers=("${parts[@]:4 + ${#questions[@]}}")
@@ -267,7 +267,7 @@ prove() { # family
 # then others by name.
 prove_all() {
     local dev names devs=''
-    [[ $beyond ]] && doubt "$beyond"
+    [[ $beyond ]] && defer "$beyond"
     read_fabric || return
     prove 4 || return
     [[ ! ${points[6]} ]] || prove 6 || return
@@ -282,7 +282,7 @@ prove_all() {
 
 # Succeed if all is plainly right.
 answer_alone() {
-    found=$(prove_all) || take_doubt
+    found=$(prove_all) || take_reason
 }
 
 # Write that all is right, and end.
@@ -301,7 +301,7 @@ give_up() {
     local text
     rm -f "$right" "$wrong"
     explain
-    [[ $mode == STRICT ]] || finish 10 4 "$text"
+    [[ $mode == WARN ]] && finish 10 4 "$text"
     finish 12 3 "$text"
 }
 

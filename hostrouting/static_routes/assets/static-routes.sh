@@ -69,15 +69,15 @@ complete() { # default routes, links
     local rows=($1)
     if [[ $1 ]]; then
         # Of several of IPv6, preferences and the device of IPv4 decide.
-        ((family == 4 || ${#rows[@]} == 1)) || doubt default "$1"
-        [[ ${rows[0]} =~ $plain ]] || doubt default "${rows[0]}"
+        ((family == 4 || ${#rows[@]} == 1)) || defer default "$1"
+        [[ ${rows[0]} =~ $plain ]] || defer default "${rows[0]}"
         dev=${BASH_REMATCH[3]}
         hop="via ${BASH_REMATCH[1]} dev $dev"
         [[ ${BASH_REMATCH[4]} == *' onlink'* ]] && hop+=' onlink'
         hops=(['dev ?']="dev $dev" ['via ? dev ?']="$hop" ["via ? dev $dev"]="$hop")
-        [[ ! ${exits[family]} ]] || is_exit "$dev" || doubt exit "${exits[family]}"
+        [[ ! ${exits[family]} ]] || is_exit "$dev" || defer exit "${exits[family]}"
         # A router in the fabric may have brought it.
-        is_infiniband "$dev" "$2" && doubt default "$1"
+        is_infiniband "$dev" "$2" && defer default "$1"
     fi
     # Thirty times as fast as a pattern over the text.
     IFS='|'
@@ -89,7 +89,7 @@ complete() { # default routes, links
     IFS=''
     wanted="${words[*]}"
     # Another default route may complete it.
-    [[ $hop && $wanted == *' ?'* ]] && doubt default "$1"
+    [[ $hop && $wanted == *' ?'* ]] && defer default "$1"
     return 0
 }
 
@@ -131,10 +131,10 @@ find_missing() {
     done
     for row in "${rows[@]}"; do
         # For one source. Another IPv6 route to its destination would be hidden.
-        [[ $row == *' from '* ]] && doubt row "$row"
+        [[ $row == *' from '* ]] && defer row "$row"
         find_place "$row"
         # Rows of a place are neighbours.
-        [[ $row == *"$mark "* && $place == "$last" ]] && doubt place "$row"
+        [[ $row == *"$mark "* && $place == "$last" ]] && defer place "$row"
         [[ $row == *"$mark "* ]] || taken["$place"]=$row
         last=$place
     done
@@ -145,7 +145,7 @@ find_missing() {
             continue
         fi
         find_place "$row"
-        [[ ${taken["$place"]-} ]] && doubt place "${taken["$place"]}"
+        [[ ${taken["$place"]-} ]] && defer place "${taken["$place"]}"
         if [[ $row == *' ?'* ]]; then
             incomplete+=("$row")
         else
@@ -153,14 +153,14 @@ find_missing() {
         fi
     done
     for row in "${!has[@]}"; do
-        doubt row "$row"
+        defer row "$row"
     done
 }
 
 # Bring the family into force, if need be by additions. Print the routes that are refused.
 settle() {
     local additions reason=''
-    look_after '' || doubt ip "$complaint"
+    look_after '' || defer ip "$complaint"
     find_missing || return
     if ((${#missing[@]})); then
         printf -v additions "route add %s$mark\n" "${missing[@]}"
@@ -168,11 +168,11 @@ settle() {
             print_repair
         else
             reason="ip has complained first: $complaint"
-            look_after '' || doubt ip "$complaint"
+            look_after '' || defer ip "$complaint"
         fi
         find_missing || return
     fi
-    [[ $reason == '' && ${missing[*]} ]] && doubt missing "${missing[0]}"
+    [[ $reason == '' && ${missing[*]} ]] && defer missing "${missing[0]}"
     refuse 'no default route completes it' "${incomplete[@]}"
     refuse "$reason" "${missing[@]}"
 }
@@ -201,7 +201,7 @@ answer_alone() {
         if found=$(settle); then
             refused+=${found:+$found$'\n'}
         else
-            take_doubt
+            take_reason
             is_unknown=yes
         fi
     done
