@@ -195,19 +195,19 @@ refuse() { # reason, routes
 
 # Succeed if all routes are in force. Otherwise `late` is the first refusal.
 answer_alone() {
-    local family is_unknown=''
+    local family known=0
     refused=''
     for family in "${!routes[@]}"; do
         if found=$(settle); then
             refused+=${found:+$found$'\n'}
+            known=$((known + 1))
         else
             take_reason
-            is_unknown=yes
         fi
     done
     late=${refused%%$'\n'*}
     late=${late#refused: }
-    [[ ! $refused && ! $is_unknown ]]
+    [[ ! $refused ]] && ((known == ${#routes[@]}))
 }
 
 # End without an answer of the program.
