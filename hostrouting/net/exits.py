@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from hostrouting.net.addresses import FAMILY_NAMES, parse_network
+from hostrouting.net.links import address_families
 from hostrouting.net.routes import default_routes
 
 if TYPE_CHECKING:
@@ -95,10 +96,15 @@ def candidates(named: Collection[str], links: Sequence[Device]) -> Sequence[Devi
     """Return the devices that may be the exit of a family.
 
     Those that are `named` may, by a network of an address, too, or else each that leads to a wire:
-    the end of a pod's veth only on a node without other devices.
+    the end of a pod's veth only on a node without other devices. A network that no device holds is
+    that of one without any address.
     """
     names = _named(named, links)
-    return [link for link in links if link.name in names] or _wired(links)
+    found = [link for link in links if link.name in names] or _wired(links)
+    families = {network.family for name in named if (network := parse_network(name))}
+    if names or not families:
+        return found
+    return [link for link in found if families.isdisjoint(address_families(link))] or found
 
 
 def _named(names: Collection[str], links: Iterable[Device]) -> set[str]:

@@ -88,6 +88,11 @@ class Device(NamedTuple):
         return self.kind in _WIRED and not (self.loopback or self.infiniband)
 
 
+def address_families(link: Device) -> set[int]:
+    """Return the families of a device's addresses, but for those of the link alone."""
+    return {own.family for own in link.addresses if own.scope < SCOPE_LINK}
+
+
 def vrf_of(name: str, devices: Mapping[str, Device]) -> str | None:
     """Return the VRF whose table has the routes of a device's addresses; None for main and local.
 

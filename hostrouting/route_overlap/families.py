@@ -12,7 +12,8 @@ from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
 from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, is_device_name, is_network
 from hostrouting.net.exits import candidates, fabric_exits, set_down, unnamed
-from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, SCOPE_LINK
+from hostrouting.net.links import address_families
+from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL
 from hostrouting.route_overlap.proven import CidrReport, OverlapReport
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class FamilyProof(NamedTuple):
     def _lack_of(self, link: Device, keeper: str, command: str) -> NodeFinding:
         """Return the warning, with the command of the program that keeps the device."""
         family = self.node.family
-        has_address = any(own.family == family and own.scope < SCOPE_LINK for own in link.addresses)
+        has_address = family in address_families(link)
         what = f"{FAMILY_NAMES[family]} {'default route' if has_address else 'address'}"
         reason = f"has no {what}, which {keeper} gives it"
         step = f"see {GIVERS[family]}"

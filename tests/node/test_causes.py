@@ -121,6 +121,49 @@ def test_a_network_stands_for_a_device_that_is_down(host: FakeHost) -> None:
     assert "no device" not in report.overlap.advice
 
 
+NAMES_NETWORK = HostRoutingConfig.from_mapping(
+    {
+        **CONFIG.to_mapping(),
+        "routeOverlap": {
+            "expectedCidrs": ["172.16.8.0/22"],
+            "expectedDevs": ["10.224.0.0/16"],
+        },
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "kind", "step"),
+    [
+        (IS_DOWN, "device-down", "ip link set eth0 up"),
+        (lambda _: None, "lost-default", "networkctl reconfigure eth0"),
+    ],
+)
+@pytest.mark.parametrize("by_fabric", [True, False])
+def test_the_device_of_a_network_lost_its_address(
+    host: FakeHost, trouble: Trouble, kind: str, step: str, *, by_fabric: bool
+) -> None:
+    """A manager takes the address of a device that is down. Devices with an address are not it,
+    though one of them has a default route.
+    """
+    execute(Configure(NAMES_NETWORK, host=host), in_time())
+    for number in range(1, 3):
+        host.routes.add_link(f"eth{number}")
+        host.routes.add_address(f"eth{number}", f"192.168.{number}.4/24")
+    path, text, _ = KEEPERS["systemd-networkd"]
+    for link in host.routes.links():
+        host.files.write(path.format(link.ifindex), f"{text}\n".encode(), mode=0o644)
+    lose_the_default_route(host)
+    lose_our_routes(host)
+    host.routes.remove_address("eth0", "10.224.0.4/16")
+    if by_fabric:
+        host.routes.add_route("default", gateway="172.16.0.1", dev="ib0")
+    trouble(host)
+    status = node_status(in_time(), host)
+    [found] = status.first
+    assert (found.kind, found.subject, status.next) == (kind, "eth0", step)
+
+
 def test_a_gate_that_is_down_beside_one_that_is_missing(host: FakeHost) -> None:
     """Of the warnings of a right node, that with a command comes first."""
     units = {
