@@ -6,12 +6,14 @@ import logging
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.base.commands import quoted
 from hostrouting.base.errors import HostFileError, InvalidConfigError, UnitError
 from hostrouting.base.findings import NodeFinding, hindered
 from hostrouting.boot.gates import (
     AGENTS,
     Gates,
     broken_glass,
+    glass_file,
     is_gated,
     is_starting,
     is_unsuitable,
@@ -307,7 +309,9 @@ class Boot:
         """
         if cause := broken_glass(self._files):
             reason = f"every gate is open, whatever the routes are: {cause}"
-            yield NodeFinding("disabled", "gates", reason, "warning")
+            path = glass_file(self._files)
+            command = quoted("rm", path) if path else ""
+            yield NodeFinding("disabled", "gates", reason, "warning", command=command)
         yield from self.gates.faults(ctx)
         others = AGENTS if mode is OverlapMode.STRICT else ()
         states = self._services.states(ctx, *dict.fromkeys((*self._gates, *others)))

@@ -449,11 +449,15 @@ def is_gated(state: UnitState) -> bool:
     return any(path.endswith(f"/{DROP_IN_NAME}") for path in state.drop_ins)
 
 
+def glass_file(files: FileStore) -> str | None:
+    """Return the path of the file that opens every gate, or None."""
+    return next(filter(files.exists, _BREAK_GLASS), None)
+
+
 def broken_glass(files: FileStore) -> str | None:
     """Return the reason why every gate is open, or None."""
-    for path in _BREAK_GLASS:
-        if files.exists(path):
-            return f"{path} exists"
+    if path := glass_file(files):
+        return f"{path} exists"
     if _BREAK_GLASS_WORD.encode() in (files.read("/proc/cmdline") or b"").split():
         return f"{_BREAK_GLASS_WORD} is on the command line of the kernel"
     return None

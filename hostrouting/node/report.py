@@ -97,7 +97,9 @@ class NodeReport(NodeState):
             return self.step
         if self.is_fixable:
             return _fix(self.path)
-        return next(iter(self.overlap.commands), None)
+        # A gate that is open helps a node that is wrong.
+        opened = [each.command for each in self.findings if each.kind == "disabled" and self.ok]
+        return next(filter(None, [*self.overlap.commands, *opened]), None)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the report for JSON: as of `status` or `plan` by its facts, else as of `check`."""

@@ -346,7 +346,8 @@ def test_an_open_break_glass(host: FakeHost, ctx: Context, path: str) -> None:
     assert boot(host).notices(ctx) == []
     host.files.write(path, b"", mode=0o644)
     [notice] = boot(host).notices(ctx)
-    assert notice.text == f"gates: every gate is open, whatever the routes are: {path} exists"
+    assert notice.reason == f"every gate is open, whatever the routes are: {path} exists"
+    assert notice.command == f"rm {path}"
 
 
 @pytest.fixture

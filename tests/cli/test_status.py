@@ -178,7 +178,7 @@ def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
             lambda host: host.files.write("/run/hostrouting.disabled", b"", mode=0o644),
             0,
             f"right: every gate is open: the break glass is set, {RIGHT}",
-            None,
+            "rm /run/hostrouting.disabled",
         ),
         (
             lambda host: host.files.remove(f"/lib/systemd/system/{NSPAWN}"),
