@@ -74,6 +74,8 @@ is_switch='OS\.(EnableRDMA|UpdateRdmaDriver|CheckRdmaDriver)'
 # Those by which the CIDRs must leave, and by name those by which they do.
 expected=()
 declare -A carriers=()
+# The forms that were judged.
+declare -A known=()
 # The addresses that the cloud's agent may add, and the length of the route around each IPv4 CIDR.
 announced=() covers=()
 
@@ -140,7 +142,10 @@ judge_rules() { # rules, addresses and routes
 
 # A row must have a plain form, and lead by devices that may carry.
 judge() { # row
-    local dev rest=$1 IFS=' '
+    local dev form=$1 rest=$1 IFS=' '
+    # Many rows differ in their destinations alone.
+    [[ ${1%% *} == *[.:]* ]] && form=${1#* }
+    [[ ${known["$form"]-} ]] && return
     [[ $1 =~ $is_route || $1 =~ $is_own ]] || defer row "$1"
     [[ $1 == *' src 127.'* ]] && defer row "$1"
     while [[ $rest == *' dev '* ]]; do
@@ -150,19 +155,15 @@ judge() { # row
         [[ " ${expected[*]} " == *" $dev "* || $dev == @($allowed) ]] || defer device "$dev"
         carriers[$dev]=yes
     done
+    known["$form"]=yes
 }
 
 # Judge each row that may decide in a CIDR, or in a part of it.
 judge_rows() { # rows
     local row IFS=$'\n'
-    local -A known=()
     for row in $1; do
         # No other table decides.
-        [[ $row == *' table '* && $row != *' table 255 '* ]] && continue
-        # Many rows differ in their destinations alone.
-        [[ ${row%% *} == *[.:]* && ${known["${row#* }"]-} ]] && continue
-        judge "$row" || return
-        known["${row#* }"]=yes
+        [[ $row == *' table '* && $row != *' table 255 '* ]] || judge "$row" || return
     done
 }
 
