@@ -50,7 +50,7 @@ settings.register_profile(
 # `nox -s tests`: the slow tests, too.
 settings.register_profile("check", parent=settings.get_profile("default"), max_examples=100)
 # All tests again, for another question: which lines run (coverage), whether the program works
-# elsewhere (other tools).
+# elsewhere (other tools, a fresh machine).
 settings.register_profile("again", parent=settings.get_profile("default"), max_examples=10)
 # `make test` on a fresh machine (.ci/fresh), which shows what the tests need.
 settings.register_profile("fresh", parent=settings.get_profile("default"), max_examples=3)
