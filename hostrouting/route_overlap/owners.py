@@ -68,10 +68,15 @@ def keeper_of(link: Device, files: FileStore | None) -> tuple[str, str]:
     if files is None:
         return "", ""
     with suppress(HostFileError):
-        if path := _value(files, _NETWORKD.format(link.ifindex), "NETWORK_FILE"):
+        state = _NETWORKD.format(link.ifindex)
+        if path := _value(files, state, "NETWORK_FILE"):
+            keeper, command = "systemd-networkd", quoted("networkctl", "reconfigure", link.name)
             if _OF_NETPLAN.match(path):
-                return "netplan", "netplan apply"
-            return "systemd-networkd", quoted("networkctl", "reconfigure", link.name)
+                keeper, command = "netplan", "netplan apply"
+            if _value(files, state, "ADMIN_STATE") == "configuring":
+                # It waits for an answer, such as that of a DHCP server, and would wait anew.
+                command = quoted("journalctl", "-b", "-u", "systemd-networkd.service")
+            return keeper, command
         if _value(files, _NETWORK_MANAGER.format(link.ifindex), "connection-uuid"):
             return "NetworkManager", quoted("nmcli", "device", "reapply", link.name)
     return "", ""

@@ -270,6 +270,18 @@ def test_a_default_route_is_lost(
     assert status.next == step or not (pinned or keeper)
 
 
+@pytest.mark.parametrize("keeper", ["systemd-networkd", "netplan"])
+def test_a_manager_that_waits_is_not_started_anew(host: FakeHost, keeper: str) -> None:
+    """While networkd waits for the answer of a DHCP server, its log says so; a person must act."""
+    path, text, _ = KEEPERS[keeper]
+    [index] = [link.ifindex for link in host.routes.links() if link.name == "eth0"]
+    content = f"ADMIN_STATE=configuring\n{text}\n".encode()
+    host.files.write(path.format(index), content, mode=0o644)
+    lose_the_default_route(host)
+    lose_our_routes(host)
+    assert node_status(in_time(), host).next == "journalctl -b -u systemd-networkd.service"
+
+
 @pytest.mark.parametrize(
     ("pinned", "links", "down", "is_one_the_exit"),
     [

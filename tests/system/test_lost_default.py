@@ -62,6 +62,21 @@ LEASED = {
 }
 
 
+def test_a_dhcp_server_that_is_silent(tmp_path: Path) -> None:
+    """The first command asks for a lease, in vain; the next one shows who is waited for."""
+    require_program()
+    with Leased(tmp_path) as machine:
+        machine.shell(f"hostrouting apply - <<< '{json.dumps(CONFIG)}'")
+        machine.shell("systemctl stop dhcp-server.service")
+        machine.shell("ip address flush dev eth0")
+        assert machine.status()["next"] == RECONFIGURE
+        machine.shell(RECONFIGURE)
+        machine.until("[[ $(networkctl --no-legend list eth0) == *configuring* ]]")
+        status = machine.status()
+        assert status["next"] == "journalctl -b -u systemd-networkd.service", status
+        assert status["verdict"].startswith("wrong: eth0 has no IPv4 address"), status
+
+
 def test_a_fabric_with_a_better_default_route_moves_nothing(tmp_path: Path) -> None:
     """An image names the network of its exit. A router in the fabric brings a default route, and the
     kubelet starts again: its route stays by eth0, and the router answers.
