@@ -225,11 +225,6 @@ def exits_under(config: HostRoutingConfig, files: FileStore) -> NamedExits:
     return as_named(read_exits(files))
 
 
-def pinned_under(config: HostRoutingConfig, files: FileStore) -> Exits:
-    """Return the exits of the last right apply, unless the config names some."""
-    return {} if config.route_overlap.expected_devs else read_exits(files)
-
-
 def read_exits(files: FileStore) -> Exits:
     """Return the exits that the last right apply has pinned; none if the file cannot be read.
 

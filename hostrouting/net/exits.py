@@ -40,7 +40,7 @@ def working(exits: NamedExits, links: Sequence[Device], observed: Iterable[Obser
     if not exits:
         return {}
     devices = {link.name: link for link in links}
-    named = {family: _named(names, links) for family, names in exits.items()}
+    named = {family: named_devices(names, links) for family, names in exits.items()}
     hops: dict[tuple[int, str], NextHop] = {}
     for route in default_routes(observed):
         for hop in route.hops:
@@ -99,7 +99,7 @@ def candidates(named: Collection[str], links: Sequence[Device]) -> Sequence[Devi
     the end of a pod's veth only on a node without other devices. A network that no device holds is
     that of one without any address.
     """
-    names = _named(named, links)
+    names = named_devices(named, links)
     found = [link for link in links if link.name in names] or _wired(links)
     families = {network.family for name in named if (network := parse_network(name))}
     if names or not families:
@@ -107,7 +107,7 @@ def candidates(named: Collection[str], links: Sequence[Device]) -> Sequence[Devi
     return [link for link in found if families.isdisjoint(address_families(link))] or found
 
 
-def _named(names: Collection[str], links: Iterable[Device]) -> set[str]:
+def named_devices(names: Collection[str], links: Iterable[Device]) -> set[str]:
     """Return the devices that are named, or that have an address in a network that is."""
     # A record may name a device as no kernel does.
     networks = [network for name in names if (network := parse_network(name))]

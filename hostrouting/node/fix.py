@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.base.commands import FIX
-from hostrouting.boot.intent import pinned_under
+from hostrouting.boot.intent import read_exits
 from hostrouting.net.exits import as_named, working
 from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.static_routes.plan import plan_routes, proven_now
@@ -44,7 +44,7 @@ def fixed(
     if not host.is_live:
         return f"an image has no routes to be repaired; on a node made of it, run: {FIX}"
     now = proven_now(ctx, config, host) if now is None else now
-    pinned = _pinned(now, config, host)
+    pinned = _pinned(now, host)
     return _completed(ctx, _named(now, config, pinned, host), host, now, is_pinned=bool(pinned))
 
 
@@ -95,12 +95,12 @@ def _mends_the_rest(now: OverlapReport, report: OverlapReport) -> bool:
     return left < {finding for _, finding in now.findings}
 
 
-def _pinned(now: OverlapReport, config: HostRoutingConfig, host: Host) -> Exits:
+def _pinned(now: OverlapReport, host: Host) -> Exits:
     """Return the pinned exits from which others have moved, or which others share in turns."""
     moved = {move.family: move.before for move in now.moved_exits}
     if moved or not now.exits_in_turns:
         return moved
-    pinned = pinned_under(config, host.files)
+    pinned = read_exits(host.files)
     shared = {family: dev for family, dev in pinned.items() if dev in now.exits_in_turns}
     return working(as_named(shared), host.routes.links(), host.routes.routes())
 

@@ -21,7 +21,7 @@ from hostrouting.net.addresses import (
     address_bits,
     is_network,
 )
-from hostrouting.net.exits import unnamed, working
+from hostrouting.net.exits import named_devices, unnamed, working
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     IP_TUNNELS,
@@ -329,15 +329,8 @@ class RoutingSnapshot:
         """
         defaults = self.defaults if self.family == IPV4 else default_routes(self.backend.routes())
         exits = {hop.dev for route in defaults for hop in route.hops if not hop.dead}
-        candidates = (
-            link for link in self.links if link.name in exits and link.may_stand_for_network
-        )
-        prefix = Prefix.parse(network)
-        return [
-            link.name
-            for link in candidates
-            if any(prefix.covers(own.address) for own in link.addresses)
-        ]
+        exits &= named_devices((network,), self.links)
+        return [link.name for link in self.links if link.name in exits]
 
     @cached_property
     def model(self) -> Fib:

@@ -17,7 +17,7 @@ import attrs
 
 from hostrouting.base.errors import UnknownDecisionError
 from hostrouting.base.findings import first_of
-from hostrouting.boot.intent import pinned_under
+from hostrouting.boot.intent import read_exits
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.host.reading import at_one_moment
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
@@ -172,7 +172,7 @@ class Forecaster:
         #: The node as it is, by the reading of the plan and of both proofs before a run.
         self.node: Host = at_one_moment(host)
         late = unready_units(ctx, config, host)
-        exits = pinned_under(config, host.files)
+        exits = read_exits(host.files)
         own = CountedSection(config, self._fabric_of(config), late, pinned=exits)
         self._sections = [own]
         # The file may have been edited since its apply: what the script expects counts, too.

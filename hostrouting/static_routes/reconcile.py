@@ -99,10 +99,9 @@ def resolve(
     A route without `dev` gets the device of the first next hop that is not dead; one of IPv6 the
     device by which IPv6 must leave, if a default route leaves by it. No InfiniBand device among
     `links` is one (see `unnamed`). The `exits` that work precede both, whatever default route came
-    later (see `working`). A route without `gateway` gets the gateway of the first next
-    hop on its device, dead or not: the kernel decides about routes over a device that is down. If
-    that next hop has no gateway (`default dev ppp0`), the route has none: every address is on such
-    a link.
+    later (see `working`). A route without `gateway` gets the gateway of the first next hop on its
+    device, dead or not: the kernel decides about routes over a device that is down. If that next
+    hop has no gateway (`default dev ppp0`), the route has none: every address is on such a link.
 
     Where no default route completes a route, an installed one stays if it has the values that the
     config gives. `observed` is in the kernel's order.
