@@ -82,10 +82,12 @@ is_infiniband() { # device, links
 holds() { # device, network
     local row type='' IFS=$'\n'
     look 4 "address show to $2" || defer ip "$complaint"
-    for row in ${parts[0]}; do
+    # Bash 5.1 makes nothing of one empty part.
+    local rows=${parts[0]-}
+    for row in $rows; do
         [[ $row == +([0-9])": $1 "* ]] || return
     done
-    [[ ${parts[0]} && -e /sys/class/net/$1/device ]] || return
+    [[ $rows && -e /sys/class/net/$1/device ]] || return
     read -r type < "/sys/class/net/$1/type"
     # Ethernet
     [[ $type == 1 ]]
