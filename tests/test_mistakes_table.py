@@ -29,6 +29,10 @@ task("a")("b")
     do of task 'a' ~ got 'b' ~ must be a function
 task("a b/c")
     a task cannot be named ~ 'a b/c' ~ use a b-c
+task("")
+    a task cannot be named ~ '' ~ give a text
+Serial(name="certs/ca")
+    a Serial cannot be named ~ 'certs/ca': the slash parts the names of a path ~ use certs-ca
 task(print)
     needs a name ~ @task ~ write @task\("print"\)
 task("a")(lambda self, ctx: None)
@@ -39,6 +43,8 @@ Serial(t, t)
     two tasks named ~ 'a' ~ rename one
 Serial(t, name=1)
     a Serial cannot be named ~ 1 ~ give a text
+Parallel(name="")
+    a Parallel cannot be named ~ '' ~ give a text
 Parallel([t])
     is not a task ~ \[<task a>.*\] ~ a name .* and do\(ctx\)
 run([t])
@@ -49,6 +55,8 @@ run(t, timeout=-1)
     timeout ~ got -1 ~ at least 0 seconds
 run(t, skip=["b"])
     no task is named ~ 'b' ~ the tasks are: a
+run(t, skip=[3])
+    no task is named ~ 3 ~ the tasks are: a
 run(t, only=["b"])
     no task is named ~ 'b' ~ the tasks are: a
 run(t, observer=[])
@@ -57,18 +65,46 @@ execute(t, 5)
     the second argument ~ got 5 ~ must be a Context, or left out
 execute([t, t])
     is not a task ~ \[<task a>.*\] ~ a name .* and do\(ctx\)
+plan(t, 30)
+    the second argument ~ got 30 ~ must be a Context, or left out
 undo(t, 3)
     the second argument ~ got 3 ~ must be a Context, or left out
-with_timeout(t, 5, share=50)
-    share ~ got 50 ~ more than 0 and at most 1
+with_timeout(t, -1)
+    seconds ~ got -1 ~ at least 0 seconds
+with_timeout(t, 5, share=0)
+    share ~ got 0 ~ more than 0 and at most 1
+with_timeout(t, 5, share=float("nan"))
+    share ~ got nan ~ more than 0 and at most 1
+with_timeout(t, 5, share="1")
+    share ~ got '1' ~ more than 0 and at most 1
+with_timeout(t, 5, share=1.5)
+    share ~ got 1.5 ~ more than 0 and at most 1
 with_retry(t, attempts=0)
     attempts ~ got 0 ~ a whole number of at least 1
+with_retry(t, attempts="3")
+    attempts ~ got '3' ~ a whole number of at least 1
+with_retry(t, attempts=2, backoff=-1)
+    backoff ~ got -1 ~ at least 0 seconds
+with_retry(t, attempts=2, retry_on=OSError)
+    retry_on ~ got <class 'OSError'> ~ a tuple of exception classes ~ write retry_on=\(OSError,\)
+with_retry(t, attempts=3, jitter="half")
+    jitter ~ got 'half' ~ at least 0 and at most 1
+with_retry(t, attempts=3, jitter=-0.1)
+    jitter ~ got -0.1 ~ at least 0 and at most 1
 with_retry(t, attempts=3, jitter=2)
     jitter ~ got 2 ~ at least 0 and at most 1
 tolerate(t, on_failure="x")
     on_failure of task 'a' ~ got 'x' ~ must be a function
 Context(timeout=-1)
     timeout ~ got -1 ~ at least 0 seconds
+Context(timeout=float("nan"))
+    timeout ~ got nan ~ at least 0 seconds
+Context().sleep(-1)
+    seconds ~ got -1 ~ at least 0 seconds
+Context().child(timeout=-1)
+    timeout ~ got -1 ~ at least 0 seconds
+Context().record(("+", "a"))
+    is not a Change ~ \('\+', 'a'\) ~ ctx\.record\(Change
 Context().record("x")
     is not a Change ~ 'x' ~ ctx\.record\(Change
 Context().record(Change("+", "a"), undo=3)
@@ -79,6 +115,8 @@ run_command(Context(), [])
     argv ~ got \[\] ~ a list of a program and its arguments
 HostRoutingConfig.from_json({})
     document ~ got \{\} ~ a mapping is for from_mapping
+HostRoutingConfig.from_mapping("{}")
+    mapping ~ got '\{\}' ~ JSON text is for from_json
 Route.parse("10.0.0.0/8", dev="eth0", metric=-1)
     metric ~ -1 ~ from 0 to 4294967295
 Route.parse("10.0.0.0/8", dev="eth0", kind="blackhol")
@@ -93,6 +131,8 @@ run(t, only="a")
     only must be ~ got 'a' ~ write only=\['a'\]
 with_timeout(t, "5")
     seconds must be ~ got '5' ~ write seconds=30
+with_timeout(t, None)
+    seconds must be ~ got None ~ write seconds=30
 with_timeout(5, t)
     seconds must be ~ got <task a> ~ write seconds=30
 with_retry(t, attempts=3, backoff="1")
@@ -113,10 +153,18 @@ Configure(None)
     config must be ~ got None ~ write config=HostRoutingConfig\.from_mapping\(
 Configure({})
     config must be ~ got \{\} ~ write config=HostRoutingConfig\.from_mapping\(
+ConfigureStaticRoutes({})
+    config must be ~ got \{\} ~ write config=HostRoutingConfig\.from_mapping\(
+ConfigureProbeSNAT({})
+    config must be ~ got \{\} ~ write config=HostRoutingConfig\.from_mapping\(
 Configure("/etc/x.json")
     config must be ~ got '/etc/x\.json' ~ write config=HostRoutingConfig\.from_mapping\(
 Configure(config, host=node())
     host must be ~ got MemoryBackend\(lo, eth0\) ~ write host=Host\.live\(\), or FakeHost\(routes\)
+Configure(config, host=FakeHost)
+    host must be ~ got <class .*FakeHost'> ~ write host=Host\.live\(\), or FakeHost\(routes\)
+Configure(config, host="")
+    host must be ~ got '' ~ write host=Host\.live\(\), or FakeHost\(routes\)
 Configure(config, host="localhost")
     host must be ~ got 'localhost' ~ write host=Host\.live\(\), or FakeHost\(routes\)
 Configure(config.to_mapping(), host=FakeHost())
@@ -139,6 +187,8 @@ prove_egress(node(), ["10.0.0.0/8"], allowed_devs="eth0")
     allowed_devs must be ~ got 'eth0' ~ write allowed_devs=\['eth0'\]
 prove_egress(node(), ["10.0.0.0/8"], expected_devs="eth0")
     expected_devs must be ~ got 'eth0' ~ write expected_devs=\['eth0'\]
+explain_routing("eth0", ["10.0.0.1"])
+    node must be ~ got 'eth0' ~ write node=Host\.live\(\), or MemoryBackend\(\)
 explain_routing(None, ["10.0.0.1"])
     node must be ~ got None ~ write node=Host\.live\(\), or MemoryBackend\(\)
 node().routes(6)
@@ -171,6 +221,8 @@ Pyroute2Backend("x")
     ipr must be ~ got 'x' ~ write ipr=IPRoute\(\)
 Pyroute2Backend(None)
     ipr must be ~ got None ~ write ipr=IPRoute\(\)
+NodeRecord.parse(3)
+    line must be ~ got 3 ~ the text of a record
 prove_record(NodeRecord(), {})
     config must be ~ got \{\} ~ write config=HostRoutingConfig\.from_mapping\(
 RouteChange.add(StaticRoute("10.0.0.0/8"))

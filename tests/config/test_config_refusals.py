@@ -1,6 +1,5 @@
 """Refused values of Python, and several mistakes at once; `tests/cli/test_as_typed.py` has files."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -151,33 +150,6 @@ def test_intervals_in_python_are_seconds(interval: Any) -> None:
     assert caught.value.errors[0].message.startswith(
         "expected a number of seconds from 1 to 86400, found "
     )
-
-
-@pytest.mark.parametrize(
-    ("read", "message"),
-    [
-        (
-            lambda: HostRoutingConfig.from_json({}),  # type: ignore[arg-type]
-            "document must be JSON text (got {}); a mapping is for from_mapping",
-        ),
-        (
-            lambda: HostRoutingConfig.from_mapping("{}"),  # type: ignore[arg-type]
-            "mapping must be a mapping (got '{}'); JSON text is for from_json",
-        ),
-        (
-            lambda: HostRoutingConfig.from_file(None),  # type: ignore[arg-type]
-            (
-                "path must be the path of a file (got None); "
-                "write path='/etc/config.json', or path=0 for stdin"
-            ),
-        ),
-    ],
-)
-def test_a_source_of_another_type_is_refused(read: Callable[[], object], message: str) -> None:
-    """As in a program without a type checker."""
-    with pytest.raises(TypeError) as caught:
-        read()
-    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(

@@ -184,12 +184,6 @@ def test_a_node_is_taken_without_its_links() -> None:
     assert take_record(Context(), host).config == CONFIG
 
 
-def test_a_record_that_is_no_text_is_refused_by_its_type() -> None:
-    """As any argument of another form."""
-    with pytest.raises(TypeError, match=r"^line must be the text of a record \(got 3\)"):
-        NodeRecord.parse(3)  # type: ignore[arg-type]
-
-
 def test_the_verdict_on_a_node_without_a_name_says_so() -> None:
     """A container may have none."""
     verdict = prove_record(attrs.evolve(FULL, hostname="", config=None))

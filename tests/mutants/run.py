@@ -44,7 +44,7 @@ ROOMS = {
     "host": "tests/host",
     "net": "tests/net",
     "node": "tests/node tests/cli/test_status.py tests/boot/test_intent.py",
-    "phases": "tests/phases",
+    "phases": "tests/phases tests/test_mistakes_table.py",
     "probe_snat": "tests/azure/probe_snat tests/watch/test_probes.py"
     " tests/node/test_configure.py tests/system/test_probe_snat.py::test_live",
     "route_overlap": "tests/route_overlap",

@@ -3,7 +3,6 @@
 import logging
 import re
 from collections.abc import Callable
-from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -51,7 +50,7 @@ from hostrouting.host import IPV6
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.net.routes import default_routes
 from hostrouting.node.status import verdict_now
-from hostrouting.testing import FakeHost, MemoryBackend, MemoryMetadata
+from hostrouting.testing import FakeHost, MemoryMetadata
 from phases import (
     Context,
     Event,
@@ -707,37 +706,6 @@ def test_a_gateway_of_the_node_itself_is_refused_before_the_files(host: FakeHost
     with pytest.raises(TaskFailedError, match="is an address of this node"):
         execute(configure(host, staticRoutes={"enabled": True, "routes": [route]}), in_time())
     assert host.files.tree.snapshot() == before
-
-
-TAKE_HOST = [
-    *(Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT),
-    partial(check_node, Context()),
-]
-
-
-@pytest.mark.parametrize("task", TAKE_HOST)
-@pytest.mark.parametrize("config", [None, {"staticRoutes": {}}, "config.json"])
-def test_an_object_that_is_not_a_config_is_refused_at_once(
-    task: Callable[..., object], config: object
-) -> None:
-    """A TypeError that names the mistake and the step."""
-    with pytest.raises(
-        TypeError,
-        match=r"config must be a HostRoutingConfig \(got .*\); write config=HostRoutingConfig.from_map",
-    ):
-        task(config, host=FakeHost())
-
-
-@pytest.mark.parametrize("task", TAKE_HOST)
-@pytest.mark.parametrize("given", [MemoryBackend(), FakeHost, ""])
-def test_an_object_that_is_not_a_host_is_refused_at_once(
-    task: Callable[..., object], given: object
-) -> None:
-    """A backend, a class or an empty text is no host, and never stands for this machine."""
-    with pytest.raises(
-        TypeError, match=r"^host must be a Host \(got .*\); write host=Host.live\(\), or FakeHost"
-    ):
-        task(HostRoutingConfig(), host=given)
 
 
 def test_the_task_lines_go_to_the_given_logger(

@@ -87,15 +87,6 @@ def test_command_that_cannot_start(tmp_path: Path) -> None:
         run_command(Context(), ["echo", "\0"])
 
 
-def test_a_shell_line_is_refused() -> None:
-    """Argv is a list, never text for a shell."""
-    with pytest.raises(
-        TypeError,
-        match=r"^argv must be a list of a program and its arguments \(got 'echo hello'\)$",
-    ):
-        run_command(Context(), "echo hello")
-
-
 def test_stdin_is_empty_or_given() -> None:
     """Stdin is /dev/null, or the input."""
     assert run_command(Context(), ["cat"]).stdout == ""

@@ -1,8 +1,6 @@
 """A mistake in a task is an error that names it; the task is never reported as done."""
 
 import asyncio
-import math
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,7 +15,6 @@ from phases import (
     Parallel,
     Serial,
     TaskFailedError,
-    UnknownTaskError,
     execute,
     plan,
     run,
@@ -240,93 +237,6 @@ def test_an_object_that_is_not_a_task_is_refused_by_name(
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: task("certs/ca"),
-            "a task cannot be named 'certs/ca': the slash parts the names of a path; use certs-ca",
-        ),
-        (
-            lambda: Serial(name="certs/ca"),
-            (
-                "a Serial cannot be named 'certs/ca': the slash parts the names of a path; "
-                "use certs-ca"
-            ),
-        ),
-        (lambda: Parallel(name=""), "a Parallel cannot be named '': give a text"),
-        (lambda: task(print), '@task needs a name: write @task("print")'),  # type: ignore[arg-type]
-    ],
-)
-def test_a_name_that_cannot_stand_in_a_path_is_refused_where_it_is_written(
-    make: Callable[[], object], message: str
-) -> None:
-    """Its path would name another task, or none."""
-    with pytest.raises((TypeError, ValueError)) as caught:
-        make()
-    assert str(caught.value) == message
-
-
-@pytest.mark.parametrize("use", [execute, plan, undo])
-def test_a_second_argument_is_a_context(use: Callable[[Any, Any], object]) -> None:
-    """Something else in its place is refused."""
-    with pytest.raises(
-        TypeError, match=r"^the second argument must be a Context, or left out \(got 30\)$"
-    ):
-        use(RecordingTask("a", []), 30)
-
-
-NAP = task("nap")(lambda ctx: ctx.sleep(60))
-SHARE = "share must be more than 0 and at most 1"
-
-
-@pytest.mark.parametrize(
-    ("use", "option", "value", "message"),
-    [
-        (with_retry, "attempts", 0, "attempts must be a whole number of at least 1 (got 0)"),
-        (with_retry, "attempts", "3", "attempts must be a whole number of at least 1 (got '3')"),
-        (
-            partial(with_retry, attempts=2),
-            "backoff",
-            -1,
-            "backoff must be at least 0 seconds (got -1)",
-        ),
-        (
-            partial(with_retry, attempts=2),
-            "retry_on",
-            OSError,
-            "retry_on must be a tuple of exception classes (got <class 'OSError'>); write retry_on=(OSError,)",
-        ),
-        (with_timeout, "seconds", -1, "seconds must be at least 0 seconds (got -1)"),
-        (
-            with_timeout,
-            "seconds",
-            None,
-            "seconds must be a number of seconds (got None); write seconds=30",
-        ),
-        *(
-            (partial(with_timeout, seconds=5), "share", share, f"{SHARE} (got {share!r})")
-            for share in (-1, 0, 1.5, math.nan, "1")
-        ),
-        (tolerate, "on_failure", 3, "on_failure of task 'nap' must be a function (got 3)"),
-        (run, "timeout", "30", "timeout must be a number of seconds (got '30'); write timeout=30"),
-        (run, "observer", 3, "the observer must be a function (got 3)"),
-    ],
-)
-def test_a_wrong_option_is_refused_before_anything_runs(
-    use: Callable[..., object], option: str, value: object, message: str
-) -> None:
-    """The error is raised before the run, where it cannot hide the failure that the option handles."""
-    with pytest.raises((TypeError, ValueError), match=f"^{re.escape(message)}$"):
-        use(NAP, **{option: value})
-
-
-def test_a_name_to_skip_is_a_text() -> None:
-    """The error lists the names, whatever was given."""
-    with pytest.raises(UnknownTaskError, match=r"^no task is named 3; the tasks are: nap$"):
-        run(NAP, skip=[3])  # type: ignore[list-item] # as in a program without a type checker
-
-
 def test_a_cancellation_without_a_reason_is_one() -> None:
     """A handler that passes None or a number cancels, and its message shows the value."""
     ctx = Context()
@@ -352,21 +262,3 @@ def test_an_error_without_a_printable_text() -> None:
     report = run(Serial(before, task("mute")(fail), name="all"), undo_on_failure=True)
     assert str(report.error) == "all/mute: MuteError"
     assert undone == ["False"]
-
-
-@pytest.mark.parametrize(
-    ("use", "message"),
-    [
-        (
-            lambda: run(NAP, only="nap"),
-            "only must be a list (got 'nap'); write only=['nap']",
-        ),
-    ],
-)
-def test_a_mistake_of_types_has_the_argument_the_value_and_the_right_form(
-    use: Callable[[], object], message: str
-) -> None:
-    """As in a program without a type checker."""
-    with pytest.raises(TypeError) as caught:
-        use()
-    assert str(caught.value) == message

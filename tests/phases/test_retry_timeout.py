@@ -1,6 +1,4 @@
-import logging
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from support.tasks import FailingTask, RecordingTask
@@ -33,18 +31,6 @@ from phases.testing import ManualClock
 def clock() -> ManualClock:
     """A clock that advances by itself, since these tests wait in one thread only."""
     return ManualClock(auto=True)
-
-
-def test_retry_until_it_works(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
-    """A task is done again until it works; each retry is a line."""
-    flaky = FailingTask("flaky", OSError("busy"), times=2)
-    with caplog.at_level(logging.WARNING):
-        execute(with_retry(flaky, attempts=5, backoff=1), Context(clock=clock))
-    assert flaky.calls == 3
-    assert caplog.messages == [
-        "attempt 1 of 5 failed, next in 1 s task=flaky error='busy'",
-        "attempt 2 of 5 failed, next in 2 s task=flaky error='busy'",
-    ]
 
 
 def test_backoff_doubles_up_to_its_maximum(clock: ManualClock) -> None:
@@ -281,13 +267,6 @@ def test_jitter_shortens_pauses() -> None:
     pauses = [later - earlier for earlier, later in pairwise(moments)]
     assert all(4 <= pause <= 30 for pause in pauses)
     assert len(set(pauses)) == len(pauses)
-
-
-@pytest.mark.parametrize("jitter", [-0.1, 1.5, "half"])
-def test_jitter_is_a_part(jitter: Any) -> None:
-    """Another value is refused."""
-    with pytest.raises(ValueError, match=r"^jitter must be at least 0 and at most 1 \(got "):
-        with_retry(failing(), attempts=2, jitter=jitter)
 
 
 def test_a_retry_of_a_retry_keeps_all_failures(clock: ManualClock) -> None:

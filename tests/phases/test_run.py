@@ -279,12 +279,6 @@ def test_a_part_of_a_name_is_unknown(word: str) -> None:
     assert done == []
 
 
-def test_skip_is_not_text() -> None:
-    """One name without its list is refused, as its letters could be names."""
-    with pytest.raises(TypeError, match=r"^skip must be a list \(got 'ab'\); write skip=\['ab'\]$"):
-        run(Serial(RecordingTask("a", []), RecordingTask("b", [])), skip="ab")
-
-
 def test_timeout() -> None:
     """A run that takes too long is cancelled, as is the task that was under way."""
     nap = task("nap")(lambda ctx: ctx.sleep(60))

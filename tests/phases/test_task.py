@@ -1,5 +1,3 @@
-import pytest
-
 from phases import Change, Context, Plannable, Undoable, execute, task
 
 
@@ -21,11 +19,3 @@ def test_function_becomes_a_task() -> None:
     assert isinstance(full, Plannable)
     assert isinstance(full, Undoable)
     assert repr(full) == "<task full>"
-
-
-def test_task_decorator_needs_a_name() -> None:
-    """`@task` without its parentheses, and one with an empty name, fail with the right form."""
-    with pytest.raises(TypeError, match=r'^@task needs a name: write @task\("<lambda>"\)$'):
-        task(lambda _: None)  # type: ignore[arg-type]  # that is the point
-    with pytest.raises(TypeError, match=r"^a task cannot be named '': give a text$"):
-        task("")

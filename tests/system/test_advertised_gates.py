@@ -98,8 +98,21 @@ def steps_of(owner: str, output: str, *, version: int) -> str:
     return f"mkdir {folder}; printf '%s\\n%s\\n' '{section}' {setting} > {folder}/50-advice.conf; {commands}"
 
 
-@each_owner
-@pytest.mark.parametrize("preference", ["high", "medium", "low"])
+@pytest.mark.parametrize(
+    ("owner", "preference"),
+    [
+        ("kernel", "high"),
+        ("kernel", "medium"),
+        ("kernel", "low"),
+        ("networkd", "high"),
+        # As `high` before systemd 257.
+        *(pytest.param("networkd", each, marks=pytest.mark.soak) for each in ("medium", "low")),
+        *(
+            pytest.param("NetworkManager", each, marks=pytest.mark.soak)
+            for each in ("high", "medium", "low")
+        ),
+    ],
+)
 def test_from_the_boot_to_the_start(
     tmp_path: Path, owner: str, tree: Path, preference: str
 ) -> None:

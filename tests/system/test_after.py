@@ -83,12 +83,11 @@ ln -s ../{UNIT} {units}/multi-user.target.wants/
     ("program", "settings", "mode", "arrange"),
     [
         (f"sleep 3; {CONNECT}", "RemainAfterExit=yes", "STRICT", None),
-        (f"sleep 3; {CONNECT}", "", "STRICT", None),
         (f"{FAIL_ONCE}; {CONNECT}", RESTARTED, "STRICT", None),
         (f"sleep 3; {CONNECT}", "", "STRICT", from_agent),
         (f"sleep 3; {CONNECT}", "", "WARN", None),
     ],
-    ids=["stays", "ends", "fails and is restarted", "the agent's list", "WARN"],
+    ids=["stays", "fails and is restarted", "ends, and is of the agent's list", "WARN"],
 )
 def test_routing_is_proven_after_the_unit_has_connected(
     tmp_path: Path,

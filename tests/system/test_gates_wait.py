@@ -178,7 +178,10 @@ def test_a_lock_that_is_lost_or_no_file(tmp_path: Path) -> None:
         assert text.startswith(f"{LOCK} cannot be opened; run: ")
 
 
-def test_a_lock_that_is_held_for_ever_holds_no_gate_under_warn(tmp_path: Path) -> None:
+@pytest.mark.parametrize("intent", [STRICT, WARN], ids=["STRICT", "WARN"])
+def test_a_lock_that_is_held_for_ever_holds_no_gate_under_warn(
+    tmp_path: Path, intent: Intent
+) -> None:
     """The retry waits for an apply as long as a gate does; then a unit of WARN, refused before,
     starts with a warning, and one of STRICT stays down, with the reason in the journal.
     """
@@ -187,17 +190,14 @@ def test_a_lock_that_is_held_for_ever_holds_no_gate_under_warn(tmp_path: Path) -
         f"mkdir -p /etc/systemd/system/{KUBE}.d\n"
         f"printf '{settings}' > /etc/systemd/system/{KUBE}.d/90-limit.conf\n"
     )
-    for intent in STRICT, WARN:
-        folder = tmp_path / str(intent is WARN)
-        folder.mkdir()
-        with GatedMachine(folder, intent=intent, overlap=True, prepare=limit) as machine:
-            machine.wait_for_refusal()
-            # That of a run, for which a gate that looks just now takes the lock again.
-            machine.files.write("/run/hostrouting.lock", b"", mode=0o600)
-            with locked(machine):
-                machine.mend_routing()
-                machine.wait_for(f"hostrouting: units are held: {APPLY}", unit=RETRY)
-                if intent is WARN:
-                    machine.wait_until_up()
-                else:
-                    assert machine.payloads() == []
+    with GatedMachine(tmp_path, intent=intent, overlap=True, prepare=limit) as machine:
+        machine.wait_for_refusal()
+        # That of a run, for which a gate that looks just now takes the lock again.
+        machine.files.write("/run/hostrouting.lock", b"", mode=0o600)
+        with locked(machine):
+            machine.mend_routing()
+            machine.wait_for(f"hostrouting: units are held: {APPLY}", unit=RETRY)
+            if intent is WARN:
+                machine.wait_until_up()
+            else:
+                assert machine.payloads() == []

@@ -4,12 +4,10 @@ shadows a /22.
 
 import json
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 from support.gated_machine import (
     EARLY,
     GATES,
@@ -208,36 +206,29 @@ def logged_waits(machine: GatedMachine) -> list[str]:
     return [line for line in machine.journal(*units) if line.startswith("waiting")]
 
 
-@pytest.mark.parametrize("patience", [hurried, pytest.param(nullcontext, marks=pytest.mark.slow)])
-def test_no_default_route_holds_and_heals(
-    tmp_path: Path, patience: Callable[[], AbstractContextManager[None]]
-) -> None:
+def test_no_default_route_holds_and_heals(tmp_path: Path) -> None:
     """The boot waits 30 s once, for both units, and the gate holds; no later start waits; the
     default route heals.
     """
-    with patience():
-        seconds = 30 if patience is nullcontext else 1
-        # The boot is not over before routing is right; this looks earlier.
-        arrange = applied(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
-        with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + EARLY) as machine:
-            machine.wait_for_failure("check-route-overlap.service")
-            assert machine.payloads() == []
-            assert "no IPv4 default route" in "\n".join(
-                machine.journal("--unit=static-routes.service")
+    # The boot is not over before routing is right; this looks earlier.
+    arrange = applied(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + EARLY) as machine:
+        machine.wait_for_failure("check-route-overlap.service")
+        assert machine.payloads() == []
+        assert "no IPv4 default route" in "\n".join(machine.journal("--unit=static-routes.service"))
+        assert machine.systemctl("start", "hostrouting-ready.service") == 1
+        assert logged_waits(machine) == [
+            (
+                f"waiting up to 30 s: {CIDR}: table main has no IPv4 default route; see "
+                "the log of its DHCP client, or its network configuration"
             )
-            assert machine.systemctl("start", "hostrouting-ready.service") == 1
-            assert logged_waits(machine) == [
-                (
-                    f"waiting up to {seconds} s: {CIDR}: table main has no IPv4 default route; see "
-                    "the log of its DHCP client, or its network configuration"
-                )
-            ]
-            # The seconds of the program count, too.
-            assert int(machine.files.read(WAITED) or 0) >= seconds
-            machine.run(*DEFAULT_ROUTE.split())
-            machine.wait_until_up()
-            machine.wait_until_up(KUBELET)
-            assert list(markers(machine)) == [OK]
+        ]
+        # The seconds of the program count, too.
+        assert int(machine.files.read(WAITED) or 0) >= 30
+        machine.run(*DEFAULT_ROUTE.split())
+        machine.wait_until_up()
+        machine.wait_until_up(KUBELET)
+        assert list(markers(machine)) == [OK]
 
 
 def test_a_rename_heals(tmp_path: Path) -> None:
@@ -275,24 +266,6 @@ def test_warn_waits_once(tmp_path: Path) -> None:
             assert machine.systemctl("restart", KUBELET) == 0
             assert len(logged_waits(machine)) == 1
             assert list(markers(machine)) == [DETECTED]
-
-
-def test_a_right_isolated_node_does_not_wait(tmp_path: Path) -> None:
-    """With gateway, device and expected devices given no default route is missed: at boot, and at
-    each start.
-    """
-    route = {
-        "enabled": True,
-        "routes": [{"destination": CIDR, "gateway": "10.224.0.1", "dev": "eth0"}],
-    }
-    arrange = applied(
-        staticRoutes=route, routeOverlap={**overlap("STRICT"), "expectedDevs": ["eth0"]}
-    )
-    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS) as machine:
-        assert sorted(machine.payloads()) == ["kube1", "kubelet"]
-        assert machine.systemctl("restart", KUBELET) == 0
-        assert list(markers(machine)) == [OK]
-        assert (logged_waits(machine), machine.files.read(WAITED)) == ([], None)
 
 
 def test_apply_change_and_reset_while_machines_run(tmp_path: Path) -> None:

@@ -83,7 +83,6 @@ def began(machine: GatedMachine, unit: str) -> float:
 VERBS = {
     "start": f"systemctl stop {KUBE} {KUBELET}; systemctl start --no-block {quoted(UNITS | STOPPED)}",
     "restart": f"systemctl restart --no-block {KUBE} {KUBELET}",
-    "try-restart": f"systemctl try-restart --no-block {KUBE} {KUBELET}",
     "isolate": f"systemctl stop {KUBE} {KUBELET}; systemctl isolate --no-block multi-user.target",
 }
 
