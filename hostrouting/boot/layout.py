@@ -10,7 +10,7 @@ from hostrouting.config import SECTIONS
 from hostrouting.host.units import words
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from importlib.abc import ResourceLoader
 
     from hostrouting.config import OverlapMode, Section
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
 #: The config in force.
 INTENT_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.json"
-#: The list of the units whose scripts the gates run, whichever links there are.
+#: The list of the files that the gates run, with their checksums, whichever links there are.
 GATING_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.units"
+#: The script by which the gates ask for routing, and the one that starts held units.
+ASK_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting-ask.sh"
+RETRY_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting-retry.sh"
 #: The program that the scripts run where routing is not plain.
 PROGRAM_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.zip"
 #: Locked as long as an apply may undo what it has changed: gates wait for that.
@@ -88,8 +91,8 @@ UNFINISHED: Final = "/run/hostrouting.unfinished"
 _SCRIPTS = (
     # Beside the units: a gate marks who waits for it where the folder of the scripts is gone, too.
     f"{UNIT_DIRECTORY}/hostrouting-waiters.sh",
-    f"{SCRIPT_DIRECTORY}/hostrouting-ask.sh",
-    f"{SCRIPT_DIRECTORY}/hostrouting-retry.sh",
+    ASK_PATH,
+    RETRY_PATH,
 )
 
 
@@ -246,47 +249,48 @@ def links_of(unit: BootUnit) -> list[str]:
     ]
 
 
-def gating_entry(unit: BootUnit) -> str:
-    r"""Return the entry of a unit in the list of those that gates ask.
+def gating_entry(path: str, content: bytes) -> str:
+    """Return the line of a file in the list of those that gates run, for `sha256sum --check`.
 
-    A script gives a token of its own. Other files have none, so the entry has their checksum: of a
-    file that was cut, nft loads what is left, and succeeds.
+    A script asks in the folder of its list, where it has no other name.
 
-    >>> unit = BootUnit("a.service", (BootFile("/etc/aks-flex-node/a.sh", b"exit 10\n"),))
-    >>> gating_entry(unit)
-    'a'
+    >>> gating_entry("/etc/aks-flex-node/a.sh", b"exit 10")[-10:]
+    '01f8  a.sh'
     """
-    name = unit.name.removesuffix(".service")
-    script = unit.files[0]
-    if script.path.endswith(".sh"):
-        return name
     import hashlib  # loads OpenSSL
 
-    return f"{name}:{hashlib.sha256(script.content).hexdigest()}"
+    name = path.removeprefix(f"{SCRIPT_DIRECTORY}/") if path.endswith(".sh") else path
+    return f"{hashlib.sha256(content).hexdigest()}  {name}"
 
 
-def gating_list(entries: Collection[str]) -> BootFile:
-    r"""Return the list of units whose scripts the gates run: first the routes, last their check.
+def gating_unit(entry: str) -> str:
+    """Return the unit of an entry.
 
-    Its last line is always the same: without it, the list was cut.
-
-    >>> gating_list(["check-route-overlap", "static-routes"]).content
-    b'static-routes\ncheck-route-overlap\nend\n'
+    >>> gating_unit("9f86d0  /etc/aks-flex-node/probe-snat.nft")
+    'probe-snat.service'
     """
-    first = "static-routes"
-    last = "check-route-overlap"
-    in_order = sorted(entries, key=lambda entry: (entry == last, entry != first, entry))
-    return BootFile(GATING_PATH, "".join(f"{line}\n" for line in [*in_order, "end"]).encode())
+    return f"{entry.rpartition('/')[2].rpartition(' ')[2].rpartition('.')[0]}.service"
 
 
-def gating_entries(content: bytes | None) -> list[str]:
-    r"""Return the entries of a list on the disk; of a list that was lost or cut, those that it has.
+def gating_list(units: Iterable[BootUnit], kept: Iterable[str] = ()) -> BootFile:
+    """Return the list of the files that the gates run: first the routes, last their check.
 
-    >>> gating_entries(b"static-routes\ncheck-route-overlap\nend\n")
-    ['static-routes', 'check-route-overlap']
+    It has the first file of each unit that gates wait for, and the `kept` entries. Its last line is
+    that of the script which reads it: without it, the list was cut.
     """
-    lines = (content or b"").decode(errors="replace").split()
-    return [line for line in lines if line != "end"]
+    files = [unit.files[0] for unit in units if unit.is_gating]
+    entries = [*kept, *(gating_entry(file.path, file.content) for file in files)]
+    order = {"static-routes.service": 0, "check-route-overlap.service": 2}
+    in_order = sorted(entries, key=lambda entry: (order.get(gating_unit(entry), 1), entry[64:]))
+    asking = next(file for file in ready_unit().files if file.path == ASK_PATH)
+    in_order.append(gating_entry(asking.path, asking.content))
+    return BootFile(GATING_PATH, "".join(f"{line}\n" for line in in_order).encode())
+
+
+def gating_entries(content: bytes | None) -> dict[str, str]:
+    """Return the entries of a list on the disk by unit; of a damaged list, those that it has."""
+    lines = (content or b"").decode(errors="replace").splitlines()
+    return {gating_unit(line): line for line in lines}
 
 
 def drop_in_of(gate: str) -> str:

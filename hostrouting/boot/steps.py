@@ -7,14 +7,18 @@ All scripts, their list, the program and the intent are exchanged by one rename 
     /etc/aks-flex-node/check-route-overlap.sh  -> hostrouting/check-route-overlap.sh
     /etc/aks-flex-node/hostrouting.units       -> hostrouting/hostrouting.units
     /etc/aks-flex-node/hostrouting.zip         -> hostrouting/hostrouting.zip
+    /etc/aks-flex-node/hostrouting-ask.sh      -> hostrouting/hostrouting-ask.sh
+    /etc/aks-flex-node/hostrouting-retry.sh    -> hostrouting/hostrouting-retry.sh
     /etc/aks-flex-node/hostrouting             -> hostrouting-1f2e3d4c     only this link changes
-    /etc/aks-flex-node/hostrouting-1f2e3d4c/   both scripts, the list of units, the program that
-                                               the scripts run, and the intent
+    /etc/aks-flex-node/hostrouting-1f2e3d4c/   both scripts, their list, the program that they run,
+                                               the intent, and the scripts of the gates
 
 Under STRICT the routes of one config beside the check of another would hold every gate, and so
 would routes that are repaired from the intent of another. A generation has a script of each name,
 even one that is not configured, so that units of the earlier config run harmlessly with the scripts
-of the later one, and the other way round. Upstream's plain scripts become a generation first.
+of the later one, and the other way round. Upstream's plain scripts become a generation first. The
+earlier generation stays until the next exchange: a gate that runs it goes on, and an undo needs no
+room.
 `Survey` reads all files of hostrouting on the disk, and `is_own` decides which ones these are.
 """
 
@@ -31,6 +35,7 @@ from hostrouting.base.errors import HostFileError
 from hostrouting.base.findings import NodeFinding, Severity, hindered
 from hostrouting.boot.intent import UNCHANGED, Intent, Merged, Part, mode_of
 from hostrouting.boot.layout import (
+    ASK_PATH,
     FURTHER_FOLDERS,
     GATING_PATH,
     INTENT_PATH,
@@ -38,6 +43,7 @@ from hostrouting.boot.layout import (
     PROGRAM_PATH,
     READY_LINKS,
     READY_UNIT,
+    RETRY_PATH,
     SCRIPT_DIRECTORY,
     UNIT_DIRECTORY,
     BootFile,
@@ -74,7 +80,7 @@ SCRIPT_PATHS: Final = tuple(
 )
 _PREFIX = "hostrouting-"
 #: All files that are exchanged together, by the same names.
-LINKED_PATHS: Final = (*SCRIPT_PATHS, INTENT_PATH, GATING_PATH, PROGRAM_PATH)
+LINKED_PATHS: Final = (*SCRIPT_PATHS, INTENT_PATH, GATING_PATH, PROGRAM_PATH, ASK_PATH, RETRY_PATH)
 #: Stands for a script that is not configured.
 IDLE: Final = (
     b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 10\n"
@@ -333,23 +339,26 @@ class Steps:
         """
         files = self._files
         in_force = contents_in_force(files)
-        wanted = self._wanted(units, present, intent, in_force.get(PROGRAM_PATH))
-        linked = {path for path in _IDLE | wanted if files.read_link(path) == link_of(path)}
+        wanted = self._wanted(units, intent, in_force.get(PROGRAM_PATH))
         # As upstream installs them.
         found = (path for path in SCRIPT_PATHS if files.read_link(path) is None)
         upstream = {path: text for path in found if (text := files.read(path)) is not None}
         # The installed scripts of further units on the disk stay.
-        installed = {path: in_force.get(path, LOST) for path in _IDLE if path in linked} | upstream
+        installed = {path: in_force.get(path, LOST) for path in _IDLE} | upstream
         kept = {path: text for path, text in installed.items() if _unit_of(path) in present}
+        wanted |= self._gating(units, present, kept | wanted)
+        linked = {path for path in _IDLE | wanted if files.read_link(path) == link_of(path)}
         generation = Generation.of(_IDLE | kept | wanted)
         # A new link is a change itself.
         changes = _changes_to(generation, filter(linked.__contains__, wanted), files, in_force)
+        # Those that are right were read through their links: the program is large.
+        right = linked & wanted.keys() - changes.keys()
+        if not changes.keys().isdisjoint({*SCRIPT_PATHS, ASK_PATH}):
+            # The list differs with what it lists.
+            changes.pop(GATING_PATH, None)
         now = files.read_link(GENERATION_LINK)
         if now == generation.name:
-            # Those that are right were read through their links: the program is large.
-            right = linked & wanted.keys() - changes.keys()
-            mended = _written(self._disk, generation, changes, right)
-            return _Exchange(mended, [], _discard_folders(files, generation))
+            return _Exchange(_written(self._disk, generation, changes, right), [])
         is_same = generation.contents.items() >= in_force.items() >= wanted.items()
         if now and not changes and is_same:
             # The same files in another folder, a copy: only the link differs.
@@ -362,16 +371,12 @@ class Steps:
         return _switched(self._disk, generation, switch, plain, links)
 
     def _wanted(
-        self,
-        units: Sequence[BootUnit],
-        present: set[str],
-        intent: Merged,
-        program: bytes | None,
+        self, units: Sequence[BootUnit], intent: Merged, program: bytes | None
     ) -> dict[str, bytes]:
-        """Return the contents of all files that are exchanged; a plan has no new program."""
-        files = (file for unit in units for file in unit.files)
-        wanted = {file.path: file.content for file in files if file.path in SCRIPT_PATHS}
-        wanted |= self._gating(units, present)
+        """Return the contents of all exchanged files but their list; a plan has no new program."""
+        files = [file for unit in (*units, ready_unit()) for file in unit.files]
+        exchanged = {*SCRIPT_PATHS, ASK_PATH, RETRY_PATH}
+        wanted = {file.path: file.content for file in files if file.path in exchanged}
         if intent.content is not None:
             wanted[INTENT_PATH] = intent.content
         file = program_file(self._host, program, is_planned=self._are_planned)
@@ -417,8 +422,6 @@ class Steps:
         # sibling keeps those to other units.
         if units or gates:
             yield from self._remove(self._disk.upstream_links(*units))
-        # No link leads to the earlier files any more.
-        yield from exchange.discarded
 
     def _forget(self, intent: Merged) -> list[DiskStep]:
         """Return the step that removes the intent of a config that leaves none."""
@@ -485,19 +488,23 @@ class Steps:
         installed = self._files.read(f"{SCRIPT_DIRECTORY}/{link_of(INTENT_PATH)}")
         return intent.merged_with(installed, others=others)
 
-    def _gating(self, units: Sequence[BootUnit], present: set[str]) -> dict[str, bytes]:
-        """Return the list of the units that gates wait for, by its path, with those that stay."""
-        listed = {
-            f"{entry.partition(':')[0]}.service": entry
-            for entry in gating_entries(self._files.read(GATING_PATH))
-        }
+    def _gating(
+        self, units: Sequence[BootUnit], present: set[str], contents: Mapping[str, bytes]
+    ) -> dict[str, bytes]:
+        """Return the list of the files that gates run, by its path, with those that stay."""
+        listed = gating_entries(self._files.read(GATING_PATH))
         # A list that was lost or damaged is empty.
         installed = OWN_UNITS & present
         earlier = installed & listed.keys() or installed & {*self._disk.required_units()}
-        others = earlier.difference(unit.name for unit in units)
-        entries = {gating_entry(unit) for unit in units if unit.is_gating}
-        entries |= {listed.get(name, name.removesuffix(".service")) for name in others}
-        file = gating_list(entries)
+        kept = []
+        for name in earlier.difference(unit.name for unit in units):
+            path = f"{SCRIPT_DIRECTORY}/{name.removesuffix('.service')}.sh"
+            if path in contents:
+                kept.append(gating_entry(path, contents[path]))
+            else:
+                # Of rules that are not listed nothing is known: their gates wait for an apply.
+                kept.append(listed.get(name) or gating_entry(path, b""))
+        file = gating_list(units, kept)
         return {file.path: file.content}
 
     # --- units
@@ -576,8 +583,6 @@ class _Exchange(NamedTuple):
     written: list[DiskStep]
     #: Put them in force, all at once.
     switched: list[DiskStep]
-    #: Remove those that were in force.
-    discarded: list[DiskStep]
 
 
 def _switched(
@@ -591,34 +596,30 @@ def _switched(
 
     Upstream's become a generation first, to which further `links` lead: all are exchanged at once.
     """
-    files = disk.files
-    now = files.read_link(GENERATION_LINK)
-    written = _written(disk, generation)
+    now = disk.files.read_link(GENERATION_LINK)
+    adopted = []
     # Or that of a run that was killed.
     if plain is not None and now in {None, plain.name}:
-        states = {GENERATION_LINK: plain.name} | {path: link_of(path) for path in links}
+        now = plain.name
+        states = {GENERATION_LINK: now} | {path: link_of(path) for path in links}
         adopted = [*_written(disk, plain), *(DiskStep((), {path: states[path]}) for path in states)]
-        return _Exchange([*adopted, *written], [switch], _discard_folders(files, generation, plain))
-    discarded = _discard_folders(files, generation)
+    # Room for two is enough.
+    discarded = _discard_folders(disk.files, {generation.name, now})
+    written = [*discarded, *adopted, *_written(disk, generation)]
     if now is None:
         # The links to the files of the first generation must resolve before a unit runs them.
-        return _Exchange([*written, switch], [], discarded)
-    return _Exchange(written, [switch], discarded)
+        return _Exchange([*written, switch], [])
+    return _Exchange(written, [switch])
 
 
-def _discard_folders(
-    files: FileStore, keep: Generation | None = None, adopted: Generation | None = None
-) -> list[DiskStep]:
-    """Return the steps that remove files that are no longer in force, and the `adopted` ones."""
+def _discard_folders(files: FileStore, keep: Collection[str | None] = ()) -> list[DiskStep]:
+    """Return the steps that remove generations but those of these names, and then the link."""
     steps = []
-    if keep is None and files.exists(GENERATION_LINK):
+    if not keep and files.exists(GENERATION_LINK):
         steps.append(DiskStep((), {GENERATION_LINK: None}))
-    contents = {folder: files.names(folder) for folder in generation_folders(files)}
-    if adopted is not None:
-        contents[adopted.folder] = [path.rpartition("/")[2] for path in adopted.contents]
-    for folder, names in contents.items():
-        if keep is None or folder != keep.folder:
-            removed = dict.fromkeys(f"{folder}/{name}" for name in names)
+    for folder in generation_folders(files):
+        if folder.rpartition("/")[2] not in keep:
+            removed = dict.fromkeys(f"{folder}/{name}" for name in files.names(folder))
             steps.append(DiskStep((), removed, folder))
     return steps
 

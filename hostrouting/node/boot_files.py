@@ -18,7 +18,6 @@ from hostrouting.boot.layout import (
     UNIT_DIRECTORY,
     BootFile,
     gate_drop_in,
-    gating_entry,
     gating_list,
     links_of,
     program_path,
@@ -136,8 +135,7 @@ def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> Rend
     units = [*units, ready_unit()]
     intent = Intent(config=config).file
     mode = mode_of(config)
-    gating = [gating_entry(unit) for unit in units if unit.is_gating]
-    files = [intent, gating_list(gating), program_file(Host.given_or_live(host))]
+    files = [intent, gating_list(units), program_file(Host.given_or_live(host))]
     links: dict[str, str] = {}
     for unit in units:
         files += unit.files

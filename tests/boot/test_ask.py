@@ -11,6 +11,7 @@ from support.documents import ROOT
 from support.needs import needs
 from support.shell_nodes import ANSWER, AS_A_GATE, GATE_SCRIPT, installed, run_on
 
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.testing import KernelNode
 
 pytestmark = [needs("root"), pytest.mark.usefixtures("needs_kernel")]
@@ -163,22 +164,33 @@ def test_a_lock_that_is_held_during_the_pause(node: KernelNode, image: Path) -> 
 @pytest.mark.parametrize(
     ("make", "status"),
     [
-        ("mkfifo -- $folder/new; mv -T $folder/new $folder/hostrouting.units", "12"),
-        (
-            "printf 'static-routes:0\\nend\\n' > $folder/hostrouting.units; mkfifo $folder/static-routes.nft",
-            "12",
-        ),
+        ("mkfifo new; mv -T new hostrouting.units", "12"),
         (f"mkfifo {ANSWER}", "10"),
     ],
 )
 def test_a_pipe_in_place_of_a_file(node: KernelNode, image: Path, make: str, status: str) -> None:
     """Nobody waits for a writer: the answer is as if the file were lost."""
     program = f"""
-    folder=/etc/aks-flex-node
+    cd /etc/aks-flex-node/hostrouting
     {make}
     status=0; {AS_A_GATE} timeout 9 {GATE_SCRIPT} > /dev/null || status=$?; echo $status
     """
     assert run_on(node, image, program) == [status]
+
+
+@pytest.mark.parametrize(
+    "name", ["static-routes.sh", "check-route-overlap.sh", "hostrouting-ask.sh"]
+)
+def test_a_changed_file_gives_no_answer(node: KernelNode, image: Path, name: str) -> None:
+    """A comment more in a file that a gate runs, or in the script of the gates: the file is named."""
+    program = f"""
+    echo '# more' >> /etc/aks-flex-node/hostrouting/{name}
+    {AS_A_GATE} {GATE_SCRIPT} || echo $?
+    """
+    assert run_on(node, image, program) == [
+        f"/etc/aks-flex-node/{name} is lost or damaged; run: hostrouting apply {INTENT_PATH}",
+        "12",
+    ]
 
 
 @pytest.mark.parametrize(

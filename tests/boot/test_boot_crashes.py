@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +17,8 @@ from support.boots import pids_of_machines
 from hostrouting import Configure, HostRoutingConfig, UnitError
 from hostrouting.boot import layout
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.layout import GATING_PATH, gating_entries, read_asset
-from hostrouting.boot.steps import GENERATION_LINK, SCRIPT_PATHS, Generation
+from hostrouting.boot.layout import GATING_PATH, read_asset
+from hostrouting.boot.steps import GENERATION_LINK
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
 from phases import Context, TaskFailedError
 from phases.testing import ManualClock
@@ -145,42 +146,61 @@ def test_no_boot_mixes_two_configs(first: tuple[str, ...] | None, second: tuple[
     assert number > 3
 
 
-@pytest.mark.parametrize("names", [(STATIC, CHECK), (STATIC,), (CHECK,), ("probe-snat",)])
-@pytest.mark.parametrize("before", ["upstream's", "a version without a list"])
-def test_an_upgrade_that_is_cut_leaves_a_gate(before: str, names: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("names", [(STATIC, CHECK), (STATIC,), (CHECK,)])
+def test_an_upgrade_that_is_cut_leaves_a_gate(names: tuple[str, ...]) -> None:
     """Upstream's links require its check until our drop-in stands, and that finds a script to run,
     and all that it needs.
-
-    So does the script of a version without a list of gating units: it is replaced after the
-    list is in force.
     """
     ctx = Context()
     number = 0
     is_cut = True
     while is_cut:
         number += 1
-        host = machine(nothing, ctx)
-        install_upstream(host.files)
-        if before != "upstream's":
-            bring(host, ctx, B, (STATIC, CHECK))
-            take_list(host)
+        host = machine(upstream, ctx)
         is_cut = cut(host, ctx, number, names)
         tree = host.files.tree
         bound = tree.names(f"{UNITS}/{NSPAWN}.requires")
         if not tree.exists(f"{UNITS}/{NSPAWN}.d/10-hostrouting.conf"):
-            assert before == "upstream's"
             assert bound == [f"{CHECK}.service", f"{STATIC}.service"]
-        elif (tree.read(GATE_SCRIPT) or b"") != b"an earlier one":
-            entries = gating_entries(tree.read(GATING_PATH))
-            assert entries
-            for name in entries:
-                assert f"{UNITS}/{name}.service" in tree.snapshot()
-                assert tree.read(f"/etc/aks-flex-node/{name}.sh")
-            if not is_cut:
-                assert bound == []
-                assert entries == list(names)
-                assert tree.read(GATE_SCRIPT) == read_asset(layout.__file__, "hostrouting-ask.sh")
+            continue
+        assert tree.read(GATE_SCRIPT) == read_asset(layout.__file__, "hostrouting-ask.sh")
+        assert listed_files(host) == [f"{name}.sh" for name in (*names, "hostrouting-ask")]
+        for name in names:
+            assert f"{UNITS}/{name}.service" in tree.snapshot()
+        assert is_cut or bound == []
     assert number > 10
+
+
+def test_no_gate_mixes_two_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever an upgrade is cut off, a gate asks by the script of one release, and that finds the
+    scripts and the list of the same one.
+    """
+    release = "a"
+    read = layout.read_asset
+
+    def asset(module: str, name: str) -> bytes:
+        is_gates = name in {"hostrouting-ask.sh", "hostrouting-retry.sh"}
+        return f"echo {release}\n".encode() if is_gates else read(module, name)
+
+    monkeypatch.setattr(layout, "read_asset", asset)
+    ctx = Context()
+    number = 0
+    is_cut = True
+    while is_cut:
+        number += 1
+        release = "a"
+        host = machine(nothing, ctx)
+        bring(host, ctx, A, (STATIC, CHECK))
+        release = "b"
+        is_cut = cut(host, ctx, number, (STATIC, CHECK))
+        scripts = [
+            host.files.tree.read(f"{GATE_SCRIPT[:-6]}{name}.sh") for name in ("ask", "retry")
+        ]
+        assert scripts[0] == scripts[1]
+        assert {*boot_runs(host).values()} == {(scripts[0] or b"").decode().split()[1]}
+        assert listed_files(host) == [f"{STATIC}.sh", f"{CHECK}.sh", "hostrouting-ask.sh"]
+    assert scripts[0] == b"echo b\n"
+    assert number > 5
 
 
 def test_a_failed_run_leaves_a_gate() -> None:
@@ -212,17 +232,6 @@ def test_a_failed_run_leaves_a_gate() -> None:
     assert number > 3
 
 
-def take_list(host: FakeHost) -> None:
-    """Make the files of an install those of a version whose gates checked whatever had a link."""
-    contents = {path: host.files.read(path) or b"" for path in SCRIPT_PATHS}
-    earlier = Generation.of(contents)
-    for file in earlier.files:
-        host.files.write(file.path, file.content, mode=file.mode)
-    host.files.link(GENERATION_LINK, earlier.name)
-    host.files.remove(GATING_PATH)
-    host.files.write(GATE_SCRIPT, b"an earlier one", mode=0o755)
-
-
 @pytest.mark.parametrize("others", [(), ("probe-snat",)])
 def test_a_reset_that_is_cut_leaves_no_failing_unit(others: tuple[str, ...]) -> None:
     """The gates go first, then the check, which would fail without the routes; other units may
@@ -245,6 +254,16 @@ def test_a_reset_that_is_cut_leaves_no_failing_unit(others: tuple[str, ...]) -> 
             break
     assert list(boot_runs(host)) == list(others)
     assert number > 10
+
+
+def listed_files(host: FakeHost) -> list[str]:
+    """Return the files in the list of a gate, all of which have the checksum in it."""
+    tree = host.files.tree
+    folder = f"/etc/aks-flex-node/{tree.read_link(GENERATION_LINK)}"
+    lines = [line.split() for line in (tree.read(GATING_PATH) or b"").decode().splitlines()]
+    for checksum, name in lines:
+        assert sha256(tree.read(f"{folder}/{name}") or b"").hexdigest() == checksum
+    return [name for _, name in lines]
 
 
 def cut(host: FakeHost, ctx: Context, number: int, names: tuple[str, ...]) -> bool:

@@ -24,7 +24,7 @@ PLACES = [
     "/etc",
     "/",
     "/etc/systemd/system",
-    f"{FOLDER}/hostrouting-ask.sh",
+    f"{FOLDER}/hostrouting/hostrouting-ask.sh",
     COMMAND,
     "/opt",
     f"{FOLDER}/hostrouting/hostrouting.units",

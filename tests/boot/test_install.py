@@ -1,6 +1,7 @@
 """Installing units and gates on a machine in memory, and planning it."""
 
 import subprocess
+from hashlib import sha256
 from pathlib import Path
 
 import attrs
@@ -39,6 +40,14 @@ FILES = """\
 """
 
 
+def listed(*names: str) -> str:
+    """Return the list of the files that gates run: the scripts of these stand-ins, and their own."""
+    contents = {f"{name}.sh": b"#!/bin/bash\nexit 10\n" for name in names}
+    contents["hostrouting-ask.sh"] = asset("boot/hostrouting-ask.sh").encode()
+    sums = {name: sha256(content).hexdigest() for name, content in contents.items()}
+    return "".join(f"{sums[name]}  {name}\n" for name in sums)
+
+
 def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
     """The unit's files, hostrouting-ready.service, both enabled, recovery, and a drop-in a
     gate; nothing else.
@@ -59,7 +68,7 @@ def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
         f"{UNITS}/hostrouting-waiters.sh": asset("boot/hostrouting-waiters.sh"),
         **{f"/etc/aks-flex-node/{name}": asset(f"boot/{name}") for name in SCRIPTS},
         "/etc/aks-flex-node/hostrouting.lock": "",
-        "/etc/aks-flex-node/hostrouting.units": "static-routes\nend\n",
+        "/etc/aks-flex-node/hostrouting.units": listed(STATIC),
         "/etc/aks-flex-node/hostrouting.zip": program.decode(errors="replace"),
         f"{READY}.requires/static-routes.service": f"-> {UNITS}/static-routes.service",
         f"{UNITS}/multi-user.target.wants/hostrouting-ready.service": f"-> {READY}",
@@ -78,6 +87,7 @@ def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
         f"{UNITS}/hostrouting-waiters.sh",
         f"{folder}/static-routes.sh",
         f"{folder}/check-route-overlap.sh",
+        *(f"{folder}/{name}" for name in SCRIPTS),
     }
     assert {path for path, mode in modes.items() if mode == 0o755} == scripts
     # Whoever can open a lock can hold it.
@@ -136,7 +146,7 @@ def test_lost_scripts_are_missed(host: FakeHost, ctx: Context, lost: str) -> Non
     else:
         host.files.link(link, "hostrouting-00000000")
     changes = [change.subject for change in boot(host).plan_install(ctx, stand_in(STATIC))]
-    others = [f"/etc/aks-flex-node/hostrouting.{name}" for name in ("units", "zip")]
+    others = [f"/etc/aks-flex-node/hostrouting{name}" for name in ("-ask.sh", "-retry.sh", ".zip")]
     if lost == "script":
         others = []
     assert changes == ["/etc/aks-flex-node/static-routes.sh", *others]
@@ -155,10 +165,7 @@ def test_a_damaged_list_forgets_no_unit(host: FakeHost, damage: bytes) -> None:
     install(host, STATIC, CHECK)
     host.files.write("/etc/aks-flex-node/hostrouting/hostrouting.units", damage, mode=0o644)
     install(host, STATIC)
-    assert (
-        host.files.read("/etc/aks-flex-node/hostrouting.units")
-        == b"static-routes\ncheck-route-overlap\nend\n"
-    )
+    assert host.files.read("/etc/aks-flex-node/hostrouting.units") == listed(STATIC, CHECK).encode()
 
 
 def test_a_link_to_a_foreign_unit_makes_it_no_gating_unit(host: FakeHost) -> None:
@@ -169,7 +176,7 @@ def test_a_link_to_a_foreign_unit_makes_it_no_gating_unit(host: FakeHost) -> Non
         f"{UNITS}/hostrouting-ready.service.requires/other.service", f"{UNITS}/other.service"
     )
     install(host, STATIC)
-    assert host.files.read("/etc/aks-flex-node/hostrouting.units") == b"static-routes\nend\n"
+    assert host.files.read("/etc/aks-flex-node/hostrouting.units") == listed(STATIC).encode()
 
 
 def test_no_lost_script_becomes_one_that_succeeds(host: FakeHost, tmp_path: Path) -> None:
@@ -178,7 +185,7 @@ def test_no_lost_script_becomes_one_that_succeeds(host: FakeHost, tmp_path: Path
     """
     install(host, STATIC)
     install(host, CHECK)
-    [folder] = generation_folders(host.files)
+    folder = f"/etc/aks-flex-node/{host.files.read_link('/etc/aks-flex-node/hostrouting')}"
     for name in host.files.names(folder):
         host.files.remove(f"{folder}/{name}")
     install(host, STATIC)

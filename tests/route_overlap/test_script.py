@@ -468,7 +468,7 @@ class TestProgram:
         for place, value in {
             "/run/aks-flex-node": tmp_path / "run",
             "/etc/aks-flex-node/hostrouting.zip": program,
-            '"$python" -I -S "$program"': '"$program"',
+            '"$python" -I -S "$file"': '"$program"',
         }.items():
             script = script.replace(place.encode(), str(value).encode())
         path = tmp_path / "script"

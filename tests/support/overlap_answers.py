@@ -112,7 +112,7 @@ def run_script(
         "python=/usr/bin/python3": "python=/nonexistent/python3",
     }
     if program:
-        places['"$python" -I -S "$program"'] = '"$program"'
+        places['"$python" -I -S "$file"'] = '"$program"'
         places["--kill-after=1 10 "] = "--kill-after=0.2 5 "
     if files:
         found = ("/etc/waagent.conf", "/var/lib/hyperv/", "/sys/class/net/", "/sys/class/infini")

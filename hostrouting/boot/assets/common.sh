@@ -113,7 +113,10 @@ run_program() { # verb, `wait` if this script may wait
     # In a unit the program prints to stdout, and the interpreter why it ends to stderr.
     said=$(
         [[ ${JOURNAL_STREAM-} ]] && exec 2>&1
-        exec timeout --kill-after=1 10 "$python" -I -S "$program" "$1" "$why" ${2:+"$2"} \
+        # An apply may exchange it meanwhile: Python opens it again and again.
+        file=$program
+        cd -P "${program%.zip}" 2> /dev/null && file=$PWD/${program##*/}
+        exec timeout --kill-after=1 10 "$python" -I -S "$file" "$1" "$why" ${2:+"$2"} \
             ${asked:+"$asked"}
     )
     status=$?

@@ -4,7 +4,7 @@
 #
 #   hostrouting-ask.sh [GATE MODE]     GATE: the unit that is about to start. MODE: WARN or STRICT
 #
-# Runs the scripts of the units in /etc/aks-flex-node/hostrouting.units, which do not wait then. The
+# Runs the files in the list that an apply has written, hostrouting.units; they do not wait then. The
 # exit status is
 #
 #   10    GATE may start. A script that was cut, lost or killed ends with another status, and so
@@ -24,17 +24,16 @@ export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 folder=/etc/aks-flex-node
 run=/run/aks-flex-node
 systemd=/etc/systemd/system
-# It changes together with the scripts. What is not in it is not asked, and all that is in it must
-# be there.
-list=$folder/hostrouting.units
+# It changes together with the scripts, and has their checksums. What is not in it is not asked.
+list=hostrouting.units
 # The last answer. A run holds its lock.
 answer=$run/hostrouting.answer
 # An apply holds this lock as long as it may undo what it has changed.
 lock=$folder/hostrouting.lock
 apply='run: @hostrouting apply@'
 gate='' waited=''
-# The entries of the list: a unit, and after a colon the checksum of a file that is no script.
-entries=()
+# The files of the list, and one that is not that of the last apply.
+files=() damaged=''
 # The answer: the exit status, the unit that does not succeed, and its reason; the time since when
 # the journal has this reason, empty for a new one, and the first fact of it in a line.
 status='' unit='' reason='' since='' fact=''
@@ -46,30 +45,30 @@ conclude() { # status, unit, reason
     status=$1 unit=$2 reason=$3 since='' fact=''
 }
 
-# Read the list, whose last line is `end`: without it, the list was cut.
+# Read the list, and look at each file in it: of a script that was cut, bash runs what is left, and
+# nft loads that of a file. Set `damaged` to a file that is not that of the last apply.
 read_list() {
-    local text
+    local sum file=''
+    files=() damaged=$folder/$list
     # Nobody may write to a pipe.
-    [[ -f $list ]] || return
-    text=$(< "$list")
-    [[ $'\n'$text == *$'\nend' ]] || return
-    # shellcheck disable=SC2206 # Split at white space.
-    entries=(${text%end})
-    # A name is a part of paths.
-    [[ ${entries[*]} == *([a-z0-9:\ -]) ]]
+    sum=$(timeout 5 sha256sum --check --strict --quiet "$list" 2> /dev/null)
+    if (($?)); then
+        file=${sum%%:*}
+        [[ $file == /* ]] && damaged=$file
+        [[ $file == [!/]* ]] && damaged=$folder/$file
+        return 1
+    fi
+    # Its last line is that of this script: without it, the list was cut.
+    while read -r sum file && [[ $file != hostrouting-ask.sh ]]; do
+        files+=("$file")
+    done < "$list"
+    [[ $file ]]
 }
 
-# Print what the script of an entry prints, and return its exit status; run in a subshell.
-run_entry() { # entry
-    local name=${1%%:*} sum=''
-    [[ $1 == *:* ]] || exec timeout 15 "$BASH" -p "$folder/$name.sh" now ask
-    [[ -f $folder/$name.nft ]] && sum=$(exec sha256sum < "$folder/$name.nft")
-    # Of a file that was cut, nft loads what is left, and succeeds.
-    if [[ $sum != "${1#*:} "* ]]; then
-        echo "$folder/$name.nft is not the file of the last apply; $apply"
-        return 12
-    fi
-    timeout 15 nft -f "$folder/$name.nft"
+# Print what a file of the list prints, and return its exit status; run in a subshell.
+run_file() { # file
+    [[ $1 == *.nft ]] || exec timeout 15 "$BASH" -p "./$1" now ask
+    timeout 15 nft -f "$1"
     # 0 is right, and 1 is wrong.
     return $(($? < 2 ? 10 + $? : 12))
 }
@@ -87,19 +86,22 @@ read_values() {
     reason=${reason%%$'\36'*}${values#*$'\36'}
 }
 
-# Run the scripts; the first one that does not succeed gives the answer.
+# Run the files of the list; the first one that does not succeed gives the answer.
 look() {
-    local entry
-    conclude 12 '' "$list is lost or damaged; $apply"
-    read_list 2> /dev/null || return
-    for entry in "${entries[@]}"; do
-        ran=''
-        conclude 12 "${entry%%:*}" "its unit file or script is lost or masked; $apply"
+    local file
+    # Those of one apply: its folder stays when the next one exchanges it.
+    cd -P "$folder/hostrouting" 2> /dev/null || cd "$folder"
+    if ! read_list; then
+        conclude 12 '' "$damaged is lost or damaged; $apply"
+        return
+    fi
+    for file in "${files[@]}"; do
+        ran='' unit=${file##*/}
+        conclude 12 "${unit%.*}" "its unit file is lost or masked; $apply"
         # A mask is no regular file.
         [[ -f $systemd/$unit.service ]] || return
-        [[ -s $folder/$unit.sh || $entry == *:* ]] || return
         ran=yes
-        reason=$(run_entry "$entry" 2>&1)
+        reason=$(run_file "$file" 2>&1)
         status=$?
         read_values
         if [[ $status != 1[0-2] ]]; then
@@ -185,10 +187,12 @@ write_answer() { # the time when it began
 
 # Succeed if the states of the units are out of date, or their last messages.
 is_out_of_date() {
+    local units
     # A unit without its script has no message.
     [[ $ran ]] || return
     if ((status == 10)); then
-        [[ $was != 10 ]] && systemctl is-failed --quiet "${entries[@]%%:*}"
+        units=("${files[@]##*/}")
+        [[ $was != 10 ]] && systemctl is-failed --quiet "${units[@]%.*}"
         return
     fi
     systemctl is-failed --quiet "$unit" || return 0
@@ -233,7 +237,8 @@ ask() {
 may_start() {
     ask
     if [[ $status != 1[01] && $mode == WARN ]]; then
-        echo "<4>hostrouting: $gate: ${reason//$'\n'/$'\n<4>'}"
+        reason="$gate starts, although routing is unknown: $reason"
+        echo "<4>hostrouting: ${reason//$'\n'/$'\n<4>'}"
         exit 12
     fi
     ((status == 10))
@@ -276,19 +281,13 @@ refuse() {
 
 # Answer the drop-in of a gate, and end.
 answer_gate() { # gate, mode
-    gate=$1 mode=${2-STRICT} held=hostrouting-held@$1.service
+    gate=$1 mode=$2 held=hostrouting-held@$1.service
     # No gate waits for optional rules, and each start loads them anew.
     if [[ -L $systemd/hostrouting-ready.service.wants/probe-snat.service ]]; then
         systemctl start --no-block probe-snat.service
     fi
     may_start || refuse
-    if (($# == 1)); then
-        # The drop-in of an earlier release, which has no mode and takes 10 for a refusal: the retry
-        # starts the unit once systemd has read that of this release.
-        mark_waiters
-    else
-        systemctl stop --no-block "$held" 2> /dev/null
-    fi
+    systemctl stop --no-block "$held" 2> /dev/null
     exit 10
 }
 

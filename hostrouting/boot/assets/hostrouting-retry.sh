@@ -269,8 +269,6 @@ while true; do
             ((busy > 30)) || continue
             release_unknown
             ;;
-        # That of another release, whose retry is another one, too.
-        0) exec "$0" ;;
         *) release_unknown ;;
     esac
     report "$said"
