@@ -83,21 +83,28 @@ def test_the_break_glass_lets_machines_start(tmp_path: Path) -> None:
         assert machine.state(KUBE).is_running
 
 
+CHECK_FILE = f"/etc/systemd/system/{CHECK_UNIT}"
+UNIT_LOST = "check-route-overlap: its unit file is lost or masked"
+
+
 @pytest.mark.parametrize(
-    "lose",
+    ("lose", "lost"),
     [
-        f"rm /etc/systemd/system/{CHECK_UNIT}; systemctl daemon-reload",
-        f"ln -sf /dev/null /etc/systemd/system/{CHECK_UNIT}; systemctl daemon-reload",
-        "truncate -s 0 /etc/aks-flex-node/check-route-overlap.sh",
+        (f"rm {CHECK_FILE}; systemctl daemon-reload", UNIT_LOST),
+        (f"ln -sf /dev/null {CHECK_FILE}; systemctl daemon-reload", UNIT_LOST),
+        (
+            "truncate -s 0 /etc/aks-flex-node/check-route-overlap.sh",
+            "/etc/aks-flex-node/check-route-overlap.sh is lost or damaged",
+        ),
     ],
 )
-def test_a_missing_file_holds_the_gate(machine: GatedMachine, lose: str) -> None:
+def test_a_missing_file_holds_the_gate(machine: GatedMachine, lose: str, lost: str) -> None:
     """Losing a unit file, or the text of a script, does not open the gate, and the journal names
-    the unit.
+    the unit or the file.
     """
     machine.run("sh", "-c", lose)
     assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
-    output = f"check-route-overlap: its unit file or script is lost or masked; {APPLY}"
+    output = f"{lost}; {APPLY}"
     late = "systemd-nspawn@late.service"
     assert f"hostrouting: {late} is refused: {output}" in machine.journal(f"--unit={late}")
     # Nor does each later question have systemd fail to start it.

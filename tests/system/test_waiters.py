@@ -174,7 +174,7 @@ def test_each_runs_once(tmp_path: Path) -> None:
 def test_a_question_without_an_answer(tmp_path: Path, trouble: str) -> None:
     """The units that wait for a gate whose question is killed, or whose script is lost, start, too."""
     units = {"requires.service": requiring(KUBE), "needs.target": requiring(KUBE, service="")}
-    gate_script = "/etc/aks-flex-node/hostrouting-ask.sh"
+    gate_script = "/etc/aks-flex-node/hostrouting/hostrouting-ask.sh"
     more = {
         "impatient": f"printf '[Service]\\nTimeoutStartSec=1\\n' > {UNIT_DIRECTORY}/{NSPAWN}.d/70-now.conf\n",
         "lost": f"mv {gate_script} /run/gate.sh\n",

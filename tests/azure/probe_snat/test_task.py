@@ -335,8 +335,8 @@ class TestDo:
         rules = hashlib.sha256(
             host.files.read("/etc/aks-flex-node/probe-snat.nft") or b""
         ).hexdigest()
-        listed = f"probe-snat:{rules}\n" if is_required else ""
-        assert host.files.read(GATING_PATH) == f"{listed}end\n".encode()
+        listed = (host.files.read(GATING_PATH) or b"").decode().splitlines()[:-1]
+        assert listed == [f"{rules}  /etc/aks-flex-node/probe-snat.nft"] * is_required
 
 
 class TestNoPart:
