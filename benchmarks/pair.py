@@ -23,7 +23,6 @@ from benchmarks.measure import (
     ran,
 )
 from hostrouting import HostRoutingConfig
-from hostrouting.boot.layout import PROGRAM_PATH
 from hostrouting.net.addresses import format_ipv4, parse_cidr
 from hostrouting.route_overlap import script as route_overlap_script
 from hostrouting.static_routes import script as static_routes_script
@@ -135,7 +134,7 @@ def _boot(setting: Setting) -> Result:
 def _demand_the_program(scripts: Sequence[str]) -> None:
     with _next_hop():
         traces = [ran(["bash", "-x", script]).stderr for script in scripts]
-    if f"{PROGRAM_PATH} check" not in traces[-1]:
+    if "hostrouting.zip check" not in traces[-1]:
         raise BenchmarkError("the boot check does not run the program of a boot")
 
 

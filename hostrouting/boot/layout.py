@@ -266,8 +266,8 @@ def gating_entry(path: str, content: bytes) -> str:
 def gating_unit(entry: str) -> str:
     """Return the unit of an entry.
 
-    >>> gating_unit("9f86d0  /etc/aks-flex-node/probe-snat.nft")
-    'probe-snat.service'
+    >>> gating_unit("9f86d0  /etc/aks-flex-node/a.nft")
+    'a.service'
     """
     return f"{entry.rpartition('/')[2].rpartition(' ')[2].rpartition('.')[0]}.service"
 
