@@ -255,7 +255,7 @@ def gating_entry(path: str, content: bytes) -> str:
     A script asks in the folder of its list, where it has no other name.
 
     >>> gating_entry("/etc/aks-flex-node/a.sh", b"exit 10")[-10:]
-    '01f8  a.sh'
+    'df17  a.sh'
     """
     import hashlib  # loads OpenSSL
 
