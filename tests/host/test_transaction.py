@@ -7,9 +7,8 @@ import attrs
 import pytest
 from support.kernel import connect
 
-from hostrouting import PermissionDeniedError, RouteRejectedError
+from hostrouting import RouteRejectedError
 from hostrouting.host import RouteChange
-from hostrouting.net.routes import resting
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts.routes import arrange, find, shown
 from hostrouting.testing.route_texts import route
@@ -78,44 +77,6 @@ def test_a_batch_is_verified_by_its_final_state(node: MemoryBackend) -> None:
     [nine] = node.routes_of(142)
     node.apply([RouteChange.remove(nine), RouteChange.add(NINE), RouteChange.remove(nine)])
     assert shown(node, protocol=142) == []
-
-
-def test_a_lack_of_privilege_is_known_from_the_additions(node: MemoryBackend) -> None:
-    """A batch that ends with removals is refused by the same error."""
-    node.refuse_at(1, number=errno.EPERM)
-    with pytest.raises(PermissionDeniedError):
-        node.apply([RouteChange.add(NINE), RouteChange.remove(find(node, SEVEN))])
-
-
-def test_a_lack_of_privilege_after_the_first_changes_is_a_refusal(node: MemoryBackend) -> None:
-    """A program may lose its privilege, or a filter of a sandbox may forbid removals alone: routes
-    were added by then, so the error has the refused change, and that the routes are as before.
-    """
-    before = [str(present) for present in node.routes()]
-    node.refuse_at(2, number=errno.EPERM)
-    with pytest.raises(RouteRejectedError) as caught:
-        node.apply([RouteChange.add(NINE), RouteChange.remove(find(node, SEVEN))])
-    assert str(caught.value) == (
-        "1 route change was refused:\n"
-        "  - 7.0.0.0/8 dev eth0 scope link: injected fault (Operation not permitted)\n"
-        "the routes are as before: the rollback was verified by reading them back"
-    )
-    assert [str(present) for present in node.routes()] == before
-
-
-def test_a_rollback_without_privilege_names_what_was_added(node: MemoryBackend) -> None:
-    """If the rollback is not permitted either, the error does not claim that nothing was changed."""
-    for step in 2, 3:
-        node.refuse_at(step, number=errno.EPERM)
-    with pytest.raises(RouteRejectedError) as caught:
-        node.apply([RouteChange.add(NINE), RouteChange.remove(find(node, SEVEN))])
-    assert str(caught.value) == (
-        "1 route change was refused:\n"
-        "  - 7.0.0.0/8 dev eth0 scope link: injected fault (Operation not permitted)\n"
-        "THE ROLLBACK IS INCOMPLETE, these differ from before:\n"
-        "  still there: 9.0.0.0/8 dev eth0 proto 142 scope link"
-    )
-    assert shown(node, protocol=142) == [resting(NINE)]
 
 
 def test_the_reason_is_that_of_the_first_refusal(node: MemoryBackend) -> None:

@@ -67,7 +67,7 @@ def test_a_dead_next_hop(tmp_path: Path) -> None:
 
 def test_a_renamed_device(prover: WayOutNode) -> None:
     """A node that is held starts as soon as the address is back, whatever name the device has."""
-    prover.link("enP1", "10.224.0.4/16")
+    prover.links("enP1 10.224.0.4/16")
     assert not prover.prove(SERVICES, expectedDevs=[NODES]).ok
     prover.node.remove_link("enP1")
     prover.links("eth0")

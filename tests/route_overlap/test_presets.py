@@ -19,8 +19,7 @@ UNIT = "/etc/systemd/system/check-route-overlap.service"
 
 def hostile(prover: WayOutNode) -> WayOutNode:
     """A node whose fabric has the network of Azure's platform."""
-    prover.links("eth0")
-    prover.link("ib0", "168.63.1.4/16")
+    prover.links("eth0", "ib0 168.63.1.4/16")
     prover.default("eth0")
     return prover
 

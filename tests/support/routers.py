@@ -134,6 +134,9 @@ class WiredNode(KernelNode):
             still = [f"net.ipv6.conf.default.{name}={value}" for name, value in _STILL.items()]
             node.run("sysctl", "-qw", *still)
             far.run("sysctl", "-qw", *still, "net.ipv6.conf.default.accept_ra=0")
+            # The kernel announces the carrier of a pair at once if its ends have different indexes;
+            # otherwise it may take a second.
+            far.add_link("first", up=False)
             yield node
 
     def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:

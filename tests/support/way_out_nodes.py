@@ -28,15 +28,14 @@ class WayOutNode:
         self.node = node
         self._folder = folder
 
-    def link(self, dev: str, address: str, *, carrier: bool = True) -> None:
-        """Add a device with an address."""
-        self.node.add_link(dev, carrier=carrier)
-        self.node.add_address(dev, address)
-
     def links(self, *devs: str, dead: str = "") -> None:
-        """Add devices with their usual addresses; one may be without a carrier."""
-        for dev in devs:
-            self.link(dev, ADDRESSES[dev], carrier=dev != dead)
+        """Add devices, each with the address behind its name, or with its usual one; one may be
+        without a carrier.
+        """
+        for text in devs:
+            dev, _, address = text.partition(" ")
+            self.node.add_link(dev, carrier=dev != dead)
+            self.node.add_address(dev, address or ADDRESSES[dev])
 
     def default(self, *devs: str, metric: int = 0) -> None:
         """Add a default route by each of the devices; the gateway is the first address of the

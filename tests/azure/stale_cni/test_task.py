@@ -5,10 +5,9 @@ and its log.
 import logging
 
 import pytest
-from support.memory_links import add_device, remove_device
+from support.memory_links import remove_device
 from support.stale_cni_sweeps import (
     DEAD,
-    DEAD6,
     STALE,
     made_host,
     planned,
@@ -17,10 +16,9 @@ from support.stale_cni_sweeps import (
     sweep_now,
     there,
 )
-from support.stale_cni_worlds import cns_state_of, config_of, context, node_of, whole_state
+from support.stale_cni_worlds import config_of, context, node_of, whole_state
 
 from hostrouting import HostRoutingConfig, PermissionDeniedError
-from hostrouting.azure.stale_cni.azure_vnet import ENDPOINTS_PATH
 from hostrouting.base.findings import NodeFinding
 from hostrouting.testing import FakeHost
 from phases import Change
@@ -110,16 +108,6 @@ def test_an_image_has_nothing_to_sweep() -> None:
     assert task.plan(context()) == []
     assert task.plan_undo(context()) == []
     assert sweep(host).findings(context()) == ([], [])
-
-
-def test_endpoints_of_cns_are_protected() -> None:
-    """In stateless mode CNS keeps azure-vnet's endpoints; it need be copied nowhere."""
-    host = made_host()
-    add_device(host.link_layer, "azv2", master="azure0")
-    host.files.tree.write(
-        ENDPOINTS_PATH, cns_state_of({"azv2": [DEAD, DEAD6], "azv7": ["10.240.0.11"]}), mode=0o600
-    )
-    assert there(host) == STALE[6:]
 
 
 def test_no_bridge_at_all_is_fine() -> None:

@@ -26,7 +26,7 @@ from support.stale_cni_worlds import NODE_RULES, POD_CIDRS, arp_reply, dnat, rul
 
 from hostrouting.azure.stale_cni.azure_vnet import Endpoint
 from hostrouting.azure.stale_cni.journal import Restorable
-from hostrouting.azure.stale_cni.leftovers import Snapshot, pod_devices
+from hostrouting.azure.stale_cni.leftovers import Snapshot
 from hostrouting.azure.stale_cni.verdicts import Verdict, agree, judge, to_probe
 from hostrouting.host import Device, Station
 
@@ -130,17 +130,6 @@ def test_a_device_without_carrier_is_not_probed() -> None:
     deaf = AZV2._replace(name="azv3", carrier=False)
     assert ("azv3", POD) not in questions(snapshot(DNAT_RULE, devices=(*DEVICES, AZV2, deaf)))
     assert ("azv2", POD) in questions(snapshot(DNAT_RULE, devices=(*DEVICES, AZV2, deaf)))
-
-
-def test_the_devices_of_pods_are_recognised_by_their_names() -> None:
-    """Up or down, on a bridge or not."""
-    devices = (
-        BRIDGE,
-        AZV1._replace(up=False),
-        AZV2._replace(master=None),
-        Device("eth0", 2, up=True),
-    )
-    assert [device.name for device in pod_devices(devices)] == ["azv1", "azv2"]
 
 
 def test_each_question_is_sent_once() -> None:
