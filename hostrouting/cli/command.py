@@ -28,8 +28,6 @@ class Command(NamedTuple):
     config: str | None = None
     #: The keywords of `add_argument` for each word of its own.
     options: Mapping[str, Mapping[str, Any]] = {}
-    #: What people type instead of the command, and the next step that they read then.
-    hints: Mapping[str, str] = {}
     #: True if the error of a misspelled command may propose it.
     is_guessed: bool = True
     #: True if it changes the node.

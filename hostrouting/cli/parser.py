@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from hostrouting import __version__
-from hostrouting.base.commands import SHOW_HISTORY, USAGE, printable
+from hostrouting.base.commands import USAGE, printable
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.cli.command import seconds, switch
 from hostrouting.cli.commands import all_commands, command_named
@@ -21,24 +21,10 @@ from hostrouting.node.output import end_streams, print_json
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_IS_A_WORD = "CONFIG is a word of its own, such as `hostrouting apply CONFIG`"
 #: Of commands without these options: `shared.py` and `changing.py` read them.
 _ABSENT: Final = {"root": None, "live": False, "dry_run": False}
 #: In the order of the help, by the value of `changes`.
 HEADINGS: Final = {False: "only read", True: "change the node"}
-#: What people type, and the next step that they read; a command has its own as `hints`.
-_WAYS: Final = {
-    **dict.fromkeys(("-f", "-c", "--file", "--config", "--filename"), _IS_A_WORD),
-    **dict.fromkeys(("-y", "--yes", "--no-input"), "no command asks for a confirmation"),
-    **dict.fromkeys(("-o", "--output"), "for JSON: --json"),
-    **dict.fromkeys(("-d", "--debug", "-vv"), "for more on stderr: --verbose"),
-    **dict.fromkeys(("-n", "--netns"), "run: nsenter --net=/run/netns/NAME hostrouting ..."),
-    "--mode": "the mode is a field of CONFIG: hostRouting.routeOverlap.mode, WARN or STRICT",
-    "--device": "devices are fields of CONFIG, such as hostRouting.routeOverlap.expectedDevs",
-    "version": "run: hostrouting --version",
-    "-V": "run: hostrouting --version",
-    **dict.fromkeys(("history", "logs", "log"), f"run: {SHOW_HISTORY}"),
-}
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -70,7 +56,7 @@ def members_of(
 def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Return the parser of the command; with `as_json` it reports usage errors as JSON.
 
-    The next step in an error is that of the first known mistake among the `words`.
+    The next step in an error is that of the command among the `words`.
     """
 
     class Parser(argparse.ArgumentParser):
@@ -144,17 +130,6 @@ def _step(
     """Return the next step after a usage error, as the end of its message."""
     chosen = next((commands[word] for word in words if word in commands), None)
     known = re.findall(r"(?<!\w)-[\w-]+", chosen.format_usage()) if chosen else []
-    names = [word.partition("=")[0] for word in words]
-    every = all_commands()
-    ways = dict(_WAYS)
-    for command in every.values():
-        ways.update(command.hints)
-    wrong = [name for name in names if name in ways and name not in known]
-    if chosen:
-        # After the command a name may be the path of a CONFIG; before it, it is a mistake.
-        wrong = [name for name in wrong if name.startswith("-")]
-    if wrong:
-        return f"; {ways[wrong[0]]}"
     if message.endswith("required: CONFIG"):
         installed = os.path.exists(INTENT_PATH)  # noqa: PTH110 (slow)
         also = f"; the installed one is {INTENT_PATH}" if installed else ""
@@ -162,7 +137,7 @@ def _step(
     match = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
     option = re.search(r"unrecognized arguments: (?:.* )?--(\w[\w-]*)", message)
     if match:
-        never = {name for name, command in every.items() if not command.is_guessed}
+        never = {name for name, command in all_commands().items() if not command.is_guessed}
         known = [name for name in re.findall(r"[\w-]+", match[2]) if name not in never]
         meant = closest(match[1], known)
     else:

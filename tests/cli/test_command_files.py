@@ -29,7 +29,6 @@ COMMAND = Command(
     summary="greet somebody",
     position=35,
     options={"--name": {"metavar": "WHO", "help": "the name of somebody"}},
-    hints={"hello": "run: hostrouting greet --name WHO"},
 )
 """
 #: The folder of the first word belongs to the package of the commands, too.
@@ -103,12 +102,11 @@ def test_a_new_command_is_in_the_help(folder: Path) -> None:
     ("words", "step"),
     [
         (["gret"], "did you mean 'greet'?"),
-        (["hello"], "run: hostrouting greet --name WHO"),
         (["greet", "--nam", "Ada"], "did you mean '--name'?"),
     ],
 )
 def test_an_error_proposes_a_new_command(words: list[str], step: str, folder: Path) -> None:
-    """Its name, the words that people type instead, and its options."""
+    """Its name, and its options."""
     refused = with_folder(folder, *words)
     assert refused.returncode == 2, refused.stderr
     assert refused.stderr.endswith(f"; {step}\n"), refused.stderr

@@ -1,6 +1,6 @@
 """The commands, a file each: its value `COMMAND` has the function, the words and the help.
 
-Nothing lists them. The parser, its hints, the help, the manual page and the completions of shells
+Nothing lists them. The parser, the help, the manual page and the completions of shells
 follow from the files.
 """
 

@@ -50,5 +50,4 @@ COMMAND = Command(
         "--force": switch("go on even if addresses that leave right would leave wrong"),
     },
     changes=True,
-    hints=dict.fromkeys(("install", "run", "configure", "start"), "run: hostrouting apply CONFIG"),
 )

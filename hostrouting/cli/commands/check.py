@@ -7,7 +7,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hostrouting.base.commands import BAD, FAILED, FINE, FIX, USAGE
+from hostrouting.base.commands import BAD, FAILED, FINE, USAGE
 from hostrouting.base.errors import HostFileError
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, WAIT, Command, switch
@@ -131,9 +131,5 @@ COMMAND = Command(
             "metavar": "FILE",
             "help": "write the metrics to FILE, which is replaced as a whole",
         },
-    },
-    hints={
-        **dict.fromkeys(("validate", "verify", "test", "lint"), "run: hostrouting check CONFIG"),
-        **dict.fromkeys(("repair", "fix"), f"run: {FIX}"),
     },
 )

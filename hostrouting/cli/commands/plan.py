@@ -59,7 +59,6 @@ COMMAND = Command(
         "--diff": switch("show the changed files as a unified diff"),
         **RECORDS,
     },
-    hints={"diff": "run: hostrouting plan --diff"},
 )
 
 

@@ -25,5 +25,4 @@ COMMAND = Command(
     run=run,
     summary="print this node as a line of JSON, for --from; needs no root",
     position=40,
-    hints={"--out": "redirect the output: > FILE"},
 )

@@ -13,8 +13,6 @@ from hostrouting.node.configure import Reset
 if TYPE_CHECKING:
     from argparse import Namespace
 
-_RESET = "`hostrouting reset` removes everything that hostrouting installed"
-
 
 def run(arguments: Namespace) -> int:
     """Remove everything that hostrouting installed."""
@@ -31,11 +29,5 @@ COMMAND = Command(
     config="any config; only the records of a sweep with a backupDir need one",
     options=ROOT,
     changes=True,
-    hints={
-        **dict.fromkeys(("uninstall", "remove", "delete", "clean"), _RESET),
-        **dict.fromkeys(
-            ("undo", "rollback", "revert", "restore"), f"apply the earlier CONFIG again; {_RESET}"
-        ),
-    },
     is_guessed=False,
 )

@@ -42,10 +42,4 @@ COMMAND = Command(
     summary="show in one sentence if this node is right, and the next step; needs no root",
     position=10,
     options={"--wait": {**WAIT, "nargs": "?", "const": _ENDLESS}},
-    hints={
-        **dict.fromkeys(
-            ("show", "get", "routes"), "run: hostrouting status, or hostrouting explain ADDRESS"
-        ),
-        "list": "run: hostrouting status, or hostrouting render CONFIG",
-    },
 )
