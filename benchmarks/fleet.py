@@ -9,11 +9,11 @@ from pathlib import Path
 from benchmarks.cases import OURS, Group, Result, Setting
 from benchmarks.measure import Contest, Sample, printed
 
-IPV4, BOTH, PARENT = NAMES = "fleet, IPv4", "fleet, both families", "fleet, two workers"
-PARSER, WORKERS = "json.loads", "workers"
+IPV4, BOTH = NAMES = "fleet, IPv4", "fleet, both families"
+PARSER = "json.loads"
 LEGEND = """\
 Fleet: microseconds of processor time for each of N recorded nodes with 64 routes, parsed and proven by one process;
-the peak of memory is that of the process. With two workers: of the parent, and of both."""
+the peak of memory is that of the process."""
 
 _CHILD = Path(__file__).with_name("fleet_child.py")
 _MOST = 10_000
@@ -26,7 +26,6 @@ def fleet(setting: Setting) -> list[Result]:
         {
             IPV4: lambda: _nodes(IPV4, sizes, 1),
             BOTH: lambda: _nodes(BOTH, sizes, 2),
-            PARENT: lambda: _two_workers(sizes[-1]),
         }
     )
 
@@ -38,17 +37,11 @@ def _nodes(name: str, sizes: Sequence[int], families: int) -> Result:
     return Result(name, contests, [(OURS, PARSER)], f"peak {', '.join(peaks)}")
 
 
-def _two_workers(count: int) -> Result:
-    samples, _ = _measured(count, 1, jobs=2)
-    return Result(PARENT, [Contest(count, samples, clock="cpu")], [(OURS, WORKERS)])
-
-
-def _measured(count: int, families: int, jobs: int = 1) -> tuple[dict[str, list[Sample]], int]:
-    argv = [sys.executable, str(_CHILD), *map(str, (count, families, jobs))]
-    wall, cpu, parser, peak, workers = printed(*argv).split()
+def _measured(count: int, families: int) -> tuple[dict[str, list[Sample]], int]:
+    wall, cpu, parser, peak = printed(
+        sys.executable, str(_CHILD), str(count), str(families)
+    ).split()
     samples = {OURS: Sample(float(wall), float(cpu)), PARSER: Sample(float(parser), float(parser))}
-    if jobs > 1:
-        samples[WORKERS] = Sample(float(wall), float(workers))
     return {name: [sample] for name, sample in samples.items()}, int(peak)
 
 

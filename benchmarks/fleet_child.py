@@ -1,14 +1,12 @@
 """How much a process needs that proves N recorded nodes.
 
-fleet_child.py N FAMILIES JOBS; prints seconds, seconds of processor time, those of json.loads
-alone, which takes its turn between the nodes, its peak in kB, and the processor time of its
-workers. A third of the nodes is bad. The lines are made of one as cheaply as possible, since their
-making counts, too.
+fleet_child.py N FAMILIES; prints seconds, seconds of processor time, those of json.loads alone,
+which takes its turn between the nodes, and its peak in kB. A third of the nodes is bad. The lines
+are made of one as cheaply as possible, since their making counts, too.
 """
 
 import gc
 import json
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +14,7 @@ from pathlib import Path
 
 from hostrouting.config import HostRoutingConfig
 from hostrouting.fleet import NodeRecord
-from hostrouting.fleet.stream import Summary, verdict_on, verdicts
+from hostrouting.fleet.stream import Summary, verdict_on
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import ObservedRoute
@@ -88,7 +86,7 @@ def _node(families: int) -> NodeRecord:
     )
 
 
-def main(count: int, families: int, jobs: int) -> None:
+def main(count: int, families: int) -> None:
     """Prove them, and print the measurement."""
     line = _node(families).to_line()
     lost = line.replace(b'"network":"172.16.8.0"', b'"network":"172.16.12.0"')
@@ -111,7 +109,7 @@ def main(count: int, families: int, jobs: int) -> None:
     gc.disable()
     summary = Summary()
     wall, cpu = time.perf_counter(), time.process_time()
-    for verdict in verdicts(lines(), verdict_on, jobs):
+    for verdict in map(verdict_on, lines()):
         summary.add(verdict)
     wall, cpu = time.perf_counter() - wall - parser, time.process_time() - cpu - parser
     assert (summary.counts["nodes"], summary.counts["lines"]) == (count, 0), summary
@@ -120,8 +118,7 @@ def main(count: int, families: int, jobs: int) -> None:
         for line in Path("/proc/self/status").read_text().splitlines()
         if "VmHWM" in line
     )
-    workers = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(wall, cpu, parser, peak, workers.ru_utime + workers.ru_stime)
+    print(wall, cpu, parser, peak)
 
 
 if __name__ == "__main__":

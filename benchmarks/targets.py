@@ -244,12 +244,6 @@ FURTHER = (
     *_of_a_storm(storm.ELSEWHERE, storm.SOME, 13, 1.5),
     *_of_a_storm(storm.ELSEWHERE, storm.MANY, 20, 15),
     Row("a recorded node of both families, to json.loads of its line", fleet.BOTH, _RECORDED, 22),
-    Row(
-        "the parent of recorded nodes, to its workers",
-        fleet.PARENT,
-        Ratio(OURS, fleet.WORKERS),
-        0.11,
-    ),
     Row("peak memory of 100,000 routes", footprint.MEMORY, footprint.megabytes, 90, " MB", 100_000),
 )
 

@@ -83,11 +83,4 @@ RECORDS: Final[Mapping[str, Mapping[str, Any]]] = {
         "help": "of recorded nodes instead, in files with a line for each, or - for stdin; CONFIG "
         "comes before this option, or after --",
     },
-    "--jobs": {
-        "type": int,
-        "choices": range(1, 65),
-        "default": 1,
-        "metavar": "N",
-        "help": "with --from: the number of processes; the default is 1",
-    },
 }

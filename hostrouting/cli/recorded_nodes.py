@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import USAGE, printable
 from hostrouting.cli.shared import config_of, context, refuse
-from hostrouting.fleet.stream import Summary, read_lines, verdict_on, verdicts
+from hostrouting.fleet.stream import Summary, read_lines, verdict_on
 from hostrouting.node.output import json_line, print_lines
 from phases.hosting import interruptible
 
@@ -37,7 +37,7 @@ def prove_records(arguments: Namespace, *, planned: bool, fail_on: str) -> int:
 
     def lines() -> Iterator[str]:
         with context(None) as ctx, interruptible(ctx):
-            for verdict in verdicts(read_lines(arguments.records), judge, arguments.jobs):
+            for verdict in map(judge, read_lines(arguments.records)):
                 if summary.add(verdict) or arguments.verbose or is_json:
                     yield json_line(verdict.to_mapping()) if is_json else printable(str(verdict))
                 if sys.stderr.isatty() and not counts["nodes"] % _PROGRESS:

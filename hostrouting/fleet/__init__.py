@@ -2,7 +2,7 @@
 
 record      NodeRecord: a node as a line of JSON, taken on it and read elsewhere
 verdict     prove_record: the proof of a recorded node, under any config
-stream      lines of files in, verdicts and their summary out, in one process or several
+stream      lines of files in, verdicts and their summary out
 metrics     the report of `check` for Prometheus
 """
 

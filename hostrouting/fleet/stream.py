@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from collections import Counter, deque
-from concurrent.futures import ProcessPoolExecutor
+from collections import Counter
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -23,12 +20,10 @@ from hostrouting.fleet.record import LONGEST, NodeRecord, NoRecordError
 from hostrouting.fleet.verdict import NodeVerdict, prove_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from hostrouting.config import HostRoutingConfig
 
-#: Lines that a process gets at once; each may have 16 MiB.
-_CHUNK = 8
 #: Those that are held, and those that are shown.
 _MOST_GROUPS = 1000
 _SHOWN = 50
@@ -90,33 +85,6 @@ def _limited() -> Iterator[None]:
 
 def _give_up(*_: object) -> NoReturn:
     raise ValueError(f"its proof takes more than {_SECONDS} s")
-
-
-def verdicts(
-    lines: Iterator[_Line], judge: Callable[[_Line], NodeVerdict], jobs: int = 1
-) -> Iterator[NodeVerdict]:
-    """Yield the verdicts in the order of the lines, made by `jobs` processes."""
-    if jobs == 1:
-        yield from map(judge, lines)
-        return
-    # A fork needs no file of the program, which may be one in an archive.
-    with ProcessPoolExecutor(jobs, get_context("fork"), _leave_signals) as pool:
-        window: deque[Any] = deque()
-        while (chunk := [*islice(lines, _CHUNK)]) or window:
-            if chunk:
-                window.append(pool.submit(_each, judge, chunk))
-            if not chunk or len(window) > 2 * jobs:
-                yield from window.popleft().result()
-
-
-def _leave_signals() -> None:
-    # The first process reports that the user or a manager has ended the command.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _each(judge: Callable[[_Line], NodeVerdict], lines: Iterable[_Line]) -> list[NodeVerdict]:
-    return [*map(judge, lines)]
 
 
 @attrs.define

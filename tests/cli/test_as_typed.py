@@ -66,7 +66,6 @@ LINES = {
         "--timeout means nothing with --from": "check C --from R --timeout 5",
         "a plan needs a CONFIG, which stands before --from": "plan --from R C, plan --from R, check - --from -",
         "--root means nothing with --from": "check --from R --root /srv",
-        "argument --jobs: invalid choice": "check --from R --jobs 0 C",
         "--format prometheus excludes": "check --format prometheus --json C, check --format prometheus --root / C, check --format prometheus --fix C",
         "--out needs it": "check --out x C",
         "--diff means nothing with --from": "plan C --diff --from R",
