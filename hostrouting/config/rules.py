@@ -26,7 +26,6 @@ from hostrouting.net.addresses import (
     parse_address,
     parse_cidr,
 )
-from hostrouting.net.routes import ATTRIBUTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable
@@ -199,12 +198,6 @@ def whole_number(lowest: int, highest: int) -> Callable[[object], int]:
     """Return a rule for an integer in a range; it refuses booleans, `1.0` and `"1"`."""
     rule = partial(number_in, "a whole number", int, lowest, highest)
     return accepting({"type": "integer", "minimum": lowest, "maximum": highest})(rule)
-
-
-def route_attribute(name: str) -> Callable[[object], int]:
-    """Return the rule for a number that a route may have: see `ATTRIBUTES`."""
-    [numbers] = [each.numbers for each in ATTRIBUTES if each.name == name]
-    return whole_number(numbers[0], numbers[-1])
 
 
 def number_in(

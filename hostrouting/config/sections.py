@@ -52,13 +52,11 @@ from hostrouting.config.wire import (
 )
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.routes import (
-    ATTRIBUTES,
     MAIN_TABLE,
     OUR_PROTOCOL,
     ObservedRoute,
     Place,
-    attribute_words,
-    given_numbers,
+    metric_words,
     place,
 )
 from phases.mistakes import shown, wrong_argument
@@ -170,7 +168,7 @@ class StaticRoute(WireValue):
     )
     metric: int = setting(
         "Of two routes to one network the lower metric decides. IPv6 routes have 1 without it.",
-        rules.route_attribute("metric"),
+        rules.whole_number(0, (1 << 32) - 1),
         default=0,
     )
 
@@ -218,14 +216,13 @@ class StaticRoute(WireValue):
             key == (OUR_PROTOCOL, "unicast", self.place, 0)
             and self.dev in {None, route.dev}
             and self.gateway in {None, str(route.gateway)}
-            and given_numbers(self) == [each.read(route) for each in ATTRIBUTES]
         )
 
     def __str__(self) -> str:
         """Return the route as `ip route` writes it, without the absent parts."""
         gateway = f" via {self.gateway}" if self.gateway else ""
         dev = f" dev {self.dev}" if self.dev else ""
-        return f"{self.destination}{gateway}{dev}{attribute_words(*given_numbers(self))}"
+        return f"{self.destination}{gateway}{dev}{metric_words(self.metric)}"
 
 
 def _why_routes_clash(route: StaticRoute, earlier: StaticRoute, index: int) -> str:

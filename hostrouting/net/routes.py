@@ -27,7 +27,7 @@ from hostrouting.net.addresses import (
 from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
 #: The mark of ownership: the protocol number of all routes of hostrouting, and of no foreign one.
 OUR_PROTOCOL: Final = 142
@@ -103,55 +103,9 @@ class Encapsulation(NamedTuple):
     payload: bytes
 
 
-class RouteAttribute(NamedTuple):
-    """A number that a route may have beside its network and its next hop; 0 stands for none.
-
-    A config and `ip` have one name for it.
-    """
-
-    name: str
-    #: What a config may give, and the kernel shows unchanged.
-    numbers: range
-    #: Returns the number of a `Route` or an `ObservedRoute`.
-    read: Callable[[Any], int]
-    #: Returns the fields of a `Route` that has the number: one of its own, or `extra`.
-    fields: Callable[[int], Mapping[str, Any]]
-
-
-#: The attributes that a config may give, in the order of `ip route`. `StaticRoute` has a field for
-#: each; all that completes, compares, prints or draws routes iterates over this table.
-ATTRIBUTES: Final = (
-    RouteAttribute(
-        "metric", range(1 << 32), attrgetter("metric"), lambda number: {"metric": number}
-    ),
-)
-ATTRIBUTE_NAMES: Final = tuple(attribute.name for attribute in ATTRIBUTES)
-
-
-def given_numbers(route: object) -> list[int]:
-    """Return the numbers that a route of a config gives, one for each of `ATTRIBUTES`."""
-    return [getattr(route, name) for name in ATTRIBUTE_NAMES]
-
-
-# Thousands of routes have the same few numbers.
-@lru_cache(256)
-def attribute_fields(*numbers: int) -> Mapping[str, Any]:
-    """Return the fields of a `Route` that has these numbers, one for each of `ATTRIBUTES`."""
-    fields: dict[str, Any] = {}
-    for attribute, number in zip(ATTRIBUTES, numbers, strict=True):
-        if number:
-            fields.update(attribute.fields(number))
-    return fields
-
-
-@lru_cache(256)
-def attribute_words(*numbers: int) -> str:
-    """Return these numbers, one for each of `ATTRIBUTES`, as `ip route` shows them.
-
-    Each begins with a blank: ` metric 100`.
-    """
-    named = zip(ATTRIBUTES, numbers, strict=True)
-    return "".join(f" {attribute.name} {number}" for attribute, number in named if number)
+def metric_words(metric: int) -> str:
+    """Return a metric as `ip route` shows it, after a blank; nothing for 0."""
+    return f" metric {metric}" if metric else ""
 
 
 #: LWTUNNEL_ENCAP_IP and _IP6: the header is for the device of the next hop.
@@ -517,7 +471,7 @@ def _after_destination(fields: tuple[Any, ...], flags: int) -> str:
         words.append(f" scope {SCOPE_NAMES.get(route.scope, str(route.scope))}")
     if route.source is not None:
         words.append(f" src {format_address(route.family, route.source)}")
-    words.append(attribute_words(*(attribute.read(route) for attribute in ATTRIBUTES)))
+    words.append(metric_words(route.metric))
     # Of several next hops no state is shown.
     if not route.nexthops:
         words += [f" {word}" for flag, word in FLAG_NAMES if flags & flag]

@@ -25,7 +25,6 @@ import attrs
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
 from hostrouting.net.exits import fabric_exits, no_default, unnamed, working
 from hostrouting.net.routes import (
-    ATTRIBUTE_NAMES,
     KERNEL_PROTOCOL,
     OUR_PROTOCOL,
     SCOPE_LINK,
@@ -34,7 +33,6 @@ from hostrouting.net.routes import (
     Place,
     Route,
     RouteChange,
-    attribute_fields,
     default_routes,
     expected_exit,
     is_deleted_by,
@@ -139,8 +137,8 @@ def resolve(
     return Resolution(routes=(*complete, *restored), missing=tuple(lacking))
 
 
-#: What a config gives of a route; the last ones are its numbers, one for each of `ATTRIBUTES`.
-_given: Final = attrgetter("prefix", "gateway", "dev", *ATTRIBUTE_NAMES)
+#: What a config gives of a route.
+_given: Final = attrgetter("prefix", "gateway", "dev", "metric")
 
 
 # For the forecast, the change and the verdict of one apply, and for each event in watch.
@@ -159,7 +157,7 @@ def _completed(
     complete: list[Route] = []
     missing: list[Unresolved] = []
     for route in routes:
-        prefix, gateway, named_dev, *numbers = _given(route)
+        prefix, gateway, named_dev, metric = _given(route)
         family, network, prefix_length = prefix
         dev = named_dev or devices.get(family)
         if dev is None:
@@ -180,7 +178,7 @@ def _completed(
                 dev=dev,
                 onlink=hop.onlink,
                 family=family,
-                **attribute_fields(*numbers),
+                metric=metric,
             )
         )
     return complete, missing

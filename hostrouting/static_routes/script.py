@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hostrouting.boot.layout import RUNTIME_DIRECTORY, WAITED, BootTemplate, BootUnit, Departure
 from hostrouting.net.addresses import IPV4, IPV6, roots_of
-from hostrouting.net.routes import ATTRIBUTE_NAMES, attribute_words
+from hostrouting.net.routes import metric_words
 
 if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig, StaticRoute
@@ -65,7 +65,7 @@ def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:
     return network if family == IPV4 else route.prefix.last, -length, route.metric
 
 
-_given: Final = attrgetter("gateway", "dev", *ATTRIBUTE_NAMES)
+_given: Final = attrgetter("gateway", "dev", "metric")
 
 
 def _line(route: StaticRoute) -> str:
@@ -82,11 +82,11 @@ def _line(route: StaticRoute) -> str:
 # Thousands of routes differ in their destination alone.
 @lru_cache(256)
 def _after_destination(given: tuple[Any, ...], is_ipv6: bool) -> str:
-    """Return the words of a next hop and of the attributes.
+    """Return the words of a next hop and of the metric.
 
     What a default route completes is between bars, which no device name has.
     """
-    gateway, dev, *numbers = given
+    gateway, dev, metric = given
     to_dev = f"dev {dev or '?'}"
     if not gateway:
         hop = f"|via ? {to_dev}|"
@@ -94,4 +94,4 @@ def _after_destination(given: tuple[Any, ...], is_ipv6: bool) -> str:
         kind = "inet6 " if ":" in gateway and not is_ipv6 else ""
         hop = f"via {kind}{gateway} {to_dev if dev else f'|{to_dev}|'}"
     # ip ends a route of IPv4 with a blank.
-    return f"{hop}{attribute_words(*numbers)} {'pref medium' if is_ipv6 else ''}"
+    return f"{hop}{metric_words(metric)} {'pref medium' if is_ipv6 else ''}"

@@ -35,7 +35,6 @@ from hostrouting.config import (
     rules,
 )
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
-from hostrouting.net.routes import ATTRIBUTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,14 +106,8 @@ def static_routes(family: int) -> SearchStrategy[StaticRoute]:
         destination=destinations(family),
         gateway=st.none() | routers,
         dev=st.none() | device_names(),
-        **{each.name: _numbers(each.numbers) for each in ATTRIBUTES},
+        metric=st.sampled_from([0, 1, 100, 0xFFFFFFFF]) | st.integers(0, 0xFFFFFFFF),
     )
-
-
-def _numbers(allowed: range) -> SearchStrategy[int]:
-    """Numbers of an attribute of routes, or 0 for none."""
-    usual = [number for number in (1, 100, allowed[0], allowed[-1]) if number in allowed]
-    return st.sampled_from([0, *usual]) | st.integers(allowed[0], allowed[-1])
 
 
 def static_routes_configs() -> SearchStrategy[StaticRoutesConfig]:

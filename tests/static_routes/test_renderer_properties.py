@@ -6,18 +6,8 @@ from hypothesis import given, settings
 from support.examples import FEW
 
 from hostrouting import HostRoutingConfig, StaticRoute
-from hostrouting.net.routes import ATTRIBUTE_NAMES
 from hostrouting.static_routes.script import render_script
 from hostrouting.testing import strategies
-
-
-def numbers_of(route: StaticRoute) -> str:
-    """Return the numbers of a route as ip shows them, each before a blank."""
-    shown = ""
-    for name in ATTRIBUTE_NAMES:
-        if number := getattr(route, name):
-            shown += f"{name} {number} "
-    return shown
 
 
 def row_of(route: StaticRoute) -> str:
@@ -32,7 +22,8 @@ def row_of(route: StaticRoute) -> str:
         end = ""
         if ":" in gateway:
             gateway = f"inet6 {gateway}"
-    return f"{destination} via {gateway} dev {dev} {numbers_of(route)}{end}"
+    metric = f"metric {route.metric} " if route.metric else ""
+    return f"{destination} via {gateway} dev {dev} {metric}{end}"
 
 
 @settings(max_examples=FEW)

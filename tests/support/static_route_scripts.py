@@ -15,7 +15,6 @@ from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.boot.program import new_program
 from hostrouting.net.exits import NamedExits, as_named
-from hostrouting.net.routes import ATTRIBUTE_NAMES
 from hostrouting.static_routes.script import render_script
 from hostrouting.testing import FakeHost, KernelNode
 
@@ -31,7 +30,7 @@ def static_route(text: str) -> StaticRoute:
         destination=destination,
         gateway=given.get("via"),
         dev=given.get("dev"),
-        **{name: int(given.get(name, 0)) for name in ATTRIBUTE_NAMES},
+        metric=int(given.get("metric", 0)),
     )
 
 
