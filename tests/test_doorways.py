@@ -284,7 +284,7 @@ def test_the_package_declares_what_it_imports() -> None:
 
 
 def test_one_module_imports_pyroute2() -> None:
-    """That of its backend."""
+    """Only the backend of pyroute2 imports it."""
     importing = set()
     for name in modules():
         source = Path(str(importlib.import_module(name).__file__)).read_text(encoding="utf-8")

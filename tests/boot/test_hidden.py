@@ -73,7 +73,7 @@ def test_modes_that_hide_a_folder(host: FakeHost, ctx: Context, mode: int, is_hi
 
 
 def test_an_undo_restores_the_mode(host: FakeHost, ctx: Context) -> None:
-    """As that of a file."""
+    """A folder whose mode an install has changed has its former mode after the undo."""
     boot = Boot(host, gates=[NSPAWN])
     boot.install(ctx, stand_in(STATIC))
     host.files.set_folder_mode(FOLDER, 0o644)

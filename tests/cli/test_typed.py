@@ -18,7 +18,7 @@ _INTERRUPTED = sys.executable, "-X", "importtime", "-m", "hostrouting"
 
 
 def test_a_program_gets_the_guess() -> None:
-    """It is in the JSON, too."""
+    """The JSON about an unknown command has the guess that its message has."""
     assert "; did you mean 'apply'" in run_here("aply", "--json").stdout
 
 
@@ -129,7 +129,7 @@ def test_a_stderr_that_takes_nothing_changes_no_status(
 
 
 def test_stdin_has_the_limits_of_a_file() -> None:
-    """Of size, and of time."""
+    """A config on stdin has a limit of size and one of time."""
     for given, reason in (
         ("/dev/zero", "it has more than 1 MiB"),
         (None, "its writer has not closed it within 0.05 s"),

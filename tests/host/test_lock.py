@@ -282,7 +282,7 @@ class TestFileLock(RunLockContract):
         assert after.st_size == 0
 
     def test_an_absent_file_is_not_made(self, tmp_path: Path, lock: RunLock) -> None:
-        """The error names it."""
+        """A lock without its file is an error that names it, and the file is not made."""
         with (
             pytest.raises(HostFileError) as caught,
             lock.hold_file(Context(), "/etc/absent.lock"),

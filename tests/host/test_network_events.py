@@ -235,7 +235,7 @@ class NetworkEventsContract(ListeningContract):
     def test_a_replacement_by_the_same_route_is_no_event(
         self, eth0: Node, listener: Listener
     ) -> None:
-        """Nothing changes."""
+        """A listener has the addition alone: the replacement changes nothing."""
         for _ in range(2):
             eth0.insert_route(route(NINE), verb="replace")
         assert shown(listener.take()) == [f"add {NINE}"]

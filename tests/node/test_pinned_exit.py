@@ -406,7 +406,7 @@ def test_under_warn_it_is_logged_each_time(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("mode", ["STRICT", "WARN"])
 def test_force_moves_it(host: FakeHost, mode: str) -> None:
-    """And pins the new one."""
+    """An apply with --force moves the exit, and pins the new one."""
     assert applied(host, config_of(FAR, mode=mode)).ok
     bring_the_later_route(host)
     assert applied(host, config_of(FAR, mode=mode), force=True).ok
@@ -415,7 +415,7 @@ def test_force_moves_it(host: FakeHost, mode: str) -> None:
 
 
 def test_a_reset_and_an_empty_config_are_never_refused(host: FakeHost) -> None:
-    """They leave no pin."""
+    """Both leave no pin."""
     for task in (
         Reset(HostRoutingConfig(), host=host),
         Configure(HostRoutingConfig.from_mapping({"hostRouting": {}}), host=host),

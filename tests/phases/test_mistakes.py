@@ -151,7 +151,7 @@ def test_a_plan_is_a_list_of_changes(answer: object, why: str) -> None:
 
 @pytest.mark.parametrize(("method", "why"), ANSWERS[:4])
 def test_a_plan_that_never_ran_is_an_error(method: Callable[[object], object], why: str) -> None:
-    """It is no empty plan."""
+    """A coroutine or a generator in place of a plan is an error, and not an empty plan."""
     with pytest.raises(TaskFailedError, match=rf"^greet: plan\(ctx\) returned {why}"):
         plan(_Task(plan=method))
 

@@ -264,7 +264,7 @@ def test_paths_select_tasks(option: str, words: list[str], expected: str) -> Non
 
 
 def test_skip_takes_away_from_only() -> None:
-    """Both may be given."""
+    """A run with `only` and `skip` leaves out those of `only` that `skip` names."""
     whole, done = tree()
     assert run(whole, only=["certs"], skip=["leaf"]).ok
     assert done == ["do ca"]

@@ -52,7 +52,9 @@ def test_a_swallowed_deadline_fails_the_task() -> None:
 
 
 def test_a_swallowed_cancellation_fails_the_task() -> None:
-    """Also one by a signal, whose name is in the error."""
+    """A task that catches its cancellation and returns has failed; the name of a signal is in the
+    error.
+    """
 
     @task("stop")
     def stop(ctx: Context) -> None:

@@ -122,7 +122,9 @@ def test_a_watch_that_runs_gets_the_next_package(node: Path) -> None:
 
 
 def test_an_installation_on_a_node_without_a_watch_has_nothing_to_restart(node: Path) -> None:
-    """Nor does it complain of that, at the first installation or at an upgrade."""
+    """The scripts of the package do not complain of a missing watch, at the first installation or
+    at an upgrade.
+    """
     with SystemdBox(tree=node) as box:
         again = box.run("dpkg", "--install", f"/{DEB}")
         box.run("dpkg", "--remove", "hostrouting")

@@ -57,7 +57,7 @@ def test_the_preset_of_an_address_without_a_route_is_named(tmp_path: Path) -> No
 
 @needs_kernel
 def test_the_boot_script_names_it_too(tmp_path: Path) -> None:
-    """The same line in the marker."""
+    """The marker of the boot script has the line with the name of the preset."""
     with KernelNode.made() as node:
         prover = hostile(WayOutNode(node, tmp_path))
         assert not prover.prove(expected=["azure"]).ok

@@ -114,7 +114,7 @@ def test_a_route_replaces_itself(node: MemoryBackend) -> None:
 
 
 def test_a_gateway_behind_another_gateway_is_refused(node: MemoryBackend) -> None:
-    """It is on no link."""
+    """A gateway that is reached by another gateway is on no link."""
     arrange(node, "192.0.2.0/24 via 10.224.0.9 dev eth0")
     with pytest.raises(BackendError, match="Nexthop has invalid gateway"):
         arrange(node, "8.0.0.0/8 via 192.0.2.1 dev eth0")

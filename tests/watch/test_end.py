@@ -74,7 +74,7 @@ def test_a_run_that_sigterm_ends_is_ok(signalled: int) -> None:
 
 
 def test_a_run_whose_deadline_ends_a_watch_is_ok() -> None:
-    """As of a signal."""
+    """A watch that its deadline ends is complete, as one that a signal ends."""
     watch = Watch(PROVEN, host=FakeHost())
     for limited in watch, with_timeout(watch, 0.05):
         assert run(limited, timeout=0.1).status == "ok"

@@ -90,7 +90,7 @@ def test_a_broken_header_ends_the_reading(
 
 
 def test_an_assignment_without_a_section() -> None:
-    """It is ignored."""
+    """A setting above the first section is ignored."""
     assert foreign_routes({MAIN: "ManageForeignRoutes=no\n"}) == ForeignRoutes()
 
 
@@ -242,7 +242,7 @@ def test_a_networkd_that_does_not_run() -> None:
 
 
 def test_the_file_with_the_setting_is_named() -> None:
-    """Also if it counts more than the drop-in: then it must change."""
+    """The finding names the file that sets it; one that counts more than the drop-in must change."""
     host = managing(node())
     host.files.write(MAIN, b"[Network]\nManageForeignRoutes=yes\n", mode=0o644)
     [finding] = findings(host, **ROUTES)

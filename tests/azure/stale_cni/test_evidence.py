@@ -290,8 +290,8 @@ def test_of_a_pod_whose_hardware_address_is_not_known_nothing_is_stale(
 def test_a_hardware_address_that_another_pod_has_or_may_have_is_kept(
     evidence: dict[str, object],
 ) -> None:
-    """Also where the address is another pod's: only an object that leads to no pod is dead for
-    certain.
+    """An object that leads to it is kept, also where its address is another pod's: only one that
+    leads to no pod is dead for certain.
     """
     other = rules_of(dnat("10.240.0.77", MAC))
     verdicts = kinds(snapshot(*DEAD_AND_OWN, *other, **evidence))

@@ -117,5 +117,5 @@ def test_rules_of_the_node_are_known(line: str) -> None:
     ],
 )
 def test_a_rule_that_resembles_one_of_the_node_is_none(line: str) -> None:
-    """The forms are exact for the node, too."""
+    """The forms of the node's rules are exact: a similar rule has none of them."""
     assert not is_of_node(rule(line))

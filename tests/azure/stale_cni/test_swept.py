@@ -104,7 +104,9 @@ def test_removed_objects_are_reported_by_reason_with_the_record() -> None:
 
 
 def test_a_check_lists_the_objects_left_alone_in_its_json() -> None:
-    """The same objects with the same reasons; the key is there only where there are any."""
+    """The JSON of a check has the objects and the reasons of a sweep; the key is there only where
+    there are any.
+    """
     host = made_host()
     config = config_of()
     expected = sweep_node(context(), config, made_host(), dry_run=True).to_mapping()
@@ -165,7 +167,7 @@ def test_a_dry_run_changes_nothing_and_lists_stale_objects() -> None:
 
 
 def test_a_clean_node_is_reported_as_clean() -> None:
-    """And is fine, with a dry run and without."""
+    """A sweep of a node without leftovers is fine, with a dry run and without."""
     for dry_run in False, True:
         report = sweep_node(context(), config_of(), node_of(FakeHost()), dry_run=dry_run)
         assert report.ok
