@@ -10,8 +10,15 @@ import attrs
 
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
-from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, is_device_name, is_network
-from hostrouting.net.exits import candidates, fabric_exits, set_down, unnamed
+from hostrouting.net.addresses import (
+    FAMILY_NAMES,
+    GIVERS,
+    Address,
+    Prefix,
+    is_device_name,
+    is_network,
+)
+from hostrouting.net.exits import candidates, fabric_exits, named_devices, set_down, unnamed
 from hostrouting.net.links import address_families
 from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL
 from hostrouting.route_overlap.proven import CidrReport, OverlapReport
@@ -20,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig, StaticRoute
-    from hostrouting.net.addresses import Prefix
     from hostrouting.net.links import Device
     from hostrouting.net.routes import ObservedRoute
     from hostrouting.route_overlap.proven import Finding, SuggestedRoute
@@ -84,7 +90,7 @@ class FamilyProof(NamedTuple):
             fabric_exits=() if expected else fabric_exits(node.defaults, node.links),
             fabric_devs=tuple(_fabric_devs(node)),
             deciding=self.deciding,
-            notes=tuple(self._notes(down, lacks_default=lacks_default)),
+            notes=tuple(self._notes(config, down, lacks_default=lacks_default)),
         )
 
     def _absent(self) -> tuple[str, ...]:
@@ -93,13 +99,15 @@ class FamilyProof(NamedTuple):
         known.update(network for network, _ in self.node.allowed.undecided)
         return tuple(dev for dev in self.node.allowed.expected if dev not in known)
 
-    def _notes(self, down: Sequence[str], *, lacks_default: bool) -> Iterator[NodeFinding]:
+    def _notes(
+        self, config: HostRoutingConfig, down: Sequence[str], *, lacks_default: bool
+    ) -> Iterator[NodeFinding]:
         """Yield the notes; where an address has a finding, the causes of a lost way out first."""
         if any(self.findings):
             yield from _set_down_notes(down)
             # Without its rule, the table of the default route is not searched.
             if lacks_default and all(note.kind != "lost-rule" for note in self.notes):
-                yield from self._lost_default()
+                yield from self._lost_default(config)
         yield from self.notes
 
     @property
@@ -108,42 +116,66 @@ class FamilyProof(NamedTuple):
         pinned = self.node.pinned.get(self.node.family)
         return (pinned,) if pinned else self.node.allowed.expected
 
-    def _lost_default(self) -> Iterator[NodeFinding]:
-        """Yield a warning about the device that lacks its default route.
+    def _lost_default(self, config: HostRoutingConfig) -> Iterator[NodeFinding]:
+        """Yield a warning about the device that lacks its default route, or those that may.
 
-        It is the only one that may be the exit, or else the only one that a program configures.
+        These are the ones that a program configures, or else that the config names.
         """
         # Imported late: most nodes have their default route.
         from hostrouting.route_overlap.owners import keeper_of
 
-        found = candidates(self._named, self.node.links)
-        able = [link for link in found if link.up and link.carrier]
-        kept = {link: keeper_of(link, self.node.files) for link in able}
-        if len(found) > 1:
-            kept = {link: keeper for link, keeper in kept.items() if keeper[0]}
-        if len(kept) == 1:
-            [(link, (keeper, command))] = kept.items()
-            yield self._lack_of(link, keeper, command)
+        node = self.node
+        found = candidates(self._named, node.links)
+        is_meant = any(map(is_network, self._named)) or named_devices(self._named, node.links)
+        have_one = {dev for route in node.defaults for dev in route.devs}
+        able = [link for link in found if link.up and link.carrier and link.name not in have_one]
+        kept = {link: keeper_of(link, node.files) for link in able}
+        links = [link for link, (keeper, _) in kept.items() if keeper]
+        if is_meant or len(found) == 1:
+            links = links or able
+        if links:
+            keepers = dict.fromkeys(kept[link][0] for link in links)
+            commands = dict.fromkeys(kept[link][1] for link in links)
+            command = "".join(commands) if len(commands) == 1 else ""
+            yield self._lack_of(links, " or ".join(keepers), command, config)
 
-    def _lack_of(self, link: Device, keeper: str, command: str) -> NodeFinding:
-        """Return the warning, with the command of the program that keeps the device."""
+    def _lack_of(
+        self, links: Sequence[Device], keeper: str, command: str, config: HostRoutingConfig
+    ) -> NodeFinding:
+        """Return the warning, with the command of the program that keeps the devices."""
         family = self.node.family
-        has_address = family in address_families(link)
+        has_address = any(family in address_families(link) for link in links)
         what = f"{FAMILY_NAMES[family]} {'default route' if has_address else 'address'}"
         reason = f"has no {what}, which {keeper} gives it"
         step = f"see {GIVERS[family]}"
         if not keeper:
             reason = f"has no {what}, and no program that is known here gives it one"
-            step = f"give it one, or {step}"
-        gateways = {
+            form = "route add default via GATEWAY" if has_address else "address add ADDRESS/LENGTH"
+            step = f"give it one (ip {form} dev DEVICE), or {step}"
+        names = " or ".join(link.name for link in links)
+        gateways = self._gateways(links[0], config)
+        if has_address and not keeper and len(links) == len(gateways) == 1:
+            command = quoted("ip", "route", "add", "default", "via", *gateways, "dev", names)
+        return NodeFinding("lost-default", names, reason, "warning", step, command=command)
+
+    def _gateways(self, link: Device, config: HostRoutingConfig) -> set[str]:
+        """Return the gateways on a device that routes in force, or of the config, have."""
+        networks = [
+            Prefix(own.family, own.peer, own.prefix_length)
+            for own in link.addresses
+            if own.family == self.node.family
+        ]
+        wanted = (route.gateway for route in config.static_routes.routes if route.gateway)
+        in_force = {
             str(route.gateway)
             for route in self.node.routes
             if route.protocol == OUR_PROTOCOL and route.dev == link.name and route.gateway
         }
-        if has_address and not keeper and len(gateways) == 1:
-            words = ("ip", "route", "add", "default", "via", *gateways, "dev", link.name)
-            command = quoted(*words)
-        return NodeFinding("lost-default", link.name, reason, "warning", step, command=command)
+        return in_force | {
+            gateway
+            for gateway in wanted
+            if any(network.masked.covers(Address.parse(gateway)) for network in networks)
+        }
 
     def _reports(self, config: HostRoutingConfig) -> Iterator[CidrReport]:
         """Yield the report on each CIDR: suggested are the routes that help and the config lacks.

@@ -19,6 +19,7 @@ from support.gated_machine import (
     CIDR,
     CONFIG,
     DEFAULT_ROUTE,
+    GATEWAY,
     KUBE,
     KUBELET,
     RoutedMachine,
@@ -51,6 +52,13 @@ NETWORK = json.dumps(
 #: It expects addresses that no route of the config covers, too.
 WIDER = json.dumps(
     {**CONFIG, "routeOverlap": {**CONFIG["routeOverlap"], "expectedCidrs": [CIDR, "10.96.0.0/16"]}}
+)
+#: It says by which gateway a default route was.
+GATED = json.dumps(
+    {
+        **CONFIG,
+        "staticRoutes": {"enabled": True, "routes": [{"destination": CIDR, "gateway": GATEWAY}]},
+    }
 )
 WATCHED = json.dumps({**CONFIG, "watch": {"enabled": True}})
 REMOUNT = 'mount -o remount,rw "$(findmnt -n -o TARGET -T /etc/aks-flex-node)"'
@@ -190,6 +198,18 @@ BROKEN = {
     "the default route is lost": Node(
         f"hostrouting apply - <<< '{WIDER}'; ip route del default",
         ("ip route add default via 10.224.0.1 dev eth0",),
+    ),
+    "its static device was down, and the config names the gateway": Node(
+        f"hostrouting apply - <<< '{GATED}'; ip link set eth0 down; ip link set eth0 up",
+        ("ip route add default via 10.224.0.1 dev eth0", APPLY),
+    ),
+    "its static device was down, and nothing names the gateway": Node(
+        "ip link set eth0 down; ip link set eth0 up",
+        left="eth0 has no IPv4 default route, and no program that is known here gives it one",
+    ),
+    "two devices may be the one that has lost its address": Node(
+        f"hostrouting apply - <<< '{NETWORK}'; ip address flush dev eth0; ip link set eth1 up",
+        left="wrong: eth0 or eth1 or fabric has no IPv4 address, and no program that is known here",
     ),
     "the address is lost, and no program gives one": Node(
         "ip address flush dev eth0",
