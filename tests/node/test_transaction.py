@@ -466,19 +466,20 @@ def test_a_first_apply_installs_all_files_or_none(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_commit_is_not_interrupted(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGTERM while files of the earlier config are removed: systemd reads that, too, before the
-    run ends.
+    """SIGTERM while the unit that only the earlier config had is removed: systemd reads that, too,
+    before the run ends.
     """
     ctx = in_time()
     remove = host.files.remove
 
     def interrupt(path: str) -> bool:
-        if path.endswith("static-routes.sh"):
+        if path.endswith("/check-route-overlap.service"):
             ctx.cancel("SIGTERM")
         return remove(path)
 
     monkeypatch.setattr(host.files, "remove", interrupt)
-    report = run(Configure(MORE, host=host), ctx)
+    without_check = attrs.evolve(MORE, route_overlap=RouteOverlapConfig())
+    report = run(Configure(without_check, host=host), ctx)
     assert isinstance(report.error, CancelledError)
     assert not host.files.exists(UNFINISHED)
 
