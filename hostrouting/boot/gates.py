@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 #: The beginning of a marker's name: hostrouting-held@<gate>.service.
 HELD_PREFIX: Final = HELD_TEMPLATE.partition(".")[0]
 #: A refusal takes 10 s, with a check of routing before and after it, and each waits up to 10 s for
-#: the lock of the answer: 33 s, after a wait for an apply of a third of the gate's limit. systemd
-#: kills a start that exceeds TimeoutStartSec=.
+#: the lock of the answer: 33 s, after a wait of 16 s for an apply. systemd kills a start that
+#: exceeds TimeoutStartSec=.
 LONGEST_CHECK: Final = 50.0
 #: The units that run a kubelet on the host itself, by the names that their installers give them.
 AGENTS: Final = (

@@ -114,18 +114,6 @@ look() {
     conclude 10 '' ''
 }
 
-# Print the seconds for which the gate may wait: a third of its limit, and 30 at most.
-seconds_to_wait() {
-    local limit seconds=30
-    local form='^TimeoutStartUSec=(([0-9]{1,2})min)? ?(([0-9]{1,2})s)?( .*)?$'
-    limit=$(systemctl show --property=TimeoutStartUSec -- "$gate")
-    # Without an answer, it counts as the least that a gate may have.
-    [[ $limit ]] || seconds=16
-    # It may be longer than an hour.
-    [[ $limit =~ $form ]] && seconds=$(((BASH_REMATCH[2] * 60 + BASH_REMATCH[4]) / 3))
-    echo $((seconds < 30 ? seconds : 30))
-}
-
 # Succeed if no apply is open, or once it has ended.
 apply_is_over() { # options of flock
     [[ -e $lock ]] || return 0
@@ -139,7 +127,8 @@ wait_for_apply() {
     [[ -f $lock && -r $lock ]] || return
     if [[ $gate && $waited == '' ]]; then
         waited=yes
-        apply_is_over --timeout "$(seconds_to_wait)" && return
+        # A refusal takes 33 s, and a gate has 50 s at least.
+        apply_is_over --timeout 16 && return
     fi
     conclude 75 '' 'an apply is under way, which may still be undone'
     return 1
