@@ -33,6 +33,9 @@ def node() -> Iterator[KernelNode]:
         yield node
 
 
+HELD = f"another hostrouting-ask.sh has held {ANSWER} for 10 s"
+
+
 def test_an_answer_is_not_a_program(node: KernelNode, image: Path) -> None:
     """Text in place of a number is not evaluated: nothing of it runs, and routing is looked at."""
     program = ""
@@ -131,8 +134,7 @@ def test_a_lock_that_is_held_during_the_pause(node: KernelNode, image: Path) -> 
     """
     assert run_on(node, image, program) == [
         "<3>hostrouting: a.service is refused: check-route-overlap: stand-in: an overlap",
-        "<4>hostrouting: a.service starts, although routing is unknown: "
-        f"another hostrouting-ask.sh has held {ANSWER} for 10 s",
+        f"<4>hostrouting: a.service starts, although routing is unknown: {HELD}",
         "12",
     ]
 
