@@ -368,7 +368,12 @@ class Steps:
         # The links of wanted scripts are a part of their units.
         links = [path for path in upstream if path not in wanted]
         plain = Generation.of(_IDLE | upstream) if upstream else None
-        return _switched(self._disk, generation, switch, plain, links)
+        exchange = _switched(self._disk, generation, switch, plain, links)
+        if self._host.is_live:
+            return exchange
+        # Nothing runs the earlier files of an image.
+        discarded = _discard_folders(files, {generation.name})
+        return exchange._replace(switched=[*exchange.switched, *discarded])
 
     def _wanted(
         self, units: Sequence[BootUnit], intent: Merged, program: bytes | None
