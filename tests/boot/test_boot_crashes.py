@@ -186,6 +186,7 @@ def test_no_gate_mixes_two_releases(monkeypatch: pytest.MonkeyPatch) -> None:
     ctx = Context()
     number = 0
     is_cut = True
+    scripts: list[bytes | None] = []
     while is_cut:
         number += 1
         release = "a"

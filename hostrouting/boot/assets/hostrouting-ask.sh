@@ -51,8 +51,7 @@ read_list() {
     local sum file=''
     files=() damaged=$folder/$list
     # Nobody may write to a pipe.
-    sum=$(timeout 5 sha256sum --check --strict --quiet "$list" 2> /dev/null)
-    if (($?)); then
+    if ! sum=$(timeout 5 sha256sum --check --strict --quiet "$list" 2> /dev/null); then
         file=${sum%%:*}
         [[ $file == /* ]] && damaged=$file
         [[ $file == [!/]* ]] && damaged=$folder/$file
@@ -89,8 +88,9 @@ read_values() {
 # Run the files of the list; the first one that does not succeed gives the answer.
 look() {
     local file
+    conclude 12 '' "$folder cannot be entered; $apply"
     # Those of one apply: its folder stays when the next one exchanges it.
-    cd -P "$folder/hostrouting" 2> /dev/null || cd "$folder"
+    cd -P "$folder/hostrouting" 2> /dev/null || cd "$folder" || return
     if ! read_list; then
         conclude 12 '' "$damaged is lost or damaged; $apply"
         return
