@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from system.troubles import EARLIER, GOOD, LINKS, PROBES, Outcome, Trouble
 from hostrouting import Configure, HostRoutingConfig, render_files
 from hostrouting.boot.gates import Gates
 from hostrouting.boot.intent import Intent, installed_exits
-from hostrouting.boot.layout import INTENT_PATH, drop_in_of
+from hostrouting.boot.layout import GATING_PATH, INTENT_PATH, drop_in_of
 from hostrouting.host import OUR_PROTOCOL, Host
 from hostrouting.net.exits import as_named
 from hostrouting.static_routes.script import render_script
@@ -135,6 +136,11 @@ class Node(GatedMachine):
                     script = render_script(
                         parsed(pair, self.mode), as_named(installed_exits(installed))
                     )
+                # The list of the files that gates run has its checksum.
+                rendered, pinned = (
+                    sha256(text).hexdigest().encode() for text in (contents[_STATIC_SCRIPT], script)
+                )
+                contents[GATING_PATH] = contents[GATING_PATH].replace(rendered, pinned)
                 contents[_STATIC_SCRIPT] = script
             if all(self.files.read(path) == content for path, content in contents.items()):
                 return name
