@@ -252,24 +252,25 @@ def links_of(unit: BootUnit) -> list[str]:
 def gating_entry(path: str, content: bytes) -> str:
     """Return the line of a file in the list of those that gates run, for `sha256sum --check`.
 
-    A script asks in the folder of its list, where it has no other name.
+    A script lies beside the list, whichever folder that is.
 
-    >>> gating_entry("/etc/aks-flex-node/a.sh", b"exit 10")[-10:]
-    'df17  a.sh'
+    >>> gating_entry("/etc/aks-flex-node/a.sh", b"exit 10")[-12:]
+    'df17  ./a.sh'
     """
     import hashlib  # loads OpenSSL
 
-    name = path.removeprefix(f"{SCRIPT_DIRECTORY}/") if path.endswith(".sh") else path
-    return f"{hashlib.sha256(content).hexdigest()}  {name}"
+    place = path.replace(SCRIPT_DIRECTORY, ".") if path.endswith(".sh") else path
+    return f"{hashlib.sha256(content).hexdigest()}  {place}"
 
 
 def gating_unit(entry: str) -> str:
     """Return the unit of an entry.
 
-    >>> gating_unit("9f86d0  /etc/aks-flex-node/a.nft")
+    >>> gating_unit("9f86d0  ./a.sh")
     'a.service'
     """
-    return f"{entry.rpartition('/')[2].rpartition(' ')[2].rpartition('.')[0]}.service"
+    name = entry.rpartition("/")[2]
+    return f"{name.rpartition('.')[0]}.service"
 
 
 def gating_list(units: Iterable[BootUnit], kept: Iterable[str] = ()) -> BootFile:
@@ -282,8 +283,7 @@ def gating_list(units: Iterable[BootUnit], kept: Iterable[str] = ()) -> BootFile
     entries = [*kept, *(gating_entry(file.path, file.content) for file in files)]
     order = {"static-routes.service": 0, "check-route-overlap.service": 2}
     in_order = sorted(entries, key=lambda entry: (order.get(gating_unit(entry), 1), entry[64:]))
-    asking = next(file for file in ready_unit().files if file.path == ASK_PATH)
-    in_order.append(gating_entry(asking.path, asking.content))
+    in_order.append(gating_entry(ASK_PATH, read_asset(__file__, "hostrouting-ask.sh")))
     return BootFile(GATING_PATH, "".join(f"{line}\n" for line in in_order).encode())
 
 

@@ -379,9 +379,8 @@ class Steps:
         self, units: Sequence[BootUnit], intent: Merged, program: bytes | None
     ) -> dict[str, bytes]:
         """Return the contents of all exchanged files but their list; a plan has no new program."""
-        files = [file for unit in (*units, ready_unit()) for file in unit.files]
-        exchanged = {*SCRIPT_PATHS, ASK_PATH, RETRY_PATH}
-        wanted = {file.path: file.content for file in files if file.path in exchanged}
+        files = (file for unit in (*units, ready_unit()) for file in unit.files)
+        wanted = {file.path: file.content for file in files if file.path in LINKED_PATHS}
         if intent.content is not None:
             wanted[INTENT_PATH] = intent.content
         file = program_file(self._host, program, is_planned=self._are_planned)

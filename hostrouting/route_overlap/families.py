@@ -146,13 +146,13 @@ class FamilyProof(NamedTuple):
         family = self.node.family
         has_address = any(family in address_families(link) for link in links)
         what = f"{FAMILY_NAMES[family]} {'default route' if has_address else 'address'}"
+        names = " or ".join(link.name for link in links)
         reason = f"has no {what}, which {keeper} gives it"
         step = f"see {GIVERS[family]}"
         if not keeper:
             reason = f"has no {what}, and no program that is known here gives it one"
             form = "route add default via GATEWAY" if has_address else "address add ADDRESS/LENGTH"
-            step = f"give it one (ip {form} dev DEVICE), or {step}"
-        names = " or ".join(link.name for link in links)
+            step = f"give it one (ip {form} dev {names}), or {step}"
         gateways = self._gateways(links[0], config)
         if has_address and not keeper and len(links) == len(gateways) == 1:
             command = quoted("ip", "route", "add", "default", "via", *gateways, "dev", names)

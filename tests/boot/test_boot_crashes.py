@@ -164,7 +164,7 @@ def test_an_upgrade_that_is_cut_leaves_a_gate(names: tuple[str, ...]) -> None:
             assert bound == [f"{CHECK}.service", f"{STATIC}.service"]
             continue
         assert tree.read(GATE_SCRIPT) == read_asset(layout.__file__, "hostrouting-ask.sh")
-        assert listed_files(host) == [f"{name}.sh" for name in (*names, "hostrouting-ask")]
+        assert listed_files(host) == [f"./{name}.sh" for name in (*names, "hostrouting-ask")]
         for name in names:
             assert f"{UNITS}/{name}.service" in tree.snapshot()
         assert is_cut or bound == []
@@ -199,7 +199,7 @@ def test_no_gate_mixes_two_releases(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
         assert scripts[0] == scripts[1]
         assert {*boot_runs(host).values()} == {(scripts[0] or b"").decode().split()[1]}
-        assert listed_files(host) == [f"{STATIC}.sh", f"{CHECK}.sh", "hostrouting-ask.sh"]
+        assert listed_files(host) == [f"./{STATIC}.sh", f"./{CHECK}.sh", "./hostrouting-ask.sh"]
     assert scripts[0] == b"echo b\n"
     assert number > 5
 

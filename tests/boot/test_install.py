@@ -45,7 +45,7 @@ def listed(*names: str) -> str:
     contents = {f"{name}.sh": b"#!/bin/bash\nexit 10\n" for name in names}
     contents["hostrouting-ask.sh"] = asset("boot/hostrouting-ask.sh").encode()
     sums = {name: sha256(content).hexdigest() for name, content in contents.items()}
-    return "".join(f"{sums[name]}  {name}\n" for name in sums)
+    return "".join(f"{sums[name]}  ./{name}\n" for name in sums)
 
 
 def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:

@@ -25,7 +25,7 @@ folder=/etc/aks-flex-node
 run=/run/aks-flex-node
 systemd=/etc/systemd/system
 # It changes together with the scripts, and has their checksums. What is not in it is not asked.
-list=hostrouting.units
+list=./hostrouting.units
 # The last answer. A run holds its lock.
 answer=$run/hostrouting.answer
 # An apply holds this lock as long as it may undo what it has changed.
@@ -48,25 +48,24 @@ conclude() { # status, unit, reason
 # Read the list, and look at each file in it: of a script that was cut, bash runs what is left, and
 # nft loads that of a file. Set `damaged` to a file that is not that of the last apply.
 read_list() {
-    local sum file=''
-    files=() damaged=$folder/$list
+    local file=''
+    files=()
     # Nobody may write to a pipe.
-    if ! sum=$(timeout 5 sha256sum --check --strict --quiet "$list" 2> /dev/null); then
-        file=${sum%%:*}
-        [[ $file == /* ]] && damaged=$file
-        [[ $file == [!/]* ]] && damaged=$folder/$file
-        return 1
+    if damaged=$(timeout 5 sha256sum --check --strict --quiet "$list" 2> /dev/null); then
+        # Its last line is that of this script: without it, the list was cut.
+        while read -r _ file && [[ $file != ./hostrouting-ask.sh ]]; do
+            files+=("$file")
+        done < "$list"
     fi
-    # Its last line is that of this script: without it, the list was cut.
-    while read -r sum file && [[ $file != hostrouting-ask.sh ]]; do
-        files+=("$file")
-    done < "$list"
+    damaged=${damaged%%:*}
+    damaged=${damaged:-$list}
+    damaged=${damaged/#./$folder}
     [[ $file ]]
 }
 
 # Print what a file of the list prints, and return its exit status; run in a subshell.
 run_file() { # file
-    [[ $1 == *.nft ]] || exec timeout 15 "$BASH" -p "./$1" now ask
+    [[ $1 == *.nft ]] || exec timeout 15 "$BASH" -p "$1" now ask
     timeout 15 nft -f "$1"
     # 0 is right, and 1 is wrong.
     return $(($? < 2 ? 10 + $? : 12))
