@@ -9,11 +9,12 @@ from support.boot_units import CHECK, STATIC, UPSTREAM_LINKS, departure_of, inst
 from support.gated_machine import KUBE, STAND_INS, GatedMachine
 from support.hurried import hurried
 from support.systemd_box import require_program
-from system.matrix import parsed
+from system.matrix import Node, parsed
 from system.troubles import EARLIER, LINKS
 
 from hostrouting import Configure, Host
-from hostrouting.boot.layout import UNIT_DIRECTORY
+from hostrouting.boot import layout
+from hostrouting.boot.layout import UNIT_DIRECTORY, read_asset
 from phases import Context, TaskFailedError
 
 UNITS = f"{STATIC}.service", f"{CHECK}.service"
@@ -52,6 +53,45 @@ def test_our_scripts_run_and_the_machine_goes_on(machine: GatedMachine) -> None:
     assert machine.pids() == pids
     machine.break_routing()
     assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
+
+
+def of_another_release(module: str, name: str) -> bytes:
+    """Return an asset as a release has it whose scripts give the gate's script 30 for a yes."""
+    text = read_asset(module, name)
+    if name == "common.sh":
+        return text + b"trap '[[ $? == 10 && $asked ]] && exit 30' EXIT\n"
+    answered = b"        status=$?\n        read_values\n"
+    assert (answered in text) == (name == "hostrouting-ask.sh")
+    yes = b"        case $status in 10) status=9 ;; 30) status=10 ;; esac\n"
+    return text.replace(answered, answered.replace(b"        read", yes + b"        read"))
+
+
+@pytest.mark.slow
+def test_a_kill_of_an_upgrade_holds_no_right_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever an upgrade is killed whose scripts answer by other statuses, the gates of a right
+    node open under STRICT, without another apply.
+    """
+    with monkeypatch.context() as earlier:
+        earlier.setattr(layout, "read_asset", of_another_release)
+        machine = Node(tmp_path, mode="STRICT", earlier=True)
+    with machine:
+        machine.prepare_configs(new=EARLIER)
+        machine.wait_until_up()
+        begin = "rm -rf /etc/aks-flex-node /etc/systemd/system; cp -a /run/earlier/* /etc"
+        save = "mkdir -p /run/earlier/systemd; cp -a /etc/aks-flex-node /run/earlier"
+        machine.bash(f"{save}; cp -a /etc/systemd/system /run/earlier/systemd")
+        step, status, refused = 0, 1, []
+        while status:
+            step += 1
+            status = machine.apply("new", step=step).returncode
+            unit = f"systemd-nspawn@step{step}.service"
+            if machine.systemctl("start", unit):
+                refused.append((step, machine.journal(f"--unit={unit}")[1:3]))
+            machine.bash(f"{begin}; systemctl daemon-reload")
+        assert step > 10
+        assert refused == []
 
 
 def test_a_unit_that_left_the_config_is_removed(machine: GatedMachine) -> None:
