@@ -423,13 +423,18 @@ class TestProgram:
             shutil.rmtree(program.with_name("run"))
 
     def test_the_interpreter(self, node: KernelNode, tmp_path: Path) -> None:
-        """The first line of the program names it; where it is gone, the usual one is taken."""
+        """The first line of the program names it; where it is gone, the usual one is taken. The
+        program is opened in its generation, whichever one an apply puts in force meanwhile.
+        """
         usual = tmp_path / "usual"
         named = tmp_path / "named"
         for path, status in (usual, 11), (named, 10):
             path.write_text(f"#!{shutil.which('bash')}\necho $*\nexit {status}\n")
             path.chmod(0o755)
         zipped = tmp_path / "hostrouting.zip"
+        zipped.symlink_to("hostrouting/hostrouting.zip")
+        (tmp_path / "hostrouting").symlink_to("hostrouting-1f2e3d4c")
+        (tmp_path / "hostrouting-1f2e3d4c").mkdir()
         script = render_script(
             HostRoutingConfig.from_mapping(
                 {"routeOverlap": {"expectedCidrs": ["10.96.0.0/16"], "mode": "STRICT"}}
@@ -454,7 +459,8 @@ class TestProgram:
             zipped.write_bytes(line.encode() + b"PK\3\4\n")
             done = subprocess.run(argv, capture_output=True, text=True, check=False)
             assert done.returncode == status
-            assert done.stdout == f"-I -S {zipped} check ip\n"
+            opened = f"{tmp_path}/hostrouting-1f2e3d4c/hostrouting.zip"
+            assert done.stdout == f"-I -S {opened} check ip\n"
 
     @pytest.mark.parametrize("step", [397, pytest.param(7, marks=pytest.mark.soak)])
     def test_a_script_that_is_cut_anywhere(
