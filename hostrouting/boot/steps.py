@@ -351,13 +351,10 @@ class Steps:
         generation = Generation.of(_IDLE | kept | wanted)
         # A new link is a change itself.
         changes = _changes_to(generation, filter(linked.__contains__, wanted), files, in_force)
-        # Those that are right were read through their links: the program is large.
-        right = linked & wanted.keys() - changes.keys()
-        if not changes.keys().isdisjoint({*SCRIPT_PATHS, ASK_PATH}):
-            # The list differs with what it lists.
-            changes.pop(GATING_PATH, None)
         now = files.read_link(GENERATION_LINK)
         if now == generation.name:
+            # Those that are right were read through their links: the program is large.
+            right = linked & wanted.keys() - changes.keys() - {GATING_PATH}
             return _Exchange(_written(self._disk, generation, changes, right), [])
         is_same = generation.contents.items() >= in_force.items() >= wanted.items()
         if now and not changes and is_same:
@@ -635,13 +632,19 @@ def _unit_of(path: str) -> str:
 def _changes_to(
     generation: Generation, paths: Iterable[str], files: FileStore, in_force: Mapping[str, bytes]
 ) -> dict[str, Change]:
-    """Return the change of each path whose file in force differs from that of a generation."""
+    """Return the change of each path whose file in force differs from that of a generation.
+
+    The list of what gates run differs with its files, and has a change of its own only without one.
+    """
     wanted = generation.contents
-    return {
+    changes = {
         path: Change("~" if path in in_force else "+", path)
         for path in paths
         if (in_force.get(path), files.mode(path)) != BootFile(path, wanted[path]).state
     }
+    if not changes.keys().isdisjoint({*SCRIPT_PATHS, ASK_PATH}):
+        changes.pop(GATING_PATH, None)
+    return changes
 
 
 def _written(
