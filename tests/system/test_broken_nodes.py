@@ -26,6 +26,7 @@ from support.gated_machine import (
     assert_right,
 )
 from support.systemd_box import require_program
+from system.first_lines import assert_first_line, first_lines
 from system.test_lost_default import LEASED
 from system.troubles import RUN_FULL
 
@@ -70,16 +71,15 @@ SETTINGS = f"/run/systemd/system/{KUBELET}.d"
 class Node(NamedTuple):
     """Bash that breaks a node, and each command that `status` offers until it is right.
 
-    What follows a `#` the operator does besides. `left` are words of the first line of a node that
-    only a person can mend, and `beyond` what happens to its router.
+    What follows a `#` the operator does besides. Without a command only a person can mend it.
+    `beyond` is what happens to its router.
     """
 
     commands: str
     steps: tuple[str, ...] = ()
-    left: str = ""
     beyond: str = ""
-    #: The first line, which the page of first aid shows.
-    first: str = ""
+    #: The page of first aid shows it.
+    first_aid: bool = False
     way: str = "via 10.224.0.1 dev eth0"
 
 
@@ -98,7 +98,7 @@ BROKEN = {
     "a fabric has the CIDR in its /16": Node(
         f"hostrouting reset; hostrouting apply - <<< '{FIRST}'",
         (FIX,),
-        first=f"wrong: {CIDR} leaves by ib0",
+        first_aid=True,
     ),
     "a default route by the wrong device has a lower metric": Node(
         f"{OTHER_NETWORK}ip route add default via 10.225.0.1 dev eth1 metric 50", (FIX,)
@@ -124,7 +124,7 @@ BROKEN = {
         "ip link add docker0 type bridge; ip link set docker0 up\n"
         "ip address add 172.16.9.1/24 dev docker0",
         ("ip address del 172.16.9.1/24 dev docker0",),
-        first=f"wrong: part of {CIDR} leaves by docker0, and 3 more",
+        first_aid=True,
     ),
     "a rule leads to another table": Node(
         f"ip route add default dev ib0 table 100; ip rule add pref 1000 to {CIDR} lookup 100",
@@ -135,7 +135,7 @@ BROKEN = {
         "ip rule add pref 5210 fwmark 0x80000/0xff0000 lookup main\n"
         "ip rule add pref 5270 lookup 52",
         ("ip rule del pref 5270",),
-        first=f"wrong: {CIDR} leaves by tailscale0",
+        first_aid=True,
     ),
     "wg-quick has a route to the CIDR": Node(
         f"{_device('wg0')}ip route add {CIDR} dev wg0 table 51820\n"
@@ -184,12 +184,12 @@ BROKEN = {
     "the device is down": Node(
         "ip link set eth0 down",
         (f"ip link set eth0 up # {DEFAULT_ROUTE}", APPLY),
-        first="wrong: eth0 is set down, and no packet leaves by it",
+        first_aid=True,
     ),
     "the route is lost": Node(
         LOST,
         (APPLY,),
-        first=f"wrong: {CIDR} via 10.224.0.1 dev eth0 proto 142: is not in force",
+        first_aid=True,
     ),
     "the device of an image is down": Node(
         f"hostrouting reset; hostrouting apply --root / - <<< '{NETWORK}'; ip link set eth0 down",
@@ -205,22 +205,17 @@ BROKEN = {
     ),
     "its static device was down, and nothing names the gateway": Node(
         "ip link set eth0 down; ip link set eth0 up",
-        left="eth0 has no IPv4 default route, and no program that is known here gives it one",
     ),
     "two devices may be the one that has lost its address": Node(
         f"hostrouting apply - <<< '{NETWORK}'; ip address flush dev eth0; ip link set eth1 up",
-        left="wrong: eth0 or eth1 or fabric has no IPv4 address, and no program that is known here",
     ),
     "the address is lost, and no program gives one": Node(
         "ip address flush dev eth0",
         (f"{CHECK} # ip address add 10.224.0.4/24 dev eth0; {DEFAULT_ROUTE}", APPLY),
     ),
-    "the carrier is lost": Node(
-        "", left="leaves by eth0, which has no carrier", beyond="link set wire down"
-    ),
+    "the carrier is lost": Node("", beyond="link set wire down"),
     "the gateway is silent": Node(
         "ip neigh flush dev eth0",
-        left="10.224.0.1 dev eth0: does not answer",
         beyond="address del 10.224.0.1/24 dev bridge",
     ),
     "/etc is read-only": Node(
@@ -245,7 +240,6 @@ BROKEN = {
     ),
     "a foreign drop-in empties a gate": Node(
         _setting("[Service]\\nExecStartPre=\\n"),
-        left=f"{KUBELET}: starts whatever the routes are: a later drop-in",
     ),
     "a gate is masked": Node(
         f"systemctl stop {KUBE}; ln -s /dev/null /etc/systemd/system/{KUBE}; systemctl daemon-reload",
@@ -260,13 +254,12 @@ BROKEN = {
     "a gate fails by itself, again and again": Node(
         _setting("[Service]\\nExecStart=\\nExecStart=/bin/false\\n[Unit]\\nStartLimitBurst=9\\n")
         + f"systemctl restart {KUBELET}; until systemctl is-failed {KUBELET}; do sleep .1; done",
-        first=f"warning: {KUBELET}: fails by itself, again and again: its gate lets it start",
+        first_aid=True,
         steps=(f"journalctl -b -u {KUBELET} # rm -r {SETTINGS}; systemctl daemon-reload\n{START}",),
     ),
     "an agent has no gate": Node(
         "printf '[Service]\\nExecStart=/bin/sleep 9999\\n' > /etc/systemd/system/k3s-agent.service\n"
         "systemctl daemon-reload; systemctl start k3s-agent.service",
-        left="k3s-agent.service: starts whatever the routes are",
     ),
     "break-glass is set": Node(
         "touch /run/hostrouting.disabled", ("rm /run/hostrouting.disabled",)
@@ -274,51 +267,21 @@ BROKEN = {
     "the watch is stopped": Node(
         f"hostrouting apply - <<< '{WATCHED}'; systemctl stop hostrouting-watch.timer",
         (APPLY,),
-        first="warning: hostrouting-watch.timer: does not run",
+        first_aid=True,
     ),
 }
 #: Of Calico.
 _BLOCK = "ip route add blackhole 172.16.8.0/26 proto 80"
 
 
-class Debris(NamedTuple):
-    """The rest of an installation, the error of `status`, and a command that it names.
-
-    The command may be another one than an apply of the operator's own config.
-    """
-
-    commands: str
-    error: str
-    step: str
-
-
-_NO_CONFIG = f"no config is installed: there is no {INTENT_PATH}"
-_STEP = "apply your config again, or run: hostrouting reset"
-_KEEP = "apply your config again; a reset would take its routes away"
+#: Bash that leaves the rest of an installation.
 DEBRIS = {
-    "the installed config is cut off": Debris(
-        f'text=$(head -c 50 {INTENT_PATH}); echo -n "$text" > {INTENT_PATH}',
-        f"the installed config {INTENT_PATH} is not JSON: line 2, column 31: Expecting value at 'tr'; ",
-        f"hostrouting apply {OWN}",
+    "the installed config is cut off": (
+        f'text=$(head -c 50 {INTENT_PATH}); echo -n "$text" > {INTENT_PATH}'
     ),
-    "the installed config is lost": Debris(
-        f"rm {INTENT_PATH}",
-        f"{_NO_CONFIG}, but a run has left "
-        f"/etc/systemd/system/kubelet.service.d/10-hostrouting.conf and 20 more; {_KEEP}",
-        f"hostrouting apply {OWN}",
-    ),
-    "its folder is removed by hand": Debris(
-        "rm -rf /etc/aks-flex-node",
-        f"{_NO_CONFIG}, but a run has left "
-        f"/etc/systemd/system/kubelet.service.d/10-hostrouting.conf and 13 more; {_KEEP}",
-        f"hostrouting apply {OWN}",
-    ),
-    "its folder and its route are removed by hand": Debris(
-        f"rm -r /etc/aks-flex-node; {LOST}",
-        f"{_NO_CONFIG}, but a run has left "
-        f"/etc/systemd/system/kubelet.service.d/10-hostrouting.conf and 12 more; {_STEP}",
-        f"hostrouting apply {OWN}",
-    ),
+    "the installed config is lost": f"rm {INTENT_PATH}",
+    "its folder is removed by hand": "rm -rf /etc/aks-flex-node",
+    "its folder and its route are removed by hand": f"rm -r /etc/aks-flex-node; {LOST}",
 }
 
 
@@ -369,23 +332,20 @@ def test_the_offered_commands_mend_it(restored: Restored, name: str) -> None:
     machine.shell(broken.commands)
     if broken.beyond:
         machine.router.ip(broken.beyond)
-    if broken.first:
-        assert machine.status()["verdict"].partition("; ")[0] == broken.first
+    assert_first_line(name, machine.status()["verdict"])
     for step in broken.steps:
         offered, _, own = step.partition(" # ")
         status = machine.status()
         assert status["next"] == offered, status
         machine.shell(offered)
         machine.shell(own)
-    if broken.left:
-        status = machine.status()
-        assert broken.left in status["verdict"], status
-        assert status["next"] in {None, CHECK}, status
-    else:
+    if broken.steps:
         machine.until(
             f"systemctl is-active --quiet {KUBE} && systemctl is-active --quiet {KUBELET}"
         )
         assert_right(machine, way=broken.way)
+    else:
+        assert machine.status()["next"] in {None, CHECK}, machine.status()
 
 
 def test_an_apply_mends_a_node_whose_default_route_has_two_next_hops(restored: Restored) -> None:
@@ -451,11 +411,9 @@ def test_an_own_address_in_the_cidr(restored: Restored) -> None:
 def test_an_apply_mends_what_is_left(restored: Restored, name: str) -> None:
     """The error advises to apply a config again, and one apply makes the node right."""
     machine = restored.machine()
-    debris = DEBRIS[name]
-    machine.shell(debris.commands)
-    error = machine.status()["error"]
-    assert error.startswith(debris.error), error
-    machine.shell(debris.step)
+    machine.shell(DEBRIS[name])
+    assert_first_line(name, machine.status()["error"])
+    machine.shell(f"hostrouting apply {OWN}")
     assert_right(machine)
 
 
@@ -500,7 +458,7 @@ def test_a_reset_removes_what_another_one_could_not(restored: Restored) -> None:
         "warning: no config is installed; 1 route is in force until the next boot"
     )
     machine.shell("hostrouting reset")
-    assert machine.status()["error"] == _NO_CONFIG
+    assert machine.status()["error"] == f"no config is installed: there is no {INTENT_PATH}"
     assert machine.run("ip", "route", "show", "proto", "142").stdout == ""
 
 
@@ -521,11 +479,15 @@ def test_the_page_of_first_aid() -> None:
     rows = re.findall(
         r"^\| [^|`]* \| `(.*)` \| `(.*)` \|$", page.partition("\n\n## Quick")[0], re.MULTILINE
     )
+    lines = {name: line.partition("; ")[0] for name, line in first_lines().items()}
     shown = {
-        (node.first, node.steps[0].partition(" # ")[0]) for node in BROKEN.values() if node.first
+        (lines[name], node.steps[0].partition(" # ")[0])
+        for name, node in BROKEN.items()
+        if node.first_aid
     }
+    shown |= {(lines[name], step) for name, (_, step) in LEASED.items()}
     opened = "right: every gate is open: the break glass is set"
-    shown |= {(opened, BROKEN["break-glass is set"].commands), *LEASED.values()}
+    shown.add((opened, BROKEN["break-glass is set"].commands))
     assert {(printed, command.replace("\\|", "|")) for printed, command in rows} == shown
     assert len(rows) == 10
 

@@ -1,4 +1,6 @@
-"""A default route that systemd-networkd has lost: the commands that `status` offers bring it back."""
+"""A default route that systemd-networkd or NetworkManager has lost: the commands that `status` offers
+bring it back.
+"""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +9,11 @@ from typing import Any, Final
 
 import pytest
 from support.gated_machine import shell_with, status_of
-from support.systemd_box import install_command, require_program
+from support.needs import require
+from support.patience import wait_until
+from support.systemd_box import SystemdBox, install_command, require_program
+from support.trees import make_tree
+from system.first_lines import assert_first_line
 from system.test_networkd import Machine, prepare
 from system.test_networkd_dhcp import NETWORK, WIRE
 
@@ -45,20 +51,14 @@ class Leased(Machine):
 
 
 RECONFIGURE = "networkctl reconfigure eth0"
-#: By the trouble: the first line, and the next step.
+#: By the trouble: its commands, and the next step.
 LEASED = {
-    "ip route del default; ip route del 172.20.8.0/22 proto 142": (
-        "wrong: eth0 has no IPv4 default route, which systemd-networkd gives it",
+    "networkd: the default route is lost": (
+        "ip route del default; ip route del 172.20.8.0/22 proto 142",
         RECONFIGURE,
     ),
-    "ip address flush dev eth0": (
-        "wrong: eth0 has no IPv4 address, which systemd-networkd gives it",
-        RECONFIGURE,
-    ),
-    "ip link set eth0 down": (
-        "wrong: eth0 is set down, and no packet leaves by it",
-        "ip link set eth0 up",
-    ),
+    "networkd: the address is lost": ("ip address flush dev eth0", RECONFIGURE),
+    "networkd: the device is down": ("ip link set eth0 down", "ip link set eth0 up"),
 }
 
 
@@ -98,7 +98,7 @@ def test_a_fabric_with_a_better_default_route_moves_nothing(tmp_path: Path) -> N
 def test_networkd_gives_it_back(tmp_path: Path, trouble: str) -> None:
     """Two commands, and the router answers, also where an image has pinned no exit."""
     require_program()
-    first, step = LEASED[trouble]
+    commands, step = LEASED[trouble]
     # Of a device that is down nobody but a pin says that it is the right one.
     wheres = ("", "--root / ") if step == RECONFIGURE else ("",)
     with Leased(tmp_path) as machine:
@@ -106,9 +106,10 @@ def test_networkd_gives_it_back(tmp_path: Path, trouble: str) -> None:
         assert machine.status()["ok"], machine.status()
         for where in wheres:
             machine.shell(f"hostrouting apply {where}- <<< '{json.dumps(CONFIG)}'")
-            machine.shell(trouble)
+            machine.shell(commands)
             status = machine.status()
-            assert (status["verdict"], status["next"]) == (first, step), (where, status)
+            assert_first_line(trouble, status["verdict"])
+            assert status["next"] == step, (where, status)
             machine.shell(step)
             machine.until_configured()
             assert machine.status()["next"] == f"hostrouting apply {INTENT_PATH}", machine.status()
@@ -118,3 +119,64 @@ def test_networkd_gives_it_back(tmp_path: Path, trouble: str) -> None:
             assert "via 10.224.0.1 dev eth0" in machine.run("ip", "route", "get", PEER).stdout
             answer = machine.shell(f"timeout 2 bash -c ': > /dev/tcp/{PEER}/9' 2>&1")
             assert "Connection refused" in answer
+
+
+#: Bash that has NetworkManager manage eth0; `ADDRESS` is how it gets its address.
+_MANAGED = """
+cat > /etc/NetworkManager/system-connections/eth0.nmconnection <<'END'
+[connection]
+id=eth0
+type=ethernet
+interface-name=eth0
+[ipv4]
+ADDRESS
+[ipv6]
+method=disabled
+END
+chmod 600 /etc/NetworkManager/system-connections/*
+ln -s /lib/systemd/system/NetworkManager.service /etc/systemd/system/multi-user.target.wants/
+"""
+_PACKAGES = (
+    *("python3", "systemd", "dbus", "iproute2", "procps"),
+    # debootstrap does not find the one that polkitd needs.
+    *("libpam-systemd", "network-manager"),
+)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a tree with NetworkManager, which is not installed or started on this machine."""
+    require("systemd", "debootstrap")
+    return make_tree("bookworm", tmp_path_factory.mktemp("managed") / "bookworm", *_PACKAGES)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "address", ["method=auto", "method=manual\naddress1=10.224.0.4/24,10.224.0.1"]
+)
+def test_network_manager_gives_it_back(tree: Path, tmp_path: Path, address: str) -> None:
+    """Two commands mend each trouble, whether a DHCP server gives the address or the connection."""
+    command = install_command(tmp_path / "image", python=Path("/usr/bin/python3"))
+    prepared = ROUTER + _MANAGED.replace("ADDRESS", address) + FABRIC
+    with SystemdBox(prepare=prepared, image=tmp_path / "image", tree=tree) as machine:
+
+        def shell(script: str) -> str:
+            return shell_with(machine, command, script)
+
+        def has_default() -> bool:
+            return "via 10.224.0.1 dev eth0" in shell("ip route show default")
+
+        wait_until(has_default, "the default route of NetworkManager")
+        ungated = {**CONFIG, "gates": []}
+        shell(f"hostrouting apply - <<< '{json.dumps(ungated)}'")
+        for trouble, (commands, step) in LEASED.items():
+            shell(commands)
+            status = status_of(machine, command)
+            assert_first_line(trouble.replace("networkd", "NetworkManager"), status["verdict"])
+            assert status["next"] == step.replace(RECONFIGURE, "nmcli device reapply eth0")
+            shell(status["next"])
+            wait_until(has_default, "the default route of NetworkManager")
+            assert status_of(machine, command)["next"] == f"hostrouting apply {INTENT_PATH}"
+            shell(f"hostrouting apply {INTENT_PATH}")
+            status = status_of(machine, command)
+            assert (status["state"], status["next"]) == ("right", None), status
