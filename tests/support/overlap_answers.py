@@ -107,7 +107,7 @@ def run_script(
     places = {
         "/run/aks-flex-node": str(folder),
         "waits=30\n": f"waits={waits}\n",
-        "read -rt 1 ": f"read -rt {second} ",
+        "    sleep 1\n": f"    sleep {second}\n",
         "/etc/aks-flex-node/hostrouting.zip": str(program or "/nonexistent/hostrouting.zip"),
         "python=/usr/bin/python3": "python=/nonexistent/python3",
     }

@@ -53,10 +53,6 @@ look() { # family, questions
     printf -v questions '%s\n\36\n' '' "${@:2}"
     # By a pipe: for a here-string, bash may need room in /tmp.
     complaint=$(exec "${ip[@]}" "-$1" 2>&1 < <(printf %s "$questions"))
-    # Of a library in /etc/ld.so.preload that has gone, each program complains before its output.
-    while [[ $complaint == 'ERROR: ld.so: '*$'\n'* ]]; do
-        complaint=${complaint#*$'\n'}
-    done
     # shellcheck disable=SC2206 # Split at the complaints.
     parts=($complaint)
     ((${#parts[@]} == $# + 1)) || return
@@ -190,10 +186,7 @@ wait_a_second() { # reason
     fi
     [[ ${is_waiting-} ]] || print 4 "waiting up to $left s: $1"
     is_waiting=yes
-    # Read from an empty pipe, to sleep without another program.
-    [[ ${never-} ]] || exec {never}<> <(:)
-    read -rt 1 -u "$never"
-    return 0
+    sleep 1
 }
 
 # Print lines: with a priority each for the journal, plain for a terminal.
