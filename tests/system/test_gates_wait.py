@@ -140,11 +140,11 @@ def run_as_gate(machine: GatedMachine, *arguments: str) -> tuple[int, str]:
 
 def test_what_becomes_of_a_gate_beside_an_apply(tmp_path: Path) -> None:
     """It waits, and starts once the apply has ended. After 16 s STRICT refuses, and WARN starts it
-    with a warning. The retry does not wait.
+    with a warning. The retry waits as long.
     """
     with GatedMachine(tmp_path) as machine:
         with locked(machine):
-            assert run_as_gate(machine) == (75, f"{APPLY}\n")
+            assert run_as_gate(machine) == (12, f"{APPLY}\n")
             assert run_as_gate(machine, KUBELET, "WARN") == (
                 12,
                 f"<4>hostrouting: {KUBELET} starts, although routing is unknown: {APPLY}\n",

@@ -10,15 +10,16 @@
 #   10    GATE may start. A script that was cut, lost or killed ends with another status, and so
 #         does this one.
 #   11    routing is wrong, or unknown under STRICT: GATE is refused.
-#   12    routing is unknown: something has failed. Of a gate only under WARN: STRICT refuses it.
-#   75    the same, because another run holds the lock, or an apply is open.
+#   12    routing is unknown: something has failed, another run holds the lock, or an apply is open.
+#         Of a gate only under WARN: STRICT refuses it.
 #
 # Without GATE the reason is printed: a line, if it is as before, which the journal gets from no
 # retry. The units themselves are started only if their states or messages are out of date.
 
 set -fu
+# Another user that could open a file could hold its lock.
+umask 077
 # A gate has an environment of its own.
-umask 022
 export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 folder=/etc/aks-flex-node
@@ -65,6 +66,7 @@ read_list() {
 
 # Print what a file of the list prints, and return its exit status; run in a subshell.
 run_file() { # file
+    umask 022
     [[ $1 == *.nft ]] || exec timeout 15 "$BASH" -p "$1" now ask
     timeout 15 nft -f "$1"
     # 0 is right, and 1 is wrong.
@@ -119,33 +121,28 @@ apply_is_over() { # options of flock
     [[ -f $lock && -r $lock ]] && flock --shared "$@" 8 8< "$lock"
 }
 
-# Succeed if no apply is open; a gate waits for its end once. Otherwise set the answer.
+# Succeed if no apply is open, or once it has ended; wait once. Otherwise set the answer.
 wait_for_apply() {
     apply_is_over --nonblock && return
     conclude 12 '' "$lock cannot be opened; $apply"
     [[ -f $lock && -r $lock ]] || return
-    if [[ $gate && $waited == '' ]]; then
+    if [[ ! $waited ]]; then
         waited=yes
         # A refusal takes 33 s, and a gate has 50 s at least.
         apply_is_over --timeout 16 && return
     fi
-    conclude 75 '' 'an apply is under way, which may still be undone'
+    conclude 12 '' 'an apply is under way, which may still be undone'
     return 1
 }
 
 # Lock the last answer. If another run holds it, set the answer.
 lock_answer() {
-    local is_open=''
-    [[ -d $run ]] || mkdir -p "$run" 2> /dev/null
+    [[ -d $run ]] || mkdir --mode=755 "$run" 2> /dev/null
     [[ -p $answer ]] && rm "$answer"
-    # Another user that could open the file could hold its lock. Where it cannot be made, runs may
-    # overlap.
-    umask 077
-    { exec 9<> "$answer"; } 2> /dev/null && is_open=yes
-    umask 022
-    [[ $is_open ]] || return 0
+    # Where it cannot be made, runs may overlap.
+    { exec 9<> "$answer"; } 2> /dev/null || return 0
     flock --timeout 10 9 && return
-    conclude 75 '' "another hostrouting-ask.sh has held $answer for 10 s"
+    conclude 12 '' "another hostrouting-ask.sh has held $answer for 10 s"
     return 1
 }
 
@@ -260,10 +257,8 @@ refuse() {
     fi
     # A reset, which has forgotten this unit, and an apply may have taken place meanwhile. And an
     # isolate has stopped all marks.
-    if ! systemctl is-active --quiet "$held"; then
-        systemctl start --no-block "$held"
-        mark_waiters
-    fi
+    systemctl start --no-block "$held"
+    mark_waiters
     exit 11
 }
 

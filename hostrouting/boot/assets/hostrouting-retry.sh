@@ -23,9 +23,8 @@ export LC_ALL=C
 declare -A is held waits tries enabled
 # An apply makes this file, to have routing looked at within a second.
 wake=/run/aks-flex-node/hostrouting.wake
-# The seconds to the next question, since the last line of the log, and for which an apply or
-# another run has held a lock.
-pause=2 since_log=60 busy=0
+# The seconds to the next question.
+pause=2
 # The reason that the log has, and the units that it has named as starting.
 logged='' started=''
 waiters=("$BASH" -p /etc/systemd/system/hostrouting-waiters.sh)
@@ -197,14 +196,12 @@ release_waiters() {
 
 # Start the held units, although routing is unknown, if the drop-in of their gate has the mode WARN.
 release_unknown() {
-    local gate path mode
+    local gate folder
     list_held
     for gate in "${!held[@]}"; do
-        mode=''
-        for path in ${is[$gate DropInPaths]}; do
-            [[ $path == */10-hostrouting.conf ]] && mode=$(grep ' mode=WARN ' "$path")
-        done
-        [[ $mode ]] || unset -v 'held[$gate]'
+        folder=${is[$gate DropInPaths]%%/10-hostrouting.conf*}
+        folder=${folder##* }
+        grep -qs ' mode=WARN ' "$folder/10-hostrouting.conf" || unset -v 'held[$gate]'
     done
     release 'routing is unknown, and the mode is WARN'
 }
@@ -221,18 +218,15 @@ wait_for_turn() {
     for ((second = 0; second < pause; second++)); do
         is_awake || sleep 1
     done
-    ((since_log += pause))
     pause=$((pause * 3 / 2))
     ((pause < 10)) || pause=10
     is_awake && rm -f "$wake" && pause=2
 }
 
-# Log why units are held, once until it changes; one line a minute at most.
+# Log why units are held, once until it changes.
 report() { # reason, empty if it is as before
     [[ $1 && $1 != "$logged" ]] || return
-    ((since_log >= 60)) || return
     logged=$1
-    since_log=0
     echo "<4>hostrouting: units are held: ${1//$'\n'/$'\n<4>'}"
 }
 
@@ -251,24 +245,13 @@ while true; do
     fi
     said=$(/etc/aks-flex-node/hostrouting-ask.sh)
     status=$?
-    ((status == 75)) || busy=0
     case $status in
         10)
             # Read again: a unit may have been stopped meanwhile.
             list_held
             release 'routing is right'
-            continue
             ;;
         11) ;;
-        75)
-            pause=2
-            ((since_log += 10))
-            ((busy += pause))
-            # As long as a gate waits for an apply. Longer, it is unknown whether the lock is ever
-            # released.
-            ((busy > 30)) || continue
-            release_unknown
-            ;;
         *) release_unknown ;;
     esac
     report "$said"
