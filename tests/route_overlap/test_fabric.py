@@ -1,4 +1,4 @@
-"""The announced fabric: when the agent would act and what it would add, by both readers."""
+"""The announced fabric: when the agent would act, and what it would add."""
 
 from pathlib import Path
 

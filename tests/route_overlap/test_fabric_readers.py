@@ -1,20 +1,12 @@
-"""The parsers of the fabric's files, and the reader of damaged ones: any input has an answer."""
+"""The parsers of the fabric's files: any input has an answer."""
 
-import random
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fabric_files import (
-    DATA,
-    SWITCHED_ON,
-    Files,
-    answer_of_python,
-    damaged_pool,
-    record,
-)
+from support.fabric_files import DATA, SWITCHED_ON, record
 
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.net.addresses import format_ipv4
@@ -107,20 +99,6 @@ def test_devices_have_the_form_of_the_pool() -> None:
     assert [fabric.agent_mac(name, mac) or "" for name, mac, _ in DEVICES] == [
         form for *_, form in DEVICES
     ]
-
-
-# --- damage
-
-
-@pytest.mark.parametrize(
-    ("seed", "count"), [(99, 60), pytest.param(0, 2000, marks=pytest.mark.slow)]
-)
-def test_damaged_pools_have_an_answer(tmp_path: Path, seed: int, count: int) -> None:
-    """The reader does not fail."""
-    source = random.Random(seed)
-    for number in range(count):
-        files = Files(pool=damaged_pool(source))
-        assert answer_of_python(files.write(tmp_path / str(number)))
 
 
 def test_the_files_of_an_image_are_read_below_its_root(tmp_path: Path) -> None:
