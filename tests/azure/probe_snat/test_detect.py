@@ -159,15 +159,6 @@ class TestAssess:
         section = ProbeSNATConfig(enabled=True, **{"detect": "always", **settings})
         assert assess(section, node(*defaults)) == outcome
 
-    def test_another_default_route(self) -> None:
-        """A device that is named is taken, however many default routes there are, if the address
-        leaves by it.
-        """
-        host = node("eth0", "eth1")
-        host.routes.add_route("2603:1062::/32", dev="eth1")
-        section = ProbeSNATConfig(enabled=True, detect="always", dev="eth1")
-        assert assess(section, host) == attrs.evolve(RULES, dev="eth1")
-
     @pytest.mark.parametrize(
         ("devs", "reason"),
         [

@@ -18,7 +18,6 @@ from support.probe_nodes import (
     lead,
     messages_at,
     planned,
-    state,
 )
 from support.probe_worlds import RULES
 
@@ -31,7 +30,6 @@ from hostrouting.azure.probe_snat.ruleset import (
     render,
 )
 from hostrouting.base.findings import LEFT, REFUSED
-from hostrouting.boot.layout import GATING_PATH, INTENT_PATH, PROGRAM_PATH
 from hostrouting.testing import FakeHost
 from phases import Context
 
@@ -39,17 +37,6 @@ UNIT_PATH = DEPARTURE.paths[1]
 
 
 class TestPlan:
-    def test_nothing_there(self, host: FakeHost, ctx: Context) -> None:
-        """The table, then the files and links; nothing is changed."""
-        before = state(host)
-        changes = planned(host, ctx)
-        files = (INTENT_PATH, GATING_PATH, PROGRAM_PATH, RULESET_PATH, UNIT_PATH)
-        assert changes[:6] == [
-            f"+ {TABLE}",
-            *(f"+ {path}" for path in files),
-        ]
-        assert state(host) == before
-
     @pytest.mark.parametrize(
         ("ruleset", "detail"),
         [

@@ -16,7 +16,7 @@ from support.probe_listings import expected_listing, rules_in
 from support.probe_nodes import AGENTBAKERS
 from support.probe_worlds import RULES
 
-from hostrouting import BackendError, InvalidConfigError, ProbeSNATConfig
+from hostrouting import InvalidConfigError, ProbeSNATConfig
 from hostrouting.azure.probe_snat.ruleset import (
     AGAIN_PATH,
     FAMILY,
@@ -221,17 +221,3 @@ class TestKernel:
         nft.load(CTX, render(RULES))
         assert nft.table(CTX, FAMILY, TABLE_NAME) == expected_listing(RULES)
         assert nft.table(CTX, "ip6", "foreign") == foreign_table
-
-    def test_one_transaction(self, nft: NftCommand) -> None:
-        """A file that is refused at its end has not touched the table either."""
-        nft.load(CTX, render(RULES))
-        with pytest.raises(BackendError, match="No such file"):
-            nft.load(CTX, render(RULES).replace("eth0", "eth1") + "delete table ip6 absent\n")
-        assert nft.table(CTX, FAMILY, TABLE_NAME) == expected_listing(RULES)
-
-    def test_away(self, nft: NftCommand) -> None:
-        """The table is deleted; if it does not exist, that is no error."""
-        nft.load(CTX, render(RULES))
-        for _ in range(2):
-            nft.load(CTX, delete_script())
-            assert nft.table(CTX, FAMILY, TABLE_NAME) is None

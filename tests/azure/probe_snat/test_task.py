@@ -396,17 +396,6 @@ class TestNoPart:
             in logged
         )
 
-    def test_an_address_that_comes_late(self, host: FakeHost) -> None:
-        """With `detect` address the node may still get one, as long as a router may answer its
-        first questions.
-        """
-        remove_address(host.link_layer, "eth0", ADDRESS)
-        host.link_layer.ages = {"eth0": 1.0}
-        arrange(host.routes, "default dev eth0")
-        ctx = Context(clock=LaterClock(lambda: add_address(host.link_layer, "eth0", ADDRESS)))
-        apply(host, ctx, config(detect="address"))
-        assert rules_in(host.nftables.tables[OWN_TABLE]) == RULES
-
     @pytest.mark.parametrize(
         ("ages", "dev", "seconds"),
         [
@@ -482,14 +471,6 @@ class TestCloud:
         with FakeIMDS(answer) as imds, pytest.raises(BackendError):
             self.run(host, imds)
         assert state(host) == before
-
-    def test_no_answer_in_all_the_time_that_there_is(self, host: FakeHost) -> None:
-        """A run that ends with that quotes the cloud's answer, not only the deadline."""
-        with FakeIMDS(IMDSAnswer(status=503, body=b"maintenance")) as imds:
-            clock = ManualClock(auto=True)
-            task = ConfigureProbeSNAT(config(required=True), host=host_of(host, imds))
-            report = run(task, timeout=3, ctx=Context(clock=clock))
-        assert "the last: 503 Service Unavailable: 'maintenance'" in str(report.error)
 
     def test_a_cancellation_during_the_question_is_not_a_lack_of_an_answer(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from support.ebtables_backends import BACKENDS
 from support.needs import needs
-from support.stale_cni_nodes import LIVE, LIVE_MAC, REUSED, STALE, World, add_link
+from support.stale_cni_nodes import LIVE, LIVE_MAC, REUSED, STALE, World
 from support.stale_cni_worlds import dnat
 
 from phases import Context
@@ -25,32 +25,6 @@ def test_a_pod_that_was_silent_for_long_is_probed(world: World) -> None:
     world.node.run("bridge", "fdb", "delete", LIVE_MAC, "dev", "azv1", "master")
     task.do(Context(timeout=60))
     assert world.reaches(LIVE)
-    assert world.reaches(REUSED)
-
-
-def test_a_pod_on_a_second_bridge_keeps_its_rules(world: World) -> None:
-    """It has been heard by a bridge that is not the config's; it need not answer, and there is no
-    state.
-    """
-    ip = world.node.ip
-    ip("link add azure9 type bridge")
-    ip("link set azure9 up")
-    add_link(
-        world.node,
-        "azv9",
-        "fe:00:00:00:00:19",
-        there=world.live,
-        peer="eth9",
-        peer_mac="aa:bb:cc:00:00:19",
-    )
-    ip("link set azv9 master azure9")
-    line = dnat("10.240.0.19", "aa:bb:cc:00:00:19")
-    world.rule(line)
-    world.node.run(
-        "bridge", "fdb", "replace", "aa:bb:cc:00:00:19", "dev", "azv9", "master", "dynamic"
-    )
-    world.sweep().do(Context(timeout=60))
-    assert line in [shown.strip() for shown in world.shown()["ebtables"]]
     assert world.reaches(REUSED)
 
 

@@ -19,11 +19,9 @@ from support.stale_cni_worlds import arp_reply, config_of, context, dnat, node_o
 from hostrouting import (
     CleanStaleCNI,
     HostRoutingConfig,
-    InvalidConfigError,
     LockHeldError,
     check_node,
 )
-from hostrouting.azure.stale_cni.journal import from_json
 from hostrouting.azure.stale_cni.swept import SweepReport, run_sweep, sweep_node
 from hostrouting.boot.intent import NOT_INSTALLED
 from hostrouting.host import EbtablesRule
@@ -118,20 +116,6 @@ def test_a_check_lists_the_objects_left_alone_in_its_json() -> None:
     assert "spared" not in check_node(context(), HostRoutingConfig(), host).to_mapping()
 
 
-def test_an_object_has_the_same_json_form_in_an_answer_and_in_the_journal() -> None:
-    """A program reads the objects of an answer as it reads those of a record."""
-    report = sweep_node(context(), config_of(), made_host(), dry_run=True)
-    answer = report.to_mapping()
-    details = [each["details"] for each in (*answer["spared"], *answer["unknown"])]
-    record = from_json(
-        json.dumps({"objects": details, "boot_id": "", "time": "", "ebtables-save": {}}).encode()
-    )
-    assert record.damage == ""
-    assert sorted(map(str, record.objects)) == sorted(
-        str(verdict.object) for verdict in report.spared
-    )
-
-
 def test_a_run_leaves_nothing_on_its_task() -> None:
     """One task may run twice: what a sweep spared and recorded is in its report, and a verdict
     after it looks.
@@ -193,18 +177,6 @@ def test_a_refusal_is_reported_with_the_findings() -> None:
     ]
 
 
-def test_a_sweep_that_was_undone_has_no_record() -> None:
-    """The deletion is refused: all is as before."""
-    host = made_host()
-    before = whole_state(host)
-    host.ebtables.fail_at(3)
-    report = sweep_node(context(), config_of(), host)
-    assert whole_state(host) == before
-    assert report.changes == ()
-    assert report.record is None
-    assert not report.ok
-
-
 def test_a_signal_has_its_own_status() -> None:
     """SIGTERM while rules go, and one cannot be restored then: the answer names what is lost, and
     the exit status is 143.
@@ -224,14 +196,6 @@ def test_a_signal_has_its_own_status() -> None:
     answer = run_sweep(host, options, lambda: config_of(confirmations=1))
     assert answer.status == 143
     assert "THE ROLLBACK IS INCOMPLETE" in str(answer.error)
-
-
-@pytest.mark.parametrize("config", [HostRoutingConfig(), config_of(enabled=False)])
-def test_without_the_section_the_error_shows_how_to_add_it(config: HostRoutingConfig) -> None:
-    """Without the section in the config the command is an error, not a no-op."""
-    with pytest.raises(InvalidConfigError, match="is not true; write") as caught:
-        sweep_node(context(), config, made_host())
-    assert [error.path for error in caught.value.errors] == ["hostRouting.staleCni.enabled"]
 
 
 def test_one_run_at_a_time() -> None:

@@ -3,8 +3,6 @@
 import logging
 
 import pytest
-from support.command_line import OTHER_COMMAND
-from support.in_process import run_here
 from support.memory_links import add_neighbour, remove_device
 from support.stale_cni_sweeps import (
     DEAD,
@@ -22,7 +20,7 @@ from support.stale_cni_sweeps import (
 )
 from support.stale_cni_worlds import NODE_RULES, config_of, context, dnat, whole_state
 
-from hostrouting import BackendError, Host, HostRoutingConfig
+from hostrouting import HostRoutingConfig
 from hostrouting.azure.stale_cni.azure_vnet import STATE_PATH
 from phases import Change, Context, Serial, run, task
 
@@ -116,28 +114,6 @@ def test_the_inverse_of_a_sweep_leaves_places_that_were_taken(
     ]
 
 
-@pytest.mark.skipif(bool(OTHER_COMMAND), reason="it runs within this process")
-def test_a_reset_that_cannot_restore_a_sweep_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It exits 3, names the object and the next step, and has restored all else."""
-    host = made_host()
-    sweep_now(host)
-    remove_device(host.link_layer, "azv1")
-    monkeypatch.setattr(Host, "live", lambda: host)
-    reset = run_here("reset")
-    assert reset.returncode == 3
-    assert reset.stderr == (
-        "hostrouting: reset/restore-stale-cni: not all that was swept is restored:\n"
-        "  10.240.0.11 dev azv1 scope link is not restored: the device azv1 is gone\n"
-        "  fd00:10:240::11 dev azv1 metric 1024 is not restored: the device azv1 is gone\n"
-        f"  the record {RECORD} stays, since 2 of its objects cannot be restored; "
-        "'hostrouting reset' tries again, or delete it: a restart needs none of them\n"
-    )
-    assert reset.stdout.splitlines()[:-1] == [
-        "these changes stay:",
-        *(f"  + {text} (restored)" for text in RESTORED[2:]),
-    ]
-
-
 def test_an_object_that_could_not_be_restored_is_when_its_place_is_free() -> None:
     """The record has stayed; objects that are there are left alone, and then the record goes."""
     host = made_host()
@@ -186,22 +162,6 @@ def test_messages_name_the_command_that_finds_the_record() -> None:
     remove_device(host.link_layer, "azv1")
     text = refused(lambda: undo_now(host, config))
     assert "; a reset with this config tries again, or delete it: " in text
-
-
-@pytest.mark.parametrize("fail", ["ebtables", "link_layer"])
-def test_an_undo_that_fails_can_be_done_again(fail: str) -> None:
-    """The record stays until all of it is back."""
-    host = made_host()
-    before = whole_state(host)
-    sweep_now(host)
-    if fail == "ebtables":
-        host.ebtables.fail_at(2)
-    else:
-        host.link_layer.refuse_at(1)
-    refused(lambda: undo_now(host), BackendError)
-    assert host.files.tree.exists(RECORD)
-    undo_now(host)
-    assert whole_state(host) == before
 
 
 def test_objects_swept_before_a_reboot_are_not_restored(caplog: pytest.LogCaptureFixture) -> None:

@@ -170,14 +170,6 @@ def test_a_rule_that_moved_is_the_same_rule() -> None:
     assert changed == []
 
 
-def test_a_rule_that_came_a_second_time_has_changed() -> None:
-    """Identical rules are counted: a program that adds one more is changing them."""
-    rule, again = rules_of(dnat(POD, MAC), dnat(POD, MAC))
-    agreed, changed = agree([stale(rule), stale(rule, again)])
-    assert agreed == []
-    assert [v.object for v in changed] == [again]
-
-
 def test_a_rule_of_which_one_of_two_is_gone_has_changed() -> None:
     """A program that has removed one of two identical rules is changing them: none is deleted."""
     rule, again = rules_of(dnat(POD, MAC), dnat(POD, MAC))
