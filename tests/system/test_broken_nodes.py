@@ -219,7 +219,9 @@ BROKEN = {
         beyond="address del 10.224.0.1/24 dev bridge",
     ),
     "/etc is read-only": Node(
-        f"{LOST}mount --bind /etc /etc && mount -o remount,bind,ro /etc", (REMOUNT, APPLY)
+        f"{LOST}mount -t tmpfs none /mnt; cp -a /etc/. /mnt; mount --move /mnt /etc\n"
+        "mount -o remount,ro /etc",
+        (REMOUNT, APPLY),
     ),
     "/run is full": Node(
         LOST + RUN_FULL, (f"{LARGEST} # rm /run/filling; mount -o remount,size=64m /run", APPLY)
