@@ -119,7 +119,7 @@ def interpreter_finding(host: Host) -> NodeFinding | None:
         return no_program(f"the {'node' if host.is_live else 'image'} has no {interpreter}")
     if exposed := host.files.exposed(interpreter):
         danger = "and a boot would run it as root where routing is not plain"
-        return no_program(f"others than root can change {interpreter}: {exposed}", danger)
+        return no_program(f"users other than root can change {interpreter}: {exposed}", danger)
     return None
 
 

@@ -63,7 +63,7 @@ def test_an_apply_is_refused_before_any_change(
     before = state(host)
     mode = host.files.mode(path) or field.get("mode", 0o755)
     fact = f"{path} (owner {field.get('owner', 0)}, mode {mode:04o})"
-    refusal = f"others than root may change {fact}; run: chown 0 {path} && chmod go-w {path}"
+    refusal = f"users other than root may change {fact}; run: chown 0 {path} && chmod go-w {path}"
     acts: list[Callable[..., object]] = [plan, execute]
     for changed, act in product(({}, {"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}}), acts):
         with pytest.raises(TaskFailedError) as caught:

@@ -85,5 +85,5 @@ def test_others_may_not_change_what_root_believes(boot: Boot, host: FakeHost) ->
     """A file that others can write is named."""
     host.files.write(PATH, FILE.files[0].content, mode=0o666)
     [exposure] = boot.exposed(FILE)
-    assert exposure.reason == f"others than root may change {PATH} (owner 0, mode 0666)"
+    assert exposure.reason == f"users other than root may change {PATH} (owner 0, mode 0666)"
     assert exposure.command == f"chown 0 {PATH} && chmod go-w {PATH}"

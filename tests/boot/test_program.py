@@ -361,7 +361,7 @@ LACKS = NodeFinding(
 
 
 def test_a_node_without_an_interpreter_is_reported() -> None:
-    """As one whose interpreter others than root can change."""
+    """As one whose interpreter users other than root can change."""
     host = FakeHost()
     assert interpreter_finding(host) is None
     host.files.programs.remove(USUAL)
@@ -370,7 +370,7 @@ def test_a_node_without_an_interpreter_is_reported() -> None:
     found = interpreter_finding(host)
     assert found is not None
     assert found.reason.startswith(
-        "others than root can change /usr/bin/python3: others than root may change /usr/bin/python3 "
+        "users other than root can change /usr/bin/python3: users other than root may change /usr/bin/python3 "
         "(owner 0, mode 0777); run: chown 0 /usr/bin/python3 && chmod go-w /usr/bin/python3, and a boot would"
     )
 
@@ -384,7 +384,7 @@ def test_the_interpreter_of_an_installed_one_may_go() -> None:
     assert interpreter_finding(host) == LACKS
     host.files.programs.add("/opt/python")
     assert interpreter_finding(host) is None
-    # An apply names another one where others than root could change it.
+    # An apply names another one where users other than root could change it.
     host.files.write("/opt/python", b"", mode=0o777)
     assert interpreter_finding(host) == LACKS
     host.files.programs.add(USUAL)

@@ -75,7 +75,7 @@ def host() -> FakeHost:
         ),
         (
             [IS_OPEN, lose_our_routes],
-            f"hostRouting: others than root may change {RUN}",
+            f"hostRouting: users other than root may change {RUN}",
             CLOSING,
         ),
         ([RUN_IS_FULL, IS_READ_ONLY, lose_our_routes], f"{FOLDER} is read-only", REMOUNT),

@@ -187,7 +187,7 @@ class Sweeps:
         return record
 
     def read(self) -> Recorded:
-        """Return every record; raise HostFileError if others than root could have added one."""
+        """Return every record; raise HostFileError if non-root users could have added one."""
         recorded = Recorded([], [], [])
         if names := sorted(self._names(), reverse=True):
             self.refuse_unsafe_folder()

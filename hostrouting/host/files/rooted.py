@@ -144,7 +144,7 @@ def shown_path(root: str, path: str) -> str:
 
 
 class Exposure(NamedTuple):
-    """Why others than root could change a path, and the remedy: a command, or else a step."""
+    """Why users other than root could change a path, and the remedy: a command, or else a step."""
 
     reason: str
     step: str = ""
@@ -158,12 +158,12 @@ def exposure(path: str, user: int, mode: int, *, owner: int = 0) -> Exposure | N
     """Return why any user but root and the owner could change a path, and the remedy; or None.
 
     >>> print(exposure("/x", 0, 0o40777))
-    others than root may change /x (owner 0, mode 0777); run: chown 0 /x && chmod go-w /x
+    users other than root may change /x (owner 0, mode 0777); run: chown 0 /x && chmod go-w /x
     """
     if user in {0, owner} and not mode & 0o022:
         return None
     shown = f"owner {user}, mode {stat.S_IMODE(mode):04o}"
-    reason = f"others than root may change {path} ({shown})"
+    reason = f"users other than root may change {path} ({shown})"
     if mode & stat.S_ISVTX:
         # A sticky folder, such as /tmp, is for everybody.
         return Exposure(reason, step="use another place")

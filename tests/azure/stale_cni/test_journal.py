@@ -355,7 +355,8 @@ def test_a_folder_that_others_can_write_has_no_records(exposed: str) -> None:
     if exposed != FOLDER:
         files.tree.change(exposed, mode=0o1777)
         with pytest.raises(
-            HostFileError, match=f"stale-cni is not safe .* others than root may change {exposed} "
+            HostFileError,
+            match=f"stale-cni is not safe .* users other than root may change {exposed} ",
         ):
             added(sweeps)
         assert files.names("/var/lib") == []

@@ -221,7 +221,7 @@ def test_a_folder_of_records_that_others_can_write_is_reported_beforehand() -> N
     before = whole_state(host)
     failed = refusal(host, config)
     why = failed.removeprefix("nothing was changed: ")
-    assert "others than root may change /srv (owner 0, mode 1777)" in why
+    assert "users other than root may change /srv (owner 0, mode 1777)" in why
     assert whole_state(host) == before
     assert_announced(host, config, why)
     assert sweep(host, config).obstacle() == why
