@@ -129,7 +129,7 @@ class FamilyProof(NamedTuple):
         is_meant = any(map(is_network, self._named)) or named_devices(self._named, node.links)
         have_one = {dev for route in node.defaults for dev in route.devs}
         able = [link for link in found if link.up and link.carrier and link.name not in have_one]
-        kept = {link: keeper_of(link, node.files) for link in able}
+        kept = {link: keeper_of(link, node.files, node.family) for link in able}
         links = [link for link, (keeper, _) in kept.items() if keeper]
         if is_meant or len(found) == 1:
             links = links or able

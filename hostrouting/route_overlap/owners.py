@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.base.commands import quoted
 from hostrouting.base.errors import HostFileError
 from hostrouting.net.addresses import IPV4
-from hostrouting.net.routes import PROTOCOL_NAMES
+from hostrouting.net.routes import PROTOCOL_NAMES, SCOPE_LINK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,7 +60,7 @@ def metric_step(
     return ""
 
 
-def keeper_of(link: Device, files: FileStore | None) -> tuple[str, str]:
+def keeper_of(link: Device, files: FileStore | None, family: int) -> tuple[str, str]:
     """Return the program that configures a device, and the command by which it does so anew.
 
     Both are empty where neither networkd nor NetworkManager manages the device.
@@ -73,8 +73,11 @@ def keeper_of(link: Device, files: FileStore | None) -> tuple[str, str]:
             keeper, command = "systemd-networkd", quoted("networkctl", "reconfigure", link.name)
             if _OF_NETPLAN.match(path):
                 keeper, command = "netplan", "netplan apply"
-            if _value(files, state, "ADMIN_STATE") == "configuring":
-                # It waits for an answer, such as that of a DHCP server, and would wait anew.
+            is_link_local = {own.scope for own in link.addresses if own.family == family} == {
+                SCOPE_LINK
+            }
+            if is_link_local or _value(files, state, "ADMIN_STATE") == "configuring":
+                # It waits for an answer of a DHCP server or a router, and would wait anew.
                 command = quoted("journalctl", "-b", "-u", "systemd-networkd.service")
             return keeper, command
         if _value(files, _NETWORK_MANAGER.format(link.ifindex), "connection-uuid"):

@@ -6,6 +6,7 @@ advice, followed to the letter, starts them. Watch reports what routers remove. 
 networkd or NetworkManager listens to them.
 """
 
+import json
 import re
 from pathlib import Path
 
@@ -66,6 +67,12 @@ class Node(GatedMachine):
     def check(self) -> str:
         """Return the output of the command."""
         return self.run(str(self._command), "check", check=False).stdout
+
+    def next_step(self) -> object:
+        """Return the command that `status` offers."""
+        return json.loads(self.run(str(self._command), "status", "--json", check=False).stdout)[
+            "next"
+        ]
 
     def printed(self) -> str:
         """Return the messages of watch since then."""
@@ -159,6 +166,20 @@ def test_from_the_boot_to_the_start(
         assert machine.files.exists(MARKER_OK)
         own_routes = machine.run("ip", "-6", "route", "show", "proto", "142").stdout
         assert own_routes.startswith("fd00:9::/64 via fe80::a dev eth0 ")
+
+
+def test_a_router_that_withdraws(tmp_path: Path) -> None:
+    """The first step asks the routers again; if none answers, the next one shows networkd's log."""
+    require_program()
+    with Node(tmp_path, "networkd", BOX_ROOT) as machine, Routers(machine) as routers:
+        routers.advertise_until([(["eth0"], 1024)], "eth0")
+        machine.wait_until_up(KUBELET)
+        routers.by_device["eth0"].advertise(lifetime=0)
+        machine.until("[[ ! $(ip -6 route show default) ]]")
+        assert machine.next_step() == "networkctl reconfigure eth0"
+        machine.run("networkctl", "reconfigure", "eth0")
+        machine.until("[[ $(ip -6 -o address show eth0) == *fe80::* ]]")
+        assert machine.next_step() == "journalctl -b -u systemd-networkd.service"
 
 
 @each_owner
