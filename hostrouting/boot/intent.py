@@ -186,6 +186,14 @@ def not_installed(host: Host) -> str:
     return NOT_INSTALLED if host.is_live else f"{NOT_INSTALLED} in the image"
 
 
+def without_config(host: Host) -> str:
+    """Return the reason that a host has no config, and the way to one."""
+    root = "" if host.is_live else "--root DIR "
+    commands = "; ".join(f"hostrouting {name} {root}CONFIG" for name in ("plan", "apply"))
+    begin = "hostrouting init --cidr CIDR begins one"
+    return f"{not_installed(host)}; run, with your config: {commands} ({begin})"
+
+
 def require_intent(host: Host) -> HostRoutingConfig:
     """Return the config in force; raise `InvalidConfigError` for a missing or damaged file.
 
@@ -195,12 +203,12 @@ def require_intent(host: Host) -> HostRoutingConfig:
     >>> require_intent(FakeHost())
     Traceback (most recent call last):
     hostrouting.base.errors.InvalidConfigError: no config is installed: there is no \
-/etc/aks-flex-node/hostrouting.json; give the path of a config, or apply one
+/etc/aks-flex-node/hostrouting.json; run, with your config: hostrouting plan CONFIG; \
+hostrouting apply CONFIG (hostrouting init --cidr CIDR begins one)
     """
     config = read_intent(host.files)
     if config is None:
-        step = "give the path of a config, or apply one"
-        raise InvalidConfigError([ConfigMistake("", f"{not_installed(host)}; {step}")])
+        raise InvalidConfigError([ConfigMistake("", without_config(host))])
     return config
 
 

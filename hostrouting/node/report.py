@@ -205,7 +205,7 @@ class NodeReport(NodeState):
 
     def _lines_of_status(self, facts: NodeFacts) -> list[str]:
         if self.absence:
-            steps = "to keep them, apply their config; to remove them, run: hostrouting reset"
+            steps = "to keep them, run: hostrouting apply CONFIG; to remove them: hostrouting reset"
             return [self.absence, *(f"  {route}" for route in facts.kept), steps]
         lines = [*self._summary()]
         lines += [f"  not looked at: {reason}" for reason in self.not_asked]

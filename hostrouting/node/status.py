@@ -14,7 +14,13 @@ from hostrouting.base.commands import CHECK
 from hostrouting.base.errors import HostRoutingError, UnitError
 from hostrouting.base.findings import NodeFinding, Severity, first_of
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.intent import Intent, installed_checksum, not_installed, read_intent
+from hostrouting.boot.intent import (
+    Intent,
+    installed_checksum,
+    not_installed,
+    read_intent,
+    without_config,
+)
 from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH, drop_in_of, unit_path
 from hostrouting.config import HostRoutingConfig, Sibling
 from hostrouting.host import Host
@@ -53,7 +59,7 @@ def node_status(
     >>> from phases import Context, run
     >>> from hostrouting.testing import FakeHost
     >>> host = FakeHost()
-    >>> node_status(Context(), host).sentence
+    >>> node_status(Context(), host).sentence.partition("; ")[0]
     'no config is installed: there is no /etc/aks-flex-node/hostrouting.json'
     >>> host.routes.add_link("eth0")
     >>> host.routes.add_address("eth0", "10.224.0.4/16")
@@ -137,7 +143,7 @@ def _active_state(ctx: Context, host: Host, unit: str) -> str:
 
 
 def _status_without_config(ctx: Context, host: Host) -> NodeReport:
-    absence = _absence(ctx, host)
+    absence = _absence(ctx, host, alone=without_config(host))
     severity: Severity = "error"
     kept: list[ObservedRoute] = []
     # As after an `apply --live`.
@@ -177,21 +183,24 @@ def verdict_now(
     return report
 
 
-def _absence(ctx: Context, host: Host) -> str:
-    """Return a sentence: no config is installed, and a run has left these."""
+def _absence(ctx: Context, host: Host, *, alone: str = "") -> str:
+    """Return a sentence: no config is installed, and a run has left these.
+
+    That of a host where none has left anything is `alone`, if it is given.
+    """
     left = _left_files(ctx, host)
     absence = not_installed(host)
     step = "a reset with --root removes that"
     if host.is_live:
         routes = own_routes(host)
-        step = "apply your config again"
+        step = "apply your config again: hostrouting apply CONFIG"
         step += "; a reset would take its routes away" if routes else ", or run: hostrouting reset"
         left += filter(host.files.exists, MARKERS)
         for route in routes:
             left.append(str(route))
             # A reset leaves it.
             step = why_merged(route) if is_merged(route) else step
-    return f"{absence}, but a run has left {first_of(left)}; {step}" if left else absence
+    return f"{absence}, but a run has left {first_of(left)}; {step}" if left else alone or absence
 
 
 def _left_files(ctx: Context, host: Host) -> list[str]:

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from support.config_errors import is_beyond_a_schema, is_valid
 from support.in_process import run_here
+from support.printed import WITHOUT_CONFIG
 
 from hostrouting.host import Host
 from hostrouting.testing import FakeHost
-
-_ABSENT = "no config is installed: there is no /etc/aks-flex-node/hostrouting.json"
 
 #: By status and key phrase, the words, which may have C (a right config), R (a record), X (no file).
 LINES = {
@@ -45,8 +44,7 @@ LINES = {
         "required: ADDRESS|CIDR": "explain",
         "nor an IPv4 CIDR such as '172.16.0.0/16'": "explain 10.0.0, explain eth0",
         "fd00::/129": "explain fd00::/129",
-        _ABSENT: "status, status -vv",
-        f"{_ABSENT}; give the path of a config, or apply one": "check, plan, sweep",
+        WITHOUT_CONFIG: "status, status -vv, check, plan, sweep",
         "apply it first": "watch, watch C, watch --allow-empty C",
         'hostRouting.staleCni.enabled: is not true; write {"staleCni"': "sweep C",
         "--live excludes --root and --dry-run; for the changes, run: hostrouting plan CONFIG": "apply --live --root /srv C, apply --live --dry-run C",

@@ -20,7 +20,7 @@ from support.command_line import CHECKED, MENDED, OTHER_COMMAND, ROUTES, install
 from support.in_process import Result, run_here
 from support.intent_nodes import node as node_in_memory
 from support.kernel import connect, needs_kernel
-from support.printed import NOTHING_NEXT, leaves, next_step, overlap
+from support.printed import NOTHING_NEXT, WITHOUT_CONFIG, leaves, next_step, overlap
 from support.run_nodes import lose_our_routes, lose_the_default_route
 
 from hostrouting import (
@@ -326,15 +326,15 @@ def test_what_an_earlier_config_has_left(host: FakeHost, lost: str | None) -> No
     assert result.returncode == 2
     assert result.stdout == ""
     assert re.search(
-        f"{NOT_INSTALLED}, but a run has left /etc/.* and [0-9]+ more; apply your config again; a "
-        "reset would take its routes away",
+        f"{NOT_INSTALLED}, but a run has left /etc/.* and [0-9]+ more; apply your config again: "
+        "hostrouting apply CONFIG; a reset would take its routes away",
         result.stderr,
     )
     assert "run: hostrouting reset" not in result.stderr
     reset = run_here("reset")
     assert reset.returncode == 0
     assert reset.stdout.splitlines()[-1] == NOT_INSTALLED
-    assert run_here("status").stderr == f"hostrouting: {NOT_INSTALLED}\n"
+    assert run_here("status").stderr == f"hostrouting: {WITHOUT_CONFIG}\n"
 
 
 def test_a_route_that_an_interrupted_reset_has_left(host: FakeHost) -> None:
@@ -348,7 +348,7 @@ def test_a_route_that_an_interrupted_reset_has_left(host: FakeHost) -> None:
     assert shown.stdout.splitlines() == [
         "warning: no config is installed; 1 route is in force until the next boot",
         f"  {route}",
-        "to keep them, apply their config; to remove them, run: hostrouting reset",
+        "to keep them, run: hostrouting apply CONFIG; to remove them: hostrouting reset",
     ]
     answer = json.loads(run_here("status", "--json").stdout)
     assert answer["ok"] is True
@@ -760,7 +760,10 @@ def test_a_link_of_the_installed_config_that_is_gone(host: FakeHost) -> None:
     told = run_here("status")
     assert told.returncode == 2
     assert told.stderr.startswith(f"hostrouting: {NOT_INSTALLED}, but a run has left /etc/")
-    assert "apply your config again; a reset would take its routes away" in told.stderr
+    assert (
+        "apply your config again: hostrouting apply CONFIG; a reset would take its routes away"
+        in told.stderr
+    )
 
 
 def test_an_image_without_config_is_named(tmp_path: Path) -> None:
@@ -768,7 +771,10 @@ def test_an_image_without_config_is_named(tmp_path: Path) -> None:
     told = run_here("check", f"--root={tmp_path}")
     assert told.returncode == 2
     assert told.stdout == ""
-    assert f"{NOT_INSTALLED} in the image; give the path of a config" in told.stderr
+    assert told.stderr.startswith(
+        f"hostrouting: {NOT_INSTALLED} in the image; run, with your config: "
+    )
+    assert "; hostrouting apply --root DIR CONFIG (" in told.stderr
 
 
 def test_init_leaves_out_a_device_that_no_config_may_name(host: FakeHost) -> None:

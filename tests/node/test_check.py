@@ -34,6 +34,7 @@ from hostrouting import (
     UnitError,
     node_status,
 )
+from hostrouting.boot.intent import NOT_INSTALLED
 from hostrouting.cli import main
 from hostrouting.host import Host, Route, RouteChange
 from hostrouting.net.addresses import IPV6, parse_ipv4
@@ -219,7 +220,7 @@ def test_a_fresh_node_has_a_status() -> None:
     for host in FakeHost(), FakeHost(is_live=False):
         status = node_status(in_time(), host)
         assert status.absence == status.sentence == status.to_mapping()["verdict"]
-        assert status.sentence.startswith("no config is installed: there is no /etc/")
+        assert status.sentence.startswith(NOT_INSTALLED)
         assert not status.ok
         assert [finding.kind for finding in status.findings] == ["not-applied"]
 

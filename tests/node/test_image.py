@@ -10,6 +10,7 @@ import pytest
 from support.in_process import run_here as run
 
 from hostrouting import HostRoutingConfig, render_files
+from hostrouting.boot.intent import NOT_INSTALLED
 
 UNITS = "etc/systemd/system"
 SECTIONS: dict[str, Any] = {
@@ -142,9 +143,8 @@ def test_an_apply_ends_with_the_state_of_the_image(image: Path, config: Path) ->
     (image / "etc/aks-flex-node/hostrouting.json").unlink()
     (image / "etc/aks-flex-node").chmod(0o777)
     failed = run("apply", "--root", image, config)
-    left = "no config is installed: there is no /etc/aks-flex-node/hostrouting.json in the image, but a run has left"
     assert failed.returncode == 3
-    assert failed.stdout.startswith(left)
+    assert failed.stdout.startswith(f"{NOT_INSTALLED} in the image, but a run has left ")
     assert failed.stdout.endswith("; a reset with --root removes that\n")
 
 

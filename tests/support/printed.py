@@ -4,6 +4,13 @@ Other tests assert kinds, severities and values; where they compare a line, its 
 here.
 """
 
+from hostrouting.boot.intent import NOT_INSTALLED
+
+#: The error of a command that means the installed config, where nothing is installed.
+WITHOUT_CONFIG = (
+    f"{NOT_INSTALLED}; run, with your config: hostrouting plan CONFIG; hostrouting apply CONFIG "
+    "(hostrouting init --cidr CIDR begins one)"
+)
 #: What `watch` logs when the last finding is over.
 LEAVE_AGAIN = "the expected addresses leave as they should again: "
 #: The last line of `status` on a right node.

@@ -24,6 +24,7 @@ from support.systemd_box import PROGRAM, PYTHON, copy_program, require_program
 
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.base.commands import SHOW_HISTORY
+from hostrouting.boot.intent import NOT_INSTALLED
 from hostrouting.boot.layout import INTENT_PATH
 
 LINKS = """
@@ -174,7 +175,7 @@ def test_apply_and_reset_log_what_is_held_and_what_starts(tmp_path: Path) -> Non
         refused = f"configure/check-route-overlap: 1 of 1 expected CIDRs do not leave by eth0 as a whole: {CIDR}"
         assert [[json.loads(line)[f"HOSTROUTING_{name}"] for name in names] for line in shown] == [
             ["apply", "0", "1000", checksum, checksum, refused],
-            ["reset", "0", "", checksum, "", f"no config is installed: there is no {INTENT_PATH}"],
+            ["reset", "0", "", checksum, "", NOT_INSTALLED],
         ]
 
 
