@@ -35,7 +35,7 @@ from hostrouting.node.boot_files import (
 )
 from hostrouting.node.capabilities import CAPABILITIES, sibling_units
 from hostrouting.node.kubelet import off_the_exit
-from hostrouting.node.report import NodeReport
+from hostrouting.node.report import NodeReport, fix_line
 from hostrouting.node.state import NO_PROGRAM
 from hostrouting.route_overlap.proof import silent_routers
 from hostrouting.route_overlap.proven import OverlapReport
@@ -99,11 +99,8 @@ def check_node(
     limited = ctx.child(timeout=_LONGEST_LOOK).expiring()
     look = _Look(limited, config, host, overlap, queries=queries, applied=applied)
     report = look.report(path, root)
-    exits = overlap.moved_exits or overlap.exits_in_turns
-    has_remedy = look.lacks_routes or exits or report.is_worse
-    is_fixable = bool(path and has_remedy) and _is_fixable(ctx, config, host, overlap)
     passing = _runs(host) if "error" in report.severities else []
-    return attrs.evolve(report, is_fixable=is_fixable, findings=(*passing, *report.findings))
+    return attrs.evolve(report, findings=(*passing, *report.findings))
 
 
 def _runs(host: Host) -> list[NodeFinding]:
@@ -116,15 +113,6 @@ def _runs(host: Host) -> list[NodeFinding]:
             wait = "hostrouting status --wait 60"
             return [NodeFinding("under-way", f"process {pid}", reason, "note", command=wait)]
     return []
-
-
-def _is_fixable(ctx: Context, config: HostRoutingConfig, host: Host, now: OverlapReport) -> bool:
-    from hostrouting.node.fix import fixed
-
-    try:
-        return isinstance(fixed(ctx, config, host, now=now), HostRoutingConfig)
-    except (HostRoutingError, DeadlineExceededError):
-        return False
 
 
 def look_after_apply(
@@ -196,28 +184,37 @@ class _Look:
         return any(report.suggested_routes for report in self.overlap.cidrs)
 
     def report(self, path: str, root: str | None) -> NodeReport:
-        """Return the report with all findings, each with its command: an apply, or a plan."""
+        """Return the report with all findings, each with its command: an apply, or a plan.
+
+        Where an apply would not help, it is a `check --fix` that has an answer.
+        """
         findings = (*self.overlap.notes, *self.findings())
         needs_apply = any(found.apply or found.kind == "boot-file" for found in findings)
         if self.host.is_live and (needs_apply or self.lacks_routes):
             findings = (*obstacles(self.host.files), *findings)
+        overlap = self.overlap
         step = None
-        is_worse = False
-        if path and any(finding.apply for finding in findings):
+        applies = bool(path) and any(finding.apply for finding in findings)
+        is_worse = applies and self.is_worse()
+        exits = overlap.moved_exits or overlap.exits_in_turns
+        has_remedy = self.lacks_routes or exits or is_worse
+        is_fixable = bool(path and has_remedy) and self.is_fixable()
+        if applies:
             is_refused = any(finding.is_refused for finding in findings)
-            is_worse = self.is_worse()
             step = command_line("plan" if is_refused or is_worse else "apply", path, root=root)
+            if is_fixable and (is_worse or overlap.has_lost_exit):
+                step = fix_line(path)
             findings = tuple(
                 attrs.evolve(finding, command=step) if finding.apply else finding
                 for finding in findings
             )
         return NodeReport(
-            overlap=self.overlap,
+            overlap=overlap,
             mode=self.config.route_overlap.mode,
             findings=findings,
             path=path,
             step=step,
-            is_worse=is_worse,
+            is_fixable=is_fixable,
             not_asked=tuple(dict.fromkeys(self.not_asked)),
             unread=tuple(self.unread),
             unanswered=tuple(self.unanswered),
@@ -286,6 +283,16 @@ class _Look:
         if not self.host.is_live:
             return ()
         return self._make(routes=lambda _: (left or plan_routes(self.config, self.host)).findings())
+
+    def is_fixable(self) -> bool:
+        """Return True if `check --fix` has an answer."""
+        from hostrouting.node.fix import fixed
+
+        try:
+            answer = fixed(self.ctx, self.config, self.host, now=self.overlap)
+        except (HostRoutingError, DeadlineExceededError):
+            return False
+        return isinstance(answer, HostRoutingConfig)
 
     def is_worse(self) -> bool:
         """Return True if an apply would be refused, make addresses worse, or mend nothing.

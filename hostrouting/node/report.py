@@ -90,13 +90,11 @@ class NodeReport(NodeState):
             if finding.command and not finding.apply:
                 return finding.command
         # A route that waits for a default route has another step first: `check` names it.
-        if (self.is_worse or self.overlap.has_lost_exit) and self.is_fixable:
-            return _fix(self.path)
         configured = any(report.configured_routes for report in self.overlap.cidrs)
         if self.step and (self._repairable or configured):
             return self.step
         if self.is_fixable:
-            return _fix(self.path)
+            return fix_line(self.path)
         # A gate that is open helps a node that is wrong.
         opened = [each.command for each in self.findings if each.kind == "disabled" and self.ok]
         return next(filter(None, [*self.overlap.commands, *opened]), None)
@@ -193,7 +191,7 @@ class NodeReport(NodeState):
         if verdict:
             yield f"after apply: {verdict}"
             yield from overlap.refusals
-            yield from (note.text for note in overlap.causes)
+            yield from (note.text for note in overlap.explanations)
         yield from (each.text for each in self.worse)
         if planned.is_refused:
             yield "apply would refuse this"
@@ -296,7 +294,8 @@ def planned_report(
     )
 
 
-def _fix(path: str) -> str:
+def fix_line(path: str) -> str:
+    """Return the command line that applies the answer of `check --fix`."""
     if path == INTENT_PATH:
         return FIX
     return f"{command_line('check', path)} --fix | {command_line('apply', '-')}"

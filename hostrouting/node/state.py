@@ -88,8 +88,6 @@ class NodeState(LightValue, NoTruth):
     path: str = ""
     #: The command that findings name for most of them.
     step: str | None = None
-    #: True if an apply would make right addresses wrong.
-    is_worse: bool = False
     #: True if `check --fix` has an answer, for findings that routes could resolve.
     is_fixable: bool = False
     not_asked: tuple[str, ...] = ()

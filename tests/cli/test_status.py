@@ -643,16 +643,16 @@ def test_break_glass_keeps_the_gates_of_a_plan_open(host: FakeHost) -> None:
 
 
 def test_a_check_advises_no_apply_that_would_be_refused(tmp_path: Path) -> None:
-    """It names the plan, which has the reason; of a config that an apply takes, that apply."""
+    """It names the fix; of a config that an apply takes, that apply."""
     on_mended("apply")
     path = tmp_path / "config.json"
-    for section, command, step, status in (
-        (CHECKED, "plan", "hostrouting check {path} --fix | hostrouting apply -", 1),
-        ({**MENDED, "watch": {"enabled": True}}, "apply", "hostrouting apply {path}", 0),
+    for section, step, status in (
+        (CHECKED, "hostrouting check {path} --fix | hostrouting apply -", 1),
+        ({**MENDED, "watch": {"enabled": True}}, "hostrouting apply {path}", 0),
     ):
         path.write_text(json.dumps({"hostRouting": gated(section)}))
         shown = run_here("check", path).stdout
-        assert f"hostrouting {command} {path}\n" in shown
+        assert "hostrouting plan" not in shown
         assert shown.splitlines()[-1] == next_step(step.format(path=path))
         assert run_here("apply", path).returncode == status
 

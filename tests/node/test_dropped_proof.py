@@ -52,6 +52,7 @@ from phases.testing import ManualClock
 WIDE = "172.16.8.0/28"
 HALF = "172.16.8.0/29"
 OTHER = "172.16.8.8/29"
+_FIX = "hostrouting check new.json --fix | hostrouting apply -"
 DROPPED = "the installed config has this, and the new one does not"
 STEP = (
     "keep their routes in a first apply that drops only their proof, or correct the config, or use "
@@ -159,19 +160,19 @@ def test_a_config_without_the_section_is_refused_as_a_whole(host: FakeHost) -> N
 
 
 def test_a_check_and_a_fleet_foresee_the_refusal(host: FakeHost) -> None:
-    """`check` of a config that would be refused names `plan`, and so does the plan of a record;
-    `{}` is refused by none.
+    """`check` of a config that would be refused names its fix, and so does the plan of a record what
+    is worse; `{}` is refused by none.
     """
     record = take_record(in_time(), host)
     nothing = HostRoutingConfig.from_mapping({"hostRouting": {}})
     for wanted, command, worse in (
-        (config("172.16.16.0/24"), "plan", ["worse"]),
-        (config(WIDE, "172.16.16.0/24"), "apply", []),
-        (nothing, "apply", []),
+        (config("172.16.16.0/24"), _FIX, ["worse"]),
+        (config(WIDE, "172.16.16.0/24"), "hostrouting apply new.json", []),
+        (nothing, "hostrouting apply new.json", []),
     ):
         checked = check_node(in_time(), wanted, host, path="new.json")
         commands = {finding.command for finding in checked.findings if finding.apply}
-        assert commands == {f"hostrouting {command} new.json"}
+        assert commands == {command}
         verdict = prove_record(record, wanted, planned=True)
         assert verdict.report is not None
         assert [finding.kind for finding in verdict.report.findings] == worse
@@ -289,7 +290,7 @@ def test_the_scripts_know_what_the_installed_config_has_lost(
     assert causes(run(Configure(wanted, host=host), in_time())) == [WorseRoutingError]
     assert causes(run(ConfigureStaticRoutes(wanted, host=host), in_time())) == [WorseRoutingError]
     assert own_routes(host) == [WIDE]
-    assert check_node(in_time(), wanted, host, path="new.json").is_worse
+    assert check_node(in_time(), wanted, host, path="new.json").step == _FIX
     assert run(Configure(wanted, host=host, force=True), in_time()).ok
     assert own_routes(host) == ["172.16.16.0/24"]
 

@@ -16,6 +16,7 @@ from hostrouting import (
     Reset,
     node_status,
 )
+from hostrouting.base.commands import FIX
 from hostrouting.boot.intent import require_intent
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.fleet import NodeRecord, prove_record, take_record
@@ -174,7 +175,7 @@ def test_an_apply_that_would_be_refused_for_a_move_is_not_a_step(host: FakeHost)
     host.files.remove("/etc/aks-flex-node/hostrouting-ask.sh")
     report = check_node(in_time(), config, host, path=INTENT_PATH)
     assert "boot-file" in {finding.kind for finding in report.findings}
-    assert report.step == f"hostrouting plan {INTENT_PATH}"
+    assert report.step == FIX
     assert applied(host, config).error is not None
 
 

@@ -339,6 +339,8 @@ def test_the_offered_commands_mend_it(restored: Restored, name: str) -> None:
         offered, _, own = step.partition(" # ")
         status = machine.status()
         assert status["next"] == offered, status
+        named = {each.get("command", offered) for each in status["findings"]}
+        assert named & {APPLY, PLAN, FIX} <= {offered}, status
         machine.shell(offered)
         machine.shell(own)
     if broken.steps:
