@@ -261,18 +261,21 @@ class OfflineUnits:
 
 def unit_error(error: CommandFailedError, advice: str) -> UnitError:
     """Translate a refusal of systemctl into its command, status and words, and the next step."""
+    why = ""
     # systemctl's status names no reason; only its words do.
     if "has not been booted with systemd" in error.stderr:
+        why = "this machine was not booted with systemd"
+    elif isinstance(error.__cause__, FileNotFoundError):
+        why = "there is no systemctl on PATH, as in a container"
+    if why:
         return NoSystemdError(
-            "this machine was not booted with systemd; for its files alone, use --root and its "
-            "folder (Host.offline); for its routes until the next boot, run: hostrouting apply "
-            "--live CONFIG"
+            f"{why}; for its files alone, use --root and its folder (Host.offline); for its routes "
+            "until the next boot, run: hostrouting apply --live CONFIG"
         )
-    kind = NoSystemdError if isinstance(error.__cause__, FileNotFoundError) else UnitError
     steps = (
         (advice, "" if os.geteuid() == 0 else "are you root?") if error.status is not None else ()
     )
-    return kind("\n".join(filter(None, [str(error), *steps])))
+    return UnitError("\n".join(filter(None, [str(error), *steps])))
 
 
 @contextmanager
