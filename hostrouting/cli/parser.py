@@ -139,7 +139,8 @@ def _step(
     if match:
         never = {name for name, command in all_commands().items() if not command.is_guessed}
         known = [name for name in re.findall(r"[\w-]+", match[2]) if name not in never]
-        meant = closest(match[1], known)
+        # Short words are soon similar: "repair" is to "explain".
+        meant = closest(match[1], known, similarity=0.75)
     else:
         by_word = {name.lstrip("-"): name for name in known}
         meant = by_word.get((option and closest(option[1], by_word)) or "")

@@ -25,8 +25,8 @@ LINES = {
         "hostrouting ": "--version",
     },
     2: {
-        "for its words: hostrouting --help": "help frob, rest, uninstall, frobnicate, C",
-        "did you mean 'check'?": "chek",
+        "for its words: hostrouting --help": "help frob, rest, uninstall, frobnicate, repair, start, C",
+        "did you mean 'check'?": "chek, chk",
         "did you mean 'apply'?": "aply C",
         "did you mean 'status'?": "Status",
         "did you mean '--dry-run'?": "apply C --dry",
