@@ -207,4 +207,6 @@ def _left_files(ctx: Context, host: Host) -> list[str]:
     boot = Boot(host)
     nothing = HostRoutingConfig(gates=())
     planned = boot.drift(ctx, *boot_parts(nothing), Intent(config=nothing))
-    return [change.subject for change in planned if change.action == "-"] or boot.installed_units()
+    left = [change.subject for change in planned if change.action == "-"] or boot.installed_units()
+    # The sentence begins with the config, whose link may be left.
+    return sorted(left, key=lambda path: path == INTENT_PATH)

@@ -120,6 +120,7 @@ def test_every_command_line_in_an_output_can_be_run(
     lines = [understood(line) for text in calls for line in LINE.findall(str(text))]
     assert {getattr(line, "config", None) for line in lines} <= {
         None,
+        "CONFIG",
         "my config.json",
         INTENT_PATH,
     }

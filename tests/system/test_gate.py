@@ -232,15 +232,15 @@ def test_removing_by_hand(machine: GatedMachine) -> None:
 @pytest.mark.parametrize("way", ["reset", "break-glass", "by hand"])
 def test_after_the_uninstall_of_upstream(machine: GatedMachine, way: str) -> None:
     """It removes /etc/aks-flex-node as a whole, and no gate. Under STRICT a unit is refused then, and
-    the reason names three ways out, each of which works without that folder.
+    the reason names four ways out; three of them need no config.
     """
     pids = machine.pids()
     machine.run("rm", "-rf", "/etc/aks-flex-node")
     late = "systemd-nspawn@late.service"
     assert machine.systemctl("start", late) == 1
     output = (
-        f"hostrouting: {late} is refused: /etc/aks-flex-node is gone; apply a config, or do one of "
-        "these: hostrouting reset; touch /run/hostrouting.disabled; the commands that systemctl cat "
+        f"hostrouting: {late} is refused: {INTENT_PATH} is lost; do one of these: hostrouting apply "
+        "CONFIG; hostrouting reset; touch /run/hostrouting.disabled; the commands that systemctl cat "
         f"{late} shows"
     )
     assert output in machine.journal(f"--unit={late}")

@@ -21,6 +21,10 @@ ip route add default via 10.224.0.1 dev eth0
 """
 APPLY = f"run: hostrouting apply {INTENT_PATH}"
 UNLISTED = f"/etc/aks-flex-node/hostrouting.units is lost or damaged; {APPLY}"
+WITHOUT_CONFIG = (
+    f"{INTENT_PATH} is lost; do one of these: hostrouting apply CONFIG; hostrouting reset; touch "
+    "/run/hostrouting.disabled; the commands that systemctl cat UNIT shows"
+)
 LOST = f"hostrouting-ask.sh is lost, or ended with {{}}; {APPLY}"
 #: The begin of each row: the files of an installed config, and accidents of a file.
 BEGIN = """
@@ -52,13 +56,8 @@ ROWS = [
     ("give_away $check", ""),
     *((f"cut $check {number}", "") for number in (1, 14, 40, 100, 200, 300, 400, 500)),
     ("chmod -R 644 $folder", LOST.format(126)),
-    (
-        "rm -rf $folder",
-        (
-            "/etc/aks-flex-node is gone; apply a config, or do one of these: hostrouting reset; "
-            "touch /run/hostrouting.disabled; the commands that systemctl cat UNIT shows"
-        ),
-    ),
+    ("rm -rf $folder", WITHOUT_CONFIG),
+    ("rm -r $folder/hostrouting-????????", WITHOUT_CONFIG),
     (
         "mv /usr/bin/flock /usr/bin/flock.away",
         "there is no program flock; install util-linux",
