@@ -114,7 +114,7 @@ class NodeFinding(LightValue):
         command = f"run: {self.command}" if self.command else ""
         step = ", or ".join(filter(None, [command, self.step]))
         step = step or ("apply the config" if self.apply else "")
-        later = "when that is there, " if self.apply == "later" else ""
+        later = "once each route can be added, " if self.apply == "later" else ""
         return f"{self.reason}; {later}{step}" if step else self.reason
 
     @property

@@ -204,8 +204,12 @@ class _Look:
             step = command_line("plan" if is_refused or is_worse else "apply", path, root=root)
             if is_fixable and (is_worse or overlap.has_lost_exit):
                 step = fix_line(path)
+            # An apply waits for each route, and fails without it.
+            waits = any(finding.apply == "later" for finding in findings)
             findings = tuple(
-                attrs.evolve(finding, command=step) if finding.apply else finding
+                attrs.evolve(finding, command=step, apply="later" if waits else finding.apply)
+                if finding.apply
+                else finding
                 for finding in findings
             )
         return NodeReport(

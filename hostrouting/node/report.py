@@ -80,7 +80,9 @@ class NodeReport(NodeState):
         if facts is None or not facts.is_live:
             return remedy if facts is None else None
         is_right = self.verdict in {"right", "waiting"} or self.wrong == self.ailing
-        shows_all = is_right and not self.not_asked
+        # The first line names who gives a device what it lacks.
+        names_giver = any(each.kind == "lost-default" for each in self.overlap.causes)
+        shows_all = (is_right and not self.not_asked) or names_giver
         return remedy or (None if shows_all else CHECK)
 
     @property
@@ -89,12 +91,13 @@ class NodeReport(NodeState):
         for finding in self.causes or (self._named[:1] if self.ok else ()):
             if finding.command and not finding.apply:
                 return finding.command
-        # A route that waits for a default route has another step first: `check` names it.
         configured = any(report.configured_routes for report in self.overlap.cidrs)
-        if self.step and (self._repairable or configured):
-            return self.step
-        if self.is_fixable:
-            return fix_line(self.path)
+        # A route that waits has another step first: `check` names it.
+        if all(finding.apply != "later" for finding in self.findings):
+            if self.step and (self._repairable or configured):
+                return self.step
+            if self.is_fixable:
+                return fix_line(self.path)
         # A gate that is open helps a node that is wrong.
         opened = [each.command for each in self.findings if each.kind == "disabled" and self.ok]
         return next(filter(None, [*self.overlap.commands, *opened]), None)

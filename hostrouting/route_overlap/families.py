@@ -13,6 +13,7 @@ from hostrouting.base.findings import NodeFinding
 from hostrouting.net.addresses import (
     FAMILY_NAMES,
     GIVERS,
+    OWNERS,
     Address,
     Prefix,
     is_device_name,
@@ -150,9 +151,9 @@ class FamilyProof(NamedTuple):
         reason = f"has no {what}, which {keeper} gives it"
         step = f"see {GIVERS[family]}"
         if not keeper:
-            reason = f"has no {what}, and no program that is known here gives it one"
+            reason = f"has no {what}, which {OWNERS[family]} or you must give it"
             form = "route add default via GATEWAY" if has_address else "address add ADDRESS/LENGTH"
-            step = f"give it one (ip {form} dev {names}), or {step}"
+            step = f"use ip {form} dev {names}, or {step}"
         gateways = self._gateways(links[0], config)
         if has_address and not keeper and len(links) == len(gateways) == 1:
             command = quoted("ip", "route", "add", "default", "via", *gateways, "dev", names)

@@ -499,7 +499,7 @@ def test_a_route_that_waits_for_a_default_route_is_reported(host: FakeHost) -> N
     reason = "no IPv4 default route leaves by ib0, so it has no gateway there"
     assert reason in str(fixed(in_time(), config, host))
     assert (
-        f"{reason}); when that is there, apply the config"
+        f"{reason}); once each route can be added, apply the config"
         in check(host, config).findings[0].sentence
     )
 
