@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.base.commands import CHECK
-from hostrouting.base.errors import HostRoutingError, UnitError
+from hostrouting.base.errors import HostRoutingError, InvalidConfigError, UnitError
 from hostrouting.base.findings import NodeFinding, Severity, first_of
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import (
@@ -178,7 +178,9 @@ def verdict_now(
     except (HostRoutingError, *CONTEXT_OVER) as error:
         reason = " ".join(str(error).split())
         state = "the state of the node is unknown" if host.is_live else "unknown"
-        step = CHECK if host.is_live else None
+        # A check has the same error of a damaged config, which names its step.
+        is_damaged = isinstance(error, InvalidConfigError)
+        step = CHECK if host.is_live and not is_damaged else None
         return NodeReport(absence=f"{state}: {reason}", unread=("node",), step=step)
     return report
 

@@ -388,6 +388,15 @@ def test_a_look_that_is_cancelled_has_a_verdict(host: FakeHost) -> None:
     assert (seen.verdict, seen.next) == ("unknown", "hostrouting check")
 
 
+def test_a_damaged_config_names_its_own_step(host: FakeHost) -> None:
+    """A check would fail with the same error, so it is not the next step."""
+    host.files.write(INTENT_PATH, b"{", mode=0o644)
+    seen = verdict_now(Context(), host)
+    assert seen.sentence.startswith("the state of the node is unknown: the installed config ")
+    assert seen.sentence.endswith("or replace it by your own: hostrouting apply CONFIG")
+    assert seen.next is None
+
+
 def test_each_task_can_be_done_alone(host: FakeHost) -> None:
     """It does what it does in the whole, and records it: in turn they leave the node alike."""
     other = gpu_node()

@@ -220,8 +220,8 @@ class TestADamagedConfigAtTheStart:
         sent_once = (
             f"{trouble}: 2 errors in the config: hostRouting.staticRoutes.enabled: expected true or false, found the "
             "number 1; hostRouting.staticRoutes.routes: expected a list, found the number 2; "
-            f"in the installed config {INTENT_PATH}; correct it there, or apply the node's config again, "
-            "which replaces it"
+            f"in the installed config {INTENT_PATH}; correct it there, or replace it by your own: "
+            "hostrouting apply CONFIG"
         )
         assert caplog.messages == [sent_once, f"this is over: {trouble}"]
         assert supervisor.heard == [{"READY": "1", "STATUS": sent_once}]

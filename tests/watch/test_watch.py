@@ -184,8 +184,8 @@ class TestIntent:
     @pytest.mark.parametrize(
         ("content", "step"),
         [
-            (b"{", "or apply the node's config again, which replaces it"),
-            (b"{}", "apply a config again"),
+            (b"{", "or replace it by your own: hostrouting apply CONFIG"),
+            (b"{}", "; replace it by your own: hostrouting apply CONFIG"),
             (None, "move this folder away"),
         ],
     )
