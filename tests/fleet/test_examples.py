@@ -120,7 +120,7 @@ UNDATED = "the marker does not name the time of its proof\n"
         (0, "max-age=", 2, "max-age=: give a number of seconds\n"),
         (0, "max-age=0", 2, "max-age=0: give a number of seconds\n"),
         (0, "max-age=5m proven", 0, "max-age=5m: give a number of seconds\n"),
-        (0, "fresh", 2, "unknown word fresh: use proven or max-age=SECONDS\n"),
+        (0, "fresh", 2, "unknown word fresh: use proven, config=FILE or max-age=SECONDS\n"),
     ],
 )
 def test_a_proof_that_is_too_old(
@@ -150,6 +150,23 @@ def test_a_problem_has_no_age(tmp_path: Path) -> None:
     (tmp_path / Path(MARKER_DETECTED).name).write_text(f"{LINE}\n")
     command: list[str | Path] = [PLUGIN, tmp_path, "max-age=1"]
     assert subprocess.run(command, check=False, capture_output=True).returncode == 1
+
+
+@pytest.mark.parametrize("marker", [MARKER_OK, MARKER_DETECTED])
+def test_a_marker_that_outlives_its_config(tmp_path: Path, marker: str) -> None:
+    """Whoever removes the files by hand may leave it: the node is unknown then, and not proven."""
+    (tmp_path / Path(marker).name).write_bytes(dated(0))
+    config = tmp_path / "hostrouting.json"
+    config.symlink_to("hostrouting/hostrouting.json")
+    for words, status in ([], 2), (["proven"], 0):
+        command: list[str | Path] = [PLUGIN, tmp_path, f"config={config}", *words]
+        done = subprocess.run(command, check=False, capture_output=True)
+        assert done.returncode == status
+        assert done.stdout.startswith(b"no config is installed: there is no /")
+    config.unlink()
+    config.touch()
+    done = subprocess.run([PLUGIN, tmp_path, f"config={config}"], check=False, capture_output=True)
+    assert done.returncode == int(marker == MARKER_DETECTED)
 
 
 def test_the_plugin_never_waits(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@
 # Exit status: 0 right, 1 wrong, 2 unknown. stdout has at most 80 characters, since the detector cuts there.
 # Words after the folder:
 #   proven           for a condition that is True only after a proof: 1 right, 0 wrong or unknown
+#   config=FILE      a node without this file is unknown, whatever marker a removal by hand has left in the folder
 #   max-age=SECONDS  a node whose proof is older is unknown; for nodes with `watch`, which proves every `interval`
 export LC_ALL=C
-folder=${1:-/run/aks-flex-node} wanted='' limit=''
+folder=${1:-/run/aks-flex-node} wanted='' limit='' config=''
 
 say() { # exit status, text
     local text=$2
@@ -41,14 +42,16 @@ mistake=''
 for word in "${@:2}"; do
     case $word in
         proven) wanted=proven ;;
+        config=*) config=${word#*=} ;;
         max-age=*)
             limit=${word#*=}
             [[ $limit =~ ^[1-9][0-9]{0,8}$ ]] || mistake="$word: give a number of seconds"
             ;;
-        *) mistake="unknown word $word: use proven or max-age=SECONDS" ;;
+        *) mistake="unknown word $word: use proven, config=FILE or max-age=SECONDS" ;;
     esac
 done
 [[ ! $mistake ]] || say 2 "$mistake"
+[[ ! $config || -e $config ]] || say 2 "no config is installed: there is no $config"
 
 if [[ -e $folder/route-overlap.detected ]]; then
     # The first finding; a run that was killed leaves both markers, and then this one counts.
