@@ -171,6 +171,25 @@ def test_a_changed_file_gives_no_answer(node: KernelNode, image: Path, name: str
     ]
 
 
+@pytest.mark.parametrize("end", ["cat", "head -c -1"])
+@pytest.mark.parametrize("lines", [0, 1, 2])
+def test_a_list_that_was_cut_gives_no_answer(
+    node: KernelNode, image: Path, lines: int, end: str
+) -> None:
+    """After a line, and before the end of that line: what is left has right checksums."""
+    program = f"""
+    cd /etc/aks-flex-node/hostrouting
+    head -n {lines} hostrouting.units | {end} > new
+    mv new hostrouting.units
+    touch /run/overlap
+    {AS_A_GATE} {GATE_SCRIPT} || echo $?
+    """
+    assert run_on(node, image, program) == [
+        f"/etc/aks-flex-node/hostrouting.units is lost or damaged; run: hostrouting apply {INTENT_PATH}",
+        "12",
+    ]
+
+
 @pytest.mark.parametrize(
     ("printed", "news", "known"),
     [
