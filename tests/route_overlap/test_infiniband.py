@@ -51,7 +51,7 @@ class Case(NamedTuple):
 CASES: dict[str, Case] = {
     "Ethernet alone": Case([ETH0], ("eth0",), [], is_plain=True),
     "InfiniBand alone": Case([IB0], (), ["unknown-exit"]),
-    "InfiniBand alone, named": Case([IB0], ("ib0",), [], {"expectedDevs": ["ib0"]}, is_plain=True),
+    "InfiniBand alone, named": Case([IB0], ("ib0",), [], {"expectedDevs": ["ib0"]}),
     "InfiniBand has the better metric": Case([ETH0, IB0], ("eth0",), ["overlap"]),
     "InfiniBand has the worse metric": Case([ETH0, WORSE], ("eth0",), [], is_plain=True),
     "in turns": Case(

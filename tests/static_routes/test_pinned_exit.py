@@ -271,22 +271,22 @@ def test_a_boot_by_the_pinned_exit_needs_no_program() -> None:
 
 @needs_kernel
 @pytest.mark.parametrize(
-    ("words", "kind", "status"),
+    ("words", "is_hardware", "status"),
     [
-        ("e9 10.1.0.0/16", 1, 10),
-        ("10.0.0.0/8", 1, 12),
-        ("10.2.0.0/16", 1, 12),
-        ("10.1.0.0/16", 0, 12),
-        ("10.1.0.0/16", 32, 12),
+        ("e9 10.1.0.0/16", True, 10),
+        ("10.0.0.0/8", True, 12),
+        ("10.2.0.0/16", True, 12),
+        ("10.1.0.0/16", False, 12),
     ],
 )
-def test_a_boot_by_an_exit_of_a_network(tmp_path: Path, words: str, kind: int, status: int) -> None:
-    """It is the only device with an address in it, and Ethernet hardware; else the program decides."""
+def test_a_boot_by_an_exit_of_a_network(
+    tmp_path: Path, words: str, is_hardware: bool, status: int
+) -> None:
+    """It is the only device with an address in it, and hardware; else the program decides."""
     with KernelNode.made() as node, ExitStack() as stack:
         beside("up").arrange(node, stack)
-        if kind:
+        if is_hardware:
             (tmp_path / "e1/device").mkdir(parents=True)
-            (tmp_path / "e1/type").write_text(f"{kind}\n")
         script = impatient(config_of([ROUTE])).replace(
             b"exits[4]=''", f"exits[4]='{words}'".encode()
         )

@@ -106,7 +106,7 @@ def run_script(
     text = render_script(HostRoutingConfig.from_mapping(document)).decode()
     places = {
         "/run/aks-flex-node": str(folder),
-        "waits=30\n": f"waits={waits}\n",
+        "waits=30\n": f"waits={waits or ''}\n",
         "    sleep 1\n": f"    sleep {second}\n",
         "/etc/aks-flex-node/hostrouting.zip": str(program or "/nonexistent/hostrouting.zip"),
         "python=/usr/bin/python3": "python=/nonexistent/python3",

@@ -59,7 +59,7 @@ def impatient(
     """
     script = render_script(config, exits)
     for usual, other in (
-        ("waits=30\n", f"waits={waits}\n"),
+        ("waits=30\n", f"waits={waits or ''}\n"),
         ("folder=/run/aks-flex-node\n", f"folder={folder}\n"),
         ("program=/etc/aks-flex-node/hostrouting.zip\n", f"program={program}\n"),
     ):

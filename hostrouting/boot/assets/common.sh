@@ -8,11 +8,12 @@ program=/etc/aks-flex-node/hostrouting.zip
 ip=(ip -o -force -batch -)
 # The protocol that marks the routes of hostrouting.
 protocol=142
-# The seconds that a boot waits, in all, for DHCP, a driver or the network's configuration.
+# The seconds that a boot waits, in all, for DHCP, a driver or the network's configuration; empty once
+# nothing waits.
 waits=30
 waited=$folder/waited
 # `now`: look once; the verdict is the same. `now ask`: values for hostrouting-ask.sh precede it.
-[[ ${1-} == now ]] && waits=0
+[[ ${1-} == now ]] && waits=''
 asked=${2-}
 # The first thing that is not plain: a word for it, and what ip printed.
 why=''
@@ -74,25 +75,22 @@ is_infiniband() { # device, links
 }
 
 # Succeed if a network in the config stands for a device: for hardware that alone has an address in
-# it, and is no InfiniBand.
+# it.
 holds() { # device, network
-    local row type='' IFS=$'\n'
+    local row IFS=$'\n'
     look 4 "address show to $2" || defer ip "$complaint"
     # Bash 5.1 makes nothing of one empty part.
     local rows=${parts[0]-}
     for row in $rows; do
         [[ $row == +([0-9])": $1 "* ]] || return
     done
-    [[ $rows && -e /sys/class/net/$1/device ]] || return
-    read -r type < "/sys/class/net/$1/type"
-    # Ethernet
-    [[ $type == 1 ]]
+    [[ $rows && -e /sys/class/net/$1/device ]]
 }
 
 # Let the program answer what is not plain. Set `status` to its exit status (10: right. 11: wrong.
 # 14: wrong, and a second may help. Otherwise it could not answer), and `said` to what it printed:
 # with 14 the reason to wait, and with 12 why it could not answer.
-run_program() { # verb, `wait` if this script may wait
+run_program() { # verb
     local python=''
     status=12
     said="$program is lost; run: @hostrouting apply@"
@@ -112,8 +110,8 @@ run_program() { # verb, `wait` if this script may wait
         # An apply may exchange it meanwhile: Python opens it again and again.
         file=$program
         cd -P "${program%.zip}" 2> /dev/null && file=$PWD/${program##*/}
-        exec timeout --kill-after=1 10 "$python" -I -S "$file" "$1" "$why" ${2:+"$2"} \
-            ${asked:+"$asked"}
+        exec timeout --kill-after=1 10 "$python" -I -S "$file" "$1" "$why" \
+            ${waits:+wait} ${asked:+"$asked"}
     )
     status=$?
 }
@@ -121,9 +119,8 @@ run_program() { # verb, `wait` if this script may wait
 # Answer, and end. A script has three functions for it: `answer_alone` succeeds if all is plain, and
 # `pass` ends then; `give_up` ends without an answer of the program.
 answer() { # verb
-    local since patience='wait'
+    local since
     IFS=. read -r since _ < /proc/uptime
-    ((waits)) || patience=''
     until answer_alone; do
         ask_program "$1"
     done
@@ -132,16 +129,16 @@ answer() { # verb
 
 # Take the answer of the program, and end; return after a second if that may help.
 ask_program() { # verb
-    run_program "$1" "$patience"
+    run_program "$1"
     if [[ $status == 1[01] ]]; then
         [[ $said ]] && printf '%s\n' "$said"
         # Under WARN a wrong node starts its units.
         [[ ${mode-} == WARN ]] && exit 10
         exit "$status"
     fi
-    if [[ $status$patience == 14wait ]]; then
+    if [[ $status == 14 && $waits ]]; then
         # One more answer is due after the wait.
-        wait_a_second "$said" || patience=''
+        wait_a_second "$said" || waits=''
         return
     fi
     # It hangs: a unit has no time for another one.

@@ -45,7 +45,7 @@ told=$folder/route-overlap.told
 right=$folder/route-overlap.ok
 wrong=$folder/route-overlap.detected
 # Later starts in this boot do not wait.
-[[ -e $right || -e $wrong ]] && waits=0
+[[ -e $right || -e $wrong ]] && waits=''
 
 # --- the forms that are plain; table 254 is main, and 255 is local
 
@@ -79,8 +79,7 @@ declare -A known=()
 # The addresses that the cloud's agent may add, and the length of the route around each IPv4 CIDR.
 announced=() covers=()
 
-# Find the expected devices: without given ones, that of the default route. InfiniBand is none: a
-# router in the fabric may have brought its route.
+# Find the expected devices: without given ones, that of the default route.
 find_expected() { # IPv4 default routes of table main, links
     local row dev name exit='' metric lowest='' IFS=$'\n'
     # Those of the lowest metric decide in turns: all must name one device.
@@ -92,9 +91,10 @@ find_expected() { # IPv4 default routes of table main, links
         [[ $row =~ $is_default && $row != *" proto $protocol "* ]] || defer default "$row"
         [[ ${exit:=${BASH_REMATCH[2]}} == "${BASH_REMATCH[2]}" ]] || defer default "$row"
     done
+    # A router in the fabric may have brought it.
+    is_infiniband "$exit" "$2" && defer default "$1"
     if ((${#given[@]} == 0)); then
         [[ $exit ]] || defer default IPv4
-        is_infiniband "$exit" "$2" && defer default "$1"
         expected=("$exit")
     fi
     for name in "${given[@]}"; do

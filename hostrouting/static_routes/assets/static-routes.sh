@@ -47,7 +47,7 @@ mark=" proto $protocol"
 plain='^default via ((inet6 )?[0-9a-f.:]+) dev ([A-Za-z0-9_.-]+)(( (proto|scope|src|metric'
 plain+='|mtu|advmss|hoplimit|expires|pref) [A-Za-z0-9_.:]+| onlink| linkdown)*) *$'
 # Later starts in this boot do not wait.
-[[ -e $told ]] && waits=0
+[[ -e $told ]] && waits=''
 
 # --- a family, which `settle` brings into force
 
