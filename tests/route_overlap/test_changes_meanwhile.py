@@ -8,12 +8,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.kernel import needs_kernel, uplink
+from support.kernel import uplink
 from support.overlap_proofs import prove, shapes
 
 from hostrouting.host import IPV4, Lookup, RouteBackend, Rule
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.pyroute import Pyroute2Backend
 from hostrouting.net.addresses import format_ipv4, parse_cidr
 from hostrouting.route_overlap.explain import explain_routing
 from hostrouting.route_overlap.proven import Finding
@@ -107,23 +106,6 @@ def test_a_pod_that_comes_counts_for_its_address(node: Any, backend: Any) -> Non
     assert meanwhile.readings == 1
 
 
-def test_a_wrong_route_that_comes_takes_no_other_address(node: Any, backend: Any) -> None:
-    """What it does not touch stays right."""
-    meanwhile = Meanwhile(backend, plain=[add(node, "10.96.0.0/30 dev ib0")])
-    assert shapes(prove(meanwhile, PODS)) == [("overlap", "10.96.0.0", "10.96.0.3", "ib0")]
-
-
-def test_a_pod_of_ipv6(node: Any, backend: Any) -> None:
-    """The same of IPv6, where no gateway is silent for the reading that lacks the pod."""
-    for dev, address in ("eth0", "fd00:1::4/64"), ("ib0", "fd00:a::4/64"):
-        node.add_address(dev, address)
-    arrange(node, "default via fd00:1::1 dev eth0 metric 1024")
-    pod = "fd00:a:0:0:8::/128 via fd00:1::1 dev eth0 metric 1024"
-    meanwhile = Meanwhile(backend, plain=[add(node, pod)])
-    report = prove(meanwhile, "fd00:a::8:0:0:0/112")
-    assert shapes(report) == [("overlap", "fd00:a::8:0:0:1", "fd00:a::8:0:0:ffff", "ib0")]
-
-
 def test_pods_one_after_the_other(node: Any, backend: Any) -> None:
     """Each time twice as many of the next addresses are asked: few rounds are enough."""
     pods = [f"172.16.8.{number}/32 via 10.224.0.1 dev eth0" for number in range(60)]
@@ -138,15 +120,6 @@ def test_a_route_to_the_whole_part_is_read_anew(node: Any, backend: Any) -> None
     new = add(node, f"{FABRIC} via 10.224.0.1 dev eth0", "172.16.8.9/32 dev ib0")
     meanwhile = Meanwhile(backend, plain=[new])
     assert shapes(prove(meanwhile, FABRIC)) == [("overlap", "172.16.8.9", "172.16.8.9", "ib0")]
-    assert meanwhile.readings == 2
-
-
-def test_a_rule_that_comes_is_read_anew(node: Any, backend: Any) -> None:
-    """It leads the first address to a table whose route covers the part."""
-    arrange(node, f"{FABRIC} via 10.224.0.1 dev eth0 table 88")
-    rule = Rule(100, table=88, destination=parse_cidr("172.16.8.0/32"))
-    meanwhile = Meanwhile(backend, plain=[partial(node.add_rule, rule)])
-    assert shapes(prove(meanwhile, FABRIC)) == [("overlap", "172.16.8.1", "172.16.8.255", "ib0")]
     assert meanwhile.readings == 2
 
 
@@ -245,15 +218,3 @@ def test_pods_without_end_are_undecided(node: Any, backend: Any) -> None:
     meanwhile = Meanwhile(backend, always=follow)
     *_, finding = prove(meanwhile, "172.16.8.0/21").findings
     assert (finding.kind, finding.last, meanwhile.readings) == ("undecided", "172.16.15.255", 3)
-
-
-@needs_kernel
-def test_pyroute2_is_no_different() -> None:
-    """It shares the lookups."""
-    pyroute2 = pytest.importorskip("pyroute2")
-    with KernelNode.made() as made, pyroute2.NetNS(made.name) as ipr:
-        uplink(made, ib0="172.16.1.4/16")
-        pod = add(made, "172.16.8.0/32 via 10.224.0.1 dev eth0")
-        meanwhile = Meanwhile(Pyroute2Backend(ipr), plain=[pod])
-        report = prove(meanwhile, FABRIC)
-    assert shapes(report) == [("overlap", "172.16.8.1", "172.16.8.255", "ib0")]

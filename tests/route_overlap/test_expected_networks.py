@@ -11,11 +11,9 @@ from support.routers import WiredNode
 from support.way_out_nodes import WayOutNode
 
 from hostrouting import Host, HostRoutingConfig, check_node
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.route_overlap.look import check_now
-from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
+from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context
-from phases.testing import ManualClock
 
 SERVICES = "10.96.0.0/16"
 NODES = "10.224.0.0/16"
@@ -65,30 +63,6 @@ def test_a_dead_next_hop(tmp_path: Path) -> None:
     assert [(note.kind, note.subject) for note in report.notes] == [("device-down", "eth1")]
 
 
-def test_a_renamed_device(prover: WayOutNode) -> None:
-    """A node that is held starts as soon as the address is back, whatever name the device has."""
-    prover.links("enP1 10.224.0.4/16")
-    assert not prover.prove(SERVICES, expectedDevs=[NODES]).ok
-    prover.node.remove_link("enP1")
-    prover.links("eth0")
-    prover.default("eth0")
-    assert prover.prove(SERVICES, expectedDevs=[NODES]).verdict == RIGHT
-
-
-def test_several_are_not_waited_for(prover: WayOutNode) -> None:
-    """Time resolves none of them; for the first one a task waits, see test_waiting.py."""
-    prover.links("ib0", "eth0", "eth1")
-    prover.default("eth0", metric=1)
-    prover.default("eth1", metric=2)
-    node = prover.node
-    clock = ManualClock(auto=True)
-    routes = NetlinkBackend(netns=node.name) if isinstance(node, KernelNode) else node
-    section = {"expectedCidrs": [SERVICES], "expectedDevs": [WIDE]}
-    config = HostRoutingConfig.from_mapping({"routeOverlap": section})
-    assert not check_now(Context(clock=clock), config, FakeHost(routes)).ok
-    assert clock.monotonic() == 0
-
-
 @pytest.mark.parametrize("kind", ["", "infiniband", "bridge"])
 def test_infiniband_and_virtual_devices(kind: str) -> None:
     """They hold no network, though they have the default route and the address."""
@@ -100,24 +74,6 @@ def test_infiniband_and_virtual_devices(kind: str) -> None:
     section = {"expectedCidrs": [SERVICES], "expectedDevs": [NODES]}
     config = HostRoutingConfig.from_mapping({"routeOverlap": section})
     assert check_now(Context(), config, FakeHost(node), seconds=0).ok is (not kind)
-
-
-@needs_kernel
-def test_kinds_of_the_kernel(tmp_path: Path) -> None:
-    """A bridge is virtual, a veth is the device of a node in a container."""
-    with WiredNode.made() as node:
-        prover = WayOutNode(node, tmp_path)
-        lines = [f"link add pod{number} type bridge" for number in range(100)]
-        lines += [f"address add 10.224.{n >> 8}.{n & 255}/32 dev pod9" for n in range(512, 2512)]
-        (tmp_path / "batch").write_text("\n".join(lines))
-        node.ip(f"-batch {tmp_path}/batch")
-        prover.links("eth0")
-        prover.default("eth0")
-        node.ip("link add br0 type bridge")
-        node.ip("link set br0 up")
-        node.ip("address add 10.224.9.4/16 dev br0")
-        node.ip("route add default dev br0 metric 9")
-        assert prover.prove(SERVICES, expectedDevs=[NODES]).verdict == RIGHT
 
 
 def test_an_image(tmp_path: Path) -> None:

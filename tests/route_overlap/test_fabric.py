@@ -33,15 +33,6 @@ class TestAnnounced:
         assert answer.notes == []
         assert not answer.awaited
 
-    @pytest.mark.parametrize(
-        ("age", "minute"), [(0, "14 22:13"), (3 * 86400, "11 22:13"), (-50, "14 22:14")]
-    )
-    def test_its_date_is_reported(self, folder: Path, age: int, minute: str) -> None:
-        """A pool of an earlier boot counts, and one of the future."""
-        answer = Answer(Files(age=age).write(folder))
-        assert answer.source == f"DIR/.kvp_pool_0, written 2023-11-{minute} UTC"
-        assert len(answer.addresses) == 2
-
     def test_the_first_record_of_a_key_counts(self, folder: Path) -> None:
         """The second one is as good as absent, whatever it holds."""
         answer = of_pool(
@@ -49,13 +40,6 @@ class TestAnnounced:
         )
         assert answer.addresses == ["10.0.0.1"]
         assert of_pool(folder / "other", record(b"NdDriverVersion", b""), HOST).notes == [NO_KEY]
-
-    def test_rests_of_older_text_do_not_count(self, folder: Path) -> None:
-        """Bytes after the first NUL of a key or value, which a shorter text leaves, change nothing."""
-        key = b"IPoIB_Data\0old".ljust(511, b"\0") + b"x"
-        value = (DATA + b"\0|9").ljust(2047, b"\0") + b"\n"
-        answer = of_pool(folder, record(b"Old", b"1")[:600] + HOST[600:], key + value)
-        assert answer.addresses == ["172.16.1.4", "172.17.1.4"]
 
     def test_a_key_and_a_value_may_fill_their_places(self, folder: Path) -> None:
         """Neither needs a NUL at its end."""
@@ -223,10 +207,4 @@ class TestNothingInThePool:
         """
         answer = Answer(Files(pool=pool).write(folder))
         assert answer.notes == [NO_KEY]
-        assert answer.awaited is True
-
-    def test_an_absent_pool_is_awaited(self, folder: Path) -> None:
-        """Its daemon may not have started yet."""
-        answer = Answer(Files(pool=None).write(folder))
-        assert answer.notes == [f"{NOTHING}DIR/.kvp_pool_0 does not exist yet"]
         assert answer.awaited is True

@@ -1,14 +1,12 @@
 """The parsers of the fabric's files: any input has an answer."""
 
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fabric_files import DATA, SWITCHED_ON, record
+from support.fabric_files import record
 
-from hostrouting.host.files.store import RootedFiles
 from hostrouting.net.addresses import format_ipv4
 from hostrouting.route_overlap import fabric
 
@@ -99,13 +97,3 @@ def test_devices_have_the_form_of_the_pool() -> None:
     assert [fabric.agent_mac(name, mac) or "" for name, mac, _ in DEVICES] == [
         form for *_, form in DEVICES
     ]
-
-
-def test_the_files_of_an_image_are_read_below_its_root(tmp_path: Path) -> None:
-    """Absolute paths have their meaning in the image."""
-    files = RootedFiles(str(tmp_path))
-    files.write(fabric.CONFIGURATION, SWITCHED_ON, mode=0o644)
-    files.write(fabric.POOL, record(b"IPoIB_Data", DATA), mode=0o644)
-    found = fabric.read_fabric(files, pause=lambda: None)
-    assert [format_ipv4(address) for _, address in found.addresses] == ["172.16.1.4", "172.17.1.4"]
-    assert found.notes == ()

@@ -67,16 +67,6 @@ def test_a_label_is_undecided(node: KernelNode) -> None:
     assert finding.dev == "eth0"
 
 
-def test_one_of_several_next_hops_is_enough(node: KernelNode) -> None:
-    """A flow may be given the next hop with the header."""
-    plain = "nexthop via 10.224.0.1 dev eth0"
-    tunnel = "nexthop encap ip id 7 via 10.224.0.2"
-    node.ip(f"route add {_CIDR} {plain} {tunnel} dev eth0")
-    [finding] = _proof(node).cidrs[0].findings
-    assert finding.kind == "undecided"
-    assert finding.dev == "eth0"
-
-
 def test_a_header_by_a_nexthop_object_is_undecided(node: KernelNode) -> None:
     """The kernel shows the header of an object with each route that uses it."""
     node.ip(f"nexthop add id 7 encap ip id 7 dst 10.9.0.1 {_GATEWAY}")
@@ -101,9 +91,3 @@ def test_an_allowed_tunnel_is_right(node: KernelNode) -> None:
     [finding] = _proof(node, allowed=("geneve0",)).cidrs[0].findings
     assert finding.kind == "undecided"
     assert finding.dev == "geneve0"
-
-
-def test_elsewhere_it_does_not_matter(node: KernelNode) -> None:
-    """A header on the way to other addresses changes nothing."""
-    node.ip(f"route add 10.99.0.0/16 encap ip id 7 dst 10.9.0.1 {_GATEWAY}")
-    assert _proof(node).ok

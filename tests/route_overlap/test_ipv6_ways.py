@@ -19,7 +19,7 @@ from hostrouting import (
     explain_routing,
     prove_egress,
 )
-from hostrouting.host import IPV4, IPV6, ObservedRoute, Route, RouteChange
+from hostrouting.host import IPV6, ObservedRoute, Route, RouteChange
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.lasting import endings, learned_by_kernel, vanishing
@@ -174,15 +174,6 @@ def test_the_advice_mends(node: WiredNode) -> None:
     assert proven(node).ok
 
 
-def test_a_gateway_of_ipv6_mends_ipv4(node: WiredNode) -> None:
-    """On an unnumbered node a route of IPv4 is suggested by the IPv6 gateway of the default route."""
-    default = f"-4 route add default via inet6 {ROUTER} dev e0"
-    report = proven(node, default, "-4 route add 10.9.0.0/16 dev e1", cidrs=("10.9.0.0/16",))
-    [route] = report.merged_routes.routes
-    assert str(route) == f"10.9.0.0/16 via {ROUTER} dev e0"
-    assert "allow these devices" in report.allowance
-
-
 def test_equal_defaults_are_explained_together(node: WiredNode) -> None:
     """The kernel may take each of them, so `explain` names the devices and routes of all, and of no
     worse one.
@@ -194,37 +185,6 @@ def test_equal_defaults_are_explained_together(node: WiredNode) -> None:
     [explanation] = explain_routing(kernel_of(node), ["fd00:5::1"])
     [part] = explanation.parts
     assert (part.by, str(part.route).count(f"default via {ROUTER} dev e")) == ("e0+e1", 2)
-
-
-def test_both_families_are_one_report(node: WiredNode) -> None:
-    """Findings, verdict and CIDRs are in the order of the question."""
-    cidrs = "fd00:6::/48", "10.9.0.0/16", CIDR, "10.8.0.0/16"
-    report = proven(
-        node,
-        IPV4_WAY,
-        WAY,
-        f"-6 route add {CIDR} dev e1",
-        "-4 route add 10.9.0.0/16 dev e2",
-        cidrs=cidrs,
-    )
-    assert tuple(one.cidr for one in report.cidrs) == cidrs
-    assert [(cidr, one.dev) for cidr, one in report.findings] == [
-        ("10.9.0.0/16", "e2"),
-        (CIDR, "e1"),
-    ]
-    assert report.verdict.startswith("2 of 4 expected CIDRs do not leave by e0 as a whole:\n")
-    [first, second] = explain_routing(kernel_of(node), ["fd00:5::/47", "10.9.0.1"])
-    assert [part["first"] for part in first.to_mapping()["parts"]] == ["fd00:5::", "fd00:5:1::"]
-    assert "e2" in [*second.lines()][1]
-
-
-def test_ipv4_reports_several_exits(node: WiredNode) -> None:
-    """Equal default routes by two devices are a warning as long as the config names no device."""
-    options = {"cidrs": ("10.9.0.0/16",)}
-    report = proven(node, IPV4_WAY, "-4 route append default dev e1", **options)
-    assert report.expected_devs == ("e0",)
-    assert warned(report) == [("several-exits", "the IPv4 default routes by e0 and e1")]
-    assert not proven(node, expected_devs=["e0"], **options).notes
 
 
 def test_a_silent_gateway_is_judged(node: WiredNode) -> None:
@@ -239,20 +199,6 @@ def test_a_silent_gateway_is_judged(node: WiredNode) -> None:
     )
     assert found(report) == [("overlap", "e1")]
     assert warned(report) == [("silent-gateway", route)]
-
-
-def test_routes_that_share_a_nexthop_object(node: WiredNode) -> None:
-    """Each is named by itself, though the kernel may answer with another one; and no gateway is
-    called silent.
-    """
-    node.ip(f"-6 neigh add {ROUTER} dev e1 lladdr 02:00:00:00:00:01 nud permanent")
-    node.ip(f"-6 nexthop add id 13 via {ROUTER} dev e1")
-    networks = ["fd00:5:0:1::/64", "fd00:5:0:2::/64"]
-    report = proven(
-        node, IPV4_WAY, WAY, *(f"-6 route add {network} nhid 13" for network in networks)
-    )
-    assert [str(finding.route).split()[0] for _, finding in report.findings] == networks
-    assert warned(report) == []
 
 
 def test_a_foreign_source_is_reported(node: WiredNode) -> None:
@@ -353,16 +299,6 @@ def test_a_wrong_default_gets_no_advice_to_stay(node: WiredNode) -> None:
         )
         report = prove_now(config, Fabric(), host)
         assert [one.kind for one in report.notes if one.kind == "will-vanish"] == kinds
-
-
-def test_families_without_a_default_are_named(node: WiredNode) -> None:
-    """Both families may lack one; each has its sentence."""
-    report = proven(node, cidrs=("10.9.0.0/16", CIDR))
-    assert report.without_exit == report.lacks_default == (IPV4, IPV6)
-    assert report.verdict.splitlines() == [
-        "the node has no IPv4 default route, so nothing leads to 10.9.0.0/16",
-        f"the node has no IPv6 default route, so nothing leads to {CIDR}",
-    ]
 
 
 def test_a_plan_that_takes_addresses_is_worse(ctx: Context) -> None:

@@ -9,7 +9,7 @@ from support.kernel import connect, needs_kernel
 from support.way_out_nodes import WayOutNode
 
 from hostrouting import CheckRouteOverlap, Configure, check_node
-from hostrouting.config import PRESETS, HostRoutingConfig, RouteOverlapConfig
+from hostrouting.config import PRESETS, HostRoutingConfig
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import Context, execute
 
@@ -65,18 +65,6 @@ def test_the_boot_script_names_it_too(tmp_path: Path) -> None:
             prover.prove("10.96.0.0/16", expected=["gcp"]).verdict
             == "10.96.0.0/16, 169.254.169.254/32 leave by eth0"
         )
-
-
-def test_an_address_of_two_presets_is_expected_once() -> None:
-    """It has the name of the first, and also if the config expects it itself."""
-    section = RouteOverlapConfig(expected=("azure", "aws"))
-    assert section.cidrs["169.254.169.254/32"] == "Azure instance metadata"
-    assert [*section.cidrs] == ["168.63.129.16/32", "169.254.169.254/32", "169.254.169.253/32"]
-    own = RouteOverlapConfig(expected_cidrs=("169.254.169.254/32",), expected=("aws",))
-    assert own.cidrs == {
-        "169.254.169.254/32": "Amazon instance metadata",
-        "169.254.169.253/32": "Amazon DNS resolver",
-    }
 
 
 @pytest.mark.parametrize("cloud", [name for name in PRESETS if name != "aws-ipv6"])

@@ -10,7 +10,7 @@ from support.kernel import uplink
 from support.overlap_proofs import prove, shapes
 
 from hostrouting import BackendError, explain_routing, prove_egress
-from hostrouting.host import IPV4, Address, Lookup, NextHop, Route, Rule
+from hostrouting.host import IPV4, Address, Lookup, Rule
 from hostrouting.net.addresses import parse_cidr
 from hostrouting.route_overlap.proven import CidrReport, Finding, SuggestedRoute
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
@@ -46,17 +46,6 @@ def test_routes_near_an_address_are_those_that_may_decide_it(node: MemoryBackend
     assert 15 in {route.prefix_length for route in near}
 
 
-def test_an_own_address_on_another_device_is_local(node: MemoryBackend) -> None:
-    """No route can take it; for the addresses around it one is suggested."""
-    report = prove(node, "172.16.1.0/24")
-    assert shapes(report) == [
-        ("overlap", "172.16.1.0", "172.16.1.3", "ib0"),
-        ("local", "172.16.1.4", "172.16.1.4", "ib0"),
-        ("overlap", "172.16.1.5", "172.16.1.255", "ib0"),
-    ]
-    assert [route.destination for route in report.suggested_routes] == ["172.16.1.0/24"]
-
-
 def test_a_known_neighbour_of_the_fabric_is_warned_of(node: MemoryBackend) -> None:
     """A peer that the device talks to now would be taken from it; one elsewhere is no reason to
     warn.
@@ -78,17 +67,6 @@ def test_a_known_neighbour_of_the_fabric_is_warned_of(node: MemoryBackend) -> No
     assert [route.warning for route in prove(node, "172.16.12.0/22").suggested_routes] == [None]
 
 
-def test_every_next_hop_must_be_allowed(node: MemoryBackend) -> None:
-    """A hash gives each flow one of them, so one bad one is a finding that shows all and names the
-    bad one.
-    """
-    legs = NextHop(Address.parse("10.224.0.1"), "eth0"), NextHop(None, "ib0")
-    node.insert_route(Route.parse("10.96.0.0/16", nexthops=legs, protocol=3))
-    [finding] = prove(node, "10.96.0.0/16").findings
-    assert finding.devs == ("eth0", "ib0")
-    assert finding.dev == "ib0"
-
-
 def test_without_default_route_the_way_of_each_address_is_reported(node: MemoryBackend) -> None:
     """No device is expected, so every address is a finding, also one that leaves by a device of a
     CNI.
@@ -105,27 +83,6 @@ def test_without_default_route_the_way_of_each_address_is_reported(node: MemoryB
         ("local", "172.16.1.4", "172.16.1.4", "ib0"),
         ("unknown-exit", "172.16.1.5", "172.16.1.5", "ib0"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "ok"), [("ib*", True), ("ib?", True), ("ib[0-7]", True), ("ib", False)]
-)
-def test_patterns_allow_devices(node: MemoryBackend, pattern: str, ok: bool) -> None:
-    """Shell-style, and the whole name must match."""
-    assert prove(node, "172.16.8.0/22", [pattern]).ok is ok
-
-
-def test_devices_of_cnis_are_allowed_by_default(node: MemoryBackend) -> None:
-    """Pod routes inside an expected CIDR are no overlap; docker0's are."""
-    for dev, network in (
-        ("cni0", "10.244.0.0/24"),
-        ("lxc12ab", "10.244.1.0/24"),
-        ("docker0", "10.244.2.0/24"),
-    ):
-        node.add_link(dev)
-        node.add_route(network, dev=dev)
-    [report] = prove_egress(node, ["10.244.0.0/16"]).cidrs
-    assert shapes(report) == [("overlap", "10.244.2.0", "10.244.2.255", "docker0")]
 
 
 def test_a_host_stands_for_its_backend(node: MemoryBackend) -> None:

@@ -8,7 +8,7 @@ from support.overlap_proofs import prove
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.fib import Fib
-from hostrouting.host import IPV4, Route, Rule
+from hostrouting.host import Route, Rule
 from hostrouting.net.addresses import parse_cidr
 from hostrouting.route_overlap.explain import explain_routing
 from hostrouting.route_overlap.proof import prove_egress
@@ -32,16 +32,6 @@ def test_a_refusal_of_the_kernel_names_the_route_that_blocks(
     assert finding == Finding(
         kind="blocked", first="10.96.0.0", last="10.96.1.255", route=both, program=program
     )
-
-
-def test_a_rule_can_block_too(node: MemoryBackend) -> None:
-    """A rule that prohibits is named as `ip rule` prints it, and no route is suggested against it."""
-    node.add_rule(Rule(100, action="prohibit", destination=parse_cidr("10.96.0.0/24")))
-    report = prove(node, "10.96.0.0/16")
-    assert [finding.route for finding in report.findings] == [
-        "100: from all to 10.96.0.0/24 prohibit"
-    ]
-    assert report.suggested_routes == ()
 
 
 def test_a_route_for_a_type_of_service_blocks_no_other_packets(node: MemoryBackend) -> None:
@@ -73,47 +63,6 @@ def test_a_rule_for_other_packets_blocks_nothing(node: MemoryBackend, rule: Rule
     assert finding.route == "prohibit 10.96.0.0/16"
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        # It may or may not select a packet: it is counted.
-        pytest.param(
-            Rule(50, action="blackhole", mark=1, mark_mask=1), id="on-more-than-addresses"
-        ),
-        # It may have a table in its description, and never looks into it.
-        pytest.param(Rule(50, action="goto", table=88, goto=32766), id="goto"),
-    ],
-)
-def test_rules_that_do_not_count_as_blocking(rule: Rule) -> None:
-    """The route is named that blocks, and no rule that may not."""
-
-    class Ruled(MemoryBackend):
-        def rules(self, family: int = IPV4) -> list[Rule]:
-            return [rule, *super().rules(family)]
-
-    node = Ruled()
-    connect(node, eth0="10.224.0.4/16")
-    arrange(
-        node,
-        "default via 10.224.0.1 dev eth0",
-        "blackhole 10.96.0.0/24 table 88",
-        "prohibit 10.96.0.0/16",
-    )
-    [finding] = prove(node, "10.96.0.0/24").findings
-    assert finding.route == "prohibit 10.96.0.0/16"
-
-
-def test_a_rule_for_packets_without_a_mark_leads_to_the_blackhole(node: MemoryBackend) -> None:
-    """The lookup is of a packet without a mark, which such a rule selects (WireGuard makes
-    one).
-    """
-    arrange(node, "blackhole 10.96.0.0/24 table 88")
-    node.add_rule(Rule(100, table=88, mark=1, mark_mask=1, inverted=True))
-    [finding] = prove(node, "10.96.0.0/24").findings
-    assert finding.kind == "blocked"
-    assert finding.route == "blackhole 10.96.0.0/24 table 88"
-
-
 @pytest.mark.parametrize("rules", [(), (Rule(50, table=100, mark=1, mark_mask=1),)])
 def test_an_exit_is_a_device_by_which_expected_addresses_leave(
     node: MemoryBackend, rules: tuple[Rule, ...]
@@ -127,24 +76,6 @@ def test_an_exit_is_a_device_by_which_expected_addresses_leave(
     assert report.ok
     assert report.expected_devs == ("eth0",)
     assert report.exits == ()
-
-
-@needs_kernel
-def test_a_dead_route_does_not_block() -> None:
-    """The kernel skips a more specific route whose device has no carrier, and meets the blackhole
-    after it.
-    """
-    with KernelNode.made() as node:
-        node.run("sysctl", "-qw", "net.ipv4.conf.all.ignore_routes_with_linkdown=1")
-        connect(node, eth0="10.224.0.4/16")
-        node.ip("route append default via 10.224.0.1 dev eth0")
-        node.add_link("ib0", carrier=False)
-        node.ip("route append 10.96.0.0/24 dev ib0")
-        arrange(node, "blackhole 10.96.0.0/16")
-        [report] = prove_egress(kernel_of(node), ["10.96.0.0/24"]).cidrs
-    [finding] = report.findings
-    assert finding.kind == "blocked"
-    assert finding.route == "blackhole 10.96.0.0/16"
 
 
 @needs_kernel

@@ -87,34 +87,6 @@ def test_the_note_names_the_packets() -> None:
     )
 
 
-def test_all_protocols_right_is_right() -> None:
-    """Where both tables lead out by the expected device, nothing is found."""
-    with KernelNode.made() as node:
-        _connected(node, good="main", bad="200")
-        node.ip("route add default via 10.224.0.1 dev eth0 table 100")
-        node.ip("rule add ipproto udp lookup 100 pref 50")
-        assert all(report.ok and not report.notes for report in _reports(node))
-
-
-@pytest.mark.parametrize("selector", ["dport 53", "uidrange 1-2", "iif lo", "fwmark 1"])
-def test_with_another_selector_it_is_a_note(selector: str) -> None:
-    """Rules by ports, users, devices and marks lead few packets aside: they are notes."""
-    with KernelNode.made() as node:
-        _connected(node, good="main", bad="100")
-        node.ip(f"rule add ipproto tcp {selector} lookup 100 pref 50")
-        report = _reports(node)[0]
-    assert report.ok
-    assert [note.kind for note in report.notes] == ["policy-rule"]
-
-
-def test_an_inverted_rule_selects_the_rest() -> None:
-    """`not ipproto udp` decides all protocols but UDP."""
-    with KernelNode.made() as node:
-        _connected(node, good="main", bad="100")
-        node.ip("rule add not ipproto udp lookup 100 pref 50")
-        assert not _reports(node)[0].ok
-
-
 @pytest.mark.parametrize(
     ("beside", "notes"),
     [("realms 5", 0), ("tun_id 7", 1), ("not tun_id 7 to 10.0.0.0/8", 0)],

@@ -90,20 +90,6 @@ def test_a_silent_gateway_is_a_warning(cidrs: list[str]) -> None:
     )
 
 
-def test_a_question_that_is_refused_is_a_note() -> None:
-    """The link layer of this host cannot be probed, and check notes that the gateway was not looked
-    at.
-    """
-    host = FakeHost()
-    connect(host.routes, eth0="10.224.0.4/16")
-    arrange(host.routes, "default via 10.224.0.1 dev eth0")
-    host.link_layer.fail_at(1)
-    config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["10.96.0.0/16"]}})
-    report = check_node(Context(), config, host)
-    assert report.ok
-    assert report.not_asked == ("rtnetlink: Operation not permitted",)
-
-
 @pytest.fixture
 def pair() -> Iterator[tuple[KernelNode, KernelNode]]:
     """A node, and a router at the far end of its eth0, which has no address yet."""

@@ -69,19 +69,6 @@ def test_a_blackhole_stays(node: MemoryBackend) -> None:
     assert [route.destination for route in report.suggested_routes] == ["172.16.8.0/22"]
 
 
-def test_a_nested_offender_needs_a_separate_route(node: MemoryBackend) -> None:
-    """Addresses that the wider suggestion does not cover get a suggestion, too, from their own
-    device. An address of the expected device in one is nothing to warn of.
-    """
-    node.add_link("ib1")
-    arrange(node, "172.16.9.0/24 dev ib1")
-    node.add_address("eth0", "172.16.8.9/32")
-    assert [
-        (route.destination, route.takes_from, route.warning)
-        for route in prove(node, "172.16.8.0/22").suggested_routes
-    ] == [("172.16.8.0/22", ("ib0",), None), ("172.16.9.0/24", ("ib1",), None)]
-
-
 def test_a_route_of_another_program_is_hidden_by_the_same(node: MemoryBackend) -> None:
     """With or without a metric, a single address, too: the own route is added before it."""
     arrange(node, "10.96.0.10/31 dev ib0", "10.96.0.20 dev ib0 metric 100", "10.96.0.30 dev ib0")
@@ -167,19 +154,6 @@ def test_the_second_half_may_be_a_single_address(node: MemoryBackend) -> None:
     assert destinations == ["10.96.0.0/25", "10.96.0.128/32"]
 
 
-def test_a_node_without_any_address_has_suggestions_too() -> None:
-    """There is no source for a lookup: the selectors of such a rule are unknown, and change
-    nothing.
-    """
-    node = MemoryBackend()
-    node.add_link("eth0")
-    arrange(node, "10.224.0.1 dev eth0", "default via 10.224.0.1 dev eth0", "prohibit 10.96.0.0/24")
-    node.add_rule(Rule(100, table=88, source=parse_cidr("192.0.2.1/32")))
-    assert [route.destination for route in prove(node, "10.96.0.0/24").suggested_routes] == [
-        "10.96.0.0/24"
-    ]
-
-
 @pytest.mark.parametrize("first", ["dead", "no gateway", "not expected"])
 def test_suggested_routes_leave_by_the_first_next_hop_that_will_do(
     node: MemoryBackend, first: str
@@ -197,17 +171,6 @@ def test_suggested_routes_leave_by_the_first_next_hop_that_will_do(
     model = Fib.of(node.links(), [default, *others])
     expected = ["eth0"] if first == "not expected" else None
     [report] = prove_egress(model, ["172.16.8.0/22"], allowed_devs=(), expected_devs=expected).cidrs
-    [route] = report.suggested_routes
-    assert route.gateway == "10.224.0.1"
-    assert route.dev == "eth0"
-
-
-def test_suggested_routes_leave_by_the_default_route_that_decides(node: MemoryBackend) -> None:
-    """Of two that would do, by the one of the lower metric."""
-    connect(node, eth1="10.225.0.4/16")
-    arrange(node, "default via 10.225.0.1 dev eth1 metric 200")
-    expected = ["eth0", "eth1"]
-    [report] = prove_egress(node, ["172.16.8.0/22"], expected_devs=expected).cidrs
     [route] = report.suggested_routes
     assert route.gateway == "10.224.0.1"
     assert route.dev == "eth0"

@@ -17,7 +17,7 @@ from hostrouting.host import IPV4, ObservedRoute, UnitState
 from hostrouting.route_overlap.fabric import POOL
 from hostrouting.route_overlap.look import unready_units
 from hostrouting.testing import FakeHost, MemoryBackend
-from phases import CancelledError, Change, Context, run, task
+from phases import CancelledError, Change, Context
 from phases.testing import ManualClock
 
 SCRIPT = "/etc/aks-flex-node/check-route-overlap.sh"
@@ -193,15 +193,6 @@ def test_a_unit_that_its_own_condition_skips(
     assert finding.reason == "is skipped, so routing is proven without it"
 
 
-def test_exactly_one_marker_exists_after_each_check(host: FakeHost) -> None:
-    """The marker of the check before goes."""
-    CheckRouteOverlap(config("172.16.8.0/22"), host=host).do(Context())
-    CheckRouteOverlap(config("10.96.0.0/16"), host=host).do(Context())
-    assert list(markers(host)) == [OK]
-    CheckRouteOverlap(config("172.16.8.0/22"), host=host).do(Context())
-    assert list(markers(host)) == [DETECTED]
-
-
 def test_a_late_default_route_is_waited_for() -> None:
     """A lease that takes five seconds is no finding."""
     host = FakeHost(SlowDHCP(arrival=11))
@@ -225,16 +216,6 @@ def test_no_default_route_is_a_finding_after_the_wait(timeout: float | None, wai
     assert caught.value.retryable
     assert markers(host) == {DETECTED: "10.96.0.0/16: no-route 10.96.0.0-10.96.255.255\n"}
     assert clock.monotonic() == pytest.approx(waited)
-
-
-def test_a_deadline_in_the_wait_is_an_answer_under_warn() -> None:
-    """The step is ok and degraded, with the findings as its value."""
-    check = CheckRouteOverlap(config("10.96.0.0/16"), host=FakeHost(SlowDHCP(arrival=0)))
-    act = task("act")(check.act)
-    report = run(act, Context(timeout=3.0, clock=ManualClock(auto=True)))
-    assert report.status == "ok"
-    assert report.degraded
-    assert not report.result.ok
 
 
 def test_each_run_waits_for_an_awaited_fabric(
@@ -311,13 +292,3 @@ def test_a_plan_names_the_files_and_changes_nothing(host: FakeHost) -> None:
     removal = CheckRouteOverlap(config(), host=host).plan(Context())
     assert removal[:2] == [Change("-", OK), Change("-", INTENT_PATH)]
     assert {Change("-", SCRIPT), Change("-", UNIT)} <= set(removal)
-
-
-def test_an_image_gets_files_only() -> None:
-    """Nothing is looked up, nothing is proven, no marker: that is for the machine that will boot
-    it.
-    """
-    host = FakeHost(is_live=False)
-    CheckRouteOverlap(config("172.16.8.0/22", mode="STRICT"), host=host).do(Context())
-    assert markers(host) == {}
-    assert host.files.exists(SCRIPT)

@@ -4,13 +4,12 @@ import pytest
 from support.kernel import kernel_of, needs_kernel
 from support.printed import overlap
 
-from hostrouting import Configure, explain_routing, prove_egress
+from hostrouting import Configure, prove_egress
 from hostrouting.config import HostRoutingConfig, RouteOverlapConfig
 from hostrouting.fib import Fib
 from hostrouting.host import Rule
 from hostrouting.net.addresses import parse_cidr
 from hostrouting.node.check import check_node
-from hostrouting.node.fix import fixed
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import Context
 
@@ -130,30 +129,6 @@ def test_those_of_another_table_are_not_the_exits() -> None:
         "the node has no IPv4 default route and the config names no expectedDevs, so it is unknown "
         "where 10.96.0.0/12 should leave"
     )
-
-
-def test_an_explanation_has_all() -> None:
-    """`explain` shows each device and each route."""
-    node = MemoryBackend()
-    _two_exits(node)
-    [explanation] = explain_routing(node, _CIDRS)
-    [part] = explanation.parts
-    assert part.by == "eth0+ib0"
-    assert part.route == _ROUTES
-
-
-def test_the_fix_is_a_route_before_them() -> None:
-    """`check --fix` adds a route that precedes both default routes."""
-    host = FakeHost()
-    _two_exits(host.routes)
-    config = HostRoutingConfig.from_mapping(
-        {"routeOverlap": {"expectedCidrs": _CIDRS, "expectedDevs": ["eth0"]}}
-    )
-    answer = fixed(Context(), config, host)
-    assert not isinstance(answer, str), answer
-    assert [str(route) for route in answer.static_routes.routes] == [
-        "10.96.0.0/12 via 10.224.0.1 dev eth0"
-    ]
 
 
 def test_a_plan_shows_it() -> None:

@@ -110,14 +110,6 @@ def test_a_rule_is_not_waited_for(
     assert caplog.messages == []
 
 
-def test_a_dead_end_may_heal(node: KernelNode) -> None:
-    """An expected device without carrier is waited for."""
-    node.add_link("eth1", carrier=False)
-    node.add_address("eth1", "10.225.0.4/16")
-    node.ip("route add default via 10.225.0.1 dev eth1")
-    assert checked(node, {}) == (False, 30)
-
-
 @pytest.mark.parametrize("section", [ISOLATED, ABSENT])
 def test_a_right_node_starts_at_once(
     node: KernelNode, folder: Path, caplog: pytest.LogCaptureFixture, section: Mapping[str, object]

@@ -19,6 +19,7 @@ from support.stale_cni_worlds import arp_reply, config_of, context, dnat, node_o
 from hostrouting import (
     CleanStaleCNI,
     HostRoutingConfig,
+    InvalidConfigError,
     LockHeldError,
     check_node,
 )
@@ -196,6 +197,14 @@ def test_a_signal_has_its_own_status() -> None:
     answer = run_sweep(host, options, lambda: config_of(confirmations=1))
     assert answer.status == 143
     assert "THE ROLLBACK IS INCOMPLETE" in str(answer.error)
+
+
+@pytest.mark.parametrize("config", [HostRoutingConfig(), config_of(enabled=False)])
+def test_without_the_section_the_error_shows_how_to_add_it(config: HostRoutingConfig) -> None:
+    """Without the section in the config the command is an error, not a no-op."""
+    with pytest.raises(InvalidConfigError, match="is not true; write") as caught:
+        sweep_node(context(), config, made_host())
+    assert [error.path for error in caught.value.errors] == ["hostRouting.staleCni.enabled"]
 
 
 def test_one_run_at_a_time() -> None:
