@@ -13,15 +13,14 @@ from support.patience import in_time
 from support.run_nodes import gpu_node
 
 from hostrouting import Configure, Host, HostRoutingConfig, WorseRoutingError
-from hostrouting.base.conflicts import ConflictError
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import require_intent
 from hostrouting.boot.layout import drop_in_of
-from hostrouting.boot.recorded import DiskStep, RecordedFiles, with_states
+from hostrouting.boot.recorded import DiskStep
 from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, RouteBackend, RouteChange
 from hostrouting.static_routes.plan import RoutePlan, plan_routes
 from hostrouting.testing import FakeHost, KernelNode
-from phases import Change, Context, run
+from phases import Context, run
 
 
 def config_of(*destinations: str) -> HostRoutingConfig:
@@ -112,17 +111,6 @@ def test_a_plan_names_what_has_changed_since(host: FakeHost) -> None:
     host.routes.delete_route(default)
     host.routes.add_route("default", gateway="10.224.0.9", dev="eth0")
     assert "172.20.8.0/22 via 10.224.0.9 dev eth0" in plan.changed_since(host.routes)
-
-
-def test_a_conflict_names_the_file(host: FakeHost) -> None:
-    """One that changed since the comparison is not overwritten."""
-    step = DiskStep((Change("+", "/etc/a"),), {"/etc/a": (b"wanted", 0o644)})
-    [planned] = with_states(host.files, [step])
-    host.files.write("/etc/a", b"another program's", mode=0o644)
-    files = RecordedFiles(Context(), host)
-    with pytest.raises(ConflictError, match="/etc/a"):
-        files.put(planned.after, planned.changes, planned.before)
-    assert host.files.read("/etc/a") == b"another program's"
 
 
 def test_a_file_that_changes_after_the_comparison_is_compared_again(

@@ -15,7 +15,6 @@ from support.live_routes import change_routes
 from support.memory_links import remove_address
 from support.patience import in_time
 from support.run_nodes import (
-    DEAD_POD,
     PROBES,
     SWEEP,
     crowd,
@@ -46,7 +45,7 @@ from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.route_overlap.look import prove_config
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange
-from phases import CancelledError, Context, TaskFailedError, execute, plan, run, task
+from phases import CancelledError, Context, execute, plan, run, task
 from phases.hosting import leave
 from phases.testing import ManualClock
 
@@ -164,12 +163,6 @@ def test_a_new_config_that_an_apply_refuses(
     assert lost.kind == "lost-route"
     assert lost.severity == "error"
     assert lost.reason == f"is not in force (will be refused: {reason})"
-
-
-def test_a_new_config_that_an_apply_puts_in_force(host: FakeHost) -> None:
-    """Nothing but the apply is left to do."""
-    report = check(host, config_of(**ROUTES))
-    assert findings_of(report) == [("warning", "not-applied", "hostRouting")]
 
 
 #: The files of a generation.
@@ -383,24 +376,6 @@ def test_a_lost_route_advises_an_apply(host: FakeHost) -> None:
     assert cidr["configured_routes"] == ["172.16.8.0/22"]
 
 
-def test_pasted_advice_converges(host: FakeHost) -> None:
-    """The section that it prints has the routes of the config, too: pasted and applied, nothing is
-    lost.
-    """
-    routes = {"enabled": True, "routes": [{"destination": "192.0.2.0/24", "metric": 7}]}
-    config = config_of(staticRoutes=routes, routeOverlap=OVERLAP["routeOverlap"])
-    change_routes(in_time(), config, host)
-    [line] = [
-        line for line in check(host, config).overlap.advice.splitlines() if "staticRoutes" in line
-    ]
-    pasted = HostRoutingConfig.from_mapping({**config.to_mapping(), **json.loads(f"{{{line}}}")})
-    mended = "192.0.2.0/24 metric 7, 172.16.8.0/22 via 10.224.0.1 dev eth0"
-    assert ", ".join(map(str, pasted.static_routes.routes)) == mended
-    assert fixed(in_time(), config, host) == pasted
-    change_routes(in_time(), pasted, host)
-    assert check(host, pasted).overlap.ok
-
-
 def test_the_proof_of_now_is_made_once(host: FakeHost) -> None:
     """It shows what an apply would make worse, and which routes mend it, too."""
     lookups: list[object] = []
@@ -504,20 +479,6 @@ def test_a_route_that_waits_for_a_default_route_is_reported(host: FakeHost) -> N
     )
 
 
-def test_a_route_in_force_needs_no_default_route(host: FakeHost) -> None:
-    """What the config leaves open is as it was when a default route named it; an apply changes
-    nothing, or waits.
-    """
-    config = applied(host, **ROUTES)
-    lose_the_default_route(host)
-    assert findings_of(check(host, config)) == []
-    task = Configure(config, host=host)
-    ctx = in_time()
-    assert not task.plan(ctx)
-    execute(task, ctx)
-    assert ctx.clock.monotonic() == 0
-
-
 def test_a_fabric_is_never_offered_to_be_allowed(host: FakeHost) -> None:
     """Any other device is, with `-v`; not one of a listed network, of the agent's pool, or of
     InfiniBand.
@@ -558,24 +519,6 @@ def test_a_route_that_was_looked_up_by_another_default_route(host: FakeHost) -> 
     assert finding.kind == "lost-route"
     assert finding.subject == "172.16.8.0/22 via 10.9.0.1 dev eth1 proto 142"
     assert "was '172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'" in finding.reason
-
-
-def test_a_device_that_does_not_exist_is_named(host: FakeHost) -> None:
-    """Of a route that waits for a default route by it, too: DHCP is not mentioned."""
-    applied(host, **ROUTES)
-    routes = [
-        {"destination": "172.16.16.0/22", "dev": "eth9"},
-        {"destination": "172.16.24.0/22", "gateway": "10.224.0.1", "dev": "eth9"},
-    ]
-    report = check(host, config_of(staticRoutes={"enabled": True, "routes": routes}))
-    reasons = [
-        finding.reason
-        for finding in report.findings
-        if finding.subject.startswith(("172.16.16", "172.16.24"))
-    ]
-    step = "there is no network device eth9; correct its 'dev'"
-    assert len(reasons) == 2
-    assert all(step in reason for reason in reasons)
 
 
 def test_the_mode_decides_the_severity_of_an_overlap(host: FakeHost) -> None:
@@ -751,20 +694,6 @@ def test_status_names_probes_whose_rules_are_not_loaded(
     assert named in status.sentence
 
 
-def test_a_cloud_that_does_not_report_ipv6(host: FakeHost) -> None:
-    """An apply assumes it, and the check is content; where the probes are required, both are not."""
-    host.metadata.error = BackendError("no answer")
-    assert check(host, applied(host, **ROUTES, probeSnat={"enabled": True})).findings == ()
-    execute(Reset(HostRoutingConfig(), host=host), in_time())
-    required = {**ROUTES, "probeSnat": {"enabled": True, "required": True}}
-    with pytest.raises(TaskFailedError, match="no answer"):
-        applied(host, **required)
-    [finding] = check(host, config_of(**required)).findings
-    assert finding.severity == "error"
-    assert finding.kind == "probe-snat"
-    assert finding.reason == "no answer"
-
-
 def test_the_siblings_troubles_are_named_before_the_first_apply(host: FakeHost) -> None:
     """Those that the apply will not mend, beside the warning that nothing is applied."""
     for route in default_routes(host.routes.routes(IPV6)):
@@ -776,17 +705,6 @@ def test_the_siblings_troubles_are_named_before_the_first_apply(host: FakeHost) 
     assert [kind for _, kind, _ in findings_of(report)] == ["not-applied", "probe-snat", "watch"]
     assert "there is no IPv6 default route" in report.findings[1].reason
     assert "is missing; install hostrouting there" in report.findings[2].reason
-
-
-def test_leftovers(host: FakeHost) -> None:
-    """Each stale object is a warning; after the sweep there is none."""
-    config = config_of(**SWEEP)
-    host.ebtables.add(DEAD_POD)
-    assert findings_of(check(host, config)) == [
-        ("warning", "stale-cni", f"ebtables nft nat: {DEAD_POD}")
-    ]
-    execute(Configure(config, host=host), in_time())
-    assert findings_of(check(host, config)) == []
 
 
 def test_missing_root_is_reported_and_is_not_an_error(host: FakeHost) -> None:

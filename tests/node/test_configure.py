@@ -39,7 +39,6 @@ from hostrouting import (
     RouteRejectedError,
     UnitError,
     Watch,
-    WorseRoutingError,
     check_node,
     node_status,
     render_files,
@@ -414,32 +413,6 @@ def test_each_task_can_be_done_alone(host: FakeHost) -> None:
     assert state(host) == state(gpu_node())
 
 
-def test_a_task_alone_makes_no_node_worse(host: FakeHost) -> None:
-    """Each of the pair is refused before any change, by the error of the whole, with its own name."""
-    routes = [{"destination": "10.9.0.0/16", "dev": "ib0", "gateway": "172.16.0.9"}]
-    config = {
-        "staticRoutes": {"enabled": True, "routes": routes},
-        "routeOverlap": {"expectedCidrs": ["10.9.0.0/16"], "mode": "STRICT"},
-    }
-    before = state(host)
-    for alone in configure(host, **config).subtasks[:3]:
-        with pytest.raises(TaskFailedError, match=f"^{alone.name}: refused, since ") as caught:
-            execute(alone)
-        assert isinstance(caught.value.cause, WorseRoutingError)
-        assert state(host) == before
-
-
-def test_a_task_alone_has_the_lock(host: FakeHost) -> None:
-    """It waits for another run, as the whole does, also for one of the same tasks in a thread."""
-    host.lock.holder = 4711
-    for whole in configure(host, **ROUTES), Reset(HostRoutingConfig(), host=host):
-        for alone in whole.subtasks[:2]:
-            report = run(alone, Context(timeout=5, clock=ManualClock(auto=True)))
-            assert isinstance(report.error, TaskFailedError)
-            assert isinstance(report.error.cause, LockHeldError)
-    assert own_routes(host) == []
-
-
 def test_a_task_alone_joins_no_run_of_another_thread(host: FakeHost) -> None:
     """It waits for that, though both are of one pipeline."""
     whole = configure(host, **ROUTES)
@@ -458,14 +431,6 @@ def test_a_task_alone_joins_no_run_of_another_thread(host: FakeHost) -> None:
     [other] = others
     assert isinstance(other.error, TaskFailedError)
     assert isinstance(other.error.cause, LockHeldError)
-
-
-def test_a_task_of_an_empty_config_does_nothing_alone(host: FakeHost) -> None:
-    """As the whole does."""
-    before = state(host)
-    for alone in configure(host).subtasks:
-        execute(alone)
-    assert state(host) == before
 
 
 def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:
@@ -525,13 +490,6 @@ def test_everything_at_once_and_back(crowded: FakeHost) -> None:
         crowded.files.tree.snapshot(),
         crowded.ebtables.lines(),
     ) == before
-
-
-def test_a_config_that_drops_the_sweep_restores_nothing(crowded: FakeHost) -> None:
-    """Swept objects stay removed: only a reset restores them."""
-    execute(configure(crowded, **SWEEP), in_time())
-    execute(Configure(HostRoutingConfig(), host=crowded), in_time())
-    assert crowded.ebtables.lines() == []
 
 
 def test_the_order_of_a_reset(host: FakeHost) -> None:

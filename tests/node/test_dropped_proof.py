@@ -252,25 +252,6 @@ def test_force_an_empty_config_and_reset_are_exempt(host: FakeHost) -> None:
         assert own_routes(host) == []
 
 
-def test_an_empty_config_of_the_routes_alone_is_refused(host: FakeHost) -> None:
-    """The proof stays installed, so this is not the removal of everything."""
-    for name in "routes", "routes, check", "check, routes":
-        host = gpu_node()
-        run(Configure(config(WIDE, expected=(WIDE,)), host=host), in_time())
-        report = run(PIPELINES[name](HostRoutingConfig(), host), in_time())
-        assert causes(report) == [WorseRoutingError]
-        assert own_routes(host) == [WIDE]
-
-
-def test_a_run_that_skips_the_proof_is_degraded(host: FakeHost) -> None:
-    """The installed proof stays, and the run compares nothing, whatever the new config expects."""
-    wanted = config("172.16.16.0/24")
-    report = run(Configure(wanted, host=host), in_time(), skip=["check-route-overlap"])
-    assert report.ok
-    assert report.degraded
-    assert own_routes(host) == ["172.16.16.0/24"]
-
-
 @pytest.mark.parametrize(
     "content",
     [

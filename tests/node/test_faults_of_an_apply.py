@@ -356,21 +356,6 @@ def test_a_disk_that_fails_between_commit_and_cleaning(monkeypatch: pytest.Monke
     assert state(host) == state(undisturbed)
 
 
-def test_a_disk_that_fails_after_the_last_task(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The run fails, and reports that the config is changed."""
-    host = node()
-    monkeypatch.setattr(Boot, "release", Mock(side_effect=HostFileError("cannot read /etc/x")))
-    report = run(Configure(NEW, host=host), in_time())
-    assert str(report.error) == "configure: cannot read /etc/x"
-    assert CHANGED in caplog.messages
-    assert state(host)[0] == [
-        "172.16.8.0/21 via 10.224.0.1 dev eth0 proto 142",
-        "172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142",
-    ]
-
-
 def test_a_first_apply_that_ends_between_files_and_routes(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

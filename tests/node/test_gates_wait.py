@@ -12,10 +12,7 @@ from hostrouting import (
     CheckRouteOverlap,
     Configure,
     ConfigureStaticRoutes,
-    HostFileError,
-    HostRoutingConfig,
     LockHeldError,
-    Reset,
     RouteOverlapConfig,
 )
 from hostrouting.testing import FakeHost
@@ -165,25 +162,6 @@ def test_a_wait_before_the_first_change(host: FakeHost, monkeypatch: pytest.Monk
     assert moments.seen[:3] == ["waiting, gates open", "routes, gates wait", "files, gates wait"]
 
 
-def test_gates_open_while_a_refused_route_waits(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The kernel refuses a gateway as long as its device has no address: nothing is changed yet."""
-    host.routes.add_link("eth1")
-    moments = Moments(host, monkeypatch)
-    clock = ActingClock()
-
-    def look() -> None:
-        moments.note("waiting")
-        host.routes.add_address("eth1", "10.9.0.4/16")
-        clock.on_wait = lambda: None
-
-    clock.on_wait = look
-    late = {"destination": "172.20.0.0/16", "gateway": "10.9.0.1", "dev": "eth1"}
-    execute(Configure(config(RIGHT, late), host=host), Context(clock=clock))
-    assert moments.seen[:2] == ["waiting, gates open", "routes, gates wait"]
-
-
 def test_nothing_waits_while_gates_do(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lease that is lost with its routes, between the first change and the commit, undoes the run
     at once.
@@ -223,15 +201,6 @@ def test_a_lock_that_another_program_keeps(host: FakeHost) -> None:
     assert clock.monotonic() == 15
 
 
-def test_a_lock_that_cannot_be_opened(host: FakeHost) -> None:
-    """The run fails before its first change."""
-    before = state(host)
-    host.lock.fail_at(2, HostFileError("cannot open the lock: it is not a plain file; remove it"))
-    with pytest.raises(TaskFailedError, match="it is not a plain file; remove it"):
-        execute(Configure(MORE, host=host), in_time())
-    assert state(host) == before
-
-
 def test_an_earlier_release_had_none(host: FakeHost) -> None:
     """The file is made before the first change, and goes with an undo."""
     host.files.remove(LOCK)
@@ -244,19 +213,6 @@ def test_an_earlier_release_had_none(host: FakeHost) -> None:
     assert f"+ {LOCK}" in [str(change) for each in report.walk() for change in each.changes]
     assert host.files.read(LOCK) == b""
     assert host.files.mode(LOCK) == 0o600
-
-
-def test_a_lock_of_any_user_is_mended(host: FakeHost) -> None:
-    """Whoever can open it can hold it."""
-    host.files.write(LOCK, b"", mode=0o644)
-    execute(Configure(config(RIGHT), host=host), in_time())
-    assert host.files.mode(LOCK) == 0o600
-
-
-def test_a_reset_removes_it(host: FakeHost) -> None:
-    """With everything else."""
-    execute(Reset(HostRoutingConfig(), host=host), in_time())
-    assert not host.files.exists("/etc/aks-flex-node")
 
 
 def test_a_wrong_lock_is_mended_before_it_is_taken(

@@ -9,7 +9,6 @@ from unittest.mock import Mock
 
 import attrs
 import pytest
-from support.boot_units import install_upstream
 from support.fabric_files import Files
 from support.patience import in_time
 from support.run_nodes import gpu_node, lose_our_routes
@@ -24,9 +23,9 @@ from hostrouting import (
 )
 from hostrouting.apply.story import Story
 from hostrouting.boot.intent import require_intent
-from hostrouting.boot.layout import GATE_LOCK, INTENT_PATH, UNFINISHED
+from hostrouting.boot.layout import GATE_LOCK, UNFINISHED
 from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, RouteChange
-from hostrouting.node.configure import ConfigureLive, plan_of
+from hostrouting.node.configure import plan_of
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL
 from hostrouting.route_overlap.look import look_once
 from hostrouting.testing import FakeHost
@@ -133,31 +132,6 @@ def test_what_an_apply_of_ipv6_needs(host: FakeHost, monkeypatch: pytest.MonkeyP
     assert changed == {**one, "IPv4": 3, "IPv6": 3, "proofs": 3}
 
 
-def test_what_a_live_try_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It installs nothing, and its plan is compared before the batch all the same."""
-    counts = Counts(host, monkeypatch)
-    one = {"stories": 1, "plans": 2, "reconciles": 2}
-    assert counts.of(ConfigureLive(SMALL, host=host)) == {**one, "IPv4": 3, "proofs": 3}
-    assert counts.of(ConfigureLive(SMALL, host=host)) == {**one, "IPv4": 2, "proofs": 2}
-
-
-def test_what_a_damaged_intent_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The routes are right, and are read again after the file is mended, also for the proof."""
-    assert run(Configure(SMALL, host=host), in_time()).ok
-    host.files.write(INTENT_PATH, b"{", mode=0o644)
-    counts = Counts(host, monkeypatch)
-    one = {"stories": 1, "plans": 2, "reconciles": 2, "files": 1}
-    assert counts.of(Configure(SMALL, host=host)) == {**one, "IPv4": 2, "proofs": 2}
-
-
-def test_what_upstreams_files_need(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They count as a first apply, as they are not installed by hostrouting."""
-    install_upstream(host.files)
-    counts = Counts(host, monkeypatch)
-    one = {"stories": 1, "plans": 2, "reconciles": 2, "files": 1}
-    assert counts.of(Configure(SMALL, host=host)) == {**one, "IPv4": 3, "proofs": 3}
-
-
 def test_what_a_plan_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """The forecast and the changes of all tasks are made of one reading and one proof."""
     counts = Counts(host, monkeypatch)
@@ -198,31 +172,6 @@ def test_the_default_route_changes_while_the_first_files_are_installed(
     monkeypatch.setattr(host.services, "daemon_reload", lambda _: gateway_moves(host))
     assert run(Configure(SMALL, host=host), in_time()).ok
     assert gateways(host) == ["10.224.0.9"]
-
-
-def test_a_network_is_connected_while_the_first_files_are_installed(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The kernel's own route is not hidden: the routes are refused, and the files stay."""
-
-    def connect(_: Context) -> None:
-        network_is_connected(host, "172.16.8.1/22")
-
-    monkeypatch.setattr(host.services, "daemon_reload", connect)
-    report = run(Configure(SMALL, host=host), in_time())
-    assert "the kernel's own route '172.16.8.0/22 dev eth1" in str(report.error)
-    assert gateways(host) == []
-    assert host.files.exists(INTENT_PATH)
-
-
-def test_routes_are_lost_while_the_first_files_are_installed(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They were there before hostrouting was installed, so the plan had nothing to change."""
-    assert run(ConfigureLive(SMALL, host=host), in_time()).ok
-    monkeypatch.setattr(host.services, "daemon_reload", lambda _: lose_our_routes(host))
-    assert run(Configure(SMALL, host=host), in_time()).ok
-    assert gateways(host) == ["10.224.0.1"]
 
 
 def test_a_fabric_is_announced_while_the_first_files_are_installed(

@@ -136,20 +136,6 @@ def test_a_config_that_names_its_devices_is_applied_once(host: FakeHost, devs: l
 
 
 @pytest.mark.parametrize("mode", ["STRICT", "WARN"])
-def test_a_device_that_the_config_names_completes_its_routes(host: FakeHost, mode: str) -> None:
-    """A default route that comes later moves nothing, and no step is offered."""
-    config = config_of(ROUTES, CHECKED, expectedDevs=["eth0"], mode=mode)
-    assert applied(host, config).ok
-    script = host.files.read("/etc/aks-flex-node/static-routes.sh") or b""
-    assert b"\nexits[4]='eth0'\n" in script
-    bring_the_later_route(host)
-    assert check_node(in_time(), config, host).findings == ()
-    assert node_status(in_time(), host).next is None
-    assert applied(host, config).changes == ()
-    assert own_routes(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
-
-
-@pytest.mark.parametrize("mode", ["STRICT", "WARN"])
 @pytest.mark.parametrize("named", ["10.224.0.0/16", "eth0"])
 def test_a_later_default_route_moves_nothing_from_a_named_exit(
     host: FakeHost, named: str, mode: str
@@ -240,17 +226,6 @@ def test_a_wrong_node_pins_nothing(host: FakeHost) -> None:
     assert pins(host) == {"IPv4": "eth0"}
 
 
-def test_a_multipath_default_route_pins_nothing(host: FakeHost) -> None:
-    """It has several devices."""
-    hops = (
-        NextHop(Address.parse("10.224.0.1"), "eth0"),
-        NextHop(Address.parse("172.16.0.1"), "ib0"),
-    )
-    host.routes.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=3))
-    assert applied(host, config_of(FAR)).ok
-    assert pins(host) is None
-
-
 def test_an_image_has_no_pin(host: FakeHost) -> None:
     """It may boot on another node; one that was made of a live node loses it."""
     config = config_of(ROUTES, CHECKED)
@@ -339,16 +314,6 @@ def test_a_later_default_route_moves_no_route(host: FakeHost, *, explicit: bool)
     )
 
 
-def test_without_the_later_route_all_is_as_before(host: FakeHost) -> None:
-    """The second command that is offered."""
-    config = config_of(ROUTES, CHECKED)
-    assert applied(host, config).ok
-    bring_the_later_route(host)
-    [deciding] = [route for route in host.routes.routes() if str(route) == LATER]
-    host.routes.delete_route(deciding)
-    assert check_node(in_time(), config, host).findings == ()
-
-
 def test_an_apply_that_would_move_the_exit_is_refused(host: FakeHost) -> None:
     """Nothing else is wrong: the addresses follow the default route that decides."""
     config = config_of(FAR)
@@ -391,18 +356,6 @@ def test_a_move_to_several_devices_is_one_too(host: FakeHost, mode: str) -> None
     assert report.ok == (mode == "WARN")
     assert report.degraded == (mode == "WARN")
     assert pins(host) == {"IPv4": "eth0"}
-
-
-def test_under_warn_it_is_logged_each_time(host: FakeHost) -> None:
-    """The pin stays until the config names a device, so a second apply reports the same."""
-    config = config_of(FAR, mode="WARN")
-    assert applied(host, config).ok
-    bring_the_later_route(host)
-    for _ in range(2):
-        report = applied(host, config)
-        assert report.ok
-        assert report.degraded
-        assert pins(host) == {"IPv4": "eth0"}
 
 
 @pytest.mark.parametrize("mode", ["STRICT", "WARN"])

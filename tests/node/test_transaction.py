@@ -33,7 +33,6 @@ from hostrouting import (
     OverlapReport,
     Reset,
     RouteOverlapConfig,
-    UnitError,
     WorseRoutingError,
 )
 from hostrouting.apply.story import Wanted, decide
@@ -320,22 +319,6 @@ def test_a_gateway_that_no_link_has_leaves_the_plan_undecided(host: FakeHost) ->
 # --- an interrupt
 
 
-def test_an_apply_that_is_interrupted_is_undone(
-    host: FakeHost, caplog: pytest.LogCaptureFixture
-) -> None:
-    """After the routes have changed: routes and files are those of the earlier config, one line
-    reports it, and `undo_on_failure` has no records to undo a second time.
-    """
-    before = state(host)
-    ctx = in_time()
-    host.routes.steps.plan(1, lambda: ctx.cancel("SIGTERM"))
-    report = run(Configure(MORE, host=host), ctx)
-    assert isinstance(report.error, CancelledError)
-    assert state(host) == before
-    assert caplog.messages.count(UNDONE) == 1
-    assert [change for each in report.walk() for change in each.changes] == []
-
-
 def test_a_gate_that_starts_meanwhile_brings_no_route_back(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,72 +361,6 @@ def test_foreign_changes_meanwhile_are_not_reported_as_undone(
     assert [line for line in caplog.messages if "undone" in line] == [
         "undone: only in part, since other programs have changed the rest"
     ]
-
-
-def test_an_undo_needs_no_space(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When systemd is to read the new files, no file can be written any more, and the run is
-    interrupted.
-    """
-    before = state(host)
-    ctx = in_time()
-
-    def full(*_: object, **__: object) -> bool:
-        raise HostFileError("cannot write: No space left on device")
-
-    reload = host.services.daemon_reload
-
-    def fill(given: Context) -> None:
-        monkeypatch.setattr(host.services, "daemon_reload", reload)
-        monkeypatch.setattr(host.files, "write", full)
-        ctx.cancel("SIGINT")
-        reload(given)
-
-    monkeypatch.setattr(host.services, "daemon_reload", fill)
-    report = run(Configure(MORE, host=host), ctx)
-    assert isinstance(report.error, CancelledError)
-    assert state(host) == before
-
-
-def test_an_interrupt_after_the_commit_is_logged(
-    host: FakeHost, caplog: pytest.LogCaptureFixture
-) -> None:
-    """In a sibling: nothing is undone, and a line reports that the config is changed."""
-    ctx = in_time()
-    read_link = host.files.read_link
-
-    def interrupt(path: str) -> str | None:
-        if path.endswith("route-overlap.ok"):
-            ctx.cancel("SIGTERM")
-        return read_link(path)
-
-    host.files.read_link = interrupt  # type: ignore[method-assign]
-    wanted = HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True, "routes": [RIGHT]}})
-    report = run(Configure(wanted, host=host), ctx)
-    assert isinstance(report.error, CancelledError)
-    assert "the config is changed; the rest was interrupted" in caplog.messages
-    assert UNDONE not in caplog.messages
-
-
-def test_an_undo_that_systemd_does_not_read_names_what_is_left(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The files and routes are back, so the log names none of them, and the note lets the next run
-    reload.
-    """
-    before = state(host)
-    ctx = in_time()
-
-    def refuse(_: Context) -> None:
-        ctx.cancel("SIGINT")
-        raise UnitError("it is busy")
-
-    monkeypatch.setattr(host.services, "daemon_reload", refuse)
-    run(Configure(MORE, host=host), ctx)
-    assert state(host) == before
-    assert [line for line in caplog.messages if "undone" in line] == [
-        "not undone: the files are back, but systemd has not read them; run: systemctl daemon-reload: it is busy"
-    ]
-    assert host.files.exists(UNFINISHED)
 
 
 def test_a_first_apply_installs_all_files_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -528,17 +445,6 @@ def test_without_a_default_route_the_present_way_is_right(
     report = run(Configure(wanted, host=host), in_time())
     assert isinstance(report.error, TaskFailedError)
     assert isinstance(report.error.failures[0], WorseRoutingError) == is_refused
-
-
-def test_a_sweep_comes_before_the_last_proof() -> None:
-    """Stale objects may shadow routes; without a sweep the proof waits for no sibling."""
-    names = [task.name for task in Configure(config(RIGHT), host=gpu_node()).subtasks]
-    sweep = HostRoutingConfig.from_mapping(
-        {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
-    )
-    swept = [task.name for task in Configure(sweep, host=gpu_node()).subtasks]
-    assert names.index("check-route-overlap") < names.index("clean-stale-cni")
-    assert swept.index("clean-stale-cni") < swept.index("check-route-overlap")
 
 
 @pytest.mark.parametrize(

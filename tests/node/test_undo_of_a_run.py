@@ -26,7 +26,7 @@ from hostrouting.boot.layout import UNFINISHED
 from hostrouting.boot.steps import GENERATION_LINK
 from hostrouting.host import IPV4, Route, RouteChange
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
-from phases import Change, Context, Parallel, Report, Serial, Task, execute, run
+from phases import Context, Parallel, Report, Serial, Task, execute, run
 
 LATE = FailingTask("late", OSError("x"))
 
@@ -106,20 +106,6 @@ def test_a_place_that_another_program_took_stays() -> None:
     undone(host, config("172.16.8.0/22"), Another("another", OSError()))
     now = [str(route) for route in host.routes.routes()]
     assert sorted(now) == sorted([*before, str(usurper)])
-
-
-def test_the_report_lists_the_changes_that_were_made() -> None:
-    """The changes of a run are those that it planned and the markers; those of a second run are
-    none.
-    """
-    host = node()
-    wanted = config("172.16.8.0/22", "172.16.16.0/24", cidrs=("10.1.0.0/16",))
-    task = Configure(wanted, host=host)
-    planned = task.plan(in_time())
-    marker = Change("+", "/run/aks-flex-node/route-overlap.ok")
-    made = run(task, in_time()).changes
-    assert sorted(made) == sorted([*planned, marker])
-    assert run(task, in_time()).changes == ()
 
 
 def test_a_batch_that_was_rolled_back_records_nothing() -> None:
