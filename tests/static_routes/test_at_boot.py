@@ -10,7 +10,7 @@ from support.kernel import connect
 from support.static_route_nodes import CONFIG, WANTED, other_routes, own_routes
 from support.static_route_scripts import config_of, install, static_route
 
-from hostrouting import HostRoutingConfig, LockHeldError
+from hostrouting import LockHeldError
 from hostrouting.host import RouteChange
 from hostrouting.node.at_boot import BootVerdict, answer, log_lines
 from hostrouting.testing import FakeHost, MemoryBackend
@@ -161,12 +161,3 @@ def test_the_pinned_exit_completes_routes(host: FakeHost) -> None:
     install(host, config_of([static_route("172.21.0.0/16")]), pinnedExits={"IPv4": "ib0"})
     assert verdict_at_boot(host).status == 10
     assert own_routes(host) == ["172.21.0.0/16 via 172.16.0.1 dev ib0 proto 142"]
-
-
-def test_a_config_without_routes(host: FakeHost) -> None:
-    """Those of hostrouting go."""
-    install(
-        host, HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}})
-    )
-    assert verdict_at_boot(host) == BootVerdict(10, "routes in force: 0", 5, LOGGED)
-    assert own_routes(host) == []

@@ -5,7 +5,6 @@ same places.
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from random import Random
 from typing import cast
 
@@ -209,17 +208,6 @@ def test_a_merge_by_another_program(
     assert run(Reset(HostRoutingConfig(), host=host)).ok
 
 
-def test_another_gateway_and_back(host: Host) -> None:
-    """A changed route replaces the own one, which leaves first; the undo of the run brings it back."""
-    apply(host, ROUTE)
-    transaction = Transaction(Context())
-    changed = attrs.evolve(ROUTE, gateway="fd00:1::9")
-    change_routes(transaction.ctx, config_of([changed]), host)
-    assert at(host) == [OWN_ROUTE.replace("::7", "::9")]
-    assert [result for _, result in transaction.rollback(timeout=15)] == [True]
-    assert at(host) == [OWN_ROUTE]
-
-
 def test_an_undo_leaves_the_place_to_its_new_holder(
     node: Node, host: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -243,13 +231,6 @@ def test_a_backend_of_ipv4_alone() -> None:
     with pytest.raises(BackendError, match=message):
         ConfigureStaticRoutes(config_of([ROUTE]), host=FakeHost(Old()))
     apply(FakeHost(Old()))
-
-
-def test_an_image_has_both(tmp_path: Path) -> None:
-    """A config with IPv6 is installed where there is no backend that could list its families."""
-    host = Host.offline(tmp_path)
-    ConfigureStaticRoutes(config_of([ROUTE]), host=host).do(Context())
-    assert PLACE.encode() in (host.files.read("/etc/aks-flex-node/static-routes.sh") or b"")
 
 
 # --- histories

@@ -83,20 +83,6 @@ def test_an_undo_returns_it(
     assert backend.routes() == before
 
 
-@pytest.mark.parametrize("verb", ["prepend", "append"])
-def test_an_undo_of_other_changes_leaves_it(
-    node: KernelNode, backend: NetlinkBackend, verb: str
-) -> None:
-    """It came after the run: the undo of the run removes what the run added, and nothing else."""
-    account = Account()
-    converge(backend, [OWN_ROUTE], within(Context(), account))
-    node.insert_route(STRAYS[0], verb=verb)
-    before = shown(backend, "10.224.0.0/16")
-    account.undo()
-    assert shown(backend, "10.224.0.0/16") == before
-    assert shown(backend, "172.16.1.0/24") == []
-
-
 def test_after_a_flap_the_own_route_stays_before_it(
     node: KernelNode, backend: NetlinkBackend
 ) -> None:

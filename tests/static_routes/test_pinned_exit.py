@@ -72,13 +72,6 @@ def test_infiniband_completes_what_names_it() -> None:
     assert str(route) == "172.16.8.0/22 via 172.16.0.1 dev ib0 proto 142"
 
 
-def test_a_device_that_is_given_counts_more() -> None:
-    """Only what the config leaves out follows the pinned exit."""
-    route = StaticRoute(destination="172.16.8.0/22", dev="ib0")
-    [resolved] = resolve([route], [IB0, ETH0], {IPV4: ("eth0",)}, LINKS).routes
-    assert str(resolved) == "172.16.8.0/22 via 172.16.0.1 dev ib0 proto 142"
-
-
 @pytest.mark.parametrize(
     ("device", "routes"),
     [

@@ -1,7 +1,6 @@
 """Routes of the config are completed from the default routes."""
 
 import pytest
-from support.printed import no_gateway
 from support.static_route_scripts import static_route
 
 from hostrouting import StaticRoute
@@ -151,20 +150,3 @@ class TestMissing:
         """
         assert resolved(route, standing) == [str(standing)] * is_kept
         assert len(reasons(route, standing)) == (not is_kept)
-
-    def test_a_device_without_default_route(self) -> None:
-        """A device that no default route leaves by has no gateway."""
-        route = static_route("172.16.1.0/24 dev ib0")
-        assert reasons(route, ETH0) == [no_gateway("ib0")]
-
-    def test_the_others_are_complete(self) -> None:
-        """Routes that can be completed are, and each reason for the rest is given once."""
-        routes = [
-            static_route("172.16.1.0/24 dev ib0"),
-            static_route("172.16.2.0/24 dev ib0"),
-            BOTH,
-        ]
-        resolution = resolve(routes, [ETH0])
-        assert len(resolution.routes) == 1
-        assert [missing.route for missing in resolution.missing] == routes[:2]
-        assert resolution.reasons == no_gateway("ib0")

@@ -71,27 +71,6 @@ class TestDo:
         assert other_routes(host) == before
         assert host.files.tree.snapshot() == {}
 
-    def test_without_routes_the_files_of_the_boot_script_go(
-        self, host: FakeHost, ctx: Context
-    ) -> None:
-        """What the script has waited and logged in this boot is not there for a later config."""
-        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
-        for name in "waited", "static-routes.told":
-            host.files.write(f"/run/aks-flex-node/{name}", b"30\n", mode=0o644)
-        ConfigureStaticRoutes(NONE, host=host).do(ctx)
-        assert host.files.tree.snapshot() == {}
-
-    def test_zero_impact(self, ctx: Context) -> None:
-        """Without routes, on a node without an earlier config, nothing is changed and systemd is
-        not called.
-        """
-        host = FakeHost()
-        host.routes.add_link("eth0")
-        before = state(host)
-        ConfigureStaticRoutes(NONE, host=host).do(ctx)
-        assert state(host) == before
-        assert host.services.operations.calls == []
-
     @pytest.mark.parametrize("destination", ["172.16.8.0/22", "fd00:9::/64"])
     def test_an_image_gets_files_only(self, destination: str, ctx: Context) -> None:
         """Without a kernel, script and unit can still be installed, planned and removed, for
@@ -169,10 +148,3 @@ class TestPlan:
         )
         assert not [change for change in changes if change.action == "-"]
         assert ctx.clock.monotonic() == 0
-
-    def test_refusals_are_in_the_plan(self, host: FakeHost, ctx: Context) -> None:
-        """The plan shows a connected route in the way."""
-        config = config_of([StaticRoute(destination="172.16.0.0/16")])
-        assert "will be refused: the kernel's own route '172.16.0.0/16 dev ib0" in str(
-            ConfigureStaticRoutes(config, host=host).plan(ctx)[0]
-        )

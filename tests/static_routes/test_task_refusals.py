@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from unittest.mock import Mock
 
 import pytest
 from support.kernel import connect, uplink
@@ -19,7 +18,6 @@ from hostrouting import (
     BackendError,
     Configure,
     ConfigureStaticRoutes,
-    LinkNotFoundError,
     RouteRejectedError,
     StaticRoute,
     UnitError,
@@ -74,17 +72,6 @@ class TestWaiting:
         assert own_routes(host) == []
         assert other_routes(host) == before
         assert host.files.exists(DROP_IN)
-
-    def test_no_default_route_of_ipv6(self, ctx: Context) -> None:
-        """The next step is about routers, which IPv6 has its default routes from, and no lease."""
-        host = FakeHost()
-        host.routes.add_link("eth0")
-        config = config_of([StaticRoute(destination="fd00:9::/64")])
-        with pytest.raises(
-            BackendError,
-            match=r"\(see the advertisements of its router, or its network configuration\), or give",
-        ):
-            ConfigureStaticRoutes(config, host=host).do(ctx)
 
     def test_the_device_is_down(self, ctx: Context) -> None:
         """The only device is set down: this gives no default route, and not the DHCP client."""
@@ -164,17 +151,6 @@ class TestRefusals:
             )
         ]
 
-    def test_a_missing_device(self, host: FakeHost, ctx: Context) -> None:
-        """The device is named, and whose it is."""
-        error = self.refused(
-            host, ctx, static_route("172.17.0.0/24 via 10.224.0.1 dev eth7"), retryable=True
-        )
-        assert isinstance(error, LinkNotFoundError)
-        assert error.dev == "eth7"
-        assert "correct the 'dev' of:\n  172.17.0.0/24 via 10.224.0.1 dev eth7 proto 142" in str(
-            error
-        )
-
     def test_a_device_that_is_not_ready(self, host: FakeHost, ctx: Context) -> None:
         """Down, or without an IPv4 address yet: the kernel's words are those for a typo, but it is
         waited for.
@@ -199,15 +175,6 @@ class TestRefusals:
         assert run(again, ctx).ok
         assert ctx.clock.monotonic() == 3
         assert own_routes(host) == WANTED
-
-    def test_a_reading_without_memory(self, host: FakeHost, ctx: Context) -> None:
-        """It fails at once, too, and can be tried again."""
-        error = BackendError("reading routes: out of memory", errno=errno.ENOMEM)
-        host.routes.routes = Mock(side_effect=error)  # type: ignore[method-assign]
-        with pytest.raises(BackendError) as raised:
-            configure(host, ctx)
-        assert raised.value.retryable
-        assert ctx.clock.monotonic() == 0
 
     def test_a_mistake_beside_a_device_that_is_not_ready(
         self, host: FakeHost, ctx: Context
@@ -293,15 +260,6 @@ class TestRefusals:
             assert "waits" in foreseen or foreseen.partition("; ")[0].partition(": ")[2] in str(
                 raised.value
             ).replace("no such device: eth7", "there is no network device eth7")
-
-    def test_the_loopback_device(self, host: FakeHost, ctx: Context) -> None:
-        """No default route will leave by it, so nothing is waited for."""
-        error = self.refused(host, ctx, StaticRoute(destination="172.17.0.0/24", dev="lo"))
-        assert str(error) == (
-            "lo is the loopback device, and leads nowhere. No route was changed; correct the 'dev' of: 172.17.0.0/24 "
-            "dev lo"
-        )
-        assert ctx.clock.monotonic() == 0
 
     @needs("kernel")
     def test_the_rule_of_table_main_is_gone(self, ctx: Context) -> None:
