@@ -89,11 +89,6 @@ def test_a_broken_header_ends_the_reading(
     assert found == foreign_routes({"1": before[0]})
 
 
-def test_an_assignment_without_a_section() -> None:
-    """A setting above the first section is ignored."""
-    assert foreign_routes({MAIN: "ManageForeignRoutes=no\n"}) == ForeignRoutes()
-
-
 places = st.tuples(
     st.sampled_from(FOLDERS),
     st.sampled_from(["05-a.conf", "10-b.conf", "9.conf", "Z.conf", "z.conf"]),
@@ -281,15 +276,3 @@ def test_it_comes_and_goes_with_the_config() -> None:
         apply(host, **KEPT)
         execute(last, in_time())
         assert not host.files.exists("/etc/systemd/networkd.conf.d")
-
-
-def test_check_misses_it() -> None:
-    """One that was deleted or changed is a warning: routing is right without it."""
-    host = node()
-    apply(host, **KEPT)
-    for change in host.files.remove, lambda path: host.files.write(path, b"", mode=0o644):
-        change(DROP_IN_PATH)
-        found = check_node(in_time(), config(**KEPT), host).findings
-        assert (DROP_IN_PATH, "warning") in [
-            (finding.subject, finding.severity) for finding in found
-        ]

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 from hypothesis import given
-from support.probe_nodes import AGENTBAKERS, FOREIGN, OFF, OWN_TABLE, config, made_host
+from support.probe_nodes import AGENTBAKERS, FOREIGN, OWN_TABLE, config, made_host
 
 from hostrouting import ConfigureProbeSNAT, HostRoutingConfig, Reset
 from hostrouting.azure.probe_snat.keeper import ProbeKeeper
@@ -80,15 +80,6 @@ def test_a_table_that_is_right_is_only_listed(host: FakeHost) -> None:
     assert checked_units(host) == ["table"]
 
 
-def test_the_cloud_is_not_queried(host: FakeHost) -> None:
-    """An apply has queried the cloud; that it does not answer now does not matter."""
-    host.metadata.fail_at(1)
-    delete_table(host)
-    keeper_of(host, config(detect="imds")).act(Context())
-    assert table(host) is not None
-    assert host.metadata.operations.calls == []
-
-
 def test_a_node_without_the_file_has_no_rules(host: FakeHost) -> None:
     """What an apply did not install is not loaded, and neither is the file of an undo that was
     killed.
@@ -101,12 +92,6 @@ def test_a_node_without_the_file_has_no_rules(host: FakeHost) -> None:
     keeper_of(host).act(Context())
     assert table(host) is None
     assert "load" not in checked_units(host)[1:]
-
-
-def test_a_section_that_is_off_queries_nothing(host: FakeHost) -> None:
-    """Without the section no program runs."""
-    assert keeper_of(host, OFF).act(Context()) == OFF.watch.interval
-    assert checked_units(host) == []
 
 
 def test_a_program_that_does_the_job_is_left(

@@ -57,16 +57,6 @@ def test_a_run_keeps_no_list_of_the_markers() -> None:
     assert watched.marker() == "ok"
 
 
-@pytest.mark.parametrize("watched", [config_of(mode="STRICT")], indirect=True)
-def test_a_finding_of_a_strict_config_is_an_error(
-    watched: ProvenNode, caplog: pytest.LogCaptureFixture
-) -> None:
-    """In mode STRICT an alarm is an error, which ends nothing."""
-    watched.overlaps()
-    watched.run(2)
-    assert {record.levelno for record in caplog.records} == {logging.ERROR}
-
-
 def test_a_late_unit_is_an_alarm(caplog: pytest.LogCaptureFixture) -> None:
     """Under STRICT it is logged and counts as the boot script's answer does, until it is up again."""
     watched = ProvenNode(attrs.evolve(config_of(mode="STRICT"), after=("fabric.service",)))
@@ -107,17 +97,6 @@ def test_the_number_of_readings(
     assert caplog.records[0].levelno == logging.WARNING
     fields = {"cidr": "172.16.0.0/16", "kind": "overlap", "dev": "ib0"}
     assert fields.items() <= vars(caplog.records[0]).items()
-
-
-def test_the_alarm_ends_at_once(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """The first good reading is logged, and the marker follows."""
-    watched.overlaps()
-    watched.run(2)
-    caplog.clear()
-    watched.mended()
-    watched.run(0.1)
-    assert caplog.messages == [LEAVE_AGAIN + FINE]
-    assert watched.marker() == "ok"
 
 
 def test_a_flap_is_not_an_alarm(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:

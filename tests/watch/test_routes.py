@@ -296,14 +296,6 @@ class TestReadings:
             kept.act()
         assert kept.catch_up() == inf
 
-    def test_a_deleted_route_takes_one_reading(self, kept: Kept, node: CountedNode) -> None:
-        """The event of its return causes no further look."""
-        node.delete_route(OWN_ROUTE)
-        kept.catch_up()
-        kept.act()
-        assert kept.catch_up() == inf
-        assert node.readings == 1
-
     def test_a_change_without_an_event(self, kept: Kept, node: CountedNode) -> None:
         """The look of the interval finds it by one reading."""
         node.delete_route(OWN_ROUTE)
@@ -327,16 +319,6 @@ class TestReadings:
         """The event of a rename concerns the routes by the earlier name, which no device has now."""
         renamed = DeviceEvent("set", Device("fab0", 2, up=True), former)
         assert kept.keeper.receive([renamed]) == seconds
-
-    def test_another_program_is_faster(self, kept: Kept, node: CountedNode) -> None:
-        """A change that does not fit the routes of its moment is refused, and planned anew by
-        another reading.
-        """
-        node.delete_route(OWN_ROUTE)
-        # Between the reading and the change.
-        node.steps.plan(1, lambda: node.insert_route(FOREIGN))
-        kept.act()
-        assert standing(node) == [str(OWN_ROUTE), str(FOREIGN)]
 
     def test_the_siblings_are_called(self, kept: Kept, node: CountedNode) -> None:
         """After the events of the routes, and after a loss of events; not after those of others."""

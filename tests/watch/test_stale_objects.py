@@ -229,10 +229,3 @@ def test_a_program_that_adds_them_again(caplog: pytest.LogCaptureFixture) -> Non
     node.ctx.sleep(3600)
     node.acts()
     assert STALE[1] not in there(node.host)
-
-
-def test_a_section_that_is_off() -> None:
-    """Without the section nothing is read."""
-    node = kept(enabled=False, pod_cidrs=())
-    assert node.acts() == 60.0
-    assert node.looks() == 0

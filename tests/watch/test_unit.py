@@ -334,22 +334,6 @@ def test_a_service_that_fails_is_reported_with_the_way_to_its_reason() -> None:
     assert finding.apply == "now"
 
 
-def test_a_masked_unit_is_reported_with_the_way_out() -> None:
-    """`check` does not advise an apply, which leaves a mask; nothing that cannot start is
-    announced to start.
-    """
-    host = with_command()
-    wanted = config(**ROUTES, **BY_TIMER)
-    apply(host, **ROUTES, **BY_TIMER)
-    host.services.stop(in_time(), TIMER)
-    host.files.link(f"{UNITS}/{TIMER}", "/dev/null")
-    [finding] = found(host, wanted)
-    assert finding.subject == f"{UNITS}/{TIMER}"
-    assert "has masked it" in finding.reason
-    assert "hostrouting apply" not in finding.reason
-    assert not any("started" in str(change) for change in planned(host, wanted))
-
-
 @pytest.mark.parametrize(
     ("unit", "sections"),
     [(TIMER, BY_TIMER), (SERVICE, BY_SERVICE), ("probe-snat.service", {**PROBES})],
@@ -426,33 +410,3 @@ def test_another_interval_restarts_the_timer() -> None:
     apply(host, **ROUTES, **INTERVAL)
     later = host.services.operations.calls[calls:]
     assert later.index(("stop", TIMER)) < later.index(("start", TIMER))
-
-
-@pytest.mark.parametrize("without", [{}, {"watch": {"mode": "service"}}])
-def test_a_config_without_it_removes_it(without: dict[str, Any]) -> None:
-    """The unit is stopped and gone; the rest stays."""
-    host = with_command()
-    apply(host, **ROUTES, **BY_TIMER)
-    apply(host, **ROUTES, **without)
-    assert files_of_watch(host) == []
-    assert not host.services.state(in_time(), TIMER).is_running
-    assert host.files.exists(f"{UNITS}/static-routes.service")
-
-
-def test_an_image(tmp_path: Path) -> None:
-    """An image gets the unit and its link; the command must be in the image, and `check` reports
-    that it is not.
-    """
-    document = tmp_path / "config.json"
-    document.write_text(json.dumps({"hostRouting": {**PROBES, **BY_SERVICE, "gates": []}}))
-    image = tmp_path / "image"
-    (image / "usr/bin").mkdir(parents=True)
-    (image / "usr/bin/nft").touch(mode=0o755)
-    assert run_here("apply", "--root", image, document).returncode == 0
-    assert not (image / f"{UNITS[1:]}/{SERVICE}").exists()
-    assert f"watch: {SERVICE}: the command" in run_here("check", "--root", image, document).stdout
-    (image / "usr/bin/hostrouting").touch(mode=0o755)
-    assert run_here("apply", "--root", image, document).returncode == 0
-    assert "ExecStart=/usr/bin/hostrouting watch" in (image / f"{UNITS[1:]}/{SERVICE}").read_text()
-    assert (image / f"{UNITS[1:]}/multi-user.target.wants/{SERVICE}").is_symlink()
-    assert "watch" not in run_here("check", "--root", image, document).stdout

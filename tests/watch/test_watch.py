@@ -75,14 +75,6 @@ def until_listening(watch: Running, host: FakeHost) -> None:
     watch.until(lambda: host.events.operations.calls != [])
 
 
-def test_a_deleted_route_is_restored(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
-    """A route of the config that another program deletes comes back, which one line reports."""
-    caplog.clear()
-    watched.delete(OWN_ROUTES[0])
-    watched.until_repaired()
-    watched.until(lambda: f"repaired: + {OWN_ROUTES[0]}" in caplog.messages)
-
-
 @pytest.mark.parametrize("watched", ["kernel"], indirect=True)
 def test_a_next_hop_of_the_default_route_revives(watched: Watched) -> None:
     """A route without device leaves by the first next hop that lives, also after that one came back
@@ -140,13 +132,6 @@ class TestTrouble:
             watched.until_repaired()
         messages = [message for message in caplog.messages if "cannot be repaired now" in message]
         assert messages == ["the routes cannot be repaired now: no buffer space"]
-
-    def test_lost_events(self, host: FakeHost) -> None:
-        """If events were lost, the routes are compared."""
-        with watching(host, host.routes) as watched:
-            host.events.most = 0
-            watched.delete(OWN_ROUTES[0])
-            watched.until_repaired()
 
 
 class TestIntent:
@@ -210,11 +195,6 @@ class TestIntent:
             if "the installed config cannot be read" in message
         ]
         assert damage.endswith(step)
-
-    def test_a_reset_after_damage(self, host: FakeHost) -> None:
-        """If the file was damaged before the task began, a reset ends the task all the same."""
-        host.files.write(INTENT_PATH, b"{", mode=0o644)
-        assert_a_reset_ends_it(host)
 
     def test_a_reset_after_a_config_that_was_never_read(self) -> None:
         """A config may come damaged while the watch runs; that it goes is a reset, too."""
