@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import attrs
 import pytest
+from support.boot_units import install_upstream
 from support.fabric_files import Files
 from support.patience import in_time
 from support.run_nodes import gpu_node, lose_our_routes
@@ -130,6 +131,14 @@ def test_what_an_apply_of_ipv6_needs(host: FakeHost, monkeypatch: pytest.MonkeyP
     assert first == {**one, "IPv4": 3, "IPv6": 3, "proofs": 3}
     assert again == {**one, "IPv4": 2, "IPv6": 2, "proofs": 2}
     assert changed == {**one, "IPv4": 3, "IPv6": 3, "proofs": 3}
+
+
+def test_what_upstreams_files_need(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They count as a first apply, as they are not installed by hostrouting."""
+    install_upstream(host.files)
+    counts = Counts(host, monkeypatch)
+    one = {"stories": 1, "plans": 2, "reconciles": 2, "files": 1}
+    assert counts.of(Configure(SMALL, host=host)) == {**one, "IPv4": 3, "proofs": 3}
 
 
 def test_what_a_plan_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,16 +73,6 @@ def test_child_ends_with_its_parent() -> None:
     assert reason_of(ctx.child()) == "stop"
 
 
-def test_cancelling_a_child_leaves_the_parent() -> None:
-    """A child's end is its own."""
-    ctx = Context()
-    child = ctx.child()
-    child.cancel("stop")
-    assert child.cancelled
-    assert not ctx.cancelled
-    assert not ctx.child().cancelled
-
-
 def test_children_do_not_stay_with_their_parent() -> None:
     """A context that lives for months does not collect the children that it had."""
     ctx = Context()

@@ -2,19 +2,16 @@ import logging
 from typing import Any
 
 import pytest
-from support.patience import in_time
 from support.tasks import FailingTask, RecordingTask
 
 from phases import (
     CancelledError,
     Context,
-    DeadlineExceededError,
     Parallel,
     Serial,
     TaskFailedError,
     execute,
     task,
-    with_timeout,
 )
 from phases.hosting import reason_of
 from phases.testing import ManualClock
@@ -27,17 +24,6 @@ def _logged(caplog: pytest.LogCaptureFixture) -> None:
 
 def _extra(record: Any) -> tuple[str, str, float | None, str | None]:
     return record.path, record.status, record.duration, record.error
-
-
-def test_success_is_logged(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
-    """A task that works logs `started` and `completed`, with the values also in `extra`."""
-    execute(task("nap")(lambda _: clock.advance(1.5)), Context(clock=clock))
-    assert caplog.messages == ["started task=nap", "completed task=nap duration=1.500s status=ok"]
-    assert [_extra(record) for record in caplog.records] == [
-        ("nap", "started", None, None),
-        ("nap", "ok", 1.5, None),
-    ]
-    assert {record.name for record in caplog.records} == {"phases"}
 
 
 def test_failure_is_logged_on_one_line(
@@ -86,20 +72,6 @@ def test_task_gets_the_context_it_is_executed_with() -> None:
         )
     assert reason_of(ctx) == "maintenance"
     assert journal == []
-
-
-def test_own_deadline_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
-    """The task that with_timeout stopped has failed; the tasks inside it were cancelled."""
-    nap = task("nap")(lambda ctx: ctx.sleep(60))
-    with pytest.raises(
-        TaskFailedError, match=r"^all: deadline exceeded: not done within 5 s$"
-    ) as caught:
-        execute(with_timeout(Serial(nap, name="all"), 5), in_time())
-    assert isinstance(caught.value.__cause__, DeadlineExceededError)
-    statuses = [
-        (record.__dict__["path"], record.__dict__["status"]) for record in caplog.records[2:]
-    ]
-    assert statuses == [("all/nap", "cancelled"), ("all", "failed")]
 
 
 def test_other_errors_of_a_cancelled_task_are_failures() -> None:

@@ -127,14 +127,6 @@ def test_an_interrupt_after_another_ends_the_undo(first: str) -> None:
     assert report.changes == (FIRST, SECOND)
 
 
-def test_an_interrupt_before_the_undo_has_the_report() -> None:
-    """Its report shows what was undone."""
-    report = report_of(
-        Serial(recording("one", FIRST, lambda _: None), FailingTask("stop", KeyboardInterrupt()))
-    )
-    assert [step.status for step in report.children] == ["undone", "cancelled"]
-
-
 def test_a_rollback_goes_on_after_an_interrupt() -> None:
     """Its result is the interrupt, which is raised once all inverses were called."""
     transaction = Transaction(Context())

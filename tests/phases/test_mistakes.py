@@ -95,15 +95,6 @@ def test_a_do_that_never_ran_is_a_failure(do: Callable[[object], object], why: s
         undo(_Task(undo=do))
 
 
-def test_wrappers_return_the_result_of_do() -> None:
-    """A wrapped task is refused for the same answers."""
-    greet = _Task(do=lambda _: OSError("no route"))
-    for wrapped in greet, with_retry(greet, attempts=3, backoff=0), with_timeout(greet, 5):
-        with pytest.raises(TaskFailedError, match="returned OSError") as caught:
-            execute(wrapped)
-        assert len(caught.value.failures) == 1
-
-
 @pytest.mark.parametrize("answer", IGNORED)
 def test_any_other_answer_is_ignored(answer: object) -> None:
     """A function that is useful elsewhere returns something: as a task, as an inverse, in a

@@ -11,7 +11,6 @@ from support.tasks import FailingTask
 from phases import (
     CancelledError,
     Context,
-    DeadlineExceededError,
     Parallel,
     Serial,
     TaskFailedError,
@@ -27,23 +26,6 @@ from phases.testing import ManualClock
 
 def _discard(_: object) -> None:
     pass
-
-
-def test_no_failure_is_lost() -> None:
-    """The first failure is raised, and leads to all others."""
-    first = OSError("first")
-    second = OSError("second")
-
-    def later(ctx: Context) -> None:
-        wait(ctx, lambda: ctx.cancelled)
-        raise second
-
-    with pytest.raises(
-        TaskFailedError, match=r"^both/sooner: first; both/later: second$"
-    ) as caught:
-        execute(Parallel(task("later")(later), FailingTask("sooner", first), name="both"))
-    assert caught.value.failures == (first, second)
-    assert caught.value.__cause__ is first
 
 
 def test_a_clock_that_moves_by_itself_does_not_pass_the_tasks(
@@ -62,15 +44,6 @@ def test_a_clock_that_moves_by_itself_does_not_pass_the_tasks(
     ctx = Context(timeout=60, clock=ManualClock(auto=True))
     assert run(group, ctx).status == "failed"
     assert "still waiting" not in caplog.text
-
-
-def test_deadline_from_outside(clock: ManualClock, threads: ThreadPoolExecutor) -> None:
-    """At its caller's deadline, a group ends with DeadlineExceededError."""
-    naps = [task(name)(lambda ctx: ctx.sleep(60)) for name in ("nap", "rest")]
-    running = threads.submit(execute, Parallel(*naps), Context(timeout=5, clock=clock))
-    clock.wait_for_sleepers(3)
-    clock.advance(5)
-    assert isinstance(running.exception(timeout=60), DeadlineExceededError)
 
 
 def test_a_task_that_ignores_its_context_is_named_and_waited_for(

@@ -5,30 +5,15 @@ from support.tasks import RecordingTask
 
 from phases import (
     CancelledError,
-    Change,
     Context,
     DeadlineExceededError,
     Serial,
     TaskFailedError,
-    execute,
     plan,
     task,
     undo,
 )
 from phases.testing import ManualClock
-
-
-def test_plan_failure_has_its_path() -> None:
-    """A plan that fails is a TaskFailedError with the whole path, once, also within a task."""
-
-    def refuse(_: Context) -> list[Change]:
-        raise OSError("no netlink")
-
-    broken = Serial(Serial(task("a", plan=refuse)(lambda _: None), name="inner"), name="outer")
-    with pytest.raises(TaskFailedError, match=r"^outer/inner/a: no netlink$"):
-        plan(broken)
-    with pytest.raises(TaskFailedError, match=r"^top/outer/inner/a: no netlink$"):
-        execute(Serial(task("top")(lambda ctx: _discard(plan(broken, ctx)))))
 
 
 def _discard(_: object) -> None:

@@ -46,13 +46,6 @@ def _recording(*changes: Change, undone: list[str] | None = None, fail: bool = F
     return make
 
 
-def test_a_report_has_the_records_of_a_failed_task() -> None:
-    """Records made before a failure are in the report; a plan never is."""
-    report = run(_recording(A, B, fail=True))
-    assert report.status == "failed"
-    assert report.changes == (A, B)
-
-
 def test_a_method_is_one_inverse() -> None:
     """A bound method, which is a new object each time, is one inverse of consecutive changes; a
     change of another task separates its calls. A change without an inverse stays.
@@ -105,26 +98,6 @@ def test_an_inverse_takes_the_place_of_the_method() -> None:
 
     run(Serial(Routes("routes", journal), FAIL), undo_on_failure=True)
     assert journal == ["inverse"]
-
-
-def test_an_inverse_that_fails_is_reported() -> None:
-    """The report, the log and the error of the run name it; all further inverses are called."""
-    undone: list[str] = []
-
-    @task("stuck")
-    def stuck(ctx: Context) -> None:
-        def refuse(_: Context) -> None:
-            raise OSError("stuck")
-
-        ctx.record(A, undo=refuse)
-
-    report = run(
-        Serial(_recording(B, undone=undone), stuck, FAIL, name="all"), undo_on_failure=True
-    )
-    assert undone == ["b"]
-    assert report.children[1].status == "failed"
-    assert report.children[1].changes == (A,)
-    assert str(report.error) == "all/fail: x; all/stuck: stuck"
 
 
 def test_a_group_that_is_undone_in_part_has_failed() -> None:

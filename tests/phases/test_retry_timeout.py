@@ -48,21 +48,6 @@ def test_a_longer_backoff_is_that_of_each_pause(clock: ManualClock) -> None:
     assert clock.monotonic() == 120
 
 
-def test_all_attempts_are_reached(clock: ManualClock) -> None:
-    """The last error is raised, the earlier ones are in its failures."""
-    errors = [OSError("one"), OSError("two"), OSError("three")]
-    left = list(errors)
-
-    @task("a")
-    def fail(_: Context) -> None:
-        raise left.pop(0)
-
-    with pytest.raises(TaskFailedError, match=r"^all/a: three; all/a: one; all/a: two$") as caught:
-        execute(Serial(with_retry(fail, attempts=3), name="all"), Context(clock=clock))
-    assert caught.value.__cause__ is errors[2]
-    assert set(caught.value.failures) == set(errors)
-
-
 def test_a_failed_attempt_leaves_no_result(clock: ManualClock) -> None:
     """The result is that of the last attempt, none if it leaves none."""
     errors = [OSError("busy")]
@@ -77,16 +62,6 @@ def test_a_failed_attempt_leaves_no_result(clock: ManualClock) -> None:
     report = run(with_retry(fail_first, attempts=2), Context(clock=clock))
     assert not report.degraded
     assert report.result is None
-
-
-def test_only_the_given_errors_are_tried_again(clock: ManualClock) -> None:
-    """Another error than those of retry_on fails at once, in a group too."""
-    wrong = FailingTask("a", ValueError("wrong"))
-    for each in wrong, Serial(wrong):
-        with pytest.raises(TaskFailedError, match=r"^a: wrong$"):
-            execute(with_retry(each, attempts=5, retry_on=(OSError,)), Context(clock=clock))
-    assert wrong.calls == 2
-    assert clock.monotonic() == 0
 
 
 def test_each_failure_of_a_group_must_be_of_the_given_errors(clock: ManualClock) -> None:
@@ -170,17 +145,6 @@ def test_an_observer_gets_each_attempt(
     assert flaky_["duration"] == 3.0
     assert flaky_["start"] == "2026-01-01T00:00:00.000000Z"
     assert "task=all/flaky error='busy'" in caplog.records[0].getMessage()
-
-
-def test_pause_ends_with_the_context(clock: ManualClock) -> None:
-    """A deadline in the pause ends it, and has the failures before it."""
-    with pytest.raises(DeadlineExceededError) as caught:
-        execute(
-            with_retry(FailingTask("a", OSError("busy")), attempts=9),
-            Context(timeout=2, clock=clock),
-        )
-    assert [str(each) for each in caught.value.earlier] == ["a: busy", "a: busy"]
-    assert clock.monotonic() == 2
 
 
 def test_wrapping_keeps_name_and_abilities() -> None:

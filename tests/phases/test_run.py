@@ -5,14 +5,12 @@ import textwrap
 import threading
 
 import pytest
-from support.patience import in_time
 from support.tasks import FailingTask, RecordingTask, statuses
 
 from phases import (
     Change,
     CommandFailedError,
     Context,
-    DeadlineExceededError,
     Event,
     Serial,
     Task,
@@ -169,23 +167,6 @@ def test_a_report_is_neither_true_nor_false() -> None:
         bool(run(FailingTask("a", OSError("x"))))
 
 
-def test_the_changes_of_a_run_are_those_of_all_its_tasks() -> None:
-    """Task by task; in the JSON each task has its own."""
-
-    @task("own")
-    def own(ctx: Context) -> None:
-        ctx.record(Change("+", "a"))
-        execute(task("inner")(lambda inside: inside.record(Change("+", "b"))), ctx)
-
-    report = run(Serial(own, name="all"))
-    assert [change.subject for change in report.changes] == ["b", "a"]
-    mapping = report.to_mapping()
-    assert mapping["changes"] == []
-    assert mapping["children"][0]["changes"] == [
-        {"action": "+", "subject": "a", "detail": None, "kind": ""}
-    ]
-
-
 def test_skip_leaves_tasks_out() -> None:
     """Skipped tasks are not done, inside with_retry and with_timeout, too; a skipped group takes its
     tasks along.
@@ -277,18 +258,6 @@ def test_a_part_of_a_name_is_unknown(word: str) -> None:
     with pytest.raises(UnknownTaskError):
         run(whole, only=[word])
     assert done == []
-
-
-def test_timeout() -> None:
-    """A run that takes too long is cancelled, as is the task that was under way."""
-    nap = task("nap")(lambda ctx: ctx.sleep(60))
-    report = run(
-        Serial(nap, RecordingTask("b", []), name="all"),
-        timeout=5,
-        ctx=in_time(),
-    )
-    assert statuses(report) == {"nap": "cancelled", "b": "not-reached", "all": "cancelled"}
-    assert isinstance(report.error, DeadlineExceededError)
 
 
 def test_a_task_that_cannot_be_undone_stays_ok(caplog: pytest.LogCaptureFixture) -> None:
@@ -587,30 +556,6 @@ def test_a_signal_for_a_child_ends_no_block_of_its_parent() -> None:
     assert program.stderr == ""
 
 
-def test_a_printed_report_is_a_tree_of_steps() -> None:
-    """A line for each step: status, name, seconds, and why it failed."""
-
-    @task("probes")
-    def probes(_: Context) -> None:
-        raise OSError("nft is missing\ninstall it")
-
-    lacking = task("check")(lambda ctx: ctx.degrade("ib0 has no carrier"))
-    last = task("last")(lambda ctx: ctx.sleep(60))
-    whole = Serial(Serial(tolerate(probes), lacking, name="optional"), last, name="node")
-    clock = ManualClock(auto=True)
-    report = run(whole, Context(clock=clock), timeout=5)
-    assert (
-        str(report)
-        == """\
-cancelled    node  5.000 s  deadline exceeded: not done within 5 s
-degraded       optional  0.000 s
-failed           probes  0.000 s  nft is missing; install it
-degraded         check  0.000 s  ib0 has no carrier
-cancelled      last  5.000 s  deadline exceeded: not done within 5 s"""
-    )
-    assert repr(report.find("node/optional")) == "<Report of optional: degraded>"
-
-
 def test_a_mapping_has_results_and_changes_that_were_undone() -> None:
     """A program sees what a step gave, and what was reversed."""
 
@@ -701,18 +646,6 @@ def test_a_printed_failure_has_two_lines_of_its_text() -> None:
     report = run(FailingTask("routes", refused), Context(clock=ManualClock(auto=True)))
     assert str(report) == (
         "failed       routes  0.000 s  2 route changes were refused: + 10.0.0.0/8: no device ..."
-    )
-
-
-def test_a_failed_run_that_a_task_returns_is_printed() -> None:
-    """It stands alone, so it has no step of its own in the tree."""
-    alone = task("sub")(lambda _: run(FailingTask("inner", OSError("busy"))))
-    report = run(alone, Context(clock=ManualClock(auto=True)))
-    assert (
-        str(report)
-        == """\
-failed       sub  0.000 s
-also failed  sub/inner  busy"""
     )
 
 

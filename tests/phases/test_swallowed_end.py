@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 from support.patience import in_time
-from support.tasks import FailingTask, RecordingTask, statuses
+from support.tasks import RecordingTask, statuses
 
 from phases import (
     CancelledError,
@@ -22,7 +22,6 @@ from phases import (
     plan,
     run,
     task,
-    tolerate,
     undo,
     with_retry,
     with_timeout,
@@ -51,24 +50,6 @@ def test_a_swallowed_deadline_fails_the_task() -> None:
     assert report.error.retryable
 
 
-def test_a_swallowed_cancellation_fails_the_task() -> None:
-    """A task that catches its cancellation and returns has failed; the name of a signal is in the
-    error.
-    """
-
-    @task("stop")
-    def stop(ctx: Context) -> None:
-        ctx.cancel("SIGTERM")
-        with suppress(Exception):
-            ctx.check()
-
-    report = run(stop)
-    assert report.status == "failed"
-    assert str(report.error) == f"stop: cancelled: SIGTERM; {CAUGHT}"
-    with pytest.raises(TaskFailedError, match="cancelled: SIGTERM"):
-        execute(stop)
-
-
 @pytest.mark.parametrize(
     "limited",
     [
@@ -85,13 +66,6 @@ def test_a_deadline_that_is_swallowed_inside_with_timeout(limited: Task) -> None
     assert report.children[1].status == "not-reached"
     assert isinstance(report.error, TaskFailedError)
     assert str(report.error.cause) == f"deadline exceeded: not done within 5 s; {CAUGHT}"
-
-
-def test_the_end_of_the_run_is_swallowed_inside_with_timeout() -> None:
-    """The task has failed, as without the timeout."""
-    report = run(with_timeout(swallow, 60), in_time(5))
-    assert report.status == "failed"
-    assert str(report.error) == f"nap: deadline exceeded: not done within 5 s; {CAUGHT}"
 
 
 def test_it_is_tried_again_and_undone_as_after_any_failure() -> None:
@@ -153,17 +127,6 @@ def test_a_narrower_end_is_the_business_of_the_task() -> None:
         assert run(narrow, Context(timeout=600, clock=clock)).ok
 
 
-def test_the_end_of_a_child_that_is_that_of_the_task() -> None:
-    """A child with more time than its parent ends with it, and its error is that of the parent."""
-
-    @task("look")
-    def look(ctx: Context) -> None:
-        with suppress(DeadlineExceededError):
-            ctx.child(timeout=60).sleep(60)
-
-    assert run(look, in_time(5)).status == "failed"
-
-
 def test_a_task_that_catches_what_a_task_inside_raised() -> None:
     """The end of the run was raised to it by `execute`; a task inside that failed is its business."""
 
@@ -218,20 +181,6 @@ def test_a_task_beside_it_is_not_blamed() -> None:
     run_context = Context()
     report = run(Parallel(stop, late, name="all"), run_context)
     assert statuses(report) == {"stop": "failed", "late": "ok", "all": "failed"}
-
-
-def test_a_cancellation_by_a_failure_in_parallel() -> None:
-    """The group names both: the failure, and the task that caught its cancellation."""
-    pair = Parallel(FailingTask("fail", OSError("x")), swallow, name="all")
-    assert str(run(pair).error) == f"all/fail: x; all/nap: cancelled: all/fail failed; {CAUGHT}"
-
-
-def test_an_optional_task_that_swallows_the_end() -> None:
-    """Its failure is a warning as any other; the run has completed late."""
-    report = run(Serial(tolerate(swallow), name="all"), in_time(5))
-    assert report.ok
-    assert report.degraded
-    assert report.children[0].status == "failed"
 
 
 def test_a_task_may_declare_that_the_end_is_its_normal_end() -> None:

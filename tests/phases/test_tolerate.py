@@ -189,10 +189,3 @@ def test_a_tolerated_failure_has_not_completed() -> None:
         "last": "failed",
         "all": "failed",
     }
-
-
-def test_a_tolerated_failure_does_not_make_its_group_undone() -> None:
-    """Nothing in the group was reversed: its status stays when a later task fails."""
-    inner = Serial(tolerate(_probes()), name="inner")
-    report = run(Serial(inner, FailingTask("fail", OSError("x"))), undo_on_failure=True)
-    assert report.children[0].status == "ok"
