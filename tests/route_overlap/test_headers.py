@@ -91,3 +91,9 @@ def test_an_allowed_tunnel_is_right(node: KernelNode) -> None:
     [finding] = _proof(node, allowed=("geneve0",)).cidrs[0].findings
     assert finding.kind == "undecided"
     assert finding.dev == "geneve0"
+
+
+def test_elsewhere_it_does_not_matter(node: KernelNode) -> None:
+    """A header on the way to other addresses changes nothing."""
+    node.ip(f"route add 10.99.0.0/16 encap ip id 7 dst 10.9.0.1 {_GATEWAY}")
+    assert _proof(node).ok
