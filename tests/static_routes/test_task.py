@@ -72,6 +72,16 @@ class TestDo:
         assert host.files.tree.snapshot() == {}
 
     @pytest.mark.parametrize("destination", ["172.16.8.0/22", "fd00:9::/64"])
+    def test_without_routes_the_files_of_the_boot_script_go(
+        self, host: FakeHost, ctx: Context
+    ) -> None:
+        """What the script has waited and logged in this boot is not there for a later config."""
+        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        for name in "waited", "static-routes.told":
+            host.files.write(f"/run/aks-flex-node/{name}", b"30\n", mode=0o644)
+        ConfigureStaticRoutes(NONE, host=host).do(ctx)
+        assert host.files.tree.snapshot() == {}
+
     def test_an_image_gets_files_only(self, destination: str, ctx: Context) -> None:
         """Without a kernel, script and unit can still be installed, planned and removed, for
         IPv6 too.
