@@ -71,7 +71,6 @@ class TestDo:
         assert other_routes(host) == before
         assert host.files.tree.snapshot() == {}
 
-    @pytest.mark.parametrize("destination", ["172.16.8.0/22", "fd00:9::/64"])
     def test_without_routes_the_files_of_the_boot_script_go(
         self, host: FakeHost, ctx: Context
     ) -> None:
@@ -82,6 +81,7 @@ class TestDo:
         ConfigureStaticRoutes(NONE, host=host).do(ctx)
         assert host.files.tree.snapshot() == {}
 
+    @pytest.mark.parametrize("destination", ["172.16.8.0/22", "fd00:9::/64"])
     def test_an_image_gets_files_only(self, destination: str, ctx: Context) -> None:
         """Without a kernel, script and unit can still be installed, planned and removed, for
         IPv6 too.
