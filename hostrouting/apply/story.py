@@ -59,6 +59,7 @@ class Wanted(NamedTuple):
     has_routes: bool = True
     #: False if its plan and its changes are not proven.
     is_proven: bool = True
+    #: True if what is worse degrades the run, and is not refused.
     force: bool = False
 
 
@@ -116,7 +117,11 @@ def _directly(work: Work) -> Work:
 
 
 class Ways(NamedTuple):
-    """How the parts of a run are done: directly, or as steps of its report."""
+    """How the parts of a run are done.
+
+    Directly, an error of a part is raised. As a step of the report of `Configure` a part is left
+    out, or fails with a `TaskFailedError`, which a run keeps.
+    """
 
     files: Callable[[Work], Work] = _directly
     routes: Callable[[Work], Work] = _directly
@@ -168,7 +173,7 @@ class Story:
         parts = self.wanted.parts(self.plan.forecast)
         if not parts:
             return self.plan
-        steps = run.boot.refuse_gates(run.ctx, *parts)
+        steps = run.boot.steps_to_install(run.ctx, *parts)
         if not run.is_first:
             run.boot.refuse_unwritable(steps)
         for found in run.boot.foreign(*parts):
@@ -181,7 +186,7 @@ class Story:
         return self.plan
 
     def _decide_again(self) -> RoutePlan | None:
-        """Plan the routes of the node as it is now; judge them as long as none was changed."""
+        """Plan the routes of the node as it is now; judge them while there is nothing to undo."""
         run = self.run
         if not run.changes:
             self._decide_routes("the routes are as before")
@@ -199,8 +204,10 @@ class Story:
 
     # --- carry out
 
-    def carry_out(self, steps: Ways) -> bool:
+    def carry_out(self, ways: Ways) -> bool:
         """Bring the plan into force, and prove it; return False if the earlier config stays.
+
+        After a first apply verdict and siblings follow, even if a part of it has failed.
 
         On a node without hostrouting the files come first, and stay: if the routes fail, the
         machine must not start at the next boot either. They are undone if one cannot be written,
@@ -211,20 +218,20 @@ class Story:
         run = self.run
         state = "the earlier config is in force, live and for the next boot"
         if run.is_first:
-            state = self._install_first(steps)
+            state = self._install_first(ways)
         try:
             with run.undoing(state, always=run.count > 0):
                 if run.is_first:
                     # From here on: a unit could start between the files and the first batch.
                     if self.plan.routes is not None and self.plan.routes.changes:
                         run.hold_gates()
-                    run.attempt(steps.routes(self.settle))
+                    run.attempt(ways.routes(self.settle))
                 else:
-                    self._change_installed(steps)
+                    self._change_installed(ways)
                 run.ctx.check()
-                # Routes of a first apply come though its files have failed.
+                # What a first apply has done is proven and kept, though a part of it has failed.
                 if run.changes or not run.failures:
-                    steps.proof(partial(self._prove, state))(run.ctx)
+                    ways.proof(partial(self._prove, state))(run.ctx)
                 run.commit()
                 run.is_complete = not run.failures
         finally:
@@ -234,28 +241,28 @@ class Story:
         if self.plan.rest:
             # An interrupt would leave files of both configs.
             ctx = run.ctx.shielded().child(SECONDS_TO_UNDO)
-            run.attempt(steps.files(partial(self._install, is_rest=True)), ctx=ctx)
+            run.attempt(ways.files(partial(self._install, is_rest=True)), ctx=ctx)
         return True
 
-    def _install_first(self, steps: Ways) -> str:
+    def _install_first(self, ways: Ways) -> str:
         """Install the files on a node without any; return its state as long as routes may fail."""
         run = self.run
         if self.plan.parts:
-            self.has_undone_files = not self.change_files(steps, undone=_NOTHING)
+            self.has_undone_files = not self.change_files(ways, undone=_NOTHING)
         if run.count:
             return "this config is installed for the next boot, and the routes are as before"
         if run.failures and not self.has_undone_files:
             run.log.warning(_NOTHING)
         return f"the routes are as before, and {_NOTHING}"
 
-    def change_files(self, steps: Ways, *, undone: str) -> bool:
+    def change_files(self, ways: Ways, *, undone: str) -> bool:
         """Change all files by themselves, and commit; return False if they were undone.
 
         They are undone if one of them could not be changed, or if the change was interrupted.
         """
         run = self.run
         with run.undoing(undone, always=True):
-            run.attempt(steps.files(self._install))
+            run.attempt(ways.files(self._install))
             causes = [cause for failure in run.failures for cause in failure.failures]
             is_undone = any(isinstance(cause, HostFileError) for cause in causes)
             if is_undone:
@@ -263,15 +270,15 @@ class Story:
         run.commit()
         return not is_undone
 
-    def _change_installed(self, steps: Ways) -> None:
+    def _change_installed(self, ways: Ways) -> None:
         run = self.run
-        steps.routes(self.settle)(run.ctx)
+        ways.routes(self.settle)(run.ctx)
         if not self.plan.parts:
             return
         count = run.count
         if self.plan.files:
             run.hold_gates()
-        steps.files(self._install)(run.ctx)
+        ways.files(self._install)(run.ctx)
         # A gate that has just started may have run the earlier script, which restores the earlier
         # routes.
         if run.count > count:
@@ -279,7 +286,7 @@ class Story:
             run.hold_gates()
             self._decide_again()
             # From here on, each second is one in which gates wait.
-            steps.routes(partial(self.settle, waits=False))(run.ctx)
+            ways.routes(partial(self.settle, waits=False))(run.ctx)
 
     def _install(self, ctx: Context, *, is_rest: bool = False) -> None:
         """Install the planned files; compare again if another program has changed one."""
@@ -309,6 +316,7 @@ class Story:
         seconds = seconds if left is None else min(seconds, left / 2)
         until = ctx.clock.monotonic() + seconds
         is_logged = False
+        # Reset has decided its files alone.
         plan = self.plan.routes or self._decide_again()
         while True:
             try:

@@ -166,7 +166,7 @@ class Boot:
         ]
         return [*refused, *changes]
 
-    def refuse_gates(self, ctx: Context, *parts: Part) -> list[DiskStep]:
+    def steps_to_install(self, ctx: Context, *parts: Part) -> list[DiskStep]:
         """Return the steps of `install`; raise UnitError for masked or foreign files, and gates.
 
         A gate is unsuitable if it would never open, or starts before the units that it waits for.
@@ -237,14 +237,14 @@ class Boot:
         Files that are right stay untouched, and departures are removed. With the last unit
         everything is removed, the intent and the gates first. systemd reads the disk once, if
         anything changed; nothing is started, and no machine stops. `stops_outdated` ends the units
-        of an earlier script, too. The `planned` steps are some of those that `refuse_gates` has
+        of an earlier script, too. The `planned` steps are some of those that `steps_to_install` has
         returned, and are taken as they are; `ConflictError` ends them if another program has
         changed a file since. Otherwise raises UnitError, before any change, for an unsuitable
         gate, and for a file that an administrator has masked.
         """
         units = units_in(parts)
         files = files or self.recorded(ctx)
-        steps = self.refuse_gates(ctx, *parts) if planned is None else planned
+        steps = self.steps_to_install(ctx, *parts) if planned is None else planned
         with self._noted(changes_files=bool(steps)):
             if not self._host.is_live:
                 self._take(steps, files)

@@ -526,17 +526,17 @@ class Reset(_Whole):
 
     def _do_all(self, story: Story, alone: _Part | None) -> None:
         run = story.run
-        steps = self._ways(alone)
+        ways = self._ways(alone)
         story.decide_files()
         # The gates and the config stay, so the routes must, too.
         undone = "what was installed is in force, live and for the next boot"
-        if not story.change_files(steps, undone=undone):
+        if not story.change_files(ways, undone=undone):
             return
         run.is_complete = True
         if run.failures:
             self._log.warning("%s all the same", self._committed)
         check = self._as_step(alone, self._check)(self._pair_check.act)
-        own = {self._routes: steps.routes(story.settle), self._check: check}
+        own = {self._routes: ways.routes(story.settle), self._check: check}
         for each in self.subtasks[1:]:
             works = [own[each]] if isinstance(each, _Part) else self._others(alone, [each])
             run.attempt(*works)

@@ -180,7 +180,7 @@ class TestMasks:
         """
         host.files.link(path, "/dev/null")
         before = host.files.tree.snapshot()
-        for call in boot(host).install, boot(host).refuse_gates:
+        for call in boot(host).install, boot(host).steps_to_install:
             with pytest.raises(UnitError) as caught:
                 call(ctx, stand_in(STATIC))
             assert str(caught.value) == (

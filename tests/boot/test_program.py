@@ -522,7 +522,7 @@ def test_room_for_it_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     requested: list[int] = []
     monkeypatch.setattr(host.files, "refuse_unwritable", lambda _, size: requested.append(size))
     before = host.files.tree.snapshot().keys()
-    boot.refuse_unwritable(boot.refuse_gates(ctx, stand_in(STATIC)))
+    boot.refuse_unwritable(boot.steps_to_install(ctx, stand_in(STATIC)))
     boot.install(ctx, stand_in(STATIC))
     written = [path for path in host.files.tree.snapshot() if path not in before]
     contents = [

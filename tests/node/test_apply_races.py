@@ -138,7 +138,7 @@ def test_a_file_that_changes_after_each_comparison_is_written_in_the_end(
     """The last of 24 tries takes its own comparison."""
     assert run(Configure(SMALL, host=host), in_time()).ok
     path = drop_in_of("b.service")
-    compare = Boot.refuse_gates
+    compare = Boot.steps_to_install
     tries: list[int] = []
 
     def compared(boot: Boot, *given: Any) -> list[DiskStep]:
@@ -147,7 +147,7 @@ def test_a_file_that_changes_after_each_comparison_is_written_in_the_end(
         host.files.write(path, b"# Installed by hostrouting\n%d" % len(tries), mode=0o644)
         return steps
 
-    monkeypatch.setattr(Boot, "refuse_gates", compared)
+    monkeypatch.setattr(Boot, "steps_to_install", compared)
     assert run(Configure(attrs.evolve(SMALL, gates=("b.service",)), host=host), in_time()).ok
     assert len(tries) == 24
     assert b"ExecStartPre" in (host.files.read(path) or b"")

@@ -85,7 +85,7 @@ class ConfigureProbeSNAT(SectionTask):
             if self._host.is_live:
                 self._warn_of_bypass(rules)
                 # A gate is refused before any rule is changed.
-                self._boot.refuse_gates(held, *parts)
+                self._boot.steps_to_install(held, *parts)
                 self._converge(held, rules)
             else:
                 self._warn_of_image()
