@@ -420,12 +420,6 @@ class FileStore(Protocol):
         create the absent name in it.
         """
 
-    def rename(self, path: str, name: str) -> bool:
-        """Give a file, link or folder another name in its folder; return False if it is absent.
-
-        A name that is taken is refused. The new name is on the disk when this returns.
-        """
-
     def remove(self, path: str) -> bool:
         """Remove the file or symbolic link; return False if it is absent. A folder is refused.
 

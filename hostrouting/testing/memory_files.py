@@ -136,20 +136,6 @@ class MemoryTree:
                 return reason
         return None
 
-    def rename(self, path: str, name: str) -> bool:
-        """See `FileStore.rename`."""
-        place = self._place(f"give the name {name!r} to", path)
-        if place not in self._entries:
-            return False
-        self._refuse_read_only(f"give the name {name!r} to", place)
-        new = f"{place.rpartition('/')[0]}/{name}"
-        if new in self._entries:
-            raise self._error(f"give the name {name!r} to", path, errno.EEXIST)
-        for old in tuple(self._entries):
-            if f"{old}/".startswith(f"{place}/"):
-                self._entries[new + old.removeprefix(place)] = self._entries.pop(old)
-        return True
-
     def remove(self, path: str) -> bool:
         """See `FileStore.remove`."""
         place = self._place("remove", path)

@@ -13,7 +13,6 @@ import json
 import re
 import time
 from contextlib import suppress
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import attrs
@@ -116,17 +115,6 @@ def read_record(files: FileStore, path: str) -> SweepRecord | None:
         except _DAMAGE as error:
             reason = repr(error)
     return SweepRecord(objects=(), path=path, damage=_damaged(path, reason))
-
-
-def set_aside(files: FileStore, path: str) -> str:
-    """Rename a damaged record so that no later run reads it; return a sentence with its path."""
-    names = (f"{path}.damaged-{number}" for number in count(1))
-    try:
-        aside = next(name for name in names if not files.exists(name))
-        files.rename(path, aside.rpartition("/")[2])
-    except HostFileError as error:
-        return f"it could not be set aside: {error}"
-    return f"it was set aside as {aside}"
 
 
 def _damaged(path: str, reason: str) -> str:

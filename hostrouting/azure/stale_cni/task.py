@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.azure.stale_cni import azure_vnet
-from hostrouting.azure.stale_cni.journal import Restorable, SweepRecord, Sweeps, set_aside
+from hostrouting.azure.stale_cni.journal import Restorable, SweepRecord, Sweeps
 from hostrouting.azure.stale_cni.leftovers import Snapshot, compare, identity
 from hostrouting.azure.stale_cni.node import NodeReading, Observer, by_sort, observe, wrong_bridge
 from hostrouting.azure.stale_cni.verdicts import Verdict, agree
@@ -158,10 +158,7 @@ class CleanStaleCNI(NodeTask):
                 self._logger.info(line, record.path, record.time, extra={"backup": record.path})
                 self._sweeps.remove(record)
                 held.record(_removal(record))
-            problems = [
-                f"{record.damage}; {set_aside(self._host.files, record.path)}"
-                for record in recorded.damaged
-            ]
+            problems = [record.damage for record in recorded.damaged]
             for record in recorded.current:
                 if lost := self._restore(held, record):
                     problems += [*lost, self._stays(record, len(lost))]

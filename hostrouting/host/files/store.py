@@ -133,10 +133,6 @@ class RootedFiles:
         )
         return next(filter(None, reasons), None)
 
-    def rename(self, path: str, name: str) -> bool:
-        """See `FileStore.rename`."""
-        return bool(self._find(f"give the name {name!r} to", path, partial(_rename, name)))
-
     def remove(self, path: str) -> bool:
         """See `FileStore.remove`."""
         return bool(self._find("remove", path, _remove))
@@ -249,16 +245,6 @@ def _remove_empty_folder(folder: int, name: str) -> bool:
 def _sweep_folder(folder: int, name: str) -> None:
     with open_file(folder, name, _FOLDER) as inside:
         _sweep(inside)
-
-
-def _rename(new: str, folder: int, name: str) -> bool:
-    _status(folder, name)
-    with suppress(FileNotFoundError):
-        _status(folder, new)
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-    os.rename(name, new, src_dir_fd=folder, dst_dir_fd=folder)
-    sync_folder(folder)
-    return True
 
 
 def _inspect(folder: int, name: str, content: bytes) -> int | None:

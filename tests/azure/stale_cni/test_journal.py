@@ -4,7 +4,6 @@ aside.
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,11 +17,9 @@ from hostrouting.azure.stale_cni.journal import (
     SweepRecord,
     Sweeps,
     from_json,
-    set_aside,
     to_json,
 )
 from hostrouting.host import EbtablesRule, Neighbour, NextHop, ObservedRoute
-from hostrouting.host.files.store import RootedFiles
 from hostrouting.net.addresses import IPV6, Address, Prefix
 from hostrouting.net.routes import KINDS, Encapsulation
 from hostrouting.testing import MemoryFiles, strategies
@@ -370,23 +367,14 @@ def test_a_folder_that_others_can_write_has_no_records(exposed: str) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[" * 100_000, None])
-def test_a_damaged_record_is_set_aside(damage: bytes | None) -> None:
-    """A damaged record is renamed, unchanged, and no later run reads it."""
+def test_a_damaged_record_stays(damage: bytes | None) -> None:
+    """It is left as it is, for whoever restores by hand what it has."""
     files = MemoryFiles()
-    for number in 1, 2:
-        if damage is None:
-            files.tree.make_directory(f"{SWEEP}/sub")
-        else:
-            files.write(SWEEP, damage, mode=0o600)
-        assert set_aside(files, SWEEP) == f"it was set aside as {SWEEP}.damaged-{number}"
-        assert Sweeps(files, FOLDER).read() == ([], [], [])
-    if damage is not None:
-        assert files.read(f"{SWEEP}.damaged-2") == damage
-
-
-def test_a_record_that_cannot_be_set_aside_is_reported(tmp_path: Path) -> None:
-    """A name that is too long for its folder, for example, stops nothing."""
-    files = RootedFiles(str(tmp_path))
-    name = "r" * 250
-    (tmp_path / name).touch()
-    assert set_aside(files, f"/{name}").startswith("it could not be set aside: cannot look for ")
+    if damage is None:
+        files.tree.make_directory(f"{SWEEP}/sub")
+    else:
+        files.write(SWEEP, damage, mode=0o600)
+    for _ in range(2):
+        current, outlived, [damaged] = Sweeps(files, FOLDER).read()
+        assert (current, outlived, damaged.path) == ([], [], SWEEP)
+    assert files.exists(SWEEP)

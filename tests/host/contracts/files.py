@@ -1,6 +1,5 @@
 """The promises of `FileStore`, as tests."""
 
-import errno
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -18,12 +17,6 @@ READ_ONLY: list[tuple[str, dict[str, Any], str]] = [
         f"cannot remove /a: {WHY}",
     ),
     ("remove", {"path": "/absent"}, "False"),
-    (
-        "rename",
-        {"path": "/a", "name": "b"},
-        f"cannot give the name 'b' to /a: {WHY}",
-    ),
-    ("rename", {"path": "/absent", "name": "b"}, "False"),
     (
         "write",
         {"path": "/a", "content": b"x", "mode": 0o644},
@@ -300,28 +293,6 @@ class FileStoreContract:
         reason = str(files.exposed("/etc/link/a"))
         assert "/srv/open (owner " in reason
         assert ", mode 0777); run: " in reason
-
-    def test_a_name_is_changed(self, files: FileStore) -> None:
-        """Files, links and whole folders stay the same; an absent path is an answer."""
-        files.write("/etc/own/a/b", b"one\n", mode=0o640)
-        files.link("/etc/own/link", "/nowhere")
-        assert files.rename("/etc/own/a", "c") is True
-        assert files.rename("/etc/own/link", "other") is True
-        assert files.rename("/etc/own/a", "d") is False
-        assert files.rename("/etc/foreign/a", "d") is False
-        assert files.names("/etc/own") == ["c", "other"]
-        assert (files.read("/etc/own/c/b"), files.mode("/etc/own/c/b")) == (b"one\n", 0o640)
-        assert files.read_link("/etc/own/other") == "/nowhere"
-
-    def test_a_name_that_is_taken_is_refused(self, own_files: FileStore) -> None:
-        """Neither of the two is changed; the error has the number of the system's."""
-        own_files.write("/etc/own/b", b"two\n", mode=0o644)
-        with pytest.raises(
-            HostFileError, match=r"cannot give the name 'b' to .*/etc/own/a: File exists"
-        ) as raised:
-            own_files.rename("/etc/own/a", "b")
-        assert raised.value.errno == errno.EEXIST
-        assert (own_files.read("/etc/own/a"), own_files.read("/etc/own/b")) == (b"one\n", b"two\n")
 
     def test_where_there_is_room_nothing_is_refused(self, own_files: FileStore) -> None:
         """The call makes nothing, if the folder exists or not."""
