@@ -74,8 +74,6 @@ class Snapshot:
     endpoints: tuple[Endpoint, ...] = ()
     #: The (device, address) that answered a probe; see `to_probe`.
     answered: frozenset[LinkAddress] = frozenset()
-    #: False if pods could not be probed, for lack of privilege.
-    may_probe: bool = True
 
 
 def identity(leftover: Restorable) -> Restorable:

@@ -15,7 +15,6 @@ import attrs
 from hostrouting.azure.stale_cni.azure_vnet import read_endpoints
 from hostrouting.azure.stale_cni.leftovers import Snapshot, pod_devices
 from hostrouting.azure.stale_cni.verdicts import Verdict, judge, to_probe
-from hostrouting.base.errors import PermissionDeniedError
 from hostrouting.base.facts import Facts
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import IPV6
@@ -113,11 +112,11 @@ class Observer:
         self._lines = Facts[str, None]()
         self._shown = 0
 
-    def read(self, ctx: Context, *, may_guess: bool = True, probes: bool = True) -> NodeReading:
+    def read(self, ctx: Context, *, probes: bool = True) -> NodeReading:
         """Read and judge once.
 
-        If it `may_guess`, a lack of privilege to probe pods is logged instead of raised. Without
-        `probes`, which take a second, more objects may look stale.
+        Without `probes`, which take a second, more objects may look stale; with them, a lack of
+        privilege to probe pods is raised.
         """
         ctx.check()
         host = self._host
@@ -127,19 +126,10 @@ class Observer:
         verdicts = self._judge(snapshot)
         # A pod that has been silent for long may have left no sign on the node, and yet answer.
         if targets := to_probe(snapshot, verdicts, bridge=self._bridge) if probes else ():
-            try:
-                answered = host.link_layer.answering(ctx, targets)
-                # A bridge learns a pod's hardware address from its answer.
-                stations = _stations(host, snapshot.devices)
-                snapshot = attrs.evolve(snapshot, answered=answered, stations=stations)
-            except PermissionDeniedError as error:
-                if not may_guess:
-                    raise
-                self.log_once(
-                    logging.WARNING,
-                    f"{error}; pods that have been silent for long may be alive or gone",
-                )
-                snapshot = attrs.evolve(snapshot, may_probe=False)
+            answered = host.link_layer.answering(ctx, targets)
+            # A bridge learns a pod's hardware address from its answer.
+            stations = _stations(host, snapshot.devices)
+            snapshot = attrs.evolve(snapshot, answered=answered, stations=stations)
             verdicts = self._judge(snapshot)
         self._log(verdicts, ebtables)
         return NodeReading(verdicts, ebtables, snapshot)

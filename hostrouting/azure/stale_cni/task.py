@@ -42,6 +42,7 @@ SECONDS_BETWEEN_READINGS: Final = 1.0
 #: A pod's link may be down for a moment, and then the pod cannot answer. A link that stays down
 #: does not prove that the pod lives.
 READINGS_FOR_DOWN_LINKS: Final = 5
+_UNSEEN = "cannot check if a removed CNI left anything"
 #: For restoring the objects that a cancelled run, or one that is out of time, has removed.
 _SECONDS_TO_RESTORE = 60.0
 
@@ -131,7 +132,12 @@ class CleanStaleCNI(NodeTask):
         if not self._section.enabled or not self._host.is_live:
             return []
         obstacle = self.obstacle()
-        planned = [verdict.removal for verdict in self._observer.read(ctx).stale]
+        try:
+            planned = [verdict.removal for verdict in self._observer.read(ctx).stale]
+        except PermissionDeniedError as error:
+            # The rest of a plan needs no root.
+            self._logger.warning("the sweep is not planned: %s", error)
+            return []
         if not obstacle:
             return planned
         refused = partial(hindered, "-", optional=not self._section.required)
@@ -185,15 +191,14 @@ class CleanStaleCNI(NodeTask):
         """Return one reading.
 
         Raise PermissionDeniedError if nothing stale was seen, but a lack of privilege may have
-        hidden it.
+        hidden it, and if pods cannot be probed.
         """
-        reading = self._observer.read(ctx)
-        if not reading.stale and (reading.ebtables.denied or not reading.snapshot.may_probe):
-            raise PermissionDeniedError(
-                "cannot check if a removed CNI left anything without root (CAP_NET_ADMIN to read "
-                "ebtables rules, CAP_NET_RAW to probe pods that have been silent for long); "
-                "nothing was found in the rest"
-            )
+        try:
+            reading = self._observer.read(ctx)
+        except PermissionDeniedError as error:
+            raise PermissionDeniedError(f"{_UNSEEN}: {error}") from error
+        if not reading.stale and reading.ebtables.denied:
+            raise PermissionDeniedError(f"{_UNSEEN}: {'; '.join(reading.ebtables.notes)}")
         return reading
 
     def suspects(self, ctx: Context) -> list[Verdict]:
@@ -242,7 +247,7 @@ class CleanStaleCNI(NodeTask):
         while True:
             # Before and after the reading: a new pod has rules before it leaves any other sign.
             in_use = self._in_use()
-            reading = self._observer.read(ctx, may_guess=False)
+            reading = self._observer.read(ctx)
             swept.spared = reading.spared
             if reading.ebtables.denied:
                 raise PermissionDeniedError(

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hostrouting.host.ports import LinkAddress
-    from hostrouting.net.links import Device
 
 Kind = Literal["stale", "live", "node", "unknown"]
 
@@ -100,7 +99,7 @@ def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple
             reason = f"it was made for a pod, and {own}"
         else:
             return Verdict(leftover, "node", address, str(own))
-        unclear = oddity or life.doubt(candidate, address)
+        unclear = oddity or life.doubt(candidate)
         return Verdict(leftover, "unknown" if unclear else "stale", address, unclear or reason)
 
     return tuple(map(verdict, leftovers))
@@ -232,10 +231,6 @@ class _Life:
             self._add_sign(record.addresses, _recorded(record), self._macs_of(record))
         macs = {station.mac for station in stations}
         self._in_use = macs.union(*map(self._macs_of, living))
-        #: The devices that may lead to a pod that was not probed, by the family of its address.
-        self._unprobed: dict[int, list[str]] = {IPV4: [], IPV6: []}
-        if not snapshot.may_probe:
-            self._unprobed = _without_address(pod_devices(snapshot.devices), living)
 
     def leads_nowhere(self, candidate: Candidate) -> bool:
         """Return True if the object leads to a hardware address that no pod has."""
@@ -246,19 +241,12 @@ class _Life:
         holders = {candidate.address or "", *self._addresses.get(mac, ())}
         return all(self._macs[address] for address in holders if address in self.signs)
 
-    def doubt(self, candidate: Candidate, address: str) -> str | None:
+    def doubt(self, candidate: Candidate) -> str | None:
         """Return why it is unknown if a pod has the candidate's address; None if it is known."""
-        suspects = self._unprobed[_family_of(address)]
         device = None if isinstance(candidate.object, EbtablesRule) else candidate.object.dev
-        if device is not None and device.startswith(POD_DEVICE):
-            if device not in self._devices:
-                return f"{device} was removed or renamed while all this was read"
-            suspects = [device] if device in suspects else []
-        if not suspects:
+        if device is None or not device.startswith(POD_DEVICE) or device in self._devices:
             return None
-        first, *rest = suspects
-        more = f" and {len(rest)} more" if rest else ""
-        return f"the pod on {first}{more} cannot be probed for {address} without CAP_NET_RAW"
+        return f"{device} was removed or renamed while all this was read"
 
     def _add_sign(self, addresses: Iterable[str], sign: str, macs: set[str]) -> None:
         for address in addresses:
@@ -303,25 +291,6 @@ def _pods_behind(
         if not answered.isdisjoint(chain.from_iterable(record.addresses for record in pod)):
             by_answer.append(pod)
     return by_mac or by_answer or pods
-
-
-def _without_address(devices: Iterable[Device], living: Iterable[Endpoint]) -> dict[int, list[str]]:
-    """Return the devices of whose pods no record has an address of the family.
-
-    A device whose pod's address is known leads to that pod alone; a record may lack one of two
-    families.
-    """
-    known = {
-        (record.host_device, _family_of(address))
-        for record in living
-        for address in record.addresses
-    }
-    lacking: dict[int, list[str]] = {IPV4: [], IPV6: []}
-    for name in sorted(device.name for device in devices):
-        for family, names in lacking.items():
-            if (name, family) not in known:
-                names.append(name)
-    return lacking
 
 
 def _family_of(address: str) -> int:

@@ -1,4 +1,4 @@
-"""Evidence: the node, the pods that live, and devices that could not be probed."""
+"""Evidence: the node, the pods that live, and devices that are gone."""
 
 from collections.abc import Sequence
 
@@ -353,70 +353,7 @@ def test_two_records_of_one_pod_are_one() -> None:
     assert {kind for kind, _ in judged(what)} == {"live"}
 
 
-# --- devices that could not be probed
-
-AZV2 = Device("azv2", 5, up=True, kind="veth", master="azure0")
-NODE = *DEVICES, AZV2
-
-
-@each_leftover
-def test_objects_on_a_device_that_could_not_be_probed_are_unknown(leftover: Restorable) -> None:
-    """Without the privilege to probe there, no pod is taken for gone."""
-    address = POD6 if leftover in OF_POD6 else POD
-    reason = f"the pod on azv1 cannot be probed for {address} without CAP_NET_RAW"
-    assert judged(snapshot(leftover, may_probe=False)) == [("unknown", reason)]
-
-
-@pytest.mark.parametrize(
-    "evidence",
-    [
-        {"endpoints": (Endpoint((POD,), "azv1"),)},
-        {"answered": frozenset([("azv2", POD)])},
-        {"stations": (Station(MAC, "azv2"),)},
-    ],
-)
-def test_a_known_address_need_not_be_probed(evidence: dict[str, object]) -> None:
-    """A device that was not probed hides nothing about an address with other evidence."""
-    what = snapshot(DNAT_RULE, **{"devices": NODE, "may_probe": False, **evidence})
-    assert kinds(what) == ["live"]
-
-
-@pytest.mark.parametrize(
-    ("leftover", "kind"), [(DNAT_RULE, "unknown"), (route(), "node")], ids=["rule", "route"]
-)
-def test_the_pod_of_an_address_that_the_node_has_may_not_be_probed(
-    leftover: Restorable, kind: str
-) -> None:
-    """Both may have it: without the privilege to probe nothing is taken for stale."""
-    what = snapshot(leftover, devices=(*NODE, ROUTER), may_probe=False)
-    assert [found for found, _ in judged(what)] == [kind]
-
-
-def test_several_devices_that_could_not_be_probed_are_counted() -> None:
-    """The first is named; without privilege it is all of them."""
-    assert judged(snapshot(DNAT_RULE, devices=NODE, may_probe=False)) == [
-        ("unknown", f"the pod on azv1 and 1 more cannot be probed for {POD} without CAP_NET_RAW")
-    ]
-
-
-def test_a_device_of_a_pod_that_is_known_hides_no_other() -> None:
-    """The device that the state gives to one address has only that; but of the second family it
-    proves nothing.
-    """
-    state = (Endpoint(("10.240.0.77",), "azv1"),)
-    what = snapshot(DNAT_RULE, DNAT6_RULE, route(), route6(), may_probe=False, endpoints=state)
-    by_address = {(v.address, v.kind) for v in judge(what, pod_cidrs=POD_CIDRS, bridge="azure0")}
-    assert by_address == {(POD, "stale"), (POD6, "unknown")}
-
-
-@pytest.mark.parametrize(
-    "leftover", [route(dev="azv2"), neighbour(dev="azv2"), route6(dev="azv2")], ids=str
-)
-def test_objects_on_one_device_do_not_depend_on_others(leftover: Restorable) -> None:
-    """A route or neighbour on a pod's own device is about that device: the state has its pod."""
-    state = (Endpoint(("10.240.0.77", "fd00:10:240::77"), "azv2"),)
-    what = snapshot(leftover, devices=NODE, may_probe=False, endpoints=state)
-    assert kinds(what) == ["stale"]
+# --- devices that are gone
 
 
 def test_objects_on_a_removed_device_are_unknown() -> None:
