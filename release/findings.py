@@ -22,7 +22,13 @@ _APPLY: Final = "`hostrouting apply` the config"
 
 #: Of the proof, in `cidrs` of the JSON. They are errors under STRICT, and warnings under WARN.
 OF_THE_PROOF: Final = (
-    Kind("overlap", "by mode", "expected addresses leave by another device", _ROUTES),
+    Kind(
+        "overlap",
+        "by mode",
+        "expected addresses leave by another device",
+        f"{_ROUTES}; a device that reaches the cluster, of a CNI that is not well-known, is to be "
+        "named in `allowedDevs`",
+    ),
     Kind(
         "announced",
         "by mode",

@@ -165,11 +165,8 @@ class NodeReport(NodeState):
     def _all_findings(self) -> list[dict[str, Any]]:
         return [each.to_mapping() for each in (*self.addresses, *self.findings)]
 
-    def lines(self, *, verbose: bool = False) -> list[str]:
-        """Return the report as text lines: as of `status` or `plan` by its facts, or of `check`.
-
-        `verbose` offers to silence findings, too.
-        """
+    def lines(self) -> list[str]:
+        """Return the report as text lines: as of `status` or `plan` by its facts, or of `check`."""
         if self.facts is not None:
             return self._lines_of_status(self.facts)
         if self.planned is not None:
@@ -179,7 +176,6 @@ class NodeReport(NodeState):
         first = self.headline
         is_said = first == f"{self.verdict}: {overlap.headline}"
         lines = [first, "" if is_said else overlap.verdict, *map(str, explanations), overlap.steps]
-        lines += [overlap.allowance] if verbose else []
         step = self.next
         findings = (finding for finding in self.findings if finding not in explanations)
         lines += [f"{each.severity}: {each.kind}: {each.text_before(step)}" for each in findings]

@@ -89,7 +89,6 @@ class FamilyProof(NamedTuple):
             maybe_down_devs=maybe_down,
             absent_devs=absent,
             fabric_exits=() if expected else fabric_exits(node.defaults, node.links),
-            fabric_devs=tuple(_fabric_devs(node)),
             deciding=self.deciding,
             notes=tuple(self._notes(config, down, lacks_default=lacks_default)),
         )
@@ -250,13 +249,6 @@ def _set_down_notes(devs: Sequence[str]) -> Iterator[NodeFinding]:
     for dev in devs:
         command = "" if step else quoted("ip", "link", "set", dev, "up")
         yield NodeFinding("device-down", dev, reason, "warning", step, command=command)
-
-
-def _fabric_devs(node: RoutingSnapshot) -> Iterator[str]:
-    """Yield the InfiniBand devices, and those of an announced fabric."""
-    yield from (link.name for link in node.links if link.infiniband)
-    if node.announced:
-        yield from sorted(node.announced.members)
 
 
 def _by_prefix(routes: Iterable[StaticRoute]) -> Mapping[Prefix, Sequence[StaticRoute]]:

@@ -277,8 +277,6 @@ class OverlapReport(LightValue, NoTruth):
     absent_devs: tuple[str, ...] = ()
     #: The InfiniBand devices of default routes, with the family, if none is expected there.
     fabric_exits: tuple[tuple[int, str], ...] = ()
-    #: The devices of a fabric, connected or announced.
-    fabric_devs: tuple[str, ...] = ()
     #: The config whose CIDRs these are; suggestions complete it.
     config: HostRoutingConfig = attrs.field(factory=HostRoutingConfig)
     #: The IPv6 routes that decide, and those of them that the kernel learned from advertisements.
@@ -406,25 +404,6 @@ class OverlapReport(LightValue, NoTruth):
     def steps(self) -> str:
         """The steps that resolve the findings; may be empty."""
         return "" if self.is_proven else "\n".join(self._steps())
-
-    @property
-    def allowance(self) -> str:
-        """The step that silences findings: to allow their devices, but for those of a fabric."""
-        devs = dict.fromkeys(
-            finding.dev for _, finding in self.findings if finding.kind in {"overlap", "local"}
-        )
-        # Of a name that a config takes, each ASCII character stands for itself in a pattern.
-        named = (dev for dev in devs if dev and dev.isascii() and is_device_name(dev))
-        patterns = [dev for dev in named if dev not in self.fabric_devs]
-        if not patterns:
-            return ""
-        overlap = self.config.route_overlap
-        section = attrs.evolve(overlap, allowed_devs=(*overlap.allowed_devs, *patterns))
-        return (
-            "Or allow these devices, if they reach the cluster. This silences the finding for "
-            "good: whatever leads the addresses there later, "
-            f"no check, gate or watch says so.\n{_section('routeOverlap', section)}"
-        )
 
     def __str__(self) -> str:
         return "\n".join(filter(None, (self.verdict, *self.refusals, self.advice)))

@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 from support.command_line import CHECKED as OVERLAP
 from support.command_line import ROUTES
@@ -36,12 +35,12 @@ from hostrouting import (
 from hostrouting.boot.intent import NOT_INSTALLED
 from hostrouting.cli import main
 from hostrouting.host import Host, Route, RouteChange
-from hostrouting.net.addresses import IPV6, parse_ipv4
+from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import Lookup, default_routes
 from hostrouting.node.check import check_node
 from hostrouting.node.fix import fixed, replaced
 from hostrouting.node.report import NodeReport
-from hostrouting.route_overlap.fabric import Fabric, FabricAddress
+from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.look import prove_config
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange
@@ -477,29 +476,6 @@ def test_a_route_that_waits_for_a_default_route_is_reported(host: FakeHost) -> N
         f"{reason}); once each route can be added, apply the config"
         in check(host, config).findings[0].sentence
     )
-
-
-def test_a_fabric_is_never_offered_to_be_allowed(host: FakeHost) -> None:
-    """Any other device is, with `-v`; not one of a listed network, of the agent's pool, or of
-    InfiniBand.
-    """
-    config = config_of(routeOverlap={**OVERLAP["routeOverlap"], "allowedDevs": ["mesh*"]})
-    offer = '"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT", "allowedDevs": ["mesh*", "ib0"]'
-    assert offer in "\n".join(check(host, config).lines(verbose=True))
-    assert "allowedDevs" not in "\n".join(check(host, config).lines())
-    node = host.routes
-    assert prove_config(config, Fabric(networks=("172.16.0.0/16",)), node).allowance == ""
-    node.add_link("eth1")
-    arrange(node, "172.16.9.0/24 dev eth1")
-    devices = dict(node.fib.devices)
-    devices["ib0"] = devices["ib0"]._replace(infiniband=True)
-    devices["eth1"] = devices["eth1"]._replace(mac="02:00:00:00:00:07")
-    node.fib = attrs.evolve(node.fib, devices=devices)
-    assert '"allowedDevs": ["mesh*", "eth1"]' in check(host, config).overlap.allowance
-    pool = Fabric(
-        addresses=(FabricAddress("020000000007", parse_ipv4("172.16.1.5")),), source="the pool"
-    )
-    assert prove_config(config, pool, node).allowance == ""
 
 
 def test_a_route_that_was_looked_up_by_another_default_route(host: FakeHost) -> None:

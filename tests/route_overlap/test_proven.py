@@ -3,7 +3,6 @@
 import json
 import logging
 
-import attrs
 import pytest
 from support.kernel import connect
 from support.static_route_scripts import static_route
@@ -57,13 +56,6 @@ To fix it, make this section that of hostRouting in the agent's config, and appl
   "staticRoutes": {{"enabled": true, "routes": [{route}]}}
   172.16.8.0/22 takes addresses from ib0"""
     assert str(report) == message
-
-
-def test_the_device_of_a_fabric_is_not_offered_to_be_allowed() -> None:
-    """To allow it would hide what the fabric takes."""
-    report = prove_egress(Node(), ["172.16.8.0/22"])
-    assert '"allowedDevs": ["ib0"]' in report.allowance
-    assert attrs.evolve(report, fabric_devs=("ib0",)).allowance == ""
 
 
 def test_the_message_without_default_route() -> None:

@@ -58,7 +58,7 @@ def run(arguments: Namespace) -> int:
             return check_node(ctx.expiring(), config, node, path=path, root=arguments.root)
 
         report = awaited(ctx, arguments.wait, check, _state)
-        lines = report.lines(verbose=arguments.verbose)
+        lines = report.lines()
         if arguments.format:
             from hostrouting.fleet.metrics import exposition
 
