@@ -258,7 +258,6 @@ def with_retry(
     *,
     attempts: int,
     backoff: float = 1.0,
-    jitter: float = 0.0,
     retry_on: tuple[type[Exception], ...] = (),
 ) -> Task:
     """Return the task with retries, up to `attempts` times in all.
@@ -266,11 +265,9 @@ def with_retry(
     It is done again after an OSError, an error that says so itself by `retryable = True`, and one
     of `retry_on`, unless that has `retryable = False`. A bug, such as a KeyError, ends the retries,
     and so does a cancellation. The pauses begin with `backoff` seconds, and double up to 30 if they
-    are shorter; they end with the context. With `jitter`, each is shorter by a random part of it,
-    up to this one: with 0.5, a thousand nodes that failed at the same time try again at different
-    times. The last error is raised, with the earlier ones in its `failures`; if the context ends,
-    its error has them in `earlier`. A group is retried if all its failures allow it. An observer
-    gets an event `retrying` for each failed attempt.
+    are shorter; they end with the context. The last error is raised, with the earlier ones in its
+    `failures`; if the context ends, its error has them in `earlier`. A group is retried if all its
+    failures allow it. An observer gets an event `retrying` for each failed attempt.
 
     >>> answers = [OSError("busy"), OSError("busy"), None]
     >>> @task("flaky")
@@ -283,8 +280,6 @@ def with_retry(
     """
     if not isinstance(attempts, int) or attempts < 1:  # type: ignore[redundant-expr]  # not all callers are checked
         raise ValueError(f"attempts must be a whole number of at least 1 (got {attempts!r})")
-    if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:  # type: ignore[redundant-expr]  # same as attempts
-        raise ValueError(f"jitter must be at least 0 and at most 1 (got {jitter!r})")
     not_negative(backoff, "backoff")
     if not isinstance(retry_on, tuple):
         raise wrong_argument("retry_on", retry_on, "a tuple of exception classes", "(OSError,)")
@@ -312,10 +307,7 @@ def with_retry(
                     # The message begins with the last error; the earlier ones follow.
                     raise TaskFailedError.combine([last, *failures]) from last.cause
             failures.append(last)
-            # Imported late: only a failed attempt needs it. Nothing secret depends on it.
-            from random import random
-
-            pause = longest * (1 - jitter * random())  # noqa: S311
+            pause = longest
             longest = max(backoff, min(2 * longest, _LONGEST_PAUSE))
             word = f"attempt {len(failures)} of {attempts} failed, next in {pause:.3g} s"
             step.begin_again(last, Wait("the next attempt", pause))

@@ -69,8 +69,6 @@ DOORS = {
     "hostrouting/watch/capability.py::_task": _TASK,
     "hostrouting/watch/unit.py::command_path": "sysconfig: only the unit of a watch needs it",
     "phases/command.py::run_command": "subprocess: 3 %",
-    "phases/compose.py::do": "random: 0.9 %, and only a failed attempt needs it",
-    "phases/compose.py::with_retry": "the same: that function is inside",
     "phases/exceptions.py::__init__": "signal: 0.8 %, and only a killed command needs it",
     "phases/exceptions.py::most_similar": "difflib: only a misspelled name needs it",
     "phases/runner.py::cancel_on_signals": "signal: 0.8 %",

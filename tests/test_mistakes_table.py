@@ -87,12 +87,6 @@ with_retry(t, attempts=2, backoff=-1)
     backoff ~ got -1 ~ at least 0 seconds
 with_retry(t, attempts=2, retry_on=OSError)
     retry_on ~ got <class 'OSError'> ~ a tuple of exception classes ~ write retry_on=\(OSError,\)
-with_retry(t, attempts=3, jitter="half")
-    jitter ~ got 'half' ~ at least 0 and at most 1
-with_retry(t, attempts=3, jitter=-0.1)
-    jitter ~ got -0.1 ~ at least 0 and at most 1
-with_retry(t, attempts=3, jitter=2)
-    jitter ~ got 2 ~ at least 0 and at most 1
 tolerate(t, on_failure="x")
     on_failure of task 'a' ~ got 'x' ~ must be a function
 Context(timeout=-1)

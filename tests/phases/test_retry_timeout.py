@@ -1,5 +1,3 @@
-from itertools import pairwise
-
 import pytest
 from support.tasks import FailingTask, RecordingTask
 
@@ -215,22 +213,6 @@ def test_the_end_of_a_run_keeps_the_failures_of_attempts() -> None:
         ("node/flaky", "busy"),
         ("node/flaky", "full"),
     ]
-
-
-def test_jitter_shortens_pauses() -> None:
-    """Each pause is between its half and its whole with 0.5, and they differ."""
-    clock = ManualClock(auto=True)
-    retried = with_retry(failing(*[OSError("busy")] * 20), attempts=20, backoff=8, jitter=0.5)
-    moments: list[float] = []
-
-    def note(event: Event) -> None:
-        if event.status == "retrying":
-            moments.append(clock.monotonic())
-
-    run(with_retry(retried, attempts=1), Context(clock=clock), observer=note)
-    pauses = [later - earlier for earlier, later in pairwise(moments)]
-    assert all(4 <= pause <= 30 for pause in pauses)
-    assert len(set(pauses)) == len(pauses)
 
 
 def test_a_retry_of_a_retry_keeps_all_failures(clock: ManualClock) -> None:
