@@ -384,12 +384,6 @@ OF_THE_NODE: Final = (
         "give it 60 s or more",
     ),
     Kind(
-        "gate-name",
-        "warning",
-        "the name of a unit is too long for the `hostrouting-held@NAME.service` that marks it",
-        "give it a shorter name",
-    ),
-    Kind(
         "disabled",
         "warning",
         "break-glass is set: every gate is open",

@@ -133,8 +133,6 @@ _JOB_TIMEOUTS = ("JobTimeoutSec", "JobRunningTimeoutSec")
 #: Seconds of a boot's wait for routing, and of a refusal.
 _LONGEST_JOB = 60.0
 _YES = frozenset({"yes", "true", "on", "1"})
-#: Characters of the name of a unit, for systemd.
-_LONGEST_NAME = 255
 _CORRECT = "correct it, or take it out of hostRouting.gates"
 #: The settings that show if a unit should be up.
 _WANTED = ("WantedBy", "RequiredBy", "ConditionResult", "ConditionTimestampMonotonic")
@@ -377,7 +375,6 @@ class Gates:
         return is_recent or state.result == "start-limit-hit"
 
     def _faults_of(self, ctx: Context, unit: str) -> Iterator[NodeFinding]:
-        yield from _name_faults(unit)
         state = self._services.state(ctx, unit)
         if state.load_state == "masked":
             reason = "is masked, so that it never starts"
@@ -495,17 +492,6 @@ def is_unsuitable(fault: NodeFinding) -> bool:
     """Return True for a fault with which a unit cannot be a gate."""
     kinds = {kind for kind, _ in _UNSUITABLE.values()}
     return fault.severity == "error" and fault.kind in kinds
-
-
-def _name_faults(unit: str) -> Iterator[NodeFinding]:
-    mark = instance_of(HELD_TEMPLATE, unit)
-    if len(mark) > _LONGEST_NAME:
-        reason = (
-            f"has a name of {len(unit)} characters, and the unit that marks it as held would have "
-            f"{len(mark)}, where systemd takes {_LONGEST_NAME}: once refused, nothing starts it"
-        )
-        step = "give it a shorter name, or take it out of hostRouting.gates"
-        yield NodeFinding("gate-name", unit, reason, "warning", step)
 
 
 def _harmful_settings(

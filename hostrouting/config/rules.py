@@ -341,8 +341,9 @@ _UNIT_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123
 _DEVICE_PATTERN = frozenset(
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-+@*?[]!"
 )
-#: A file name has 255 bytes, and the gate's drop-in folder is named `<gate>.d`.
-_LONGEST_GATE = 253
+#: systemd takes 255 characters; the mark of a refused gate, hostrouting-held@<gate>.service, has 25
+#: more.
+_LONGEST_UNIT = 230
 _LONGEST_DEVICE_PATTERN = 64
 
 
@@ -474,7 +475,7 @@ def _unit_schema(pattern: str, own: Collection[str]) -> dict[str, Any]:
     return {
         "type": "string",
         "pattern": pattern,
-        "maxLength": _LONGEST_GATE,
+        "maxLength": _LONGEST_UNIT,
         "not": {"enum": sorted(own)},
     }
 
@@ -486,7 +487,7 @@ def _unit_problem(name: str, own: Collection[str]) -> str | None:
         return "nothing stands before '@' or '.'"
     if name in own or (at and f"{prefix}@.service" in own):
         return "it is installed by hostrouting and cannot wait for itself; name another unit"
-    return _name_problem(name, _UNIT_NAME, _LONGEST_GATE)
+    return _name_problem(name, _UNIT_NAME, _LONGEST_UNIT)
 
 
 @accepting({"type": "string", "pattern": r"^(?!.*/\.\.(?:/|$))/[^\u0000-\u001f]*$"})

@@ -191,18 +191,6 @@ def test_a_short_timeout_of_the_job(host: FakeHost, ctx: Context, setting: str) 
     assert Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
 
 
-def test_a_name_that_leaves_no_room_for_the_mark(host: FakeHost, ctx: Context) -> None:
-    """A name may have 255 characters, and that of the mark has 25 more than its gate's."""
-    longest = f"{'a' * 222}.service"
-    assert Gates(host.services, [longest]).faults(ctx) == []
-    [fault] = Gates(host.services, [f"a{longest}"]).faults(ctx)
-    assert str(fault) == (
-        f"warning: gate-name: a{longest}: has a name of 231 characters, and the unit that marks it as held would have "
-        "256, where systemd takes 255: once refused, nothing starts it; give it a shorter name, or take it out "
-        "of hostRouting.gates"
-    )
-
-
 def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context) -> None:
     """It is a finding if an active target wants it, and its gate does not keep it down.
 

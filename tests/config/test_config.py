@@ -218,12 +218,12 @@ def test_intervals_are_go_durations(text: str, seconds: float, canonical: str | 
         ("kubelet.service",),
         ("foo@.service", "foo@x.service", "foo@x@y.service"),
         (r"dev-disk\x2dby.service", "a:b_c.d-e.service"),
-        ("x" * 245 + ".service",),
+        ("x" * 222 + ".service",),
     ],
 )
 def test_service_units_of_every_kind_can_be_gates(gates: tuple[str, ...]) -> None:
-    """Plain units, templates, instances, escapes, up to the longest name whose drop-in folder can
-    exist; or none.
+    """Plain units, templates, instances, escapes, up to the longest name whose mark,
+    hostrouting-held@NAME.service, systemd takes; or none.
     """
     assert HostRoutingConfig(gates=gates).gates == gates
 
