@@ -314,7 +314,7 @@ def test_one_that_was_cut_gives_no_answer(
     "words", [[], ["nothing", "word"], ["check"], ["try", "word", "now", "or"]]
 )
 def test_other_arguments_give_no_answer(file: Path, words: list[str]) -> None:
-    """A verb of another release, for example."""
+    """The verb of another release gives no answer; `try` ignores what follows it."""
     ran = subprocess.run([OWN, "-IS", file, *words], check=False, capture_output=True, text=True)
     assert (ran.returncode in ANSWERS) == (words[:1] == ["try"])
     assert len(ran.stdout.splitlines()) == 1

@@ -318,9 +318,9 @@ def test_a_stdout_that_is_closed_from_the_start_changes_no_answer(
 
 @needs("kernel")
 def test_lines_for_the_journal_have_their_priority_and_one_name(tmp_path: Path) -> None:
-    """Each line of a message begins with it if stderr is the journal itself, and none if it is
-    redirected. The journal has the name of a unit before the lines of its process, and no name of
-    a program that this runs.
+    """On the journal each line begins with its priority. A process that systemd has started leaves
+    the name hostrouting out, since the journal has it; the child of another process writes it.
+    Redirected output has no priority.
     """
     path = tmp_path / "bad.json"
     log = tmp_path / "log"
@@ -333,12 +333,12 @@ def test_lines_for_the_journal_have_their_priority_and_one_name(tmp_path: Path) 
         with log.open("w") as stream:
             subprocess.run([*starting, *command], check=False, stderr=stream, env=result)
         written.append(log.read_text().splitlines())
-    of_unit, of_program = written
-    assert len(of_unit) == 3
-    assert all(line.startswith("<3>") for line in of_unit)
-    assert [line.replace("<3>hostrouting: ", "<3>") for line in of_unit] == of_program
+    of_child, of_unit = written
+    assert len(of_child) == 3
+    assert all(line.startswith("<3>") for line in of_child)
+    assert [line.replace("<3>hostrouting: ", "<3>") for line in of_child] == of_unit
     redirected = subprocess.run(command, check=False, capture_output=True, text=True, env=result)
-    assert redirected.stderr.splitlines() == [line.removeprefix("<3>") for line in of_unit]
+    assert redirected.stderr.splitlines() == [line.removeprefix("<3>") for line in of_child]
 
 
 def test_an_answer_that_cannot_be_written_is_a_failure(config: Path) -> None:
@@ -354,7 +354,9 @@ def test_an_answer_that_cannot_be_written_is_a_failure(config: Path) -> None:
 
 @needs_kernel
 def test_explain_names_the_route_of_each_part(node: KernelNode) -> None:
-    """Parts with one answer are one; each has its devices and its route."""
+    """On a node with eth0, and ib0 with 172.16.1.4/16, neighbouring parts with the same answer are
+    one part, with its devices and its route.
+    """
     arrange(node, "172.16.8.0/22 via 10.224.0.1 dev eth0")
     answer = json.loads(
         run("explain", "--json", "172.16.4.0/21", "172.16.8.0/21", "172.16.1.4", inside=node).stdout
@@ -385,6 +387,7 @@ def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
     """
     arrange(node, "172.16.128.0/17 via 10.224.0.1 dev eth0")
 
+    # 42 is green, for the first device, and 46 cyan, for the second one.
     explain = [*enter(node), *COMMAND, "explain", "172.16.128.0/16"]
     shown = on_a_terminal(*explain)
     assert "\x1b[30;42m" + " " * 16 in shown

@@ -56,7 +56,7 @@ def own_routes(host: FakeHost) -> int:
 def test_a_signal_before_the_run(
     command: str, by: signal.Signals, host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the first one, whenever it comes: the status is its own, and nothing is changed."""
+    """A signal before the run ends the command with 128 and its number, and nothing is changed."""
     apply(FIRST)
 
     def signalled(*arguments: object, **options: object) -> Report:
@@ -300,7 +300,7 @@ def test_what_stays_of_a_first_try_is_kept_at_no_boot(host: FakeHost) -> None:
 
 
 def test_how_a_run_ended_is_not_cut(host: FakeHost) -> None:
-    """Of many errors on stderr nine are printed, and before them how the run ended."""
+    """A line on how the run ended, eight errors, and the number of the rest are on stderr."""
     routes = [{"destination": f"172.16.{number}.0/24"} for number in range(20)]
 
     def interrupt() -> None:

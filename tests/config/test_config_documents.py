@@ -62,7 +62,9 @@ def _agents(services: object, **sections: object) -> dict[str, Any]:
 def test_the_agents_list_stands_for_after(
     mapping: dict[str, Any], after: tuple[str, ...], inherits: bool
 ) -> None:
-    """Of a whole config alone, and only without `after`; the config that is installed has it."""
+    """An agent's whole config that lacks `after` takes it from its bootstrap section's
+    additionalRequiredServices; the config that is installed has it as its own.
+    """
     config = HostRoutingConfig.from_mapping(mapping)
     assert config.after == after
     assert config.inherits_after == inherits

@@ -12,7 +12,9 @@ from phases import Context
 
 
 def test_it_waits_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """Each step of the way back has a reason of its own, and the first one is logged."""
+    """The route is repaired once its device has its address again. Of the reasons for the wait,
+    which change with each step of the way back, the first one alone is logged.
+    """
     caplog.set_level("INFO")
     node = MemoryBackend()
     node.add_link("eth0")

@@ -69,7 +69,9 @@ class TestPlan:
             check(host, ctx)
 
     def test_nothing_is_waited_for(self, host: FakeHost, ctx: Context) -> None:
-        """The detail names the missing answers, of a router and of the cloud."""
+        """Without an IPv6 default route, and without the cloud's answer, the plan names the missing
+        route and does not wait.
+        """
         lead(host)
         host.metadata.error = BackendError("no answer")
         assert planned(host, ctx) == [
@@ -145,18 +147,19 @@ class TestCheck:
     def test_the_same_effect_in_other_words(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """AgentBaker's own table on the same device is no drift, and stays; on another one it is
-        replaced.
+        """A node image's AgentBaker loads the same table in its own words. On the same device the
+        table counts as the wanted one, and stays; on another device it is replaced.
         """
         caplog.set_level(logging.INFO)
         apply(host, ctx)
+        # With `delete` the script replaces the table that is loaded.
         reloaded_table = AGENTBAKERS.replace("flush table", "delete table")
         host.nftables.load(ctx, reloaded_table)
-        replaced_table = host.nftables.tables[OWN_TABLE]
+        agentbakers_table = host.nftables.tables[OWN_TABLE]
         assert check(host, ctx) == []
         assert planned(host, ctx) == []
         apply(host, ctx)
-        assert host.nftables.tables[OWN_TABLE] == replaced_table
+        assert host.nftables.tables[OWN_TABLE] == agentbakers_table
         host.nftables.load(ctx, reloaded_table.replace('"eth0"', '"eth1"'))
         how = "it rewrites fe80::1234:5678:9abc to 2603:1062:0:1:fe80:1234:5678:9abc on eth1"
         assert check(host, ctx) == [

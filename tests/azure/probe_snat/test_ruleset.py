@@ -185,7 +185,7 @@ class TestKernel:
 
     @pytest.mark.parametrize("difference", _OTHERWISE)
     def test_another_effect(self, nft: NftCommand, difference: str) -> None:
-        """Whatever differs that a packet could notice: no values are read into it."""
+        """A table that treats any packet differently has an effect that is not known."""
         before, after = _OTHERWISE[difference]
         assert before in AGENTBAKERS
         # The block alone: nft 0.9.8 dies of SIGSEGV if a set follows a declaration or flush of its

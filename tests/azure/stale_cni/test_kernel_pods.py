@@ -1,5 +1,9 @@
 """Pods that are hard to distinguish from dead ones, in real namespaces: silent, or on other
 bridges.
+
+A running pod has the address LIVE. Another one has REUSED, for which rules of a dead pod are still
+there: they and the other objects of STALE are what a sweep removes. A pod is reached if it answers
+a datagram of the fabric.
 """
 
 from __future__ import annotations
@@ -15,8 +19,9 @@ pytestmark = needs("kernel", "ebtables-nft")
 
 
 def test_a_pod_that_was_silent_for_long_is_probed(world: World) -> None:
-    """The bridge has forgotten it, and there is no state: it answers on its veth, and keeps its
-    rules, those of an address that does not answer, too: the bridge learns its hardware address.
+    """The bridge has forgotten the pod, and azure-vnet's state file is missing. The pod answers a
+    probe on its veth and keeps its rules, also that of a second address that does not answer: from
+    the answer the bridge learns the hardware address of both.
     """
     world.rule(dnat("fd00:10:240::10", LIVE_MAC))
     world.node.run("bridge", "fdb", "delete", LIVE_MAC, "dev", "azv1", "master")

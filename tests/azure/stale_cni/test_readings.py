@@ -35,7 +35,7 @@ def test_as_many_readings_as_configured(confirmations: int) -> None:
 def test_objects_that_change_between_readings_are_left_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A rule that comes while we look shows that another_program is at work on it; all else goes."""
+    """A rule that comes while we look shows that another program is at work on it; all else goes."""
     host = made_host()
     late = dnat("10.240.0.12", "aa:bb:cc:00:00:12")
     host.ebtables.operations.plan(2, lambda: host.ebtables.add(late))

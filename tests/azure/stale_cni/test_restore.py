@@ -88,7 +88,7 @@ ROUTE6_BESIDE = ROUTE6._replace(dev="azure0")
 def test_a_route_beside_the_place_is_in_no_way(
     leftover: ObservedRoute, other: ObservedRoute
 ) -> None:
-    """As the kernel has them: one that is there hinders nothing."""
+    """A route that the kernel keeps beside the removed one does not keep it from coming back."""
     snapshot = Snapshot(routes=(other,), devices=DEVICES)
     assert compare([leftover], snapshot) == ([], [leftover], {})
 
