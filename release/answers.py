@@ -12,11 +12,11 @@ from types import NoneType, UnionType
 from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import attrs
+from config_schema import config_schema
 
 from hostrouting.azure.stale_cni.verdicts import Kind as Sort
 from hostrouting.base.findings import Severity
 from hostrouting.config import HostRoutingConfig, OverlapMode
-from hostrouting.config.schema import config_schema
 from hostrouting.fleet import NodeRecord, NodeVerdict
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import FAMILY_NAMES, Address, Prefix

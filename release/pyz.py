@@ -68,7 +68,7 @@ from hostrouting.__main__ import main
 main()
 """
 #: Compiles modules for the Python that runs it. The code names no file of the build's machine, and
-#: has the docstrings of the config alone, which are the text of the manual and of the schema.
+#: has the docstrings of the config alone, which are sentences of its sections.
 _COMPILE = """\
 import importlib.util, json, marshal, sys
 modules = {}

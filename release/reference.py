@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import manual
 from answers import ANSWERS, schema
+from config_schema import config_schema
 from findings import OF_THE_NODE, OF_THE_PROOF, Kind
 
 from hostrouting import __version__
@@ -197,5 +198,5 @@ def _table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:
 if __name__ == "__main__":
     docs = Path(__file__).parents[1] / "docs"
     docs.joinpath("reference.md").write_text(page())
-    for name, answer in schemas().items():
-        docs.joinpath(f"schemas/{name}.json").write_text(f"{json.dumps(answer, indent=2)}\n")
+    for name, made in {**schemas(), "config": config_schema()}.items():
+        docs.joinpath(f"schemas/{name}.json").write_text(f"{json.dumps(made, indent=2)}\n")

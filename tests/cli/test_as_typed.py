@@ -54,7 +54,6 @@ LINES = {
         "--force; for its words: hostrouting reset --help": "reset C --force",
         "for its words: hostrouting status --help": "status --root /srv, status C",
         "for its words: hostrouting apply --help": "apply --version C, apply C C, apply -f C, apply -y C",
-        "for its words: hostrouting schema --help": "schema C",
         "such as 60 (got -1)": "apply --timeout=-1 C",
         "such as 60 (got nan)": "apply --timeout nan C",
         "'10.0.0.1/33' must end in a prefix length from 0 to 32": "explain 10.0.0.1/33",

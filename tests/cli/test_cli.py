@@ -20,7 +20,6 @@ from support.needs import needs
 
 from hostrouting.boot.intent import NOT_INSTALLED
 from hostrouting.cli import main
-from hostrouting.config.schema import config_schema
 from hostrouting.host.files.lock import FileLock
 from hostrouting.testing import KernelNode
 from hostrouting.testing.contracts.routes import arrange
@@ -126,16 +125,6 @@ def test_a_relative_root_is_one_of_the_working_directory(
     refused = run_here("apply", "--root", "", config)
     assert refused.returncode == 2
     assert "the path of a folder must not be empty" in refused.stderr
-
-
-def test_the_schema_of_a_config_is_printed() -> None:
-    """`schema` needs neither a config nor root; with --json it is the same text."""
-    printed = run_here("schema")
-    as_json = run_here("schema", "--json")
-    assert json.loads(printed.stdout) == config_schema()
-    assert printed.returncode == 0
-    assert printed.stderr == ""
-    assert as_json.stdout == printed.stdout
 
 
 def test_a_failed_apply_lists_no_changes(config: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_a_program_gets_the_guess() -> None:
     "options", [["-v"], ["--json"], ["--timeout", "7"], ["--json", "-v", "--timeout=7"]]
 )
 def test_options_before_the_command_count_like_those_after_it(options: list[str]) -> None:
-    """`hostrouting -v schema`: the result is the same."""
+    """`hostrouting -v status`: the result is the same."""
     from hostrouting.cli import parsed
 
     assert vars(parsed([*options, "status"])) == vars(parsed(["status", *options]))
@@ -115,7 +115,7 @@ def test_a_caller_that_ignores_ctrl_c_is_obeyed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2> >(:)"])
 @pytest.mark.parametrize(
-    ("words", "status"), [("-v check /nonexistent", 3), ("schema", 0), ("chek", 2)]
+    ("words", "status"), [("-v check /nonexistent", 3), ("explain --help", 0), ("chek", 2)]
 )
 def test_a_stderr_that_takes_nothing_changes_no_status(
     redirection: str, words: str, status: int

@@ -8,12 +8,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from support.config_errors import problems
+from support.config_errors import config_schema, problems
 from support.config_json import FULL
 from support.documents import blocks
 
 from hostrouting.config import HostRoutingConfig
-from hostrouting.config.schema import config_schema
 
 
 def test_examples_are_valid() -> None:

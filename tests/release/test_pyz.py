@@ -108,12 +108,14 @@ def test_an_apply_of_it_writes_the_program_of_a_boot(pyz: Path, tmp_path: Path) 
 
 def test_a_python_without_compiled_modules_reads_the_sources(pyz: Path, tmp_path: Path) -> None:
     """The file may meet a Python that its build did not have. The compiled modules lack docstrings,
-    but for those that are the text of the schema.
+    but for those of the config.
     """
-    result = run(build(tmp_path / "sources"), "schema")
+    config = tmp_path / "config.json"
+    config.write_text('{"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}}')
+    result = run(build(tmp_path / "sources"), "render", config, "hostrouting.json")
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["title"] == "The config of hostrouting"
-    assert run(pyz, "schema").stdout == result.stdout
+    assert "172.16.8.0/22" in result.stdout
+    assert run(pyz, "render", config, "hostrouting.json").stdout == result.stdout
 
 
 def test_an_old_python_is_named(pyz: Path) -> None:

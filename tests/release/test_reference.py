@@ -9,17 +9,17 @@ from typing import Any, get_args
 
 from jsonschema import Draft202012Validator
 from support.answers import SCHEMAS
+from support.config_errors import config_schema
 from support.documents import ROOT
 
 from hostrouting.config import HostRoutingConfig
-from hostrouting.config.schema import config_schema
 from hostrouting.config.wire import schema_of, wire_fields
 from hostrouting.route_overlap.parts import Kind
 
 _QUESTIONS = """
 import json, reference
 kinds = [[each._asdict() for each in table] for table in (reference.OF_THE_PROOF, reference.OF_THE_NODE)]
-print(json.dumps([reference.page(), reference.config_page(), kinds, reference.schemas()]))
+print(json.dumps([reference.page(), reference.config_page(), kinds, {**reference.schemas(), "config": reference.config_schema()}]))
 """
 
 

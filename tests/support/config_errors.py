@@ -9,16 +9,19 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from support.answers import SCHEMAS
 
 from hostrouting import HostRoutingConfig, InvalidConfigError
-from hostrouting.config.schema import config_schema
 
 
 @cache
 def _validator() -> Draft202012Validator:
-    schema = config_schema()
-    Draft202012Validator.check_schema(schema)
-    return Draft202012Validator(schema)
+    return Draft202012Validator(config_schema())
+
+
+def config_schema() -> Any:
+    """Return the JSON Schema of the config, docs/schemas/config.json."""
+    return json.loads((SCHEMAS / "config.json").read_text())
 
 
 def is_valid(document: Any) -> bool:

@@ -35,7 +35,7 @@ def run(arguments: Namespace) -> int:
 COMMAND = Command(
     run=run,
     summary="print a first CONFIG for this node, under WARN",
-    position=80,
+    position=70,
     options={
         "--cidr": {
             "action": "append",

@@ -1,4 +1,4 @@
-"""The JSON Schema of the config, made from the rules of its fields."""
+"""The JSON Schema of the config, docs/schemas/config.json, made from the rules of its fields."""
 
 from __future__ import annotations
 
