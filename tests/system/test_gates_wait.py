@@ -190,3 +190,5 @@ def test_a_lock_that_is_held_for_ever_holds_no_gate_under_warn(
                 machine.wait_until_up()
             else:
                 assert machine.payloads() == []
+                log = machine.journal(f"--unit={RETRY}")
+                assert [line for line in log if "hostrouting: starting " in line] == []
