@@ -291,7 +291,7 @@ def with_retry(
     def do(ctx: Context) -> object:
         failures: list[TaskFailedError] = []
         pause = 0.0
-        longest = backoff
+        next_pause = backoff
         step = step_of(ctx) or Step(Report(task), threading.Lock())
         while True:
             try:
@@ -307,8 +307,8 @@ def with_retry(
                     # The message begins with the last error; the earlier ones follow.
                     raise TaskFailedError.combine([last, *failures]) from last.cause
             failures.append(last)
-            pause = longest
-            longest = max(backoff, min(2 * longest, _LONGEST_PAUSE))
+            pause = next_pause
+            next_pause = max(backoff, min(2 * pause, _LONGEST_PAUSE))
             word = f"attempt {len(failures)} of {attempts} failed, next in {pause:.3g} s"
             step.begin_again(last, Wait("the next attempt", pause))
             log_line(ctx.log.warning, word, step.report, "retrying", last)

@@ -288,7 +288,7 @@ def _config_of(content: bytes | None) -> HostRoutingConfig | None:
         return None
     name = f"the installed config {INTENT_PATH}"
     # Hardly anyone repairs by hand what an apply writes.
-    step = "or replace it by your own: hostrouting apply CONFIG"
+    step = "or replace it with your own: hostrouting apply CONFIG"
     try:
         read_json(content, name=name)
     except InvalidConfigError as error:
@@ -303,7 +303,7 @@ def _config_of(content: bytes | None) -> HostRoutingConfig | None:
         raise InvalidConfigError([*mistakes, named]) from error
     # An installed config always has a section. A file like `{}` is damaged, and removes no routes.
     if not config.asks:
-        text = f"is missing or empty in {name}; replace it by your own: hostrouting apply CONFIG"
+        text = f"is missing or empty in {name}; replace it with your own: hostrouting apply CONFIG"
         raise InvalidConfigError([ConfigMistake("hostRouting", text)])
     return config
 

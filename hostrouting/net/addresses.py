@@ -22,8 +22,8 @@ IPV4: Final = 2
 IPV6: Final = 10
 FAMILY_NAMES: Final = {IPV4: "IPv4", IPV6: "IPv6"}
 #: By family, who gives a device its default route, and the place that explains a missing one.
-OWNERS: Final = {IPV4: "its DHCP client", IPV6: "its router"}
-GIVERS: Final = {IPV4: "the log of its DHCP client", IPV6: "the advertisements of its router"}
+GIVERS: Final = {IPV4: "its DHCP client", IPV6: "its router"}
+LOGS: Final = {IPV4: "the log of its DHCP client", IPV6: "the advertisements of its router"}
 
 #: IFNAMSIZ is 16 with the terminating zero; the kernel counts bytes, not characters.
 _LONGEST_DEVICE_NAME = 15

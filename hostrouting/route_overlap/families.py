@@ -13,7 +13,7 @@ from hostrouting.base.findings import NodeFinding
 from hostrouting.net.addresses import (
     FAMILY_NAMES,
     GIVERS,
-    OWNERS,
+    LOGS,
     Address,
     Prefix,
     is_device_name,
@@ -148,9 +148,9 @@ class FamilyProof(NamedTuple):
         what = f"{FAMILY_NAMES[family]} {'default route' if has_address else 'address'}"
         names = " or ".join(link.name for link in links)
         reason = f"has no {what}, which {keeper} gives it"
-        step = f"see {GIVERS[family]}"
+        step = f"see {LOGS[family]}"
         if not keeper:
-            reason = f"has no {what}, which {OWNERS[family]} or you must give it"
+            reason = f"has no {what}, which {GIVERS[family]} or you must give it"
             form = "route add default via GATEWAY" if has_address else "address add ADDRESS/LENGTH"
             step = f"use ip {form} dev {names}, or {step}"
         gateways = self._gateways(links[0], config)

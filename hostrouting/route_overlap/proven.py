@@ -15,15 +15,14 @@ from hostrouting.base.values import RARE, LightValue, fields_of
 from hostrouting.config import (
     PRESETS,
     HostRoutingConfig,
-    RouteOverlapConfig,
     StaticRoute,
     StaticRoutesConfig,
 )
 from hostrouting.net.addresses import (
     FAMILY_NAMES,
-    GIVERS,
     IPV4,
     IPV6,
+    LOGS,
     Address,
     Prefix,
     is_device_name,
@@ -459,7 +458,7 @@ class OverlapReport(LightValue, NoTruth):
         if suggested:
             where = "that of hostRouting in the agent's config"
             yield f"To fix it, make this section {where}, and apply it again:"
-            yield _section("staticRoutes", self.merged_routes)
+            yield f'  "staticRoutes": {json.dumps(self.merged_routes.to_mapping())}'
         for route in suggested:
             if route.takes_from:
                 yield f"  {route.destination} takes addresses from {', '.join(route.takes_from)}"
@@ -523,7 +522,7 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
             if family == IPV6 and not report.config.route_overlap.expected_devs
             else "."
         )
-        sources = f"{GIVERS[family]}, or its network configuration"
+        sources = f"{LOGS[family]}, or its network configuration"
         yield f"Give the node {kind} default route{by}: see {sources}{end}"
     for dev in report.maybe_down_devs if lacks_default else ():
         command = quoted("ip", "link", "set", dev, "up")
@@ -642,7 +641,3 @@ _OTHER_STEPS: Final = (
 def _commands(findings: Iterable[Finding]) -> list[str]:
     """Return the commands that resolve findings, each once."""
     return list(dict.fromkeys(finding.command for finding in findings if finding.command))
-
-
-def _section(name: str, section: RouteOverlapConfig | StaticRoutesConfig) -> str:
-    return f'  "{name}": {json.dumps(section.to_mapping())}'

@@ -10,7 +10,7 @@ import attrs
 
 from hostrouting.base.commands import quoted
 from hostrouting.base.errors import PASSING, ConfigMistake, InvalidConfigError, LinkNotFoundError
-from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, IPV4, IPV6, Prefix
+from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, LOGS, Prefix
 from hostrouting.net.exits import set_down
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
@@ -149,7 +149,7 @@ def giver(family: int, exits: NamedExits, links: Sequence[Device]) -> str:
         [dev, *others] = down
         command = quoted("ip", "link", "set", "DEVICE" if others else dev, "up")
         return f"{' and '.join(down)} {'are' if others else 'is'} set down; run: {command}"
-    return f"see {GIVERS[family]}, or its network configuration"
+    return f"see {LOGS[family]}, or its network configuration"
 
 
 def no_way(route: Route | StaticRoute, devices: Mapping[str, Device]) -> str:

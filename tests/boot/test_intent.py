@@ -42,7 +42,7 @@ from hostrouting.testing.strategies import configs
 from hostrouting.watch.unit import ConfigureWatch
 from phases import Change, execute, plan, run, undo
 
-REPLACED = "or replace it by your own: hostrouting apply CONFIG"
+REPLACED = "or replace it with your own: hostrouting apply CONFIG"
 #: An apply that finds the node right has written it.
 PINNED = {"pinnedExits": {"IPv4": "eth0"}}
 

@@ -120,6 +120,7 @@ UNDATED = "the marker does not name the time of its proof\n"
         (0, "max-age=", 2, "max-age=: give a number of seconds\n"),
         (0, "max-age=0", 2, "max-age=0: give a number of seconds\n"),
         (0, "max-age=5m proven", 0, "max-age=5m: give a number of seconds\n"),
+        (0, "config=", 2, "config=: give a file\n"),
         (0, "fresh", 2, "unknown word fresh: use proven, config=FILE or max-age=SECONDS\n"),
     ],
 )

@@ -392,7 +392,7 @@ def test_a_damaged_config_names_its_own_step(host: FakeHost) -> None:
     host.files.write(INTENT_PATH, b"{", mode=0o644)
     seen = verdict_now(Context(), host)
     assert seen.sentence.startswith("the state of the node is unknown: the installed config ")
-    assert seen.sentence.endswith("or replace it by your own: hostrouting apply CONFIG")
+    assert seen.sentence.endswith("or replace it with your own: hostrouting apply CONFIG")
     assert seen.next is None
 
 

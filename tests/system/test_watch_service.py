@@ -147,7 +147,7 @@ def test_a_config_that_is_damaged_at_the_start(machine: WatchedMachine) -> None:
         for line in journal
         if "the installed config cannot be read" in line and "over" not in line
     ]
-    assert damage.endswith("or replace it by your own: hostrouting apply CONFIG")
+    assert damage.endswith("or replace it with your own: hostrouting apply CONFIG")
     # The name of the unit is enough.
     assert "hostrouting: " not in damage
 

@@ -220,7 +220,7 @@ class TestADamagedConfigAtTheStart:
         sent_once = (
             f"{trouble}: 2 errors in the config: hostRouting.staticRoutes.enabled: expected true or false, found the "
             "number 1; hostRouting.staticRoutes.routes: expected a list, found the number 2; "
-            f"in the installed config {INTENT_PATH}; correct it there, or replace it by your own: "
+            f"in the installed config {INTENT_PATH}; correct it there, or replace it with your own: "
             "hostrouting apply CONFIG"
         )
         assert caplog.messages == [sent_once, f"this is over: {trouble}"]

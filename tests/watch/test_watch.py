@@ -169,8 +169,8 @@ class TestIntent:
     @pytest.mark.parametrize(
         ("content", "step"),
         [
-            (b"{", "or replace it by your own: hostrouting apply CONFIG"),
-            (b"{}", "; replace it by your own: hostrouting apply CONFIG"),
+            (b"{", "or replace it with your own: hostrouting apply CONFIG"),
+            (b"{}", "; replace it with your own: hostrouting apply CONFIG"),
             (None, "move this folder away"),
         ],
     )

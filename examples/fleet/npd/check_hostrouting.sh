@@ -42,7 +42,10 @@ mistake=''
 for word in "${@:2}"; do
     case $word in
         proven) wanted=proven ;;
-        config=*) config=${word#*=} ;;
+        config=*)
+            config=${word#*=}
+            [[ $config ]] || mistake="$word: give a file"
+            ;;
         max-age=*)
             limit=${word#*=}
             [[ $limit =~ ^[1-9][0-9]{0,8}$ ]] || mistake="$word: give a number of seconds"

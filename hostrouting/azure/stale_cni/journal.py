@@ -4,7 +4,7 @@ Each sweep has a file `/var/lib/hostrouting/stale-cni/sweep-*.json`, which outli
 people to read; but objects are restored only in the boot in which they were removed, since a later
 one never had them. Each object is there in every detail that it takes to restore it, and as its own
 tool prints it. Root restores the objects of a record, so only root may have written it. A damaged
-record is set aside under another name and does not keep other records from being restored.
+record stays, each undo names it, and it does not keep other records from being restored.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Sweeps:
         return record
 
     def read(self) -> Recorded:
-        """Return every record; raise HostFileError if non-root users could have added one."""
+        """Return every record; raise HostFileError if not only root could have added one."""
         recorded = Recorded([], [], [])
         if names := sorted(self._names(), reverse=True):
             self.refuse_unsafe_folder()

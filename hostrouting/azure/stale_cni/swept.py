@@ -114,8 +114,8 @@ def sweep_node(
     """Sweep a node under the run lock, or forecast a sweep by one reading.
 
     A config in which the section is not enabled raises InvalidConfigError. An error of the sweep is
-    the report's `error`; a forecast raises PermissionDeniedError if a lack of privilege may have
-    hidden all stale objects.
+    the report's `error`; a forecast raises PermissionDeniedError if pods cannot be probed, or a
+    lack of privilege may have hidden all stale objects.
     """
     if not require_config(config).stale_cni.enabled:
         reason = (

@@ -133,7 +133,7 @@ ask_program() { # verb
     if [[ $status == 1[01] ]]; then
         [[ $said ]] && printf '%s\n' "$said"
         # Under WARN a wrong node starts its units.
-        [[ ${mode-} == WARN ]] && exit 10
+        [[ $mode == WARN ]] && exit 10
         exit "$status"
     fi
     if [[ $status == 14 && $waits ]]; then

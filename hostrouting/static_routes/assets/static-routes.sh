@@ -17,6 +17,8 @@
 # The output of ip has no patterns for file names.
 set -fu
 export LC_ALL=C
+# A refused route holds a unit under WARN, too.
+mode=''
 
 # The routes of each family as ip prints them, in its order. What a default route completes is
 # between bars.
