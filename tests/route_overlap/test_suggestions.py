@@ -176,6 +176,17 @@ def test_suggested_routes_leave_by_the_first_next_hop_that_will_do(
     assert route.dev == "eth0"
 
 
+def test_suggested_routes_leave_by_the_default_route_that_decides(node: MemoryBackend) -> None:
+    """Of two that would do, by the one of the lower metric."""
+    connect(node, eth1="10.225.0.4/16")
+    arrange(node, "default via 10.225.0.1 dev eth1 metric 200")
+    expected = ["eth0", "eth1"]
+    [report] = prove_egress(node, ["172.16.8.0/22"], expected_devs=expected).cidrs
+    [route] = report.suggested_routes
+    assert route.gateway == "10.224.0.1"
+    assert route.dev == "eth0"
+
+
 def test_nothing_is_suggested_where_no_gateway_leads_out(node: MemoryBackend) -> None:
     """`default dev ppp0` has none that a route could go by."""
     remove_default(node)
