@@ -7,6 +7,7 @@ the rule, so each condition has a case here that needs it.
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import attrs
 import pytest
 from support.announced_fabrics import Announced, both_answers
 from support.fabric_files import write_files
@@ -257,6 +258,14 @@ def test_which_devices_may_carry_all(node: KernelNode, case: str, tmp_path: Path
     assert _found(node, listed, tmp_path, ["10.3.8.0/22"], ["*"]) == [_WHOLE]
 
 
+def test_the_longest_network_counts(node: KernelNode, tmp_path: Path) -> None:
+    """Of two nested networks, the longer one takes what a route between them holds."""
+    node.ip("route add 10.3.8.0/23 dev e0")
+    listed = Fabric(networks=("10.3.0.0/16", "10.3.8.0/24"), source="routeOverlap.fabric")
+    found = _found(node, listed, tmp_path, ["10.3.8.0/22"])
+    assert found == ["announced 10.3.8.0-10.3.8.255", "announced 10.3.10.0-10.3.11.255"]
+
+
 def test_a_source_that_comes_matters_everywhere(node: KernelNode, tmp_path: Path) -> None:
     """An address outside of the announced networks is found, too, if a rule may select by an
     announced source.
@@ -437,3 +446,35 @@ def test_addresses_that_no_route_takes(node: KernelNode, cidr: str, tmp_path: Pa
     assert not [
         words for words in ("staticRoutes", "not in force", "would fix") if words in report.advice
     ]
+
+
+def test_an_expected_device_of_the_fabric_is_set_up(node: KernelNode, tmp_path: Path) -> None:
+    """An expected device that is down leads out once the agent has set it up."""
+    announced = Announced(_PAIRS)
+    node.set_up("e1", up=False)
+    kernel = kernel_of(node)
+    report, ran = both_answers(node, announced.as_fabric(kernel), tmp_path, expected=["e0", "e1"])
+    announced.connect(node)
+    assert prove_egress(kernel, ["10.3.8.0/22"], expected_devs=["e0", "e1"]).ok
+    assert report.ok
+    assert not ran.is_plain
+
+
+def test_a_fabric_with_the_network_of_the_node(node: KernelNode) -> None:
+    """The gateway stays on the link of e0, though the fabric takes the other addresses of its
+    network.
+
+    The suggested route is taken by the kernel when the fabric is there, and mends the finding.
+    """
+    announced = Announced([("e1", "10.1.3.4")])
+    _do(node, "address del 10.1.0.1/16 dev e0; address add 10.1.0.4/16 dev e0 metric 100")
+    _do(node, "route add default via 10.1.0.1 dev e0 metric 100")
+    kernel = kernel_of(node)
+    report = prove_egress(kernel, ["10.1.9.0/24"], fabric=announced.as_fabric(kernel))
+    assert [finding.kind for _, finding in report.findings] == ["announced"]
+    [route] = report.suggested_routes
+    announced.connect(node)
+    [connected] = prove_egress(kernel, ["10.1.9.0/24"]).suggested_routes
+    assert connected == attrs.evolve(route, takes_from=("e1",))
+    node.ip(f"route add {route.destination} via {route.gateway} dev {route.dev}")
+    assert prove_egress(kernel, ["10.1.9.0/24"]).ok

@@ -208,3 +208,9 @@ class TestNothingInThePool:
         answer = Answer(Files(pool=pool).write(folder))
         assert answer.notes == [NO_KEY]
         assert answer.awaited is True
+
+    def test_an_absent_pool_is_awaited(self, folder: Path) -> None:
+        """Its daemon may not have started yet."""
+        answer = Answer(Files(pool=None).write(folder))
+        assert answer.notes == [f"{NOTHING}DIR/.kvp_pool_0 does not exist yet"]
+        assert answer.awaited is True

@@ -93,6 +93,15 @@ def test_a_foreign_route_comes_into_an_empty_place(node: BusyNode, host: FakeHos
     assert account.changes == [f"+ {OWN_ROUTE} (hides '{foreign(73)}' until this route is removed)"]
 
 
+def test_another_program_removes_our_route_before_we_do(node: BusyNode, host: FakeHost) -> None:
+    """The kernel refuses the removal, the place is read again, and nothing is left to do."""
+    node.insert_route(OWN_ROUTE)
+    node.steps.plan(1, lambda: node.delete_route(OWN_ROUTE))
+    account = run(host)
+    assert node.in_place() == []
+    assert account.changes == []
+
+
 def test_a_move_that_is_refused_is_rolled_back(node: BusyNode, host: FakeHost) -> None:
     """Two routes are moved and the second is refused: both stand last again, as before."""
     other = attrs.evolve(OWN_ROUTE, network=OWN_ROUTE.network + 256)
