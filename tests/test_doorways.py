@@ -38,7 +38,7 @@ DOORS = {
     "hostrouting/boot/program.py::new_program": "zipfile, pkgutil: only a new program needs them",
     "hostrouting/node/report.py::_last_change": "datetime: 0.9 %, and only `status` shows an age",
     "hostrouting/cli/commands/__init__.py::all_commands": "pkgutil: only the help lists commands",
-    "hostrouting/node/check.py::is_fixable": "only a wrong node needs a fix",
+    "hostrouting/node/check.py::_is_fixable": "only a wrong node needs a fix",
     "hostrouting/cli/commands/check.py::_fix": "--fix is rare",
     "hostrouting/cli/commands/check.py::run": "--from and --format are rare",
     "hostrouting/cli/commands/plan.py::run": "--from is rare",

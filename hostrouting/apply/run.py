@@ -56,7 +56,7 @@ class Run:
         self._earlier = first_intent(ctx, host)
         #: True on a node without hostrouting.
         self.is_first: bool = not boot.is_installed
-        #: True once its whole config is in force: an interrupt after it is one of the siblings.
+        #: True once its whole config is in force: an interrupt ends the rest alone.
         self.is_complete: bool = False
         self._kept = 0
         self.failures: list[TaskFailedError] = []

@@ -75,8 +75,8 @@ class NodeFinding(LightValue):
     severity: Severity = "error"
     #: What to do about it, if that is not clear.
     step: str = ""
-    #: Not empty if an apply of the config repairs it: `now`, or `later`, when what it waits for is
-    #: there.
+    #: Not empty if an apply of the config repairs it: `now`, or `later`, once each route of the
+    #: config can be added.
     apply: Literal["", "now", "later"] = ""
     #: The action of the planned change that would repair it.
     action: str = ""

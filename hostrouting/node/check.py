@@ -43,7 +43,7 @@ from hostrouting.static_routes.plan import plan_routes, proven_now
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hostrouting.boot.capability import Capability
     from hostrouting.net.routes import ObservedRoute
@@ -153,6 +153,18 @@ def own_routes(node: Host) -> list[ObservedRoute]:
     return [route for reading in readings for route in reading]
 
 
+def _with_command(findings: Sequence[NodeFinding], command: str) -> tuple[NodeFinding, ...]:
+    """Return the findings, with the command of those that an apply repairs."""
+    # An apply waits for each route, and fails without it.
+    waits = any(finding.apply == "later" for finding in findings)
+
+    def commanded(finding: NodeFinding) -> NodeFinding:
+        apply = "later" if finding.apply and waits else finding.apply
+        return attrs.evolve(finding, command=command, apply=apply) if apply else finding
+
+    return tuple(map(commanded, findings))
+
+
 @attrs.define(eq=False, repr=False)
 class _Look:
     """Makes each check by itself: one that cannot be made does not stop the rest."""
@@ -192,28 +204,21 @@ class _Look:
         needs_apply = any(found.apply or found.kind == "boot-file" for found in findings)
         if self.host.is_live and (needs_apply or self.lacks_routes):
             findings = (*obstacles(self.host.files), *findings)
-        overlap = self.overlap
         step = None
-        applies = bool(path) and any(finding.apply for finding in findings)
-        is_worse = applies and self.is_worse()
-        exits = overlap.moved_exits or overlap.exits_in_turns
-        has_remedy = self.lacks_routes or exits or is_worse
-        is_fixable = bool(path and has_remedy) and self.is_fixable()
-        if applies:
-            is_refused = any(finding.is_refused for finding in findings)
-            step = command_line("plan" if is_refused or is_worse else "apply", path, root=root)
-            if is_fixable and (is_worse or overlap.has_lost_exit):
+        is_fixable = False
+        if path:
+            applies = any(finding.apply for finding in findings)
+            is_worse = applies and self.is_worse()
+            is_fixable = self._is_fixable(is_worse=is_worse)
+            if applies:
+                is_refused = is_worse or any(finding.is_refused for finding in findings)
+                step = command_line("plan" if is_refused else "apply", path, root=root)
+            if step and is_fixable and (is_worse or self.overlap.has_lost_exit):
                 step = fix_line(path)
-            # An apply waits for each route, and fails without it.
-            waits = any(finding.apply == "later" for finding in findings)
-            findings = tuple(
-                attrs.evolve(finding, command=step, apply="later" if waits else finding.apply)
-                if finding.apply
-                else finding
-                for finding in findings
-            )
+        if step:
+            findings = _with_command(findings, step)
         return NodeReport(
-            overlap=overlap,
+            overlap=self.overlap,
             mode=self.config.route_overlap.mode,
             findings=findings,
             path=path,
@@ -288,8 +293,12 @@ class _Look:
             return ()
         return self._make(routes=lambda _: (left or plan_routes(self.config, self.host)).findings())
 
-    def is_fixable(self) -> bool:
-        """Return True if `check --fix` has an answer."""
+    def _is_fixable(self, *, is_worse: bool) -> bool:
+        """Return True if `check --fix` may help, and has an answer."""
+        exits = self.overlap.moved_exits or self.overlap.exits_in_turns
+        if not (self.lacks_routes or exits or is_worse):
+            return False
+        # Imported late: most nodes need no other config.
         from hostrouting.node.fix import fixed
 
         try:

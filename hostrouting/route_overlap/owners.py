@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.base.commands import quoted
 from hostrouting.base.errors import HostFileError
 from hostrouting.net.addresses import IPV4
-from hostrouting.net.routes import PROTOCOL_NAMES, SCOPE_LINK
+from hostrouting.net.links import address_families
+from hostrouting.net.routes import PROTOCOL_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,16 +74,19 @@ def keeper_of(link: Device, files: FileStore | None, family: int) -> tuple[str, 
             keeper, command = "systemd-networkd", quoted("networkctl", "reconfigure", link.name)
             if _OF_NETPLAN.match(path):
                 keeper, command = "netplan", "netplan apply"
-            is_link_local = {own.scope for own in link.addresses if own.family == family} == {
-                SCOPE_LINK
-            }
-            if is_link_local or _value(files, state, "ADMIN_STATE") == "configuring":
+            is_configuring = _value(files, state, "ADMIN_STATE") == "configuring"
+            if is_configuring or _has_link_address_alone(link, family):
                 # It waits for an answer of a DHCP server or a router, and would wait anew.
                 command = quoted("journalctl", "-b", "-u", "systemd-networkd.service")
             return keeper, command
         if _value(files, _NETWORK_MANAGER.format(link.ifindex), "connection-uuid"):
             return "NetworkManager", quoted("nmcli", "device", "reapply", link.name)
     return "", ""
+
+
+def _has_link_address_alone(link: Device, family: int) -> bool:
+    has_one = any(own.family == family for own in link.addresses)
+    return has_one and family not in address_families(link)
 
 
 def _by_networkd(

@@ -4,7 +4,10 @@ import pytest
 from support.kernel import connect
 
 from hostrouting import prove_egress
-from hostrouting.net.addresses import IPV4
+from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.links import Device, DeviceAddress
+from hostrouting.net.routes import SCOPE_LINK
+from hostrouting.route_overlap.owners import keeper_of
 from hostrouting.testing import FakeHost
 
 CIDR = "10.96.0.0/16"
@@ -101,3 +104,30 @@ def test_an_exit_that_has_moved() -> None:
         "run one of these: ip route del default via 10.224.0.1 dev eth1 proto dhcp metric 100 (or run: nmcli "
         "connection modify 1c8a3d6e ipv4.route-metric 300; nmcli device reapply eth1); hostrouting check --fix "
     )
+
+
+@pytest.mark.parametrize(
+    ("addresses", "state", "family", "step"),
+    [
+        (["10.224.0.5/16"], "configured", IPV4, "networkctl reconfigure eth1"),
+        ([], "configured", IPV4, "networkctl reconfigure eth1"),
+        ([], "configuring", IPV4, "journalctl -b -u systemd-networkd.service"),
+        (["fe80::5/64"], "configured", IPV6, "journalctl -b -u systemd-networkd.service"),
+        (["fe80::5/64"], "configured", IPV4, "networkctl reconfigure eth1"),
+        (["fe80::5/64", "fd00::5/64"], "configured", IPV6, "networkctl reconfigure eth1"),
+    ],
+)
+def test_a_device_that_waits_is_not_configured_anew(
+    addresses: list[str], state: str, family: int, step: str
+) -> None:
+    """While networkd configures a device, or that has its link-local address alone, it waits for an
+    answer: its log is the step.
+    """
+    host = FakeHost()
+    # As the kernel has it.
+    scopes = {"fe80::5/64": SCOPE_LINK}
+    own = (DeviceAddress.parse(each)._replace(scope=scopes.get(each, 0)) for each in addresses)
+    link = Device("eth1", 7, up=True, addresses=tuple(own))
+    text = f"ADMIN_STATE={state}\nNETWORK_FILE=/etc/systemd/network/10-eth1.network\n"
+    host.files.write(f"/run/systemd/netif/links/{link.ifindex}", text.encode(), mode=0o644)
+    assert keeper_of(link, host.files, family) == ("systemd-networkd", step)

@@ -232,13 +232,11 @@ report() { # reason, empty if it is as before
 
 # Each start of a gate starts this script, and a right one has passed by then.
 sleep 0.5
-said=''
 while true; do
     list_held
     mark_waiters
     release_waiters
     ((${#held[@]})) || break
-    report "$said"
     wait_for_turn
     if is_disabled; then
         list_held
@@ -256,4 +254,5 @@ while true; do
         11) ;;
         *) release_unknown ;;
     esac
+    report "$said"
 done
