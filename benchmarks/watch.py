@@ -18,8 +18,8 @@ from pathlib import Path
 from benchmarks import world
 from benchmarks.cases import COMMAND, IP, OURS, Group, Result, Setting
 from benchmarks.measure import BenchmarkError, Contender, Contest, Sample, contest, environment
-from hostrouting import RouteRejectedError
 from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import Route, RouteChange, RouteEvent
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents, NetlinkListener

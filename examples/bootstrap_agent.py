@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import sys
 
-from hostrouting import ConfigError, Configure, Host, HostRoutingConfig
+from hostrouting import Configure, Host, HostRoutingConfig
+from hostrouting.exceptions import ConfigError
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import (
     Context,

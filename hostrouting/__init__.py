@@ -45,28 +45,6 @@ if TYPE_CHECKING:
         StaticRoutesConfig,
         WatchConfig,
     )
-    from hostrouting.exceptions import (
-        BackendError,
-        ConfigError,
-        ConfigMistake,
-        EventsLostError,
-        HostFileError,
-        HostRoutingError,
-        InvalidConfigError,
-        LinkNotFoundError,
-        LockHeldError,
-        NeighbourRejectedError,
-        PermissionDeniedError,
-        Refusal,
-        RouteOverlapError,
-        RouteRejectedError,
-        StaleCNIError,
-        ToolNotFoundError,
-        UnitError,
-        UnknownDecisionError,
-        UnreadableConfigError,
-        WorseRoutingError,
-    )
     from hostrouting.host import Host, RouteBackend
     from hostrouting.node.boot_files import RenderedFiles, render_files
     from hostrouting.node.check import check_node
@@ -82,59 +60,39 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.proven import CidrReport, Finding, OverlapReport, SuggestedRoute
 
 __all__ = [
-    "BackendError",
     "BootFile",
     "CheckRouteOverlap",
     "CidrReport",
     "CleanStaleCNI",
-    "ConfigError",
-    "ConfigMistake",
     "Configure",
     "ConfigureProbeSNAT",
     "ConfigureStaticRoutes",
-    "EventsLostError",
     "ExplainedPart",
     "Explanation",
     "Fabric",
     "FabricAddress",
     "Finding",
     "Host",
-    "HostFileError",
     "HostRoutingConfig",
-    "HostRoutingError",
-    "InvalidConfigError",
-    "LinkNotFoundError",
-    "LockHeldError",
     "MovedExit",
-    "NeighbourRejectedError",
     "NodeFacts",
     "NodeFinding",
     "NodeReport",
     "OverlapMode",
     "OverlapReport",
-    "PermissionDeniedError",
     "PlanFacts",
     "ProbeSNATConfig",
-    "Refusal",
     "RenderedFiles",
     "Reset",
     "RouteBackend",
     "RouteOverlapConfig",
-    "RouteOverlapError",
-    "RouteRejectedError",
     "StaleCNIConfig",
-    "StaleCNIError",
     "StaleCNIForce",
     "StaticRoute",
     "StaticRoutesConfig",
     "SuggestedRoute",
-    "ToolNotFoundError",
-    "UnitError",
-    "UnknownDecisionError",
-    "UnreadableConfigError",
     "Watch",
     "WatchConfig",
-    "WorseRoutingError",
     "check_node",
     "explain_routing",
     "node_status",
@@ -144,14 +102,12 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-#: The module of each name; every other error is in hostrouting.exceptions, and the rest in
-#: hostrouting.config.
+#: The module of each name; the rest are in hostrouting.config.
 _HOMES = {
     "BootFile": "boot.layout",
     "CheckRouteOverlap": "apply.pair",
     "CidrReport": "route_overlap.proven",
     "CleanStaleCNI": "azure.stale_cni.task",
-    "ConfigMistake": "exceptions",
     "Configure": "node.configure",
     "ConfigureProbeSNAT": "azure.probe_snat.task",
     "ConfigureStaticRoutes": "apply.pair",
@@ -167,7 +123,6 @@ _HOMES = {
     "NodeReport": "node.report",
     "PlanFacts": "node.state",
     "OverlapReport": "route_overlap.proven",
-    "Refusal": "exceptions",
     "RenderedFiles": "node.boot_files",
     "Reset": "node.configure",
     "RouteBackend": "host",
@@ -204,8 +159,7 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        home = _HOMES.get(name) or ("exceptions" if name.endswith("Error") else "config")
-        return getattr(import_module(f"hostrouting.{home}"), name)
+        return getattr(import_module(f"hostrouting.{_HOMES.get(name, 'config')}"), name)
 
 
 def __dir__() -> list[str]:

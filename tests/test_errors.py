@@ -10,17 +10,20 @@ import pytest
 
 import hostrouting.exceptions
 import phases
-from hostrouting import (
+from hostrouting import HostRoutingConfig, prove_egress
+from hostrouting.base.errors import sentence_of
+from hostrouting.base.refused_files import why_refused
+from hostrouting.exceptions import (
     BackendError,
     ConfigError,
     ConfigMistake,
     EventsLostError,
     HostFileError,
-    HostRoutingConfig,
     HostRoutingError,
     InvalidConfigError,
     LinkNotFoundError,
     LockHeldError,
+    NeighbourRejectedError,
     PermissionDeniedError,
     Refusal,
     RouteOverlapError,
@@ -28,15 +31,9 @@ from hostrouting import (
     StaleCNIError,
     ToolNotFoundError,
     UnitError,
+    UnknownDecisionError,
     UnreadableConfigError,
     WorseRoutingError,
-    prove_egress,
-)
-from hostrouting.base.errors import sentence_of
-from hostrouting.base.refused_files import why_refused
-from hostrouting.exceptions import (
-    NeighbourRejectedError,
-    UnknownDecisionError,
 )
 from hostrouting.host import Neighbour, NeighbourChange, Route, RouteChange
 from hostrouting.testing import MemoryBackend

@@ -17,7 +17,7 @@ from support.kernel import needs_kernel
 from support.patience import wait_until
 from support.routers import ROUTER, SECOND_ROUTER, Prefix, RouteInformation, WiredNode
 
-from hostrouting import BackendError
+from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink.conversation import in_namespace, open_here
 
 RTM_DELADDR = 21

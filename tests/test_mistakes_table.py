@@ -267,7 +267,7 @@ ROWS = list(zip(LINES[::2], LINES[1::2], strict=True))
 def test_a_mistake_has_the_argument_the_value_and_the_correct_form(call: str, named: str) -> None:
     """As in a program without a type checker; the error is raised where the mistake is written."""
     with pytest.raises(
-        (TypeError, ValueError, hostrouting.HostRoutingError, phases.PhaseError)
+        (TypeError, ValueError, hostrouting.exceptions.HostRoutingError, phases.PhaseError)
     ) as caught:
         eval(call, _names())  # noqa: S307 - the calls above
     for pattern in named.strip().split(" ~ "):

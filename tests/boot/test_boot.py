@@ -16,10 +16,11 @@ from support.boot_units import (
 from support.boots import DROP_IN, READY, UNFINISHED, UNITS, boot, install, planned
 from support.needs import require
 
-from hostrouting import Host, OverlapMode, UnitError
+from hostrouting import Host, OverlapMode
 from hostrouting.base.findings import REFUSED
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.gates import ungated_agents
+from hostrouting.exceptions import UnitError
 from hostrouting.host.offline import offline_routes
 from hostrouting.host.units import UnitState
 from hostrouting.testing import FakeHost, MemoryServices

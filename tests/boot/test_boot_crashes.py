@@ -14,11 +14,12 @@ import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, install_upstream, stand_in
 from support.boots import pids_of_machines
 
-from hostrouting import Configure, HostRoutingConfig, UnitError
+from hostrouting import Configure, HostRoutingConfig
 from hostrouting.boot import layout
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.layout import GATING_PATH, read_asset
 from hostrouting.boot.steps import GENERATION_LINK
+from hostrouting.exceptions import UnitError
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
 from phases import Context, TaskFailedError
 from phases.testing import ManualClock

@@ -11,7 +11,8 @@ import pytest
 from support.intent_nodes import ROUTES, apply, config, in_time, node
 from support.needs import needs
 
-from hostrouting import Configure, HostFileError, Reset, check_node
+from hostrouting import Configure, Reset, check_node
+from hostrouting.exceptions import HostFileError
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.testing import FakeHost
 from phases import TaskFailedError, execute, plan

@@ -3,10 +3,10 @@
 import pytest
 from support.boot_units import STATIC, stand_in
 
-from hostrouting import UnitError
 from hostrouting.boot import steps as steps_of_boot
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.layout import PART_NAMES, BootFile, BootUnit, Departure
+from hostrouting.exceptions import UnitError
 from hostrouting.testing import FakeHost
 from phases import Context
 

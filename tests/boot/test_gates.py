@@ -3,10 +3,10 @@ from unittest.mock import patch
 import pytest
 from support.boot_units import NSPAWN, STATIC, install_upstream, stand_in
 
-from hostrouting import UnitError
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.gates import Gates, broken_glass, is_unsuitable
+from hostrouting.exceptions import UnitError
 from hostrouting.host.units import UnitState
 from hostrouting.testing import FakeHost, MemoryServices
 from phases import Context

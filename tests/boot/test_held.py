@@ -3,10 +3,10 @@ from contextlib import nullcontext
 import pytest
 from support.boot_units import NSPAWN, STATIC, departure_of, stand_in
 
-from hostrouting import HostFileError, UnitError
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.gates import Gates, release
 from hostrouting.boot.layout import WAKE
+from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.testing import FakeHost
 from phases import Context
 

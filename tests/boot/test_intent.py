@@ -28,7 +28,6 @@ from hostrouting import (
     ConfigureProbeSNAT,
     ConfigureStaticRoutes,
     HostRoutingConfig,
-    InvalidConfigError,
     Reset,
     check_node,
 )
@@ -36,6 +35,7 @@ from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent, read_intent
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.boot.task import SectionTask
+from hostrouting.exceptions import InvalidConfigError
 from hostrouting.node.boot_files import boot_parts, render_files
 from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs

@@ -16,7 +16,7 @@ from support.boot_units import departure_of, stand_in
 from support.images import make_image
 from support.patience import in_time
 
-from hostrouting import Configure, Host, HostFileError
+from hostrouting import Configure, Host
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot import program
 from hostrouting.boot.boot import Boot
@@ -30,6 +30,7 @@ from hostrouting.boot.program import (
 )
 from hostrouting.boot.steps import GENERATION_LINK, Generation, contents_in_force
 from hostrouting.config import HostRoutingConfig
+from hostrouting.exceptions import HostFileError
 from hostrouting.host.trial import GateTrial
 from hostrouting.testing import FakeHost
 from phases import Change, Context

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostrouting import HostFileError
 from hostrouting.boot.recorded import RecordedFiles, UnfinishedUndoError, dated, undated
+from hostrouting.exceptions import HostFileError
 from hostrouting.testing import FakeHost
 from phases import Context, Transaction
 from phases.testing import ManualClock

@@ -22,12 +22,9 @@ from support.static_route_nodes import made_host
 from hostrouting import (
     Configure,
     HostRoutingConfig,
-    HostRoutingError,
     OverlapReport,
     ProbeSNATConfig,
     Reset,
-    RouteOverlapError,
-    UnitError,
     WatchConfig,
     check_node,
     render_files,
@@ -37,6 +34,7 @@ from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.cli.commands import all_commands
 from hostrouting.cli.parser import parser
 from hostrouting.cli.shared import status_after
+from hostrouting.exceptions import HostRoutingError, RouteOverlapError, UnitError
 from hostrouting.host import OUR_PROTOCOL, RouteChange
 from hostrouting.testing.strategies import configs
 from phases import Task, TaskFailedError, plan, run

@@ -7,7 +7,8 @@ import pytest
 from support.command_line import OTHER_COMMAND
 from support.in_process import run_here
 
-from hostrouting import Configure, UnitError
+from hostrouting import Configure
+from hostrouting.exceptions import UnitError
 from phases import Context
 
 pytestmark = pytest.mark.skipif(bool(OTHER_COMMAND), reason="they run within this process")

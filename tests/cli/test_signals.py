@@ -14,8 +14,9 @@ from support.intent_nodes import node as node_in_memory
 from support.kernel import connect
 from support.printed import leaves, next_step
 
-from hostrouting import BackendError, Host, HostRoutingConfig, UnitError
+from hostrouting import Host, HostRoutingConfig
 from hostrouting.cli import changing
+from hostrouting.exceptions import BackendError, UnitError
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.node.status import verdict_now
 from hostrouting.testing import FakeHost

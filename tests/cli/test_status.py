@@ -23,15 +23,11 @@ from support.kernel import connect, needs_kernel
 from support.printed import NOTHING_NEXT, WITHOUT_CONFIG, leaves, next_step, overlap
 from support.run_nodes import lose_our_routes, lose_the_default_route
 
-from hostrouting import (
-    BackendError,
-    Host,
-    HostFileError,
-    UnitError,
-)
+from hostrouting import Host
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import NOT_INSTALLED, read_intent
 from hostrouting.boot.layout import INTENT_PATH, PROGRAM_PATH
+from hostrouting.exceptions import BackendError, HostFileError, UnitError
 from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import OUR_PROTOCOL, TABLE_NAMES
 from hostrouting.net.rules import FIRST_RULES

@@ -8,7 +8,6 @@ import attrs
 import pytest
 from support.config_json import FULL
 
-from hostrouting import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.config import (
     DEFAULT_ALLOWED_DEVS,
     DEFAULT_GATES,
@@ -23,6 +22,7 @@ from hostrouting.config import (
     WatchConfig,
 )
 from hostrouting.config.wire import WireValue, wire_fields
+from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.host import IPV4, IPV6
 
 

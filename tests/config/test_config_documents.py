@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 
-from hostrouting import (
-    HostFileError,
-    HostRoutingConfig,
-    InvalidConfigError,
-    UnreadableConfigError,
-    WatchConfig,
-)
+from hostrouting import HostRoutingConfig, WatchConfig
+from hostrouting.exceptions import HostFileError, InvalidConfigError, UnreadableConfigError
 
 CONFIG = HostRoutingConfig(watch=WatchConfig(enabled=True))
 TEXT = '{"hostRouting": {"watch": {"enabled": true}}}'

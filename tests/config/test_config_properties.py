@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.config_errors import problems
 from support.config_json import JSON_VALUES, KEYS, SCALARS, places
 
-from hostrouting import InvalidConfigError
 from hostrouting.config import OWN_UNITS, HostRoutingConfig, rules
+from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host import IPV4, IPV6
 from hostrouting.testing.strategies import (
     addresses,

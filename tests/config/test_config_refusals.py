@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from support.config_errors import GOOD, ROUTE, errors
 
-from hostrouting import ConfigMistake, InvalidConfigError
 from hostrouting.config import (
     OWN_UNITS,
     HostRoutingConfig,
     WatchConfig,
 )
+from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 
 
 @pytest.mark.parametrize(

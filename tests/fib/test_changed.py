@@ -8,7 +8,7 @@ from support import small_world
 from support.kernel import connect
 from support.small_world import places
 
-from hostrouting import RouteRejectedError
+from hostrouting.exceptions import RouteRejectedError
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.fib.tables import deleted, inserted
 from hostrouting.host import ObservedRoute, RouteChange

@@ -15,12 +15,13 @@ import attrs
 from fuzz import netlink_readers
 from fuzz.loopback import LoopbackService
 
-from hostrouting import BackendError, HostRoutingConfig, InvalidConfigError, UnitError
+from hostrouting import HostRoutingConfig
 from hostrouting.azure.probe_snat.detect import describes_ipv6
 from hostrouting.azure.probe_snat.ruleset import parse
 from hostrouting.azure.stale_cni import azure_vnet
 from hostrouting.azure.stale_cni.journal import Sweeps, from_json, to_json
 from hostrouting.boot.gates import Gates, broken_glass
+from hostrouting.exceptions import BackendError, InvalidConfigError, UnitError
 from hostrouting.fleet.stream import verdict_on
 from hostrouting.host import Neighbour, units
 from hostrouting.host.imds import InstanceMetadataClient

@@ -3,7 +3,7 @@ from host.ebtables.lines import cni_lines, rule_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostrouting import BackendError
+from hostrouting.exceptions import BackendError
 from hostrouting.host.packets.ebtables import insertions
 from hostrouting.host.packets.ebtables_rules import (
     EbtablesRule,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support import small_world
 from support.played_kernel import PlayedKernel, listener_of, pack_route, played
 
-from hostrouting import BackendError, EventsLostError
+from hostrouting.exceptions import BackendError, EventsLostError
 from hostrouting.host import IPV4, IPV6, Device, NetworkEvent, Route, RouteEvent
 from hostrouting.host.netlink.device_codec import parse_devices
 from hostrouting.host.netlink.events import EventReader

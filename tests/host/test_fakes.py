@@ -7,7 +7,8 @@ from host.contracts.files import READ_ONLY, FileStoreContract
 from host.contracts.lock import RunLockContract
 from host.contracts.services import LiveServiceManagerContract, ServiceManagerContract
 
-from hostrouting import HostFileError, HostRoutingConfig, render_files
+from hostrouting import HostRoutingConfig, render_files
+from hostrouting.exceptions import HostFileError
 from hostrouting.host import FileStore, RunLock, ServiceManager
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryLock, MemoryServices
 from hostrouting.testing.memory_files import MemoryTree

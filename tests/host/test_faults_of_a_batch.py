@@ -9,7 +9,7 @@ from itertools import chain
 import pytest
 from support.kernel import connect
 
-from hostrouting import HostRoutingError, PermissionDeniedError, RouteRejectedError
+from hostrouting.exceptions import HostRoutingError, PermissionDeniedError, RouteRejectedError
 from hostrouting.host import RouteChange
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts.routes import arrange, find

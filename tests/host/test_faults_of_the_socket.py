@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.kernel import connect, kernel_of, needs_kernel
 
-from hostrouting import BackendError, RouteRejectedError
+from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host import RouteChange
 from hostrouting.host.netlink import NetlinkBackend, conversation
 from hostrouting.testing import KernelNode

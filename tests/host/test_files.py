@@ -20,7 +20,7 @@ from support.needs import needs, require
 
 import hostrouting.host.files.rooted
 import hostrouting.host.files.store
-from hostrouting import HostFileError
+from hostrouting.exceptions import HostFileError
 from hostrouting.host import FileStore
 from hostrouting.host.files.store import RootedFiles
 
@@ -127,7 +127,7 @@ class TestAReadOnlyDisk:
         """Return what a call of the store returns, or the text of its error, with /a a file."""
         (tmp_path / "a").touch()
         program = (
-            "from hostrouting import HostFileError\n"
+            "from hostrouting.exceptions import HostFileError\n"
             "from hostrouting.host.files.store import RootedFiles\n"
             f"files = RootedFiles({str(tmp_path)!r})\n"
             f"try:\n    print(files.{method}(**{arguments!r}))\n"

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from hostrouting import BackendError, Host, HostFileError
+from hostrouting import Host
+from hostrouting.exceptions import BackendError, HostFileError
 from hostrouting.host import Route, RouteChange
 from hostrouting.host.files.lock import FileLock
 from hostrouting.host.files.store import RootedFiles

@@ -12,7 +12,7 @@ from fuzz.loopback import LoopbackService
 from support.imds import FakeIMDS, IMDSAnswer, network_interface
 from support.patience import ActingClock
 
-from hostrouting import BackendError
+from hostrouting.exceptions import BackendError
 from hostrouting.host.imds import InstanceMetadataClient
 from phases import CancelledError, Context, DeadlineExceededError
 from phases.testing import ManualClock

@@ -11,7 +11,7 @@ from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks, attach_by_tcx, needs_bpf, why_no_tcx
 from support.played_kernel import NEW_ROUTE, pack_route
 
-from hostrouting import BackendError, RouteRejectedError
+from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host import (
     IPV6,
     Address,

@@ -18,7 +18,7 @@ from host.contracts.lock import FILE, RunLockContract
 from support.needs import needs
 from support.patience import in_time
 
-from hostrouting import HostFileError, LockHeldError
+from hostrouting.exceptions import HostFileError, LockHeldError
 from hostrouting.host import RunLock
 from hostrouting.host.files import lock as module
 from hostrouting.host.files.lock import FileLock

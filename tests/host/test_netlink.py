@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.kernel import connect, kernel_of, many, needs_kernel, powerless
 
-from hostrouting import BackendError, RouteRejectedError
+from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host import Address, NextHop, Route, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.conversation import Conversation

@@ -18,7 +18,7 @@ import attrs
 import pytest
 from support.kernel import connect, kernel_of, many, needs_kernel, powerless
 
-from hostrouting import BackendError, EventsLostError
+from hostrouting.exceptions import BackendError, EventsLostError
 from hostrouting.host import (
     IPV4,
     IPV6,

@@ -13,7 +13,7 @@ from support.needs import needs
 from support.probe_worlds import owned_table
 from support.tool_versions import version_of
 
-from hostrouting import BackendError, PermissionDeniedError, ToolNotFoundError
+from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host import Nftables
 from hostrouting.host.packets.nft import NftCommand
 from hostrouting.testing import KernelNode, MemoryNftables

@@ -19,7 +19,7 @@ from support.kernel_links import KernelLinks
 from support.patience import wait_until
 from support.probe_worlds import ICMPV6, checksum_is_right, packet
 
-from hostrouting import BackendError
+from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import probes
 from hostrouting.host.netlink.conversation import in_namespace
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer

@@ -9,7 +9,7 @@ import pytest
 from support.kernel import DummyNode, needs_kernel, without_net_admin
 from support.needs import needs
 
-from hostrouting import LinkNotFoundError, RouteRejectedError
+from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
 from hostrouting.host import IPV6, Address, NextHop, Route, RouteBackend, RouteChange, Rule
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.pyroute import Pyroute2Backend

@@ -8,7 +8,7 @@ from host.contracts.services import LiveServiceManagerContract, ServiceManagerCo
 from support.needs import needs, require
 from support.systemd_box import SystemdBox
 
-from hostrouting import UnitError
+from hostrouting.exceptions import UnitError
 from hostrouting.host import FileStore, ServiceManager
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.systemctl import (

@@ -7,7 +7,7 @@ import attrs
 import pytest
 from support.kernel import connect
 
-from hostrouting import RouteRejectedError
+from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import RouteChange
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts.routes import arrange, find, shown

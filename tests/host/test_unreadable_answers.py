@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support import played_kernel
 from support.played_kernel import DEVICES, PlayedKernel, played
 
-from hostrouting import BackendError
+from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.conversation import Adapter, Conversation
 from hostrouting.host.netlink.frames import (

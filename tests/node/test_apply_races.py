@@ -12,11 +12,12 @@ from support.kernel import host_of, kernel_of, needs_kernel, uplink
 from support.patience import in_time
 from support.run_nodes import gpu_node
 
-from hostrouting import Configure, Host, HostRoutingConfig, WorseRoutingError
+from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import require_intent
 from hostrouting.boot.layout import drop_in_of
 from hostrouting.boot.recorded import DiskStep
+from hostrouting.exceptions import WorseRoutingError
 from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, RouteBackend, RouteChange
 from hostrouting.static_routes.plan import RoutePlan, plan_routes
 from hostrouting.testing import FakeHost, KernelNode

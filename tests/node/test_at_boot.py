@@ -16,8 +16,9 @@ from support.needs import needs
 from support.overlap_answers import verdict_of
 from support.shell_nodes import run_on
 
-from hostrouting import Configure, Host, HostFileError, HostRoutingConfig, InvalidConfigError
+from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.exceptions import HostFileError, InvalidConfigError
 from hostrouting.node.at_boot import BootVerdict, answer, known_since, log_lines
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context

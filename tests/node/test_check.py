@@ -23,17 +23,10 @@ from support.run_nodes import (
     lose_the_default_route,
 )
 
-from hostrouting import (
-    BackendError,
-    Configure,
-    HostRoutingConfig,
-    PermissionDeniedError,
-    Reset,
-    UnitError,
-    node_status,
-)
+from hostrouting import Configure, HostRoutingConfig, Reset, node_status
 from hostrouting.boot.intent import NOT_INSTALLED
 from hostrouting.cli import main
+from hostrouting.exceptions import BackendError, PermissionDeniedError, UnitError
 from hostrouting.host import Host, Route, RouteChange
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import Lookup, default_routes

@@ -22,7 +22,6 @@ from support.run_nodes import (
 )
 
 from hostrouting import (
-    BackendError,
     CheckRouteOverlap,
     CleanStaleCNI,
     Configure,
@@ -30,14 +29,8 @@ from hostrouting import (
     ConfigureStaticRoutes,
     Host,
     HostRoutingConfig,
-    InvalidConfigError,
-    LinkNotFoundError,
-    LockHeldError,
     OverlapReport,
     Reset,
-    RouteOverlapError,
-    RouteRejectedError,
-    UnitError,
     Watch,
     check_node,
     node_status,
@@ -45,6 +38,15 @@ from hostrouting import (
 )
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.exceptions import (
+    BackendError,
+    InvalidConfigError,
+    LinkNotFoundError,
+    LockHeldError,
+    RouteOverlapError,
+    RouteRejectedError,
+    UnitError,
+)
 from hostrouting.host import IPV6
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.net.routes import default_routes

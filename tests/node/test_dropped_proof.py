@@ -24,11 +24,11 @@ from hostrouting import (
     HostRoutingConfig,
     OverlapMode,
     Reset,
-    WorseRoutingError,
     node_status,
 )
 from hostrouting.boot.intent import Intent, config_over
 from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.exceptions import WorseRoutingError
 from hostrouting.fleet import prove_record, take_record
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6, Prefix, outside

@@ -15,16 +15,10 @@ import pytest
 from support.patience import in_time
 from support.run_nodes import gpu_node
 
-from hostrouting import (
-    Configure,
-    HostFileError,
-    HostRoutingConfig,
-    Reset,
-    RouteOverlapConfig,
-    UnitError,
-)
+from hostrouting import Configure, HostRoutingConfig, Reset, RouteOverlapConfig
 from hostrouting.apply.run import Run
 from hostrouting.boot.boot import Boot
+from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.testing import FakeHost
 from hostrouting.testing.faults import Operations, Refused
 from phases import Context, DeadlineExceededError, Report, Task, execute, run

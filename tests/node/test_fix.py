@@ -17,13 +17,9 @@ from support.live_routes import change_routes
 from support.node_worlds import CIDRS, World, worlds
 from support.patience import in_time
 
-from hostrouting import (
-    BackendError,
-    Configure,
-    HostRoutingConfig,
-    node_status,
-)
+from hostrouting import Configure, HostRoutingConfig, node_status
 from hostrouting.base.commands import FIX
+from hostrouting.exceptions import BackendError
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import LOCAL_TABLE, OUR_PROTOCOL, Route, default_routes
 from hostrouting.net.rules import Rule

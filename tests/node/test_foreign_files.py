@@ -17,7 +17,6 @@ from hostrouting import (
     ConfigureStaticRoutes,
     HostRoutingConfig,
     Reset,
-    UnitError,
     check_node,
     node_status,
     render_files,
@@ -26,6 +25,7 @@ from hostrouting.azure.probe_snat.ruleset import RULESET_PATH, delete_script
 from hostrouting.base.findings import REFUSED
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.boot.steps import SCRIPT_PATHS, SHARED_PATHS, is_own
+from hostrouting.exceptions import UnitError
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.host.units import MASK
 from hostrouting.testing import FakeHost

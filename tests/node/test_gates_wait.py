@@ -8,13 +8,8 @@ from node.test_transaction import MORE, RIGHT, config, state
 from support.patience import ActingClock, in_time
 from support.run_nodes import gpu_node, lose_our_routes, lose_the_default_route
 
-from hostrouting import (
-    CheckRouteOverlap,
-    Configure,
-    ConfigureStaticRoutes,
-    LockHeldError,
-    RouteOverlapConfig,
-)
+from hostrouting import CheckRouteOverlap, Configure, ConfigureStaticRoutes, RouteOverlapConfig
+from hostrouting.exceptions import LockHeldError
 from hostrouting.testing import FakeHost
 from phases import CancelledError, Context, TaskFailedError, execute, run
 

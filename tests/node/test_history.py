@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.documents import ROOT
 
-from hostrouting import BackendError
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.cli.shared import recorded_run
+from hostrouting.exceptions import BackendError
 from hostrouting.host.systemd.notify import entry
 from hostrouting.node.history import recorded
 from hostrouting.testing import MemoryFiles

@@ -14,17 +14,11 @@ from support.fabric_files import Files
 from support.patience import in_time
 from support.run_nodes import gpu_node, lose_our_routes
 
-from hostrouting import (
-    BackendError,
-    Configure,
-    HostRoutingConfig,
-    OverlapMode,
-    RouteOverlapConfig,
-    WorseRoutingError,
-)
+from hostrouting import Configure, HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.apply.story import Story
 from hostrouting.boot.intent import require_intent
 from hostrouting.boot.layout import GATE_LOCK, UNFINISHED
+from hostrouting.exceptions import BackendError, WorseRoutingError
 from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, RouteChange
 from hostrouting.node.configure import plan_of
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL

@@ -26,17 +26,15 @@ from hostrouting import (
     CheckRouteOverlap,
     Configure,
     ConfigureStaticRoutes,
-    HostFileError,
     HostRoutingConfig,
-    HostRoutingError,
     OverlapMode,
     OverlapReport,
     Reset,
     RouteOverlapConfig,
-    WorseRoutingError,
 )
 from hostrouting.apply.story import Wanted, decide
 from hostrouting.boot.layout import UNFINISHED
+from hostrouting.exceptions import HostFileError, HostRoutingError, WorseRoutingError
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.host import Host, ObservedRoute, Route, RouteChange, Rule
 from hostrouting.net.addresses import IPV6, parse_ipv4

@@ -17,13 +17,12 @@ from hostrouting import (
     Configure,
     ConfigureProbeSNAT,
     ConfigureStaticRoutes,
-    HostFileError,
     HostRoutingConfig,
     Reset,
-    UnitError,
 )
 from hostrouting.boot.layout import UNFINISHED
 from hostrouting.boot.steps import GENERATION_LINK
+from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.host import IPV4, Route, RouteChange
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
 from phases import Context, Parallel, Report, Serial, Task, execute, run

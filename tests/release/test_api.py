@@ -7,8 +7,6 @@ from functools import cache
 
 from support.documents import ROOT
 
-import hostrouting
-import hostrouting.exceptions
 import phases
 import phases.exceptions
 
@@ -77,9 +75,6 @@ def test_every_class_that_a_public_name_returns_is_public() -> None:
     assert {line.split(" of ")[1] for line in unlisted} == BETWEEN_ROOMS
 
 
-def test_every_error_is_at_the_front_door() -> None:
-    """A page lists them, and a program catches them, by `hostrouting` and by `phases` alone."""
-    assert {name for name in hostrouting.exceptions.__all__ if name.endswith("Error")} <= {
-        *hostrouting.__all__
-    }
+def test_every_error_of_the_runner_is_at_its_front_door() -> None:
+    """A program catches those of the runner by `phases` alone."""
     assert {name for name in vars(phases.exceptions) if name.endswith("Error")} <= {*phases.__all__}

@@ -17,7 +17,8 @@ from support.egress_oracle import answers_of_kernel
 from support.kernel import make, needs_kernel
 from support.patience import wait_until
 
-from hostrouting import BackendError, OverlapReport
+from hostrouting import OverlapReport
+from hostrouting.exceptions import BackendError
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress
 from hostrouting.testing import KernelNode

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.fabric_files import DATA, HOST, NOTHING, SWITCHED_ON, Answer, Files, of_pool, record
 
-from hostrouting import HostFileError
+from hostrouting.exceptions import HostFileError
 from hostrouting.route_overlap import fabric
 from hostrouting.testing import MemoryFiles
 

@@ -12,13 +12,8 @@ from support.ipv6_decisions import Decision, each_decision, two_links
 from support.kernel import connect, kernel_of, needs_kernel
 from support.routers import ROUTER, SECOND_ROUTER, Prefix, RouteInformation, WiredNode
 
-from hostrouting import (
-    HostRoutingConfig,
-    OverlapReport,
-    RouteRejectedError,
-    explain_routing,
-    prove_egress,
-)
+from hostrouting import HostRoutingConfig, OverlapReport, explain_routing, prove_egress
+from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import IPV6, ObservedRoute, Route, RouteChange
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.route_overlap.fabric import Fabric

@@ -9,7 +9,8 @@ import pytest
 from support.kernel import uplink
 from support.overlap_proofs import prove, shapes
 
-from hostrouting import BackendError, explain_routing, prove_egress
+from hostrouting import explain_routing, prove_egress
+from hostrouting.exceptions import BackendError
 from hostrouting.host import IPV4, Address, Lookup, Rule
 from hostrouting.net.addresses import parse_cidr
 from hostrouting.route_overlap.proven import CidrReport, Finding, SuggestedRoute

@@ -11,8 +11,9 @@ import pytest
 from support.kernel import connect
 from support.overlap_answers import verdict_of
 
-from hostrouting import CheckRouteOverlap, HostRoutingConfig, RouteOverlapError
+from hostrouting import CheckRouteOverlap, HostRoutingConfig
 from hostrouting.boot.layout import GATING_PATH, INTENT_PATH, PROGRAM_PATH
+from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host import IPV4, ObservedRoute, UnitState
 from hostrouting.route_overlap.fabric import POOL
 from hostrouting.route_overlap.look import unready_units

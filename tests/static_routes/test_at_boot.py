@@ -10,7 +10,7 @@ from support.kernel import connect
 from support.static_route_nodes import CONFIG, WANTED, other_routes, own_routes
 from support.static_route_scripts import config_of, install, static_route
 
-from hostrouting import LockHeldError
+from hostrouting.exceptions import LockHeldError
 from hostrouting.host import RouteChange
 from hostrouting.node.at_boot import BootVerdict, answer, log_lines
 from hostrouting.testing import FakeHost, MemoryBackend

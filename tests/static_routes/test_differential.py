@@ -21,13 +21,8 @@ from support.node_worlds import World, contested_worlds, static_route_configs
 from support.patience import in_time
 from support.static_route_scripts import config_of, impatient, install, static_route
 
-from hostrouting import (
-    BackendError,
-    ConfigureStaticRoutes,
-    HostRoutingConfig,
-    RouteRejectedError,
-    StaticRoute,
-)
+from hostrouting import ConfigureStaticRoutes, HostRoutingConfig, StaticRoute
+from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host import IPV6, OUR_PROTOCOL, Host, ObservedRoute
 from hostrouting.net.routes import MAIN_TABLE
 from hostrouting.static_routes.at_boot import Outcome, repair_once

@@ -16,16 +16,10 @@ from support.needs import require
 from support.patience import in_time
 from support.static_route_scripts import config_of, static_route
 
-from hostrouting import (
-    BackendError,
-    ConfigureStaticRoutes,
-    HostRoutingConfig,
-    Reset,
-    RouteRejectedError,
-    StaticRoute,
-)
+from hostrouting import ConfigureStaticRoutes, HostRoutingConfig, Reset, StaticRoute
 from hostrouting.base.commands import FAILED
 from hostrouting.cli.shared import status_after
+from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host import IPV4, IPV6, OUR_PROTOCOL, Host, NextHop, ObservedRoute, Route
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import Prefix

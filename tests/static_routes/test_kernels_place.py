@@ -11,7 +11,7 @@ from support.kernel import connect, host_of
 from support.needs import needs
 from support.static_route_nodes import Account
 
-from hostrouting import RouteRejectedError
+from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import Address, Route
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.static_routes.converge import converge as converge_routes

@@ -16,7 +16,8 @@ from support.live_routes import change_routes
 from support.patience import in_time
 from support.static_route_scripts import config_of, impatient, install
 
-from hostrouting import BackendError, HostRoutingConfig, StaticRoute
+from hostrouting import HostRoutingConfig, StaticRoute
+from hostrouting.exceptions import BackendError
 from hostrouting.host import IPV4, IPV6, OUR_PROTOCOL, Address, Host, NextHop, ObservedRoute
 from hostrouting.net.addresses import FAMILY_NAMES
 from hostrouting.net.exits import as_named, working

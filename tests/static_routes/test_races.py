@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.kernel import connect
 from support.static_route_nodes import Account
 
-from hostrouting import BackendError, RouteRejectedError
+from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, Route
 from hostrouting.static_routes.converge import converge
 from hostrouting.testing import FakeHost, MemoryBackend

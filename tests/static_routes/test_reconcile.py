@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from support.kernel import connect
 from support.node_worlds import World, contested_worlds, static_route_configs
 
-from hostrouting import BackendError, HostRoutingConfig
+from hostrouting import HostRoutingConfig
+from hostrouting.exceptions import BackendError
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.host import OUR_PROTOCOL, NextHop, ObservedRoute, Route, RouteChange
 from hostrouting.net.routes import place

@@ -14,14 +14,8 @@ from support.patience import in_time
 from support.static_route_nodes import CONFIG, DROP_IN, WANTED, other_routes, own_routes, state
 from support.static_route_scripts import config_of, static_route
 
-from hostrouting import (
-    BackendError,
-    Configure,
-    ConfigureStaticRoutes,
-    RouteRejectedError,
-    StaticRoute,
-    UnitError,
-)
+from hostrouting import Configure, ConfigureStaticRoutes, StaticRoute
+from hostrouting.exceptions import BackendError, RouteRejectedError, UnitError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import CancelledError, Context, TaskFailedError, execute, plan, run, with_retry

@@ -16,7 +16,8 @@ from support.fabric_files import write_files
 from support.kernel import kernel_of
 from support.overlap_answers import ScriptRun, claimed, run_script
 
-from hostrouting import BackendError, OverlapReport, prove_egress
+from hostrouting import OverlapReport, prove_egress
+from hostrouting.exceptions import BackendError
 from hostrouting.host.ports import Routing
 from hostrouting.net.addresses import Prefix, format_ipv4, parse_ipv4
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress, agent_mac

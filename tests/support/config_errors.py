@@ -11,7 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from support.answers import SCHEMAS
 
-from hostrouting import HostRoutingConfig, InvalidConfigError
+from hostrouting import HostRoutingConfig
+from hostrouting.exceptions import InvalidConfigError
 
 
 @cache

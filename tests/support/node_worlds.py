@@ -14,12 +14,8 @@ from support.kernel import do, make
 from support.patience import until_unplugged
 from support.small_world import pick
 
-from hostrouting import (
-    BackendError,
-    HostRoutingConfig,
-    StaticRoute,
-    StaticRoutesConfig,
-)
+from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
+from hostrouting.exceptions import BackendError
 from hostrouting.host import Address, NextHop, Route, Rule
 from hostrouting.net.addresses import netmask, parse_cidr
 from hostrouting.net.routes import (

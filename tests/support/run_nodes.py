@@ -3,7 +3,7 @@
 from support.kernel import uplink
 from support.memory_links import add_address, add_device
 
-from hostrouting import ToolNotFoundError
+from hostrouting.exceptions import ToolNotFoundError
 from hostrouting.host import OUR_PROTOCOL, RouteChange
 from hostrouting.testing import FakeHost
 

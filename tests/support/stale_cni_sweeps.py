@@ -6,7 +6,8 @@ import pytest
 from support.memory_links import add_neighbour, learn
 from support.stale_cni_worlds import NODE_RULES, arp_reply, config_of, context, dnat, node_of
 
-from hostrouting import CleanStaleCNI, Host, HostRoutingConfig, HostRoutingError, StaleCNIError
+from hostrouting import CleanStaleCNI, Host, HostRoutingConfig
+from hostrouting.exceptions import HostRoutingError, StaleCNIError
 from hostrouting.testing import FakeHost
 from phases import Change, Context, run, task
 

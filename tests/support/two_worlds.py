@@ -16,7 +16,7 @@ from support import small_world
 from support.kernel import batch
 from support.small_world import packets, places, selecting_rules
 
-from hostrouting import BackendError, LinkNotFoundError, RouteRejectedError
+from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.fib import Packet, UnknownDecisionError
 from hostrouting.host import (
     IPV4,

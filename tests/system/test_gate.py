@@ -14,10 +14,11 @@ from support.gated_machine import (
     refusal,
 )
 
-from hostrouting import HostRoutingConfig, Reset, UnitError
+from hostrouting import HostRoutingConfig, Reset
 from hostrouting.boot.gates import Gates
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import INTENT_PATH, UNIT_DIRECTORY
+from hostrouting.exceptions import UnitError
 from hostrouting.host.units import instance_of
 from hostrouting.watch.unit import ConfigureWatch
 

@@ -14,9 +14,10 @@ from support.gated_machine import (
     more_machines,
 )
 
-from hostrouting import OverlapMode, UnitError
+from hostrouting import OverlapMode
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.gates import Gates, is_unsuitable
+from hostrouting.exceptions import UnitError
 
 UNITS = "/etc/systemd/system"
 #: Settings of a service, and the fault that they make of it as a gate.

@@ -21,9 +21,9 @@ from support.gated_machine import (
     refusal,
 )
 
-from hostrouting import UnitError
 from hostrouting.boot.gates import Gates, release
 from hostrouting.boot.layout import UNIT_DIRECTORY
+from hostrouting.exceptions import UnitError
 
 RETRY = "hostrouting-retry.service"
 #: The distribution's unit without the settings that a oneshot must not have; its command is still

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from hostrouting import BackendError, Configure, HostRoutingConfig, RouteRejectedError
-from hostrouting.exceptions import HostFileError, UnitError
+from hostrouting import Configure, HostRoutingConfig
+from hostrouting.exceptions import BackendError, HostFileError, RouteRejectedError, UnitError
 from hostrouting.host import IPV6, RouteChange
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.faults import Operations

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hostrouting import Configure, HostRoutingConfig, LinkNotFoundError
-from hostrouting.exceptions import BackendError
+from hostrouting import Configure, HostRoutingConfig
+from hostrouting.exceptions import BackendError, LinkNotFoundError
 from hostrouting.host import IPV6, Address, Route
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.route_texts import route

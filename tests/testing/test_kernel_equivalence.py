@@ -13,7 +13,7 @@ from support.examples import FEW
 from support.kernel import needs_kernel
 from support.two_worlds import TwoWorlds, decided, decisions
 
-from hostrouting import BackendError
+from hostrouting.exceptions import BackendError
 from hostrouting.fib import Packet, UnknownDecisionError
 from hostrouting.host import IPV6, Address, NextHop, Route, Rule
 from hostrouting.testing import Node

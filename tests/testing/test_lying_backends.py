@@ -16,7 +16,7 @@ import attrs
 import pytest
 from support.kernel import needs_kernel
 
-from hostrouting import (
+from hostrouting.exceptions import (
     BackendError,
     LinkNotFoundError,
     PermissionDeniedError,

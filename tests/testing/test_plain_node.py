@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from support.kernel import connect
 
-from hostrouting import BackendError
+from hostrouting.exceptions import BackendError
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.host import IPV4
 from hostrouting.testing import MemoryBackend

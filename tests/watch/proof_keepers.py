@@ -9,8 +9,9 @@ from support.fabric_files import SWITCHED_ON, record
 from support.kept_routes import CountedNode
 from support.kernel import uplink
 
-from hostrouting import EventsLostError, HostRoutingConfig
+from hostrouting import HostRoutingConfig
 from hostrouting.boot.keeper import InstalledConfig
+from hostrouting.exceptions import EventsLostError
 from hostrouting.host import IPV4, DeviceEvent, ObservedRoute, Route
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK

@@ -7,8 +7,9 @@ from math import inf
 
 import pytest
 
-from hostrouting import HostFileError, HostRoutingConfig
+from hostrouting import HostRoutingConfig
 from hostrouting.boot.keeper import InstalledConfig, Keeper, SiblingKeeper
+from hostrouting.exceptions import HostFileError
 from hostrouting.host import NetworkEvent
 from hostrouting.testing import FakeHost
 from phases import Context

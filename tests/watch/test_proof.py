@@ -11,8 +11,9 @@ from support.overlap_answers import proven_at, verdict_of
 from support.printed import LEAVE_AGAIN, leaves
 from watch.proof_keepers import LINE, OVERLAP, ProvenNode, config_of
 
-from hostrouting import BackendError, Configure, HostRoutingConfig, Reset
+from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.base.refused_files import why_refused
+from hostrouting.exceptions import BackendError
 from hostrouting.host import (
     IPV4,
     AddressEvent,

@@ -9,7 +9,7 @@ from threading import Event, Thread
 
 import pytest
 
-from hostrouting import LockHeldError
+from hostrouting.exceptions import LockHeldError
 from hostrouting.host import RunLock
 from hostrouting.host.files.lock import FileLock
 from hostrouting.testing import MemoryLock

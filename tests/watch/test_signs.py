@@ -12,9 +12,10 @@ from functools import partial
 import pytest
 from support.patience import wait_until
 
-from hostrouting import HostRoutingConfig, InvalidConfigError, Watch
+from hostrouting import HostRoutingConfig, Watch
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.exceptions import InvalidConfigError
 from hostrouting.testing import FakeHost, MemorySupervisor
 from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route

@@ -15,9 +15,10 @@ from support.in_process import run_here
 from support.intent_nodes import PROBES, ROUTES, SWEEP, apply, config, in_time, node
 from support.needs import needs
 
-from hostrouting import Configure, HostRoutingConfig, Reset, UnitError, check_node
+from hostrouting import Configure, HostRoutingConfig, Reset, check_node
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.intent import require_intent
+from hostrouting.exceptions import UnitError
 from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs
 from hostrouting.watch.unit import ConfigureWatch, boot_unit, command_path, has_duties

@@ -22,17 +22,11 @@ from support.watched_nodes import (
     watching,
 )
 
-from hostrouting import (
-    BackendError,
-    Configure,
-    HostRoutingConfig,
-    Reset,
-    StaticRoute,
-    Watch,
-)
+from hostrouting import Configure, HostRoutingConfig, Reset, StaticRoute, Watch
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.keeper import InstalledConfig
 from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.exceptions import BackendError
 from hostrouting.host import OUR_PROTOCOL, Address, NextHop, Route, RouteChange
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.route_texts import route

@@ -16,7 +16,7 @@ from support.needs import needs
 from support.probe_nodes import CONFIG, lead
 from support.probe_worlds import ADDRESS, RULES
 
-from hostrouting import BackendError, InvalidConfigError, ProbeSNATConfig
+from hostrouting import ProbeSNATConfig
 from hostrouting.azure.probe_snat.detect import (
     NotWanted,
     Obstacle,
@@ -25,6 +25,7 @@ from hostrouting.azure.probe_snat.detect import (
     rules_to_install,
 )
 from hostrouting.azure.probe_snat.ruleset import ProbeRules
+from hostrouting.exceptions import BackendError, InvalidConfigError
 from hostrouting.host import Address, NextHop, ObservedRoute
 from hostrouting.testing import FakeHost, KernelNode
 

@@ -21,7 +21,7 @@ from support.probe_nodes import (
 )
 from support.probe_worlds import RULES
 
-from hostrouting import BackendError, ConfigureProbeSNAT, HostRoutingConfig, PermissionDeniedError
+from hostrouting import ConfigureProbeSNAT, HostRoutingConfig
 from hostrouting.azure.probe_snat.ruleset import (
     AGAIN_PATH,
     DEPARTURE,
@@ -30,6 +30,7 @@ from hostrouting.azure.probe_snat.ruleset import (
     render,
 )
 from hostrouting.base.findings import LEFT, REFUSED
+from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.testing import FakeHost
 from phases import Context
 

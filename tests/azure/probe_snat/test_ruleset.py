@@ -16,7 +16,7 @@ from support.probe_listings import expected_listing, rules_in
 from support.probe_nodes import AGENTBAKERS
 from support.probe_worlds import RULES
 
-from hostrouting import InvalidConfigError, ProbeSNATConfig
+from hostrouting import ProbeSNATConfig
 from hostrouting.azure.probe_snat.ruleset import (
     AGAIN_PATH,
     FAMILY,
@@ -29,6 +29,7 @@ from hostrouting.azure.probe_snat.ruleset import (
     render,
 )
 from hostrouting.boot.layout import PROGRAM_FOLDERS
+from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host.packets.nft import NftCommand
 from hostrouting.testing import KernelNode
 from hostrouting.testing.strategies import probe_snat_configs

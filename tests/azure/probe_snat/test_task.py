@@ -36,16 +36,10 @@ from support.probe_nodes import (
 )
 from support.probe_worlds import RULES
 
-from hostrouting import (
-    BackendError,
-    ConfigureProbeSNAT,
-    Host,
-    HostRoutingConfig,
-    ToolNotFoundError,
-    UnitError,
-)
+from hostrouting import ConfigureProbeSNAT, Host, HostRoutingConfig
 from hostrouting.azure.probe_snat.ruleset import DEPARTURE, RULESET_PATH, boot_unit, render
 from hostrouting.boot.layout import GATING_PATH, INTENT_PATH, PROGRAM_PATH
+from hostrouting.exceptions import BackendError, ToolNotFoundError, UnitError
 from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange

@@ -6,7 +6,6 @@ import re
 import pytest
 from support.stale_cni_worlds import TUNNEL_MAC, cns_state_of, state_of
 
-from hostrouting import StaleCNIError
 from hostrouting.azure.stale_cni.azure_vnet import (
     ENDPOINTS_PATH,
     STATE_PATH,
@@ -17,6 +16,7 @@ from hostrouting.azure.stale_cni.azure_vnet import (
     parse_state,
     read_endpoints,
 )
+from hostrouting.exceptions import StaleCNIError
 from hostrouting.testing import MemoryFiles
 
 

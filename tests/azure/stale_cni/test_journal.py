@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.stale_cni_worlds import arp_reply, dnat, rules_of
 
-from hostrouting import HostFileError
 from hostrouting.azure.stale_cni.journal import (
     Restorable,
     SweepRecord,
@@ -19,6 +18,7 @@ from hostrouting.azure.stale_cni.journal import (
     from_json,
     to_json,
 )
+from hostrouting.exceptions import HostFileError
 from hostrouting.host import EbtablesRule, Neighbour, NextHop, ObservedRoute
 from hostrouting.net.addresses import IPV6, Address, Prefix
 from hostrouting.net.routes import KINDS, Encapsulation

@@ -18,7 +18,7 @@ from support.stale_cni_sweeps import (
 )
 from support.stale_cni_worlds import config_of, context, dnat
 
-from hostrouting import BackendError
+from hostrouting.exceptions import BackendError
 from phases import CancelledError, DeadlineExceededError, run
 
 

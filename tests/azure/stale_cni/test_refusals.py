@@ -20,9 +20,10 @@ from support.stale_cni_sweeps import (
 )
 from support.stale_cni_worlds import config_of, context, whole_state
 
-from hostrouting import HostRoutingConfig, PermissionDeniedError
+from hostrouting import HostRoutingConfig
 from hostrouting.azure.stale_cni.azure_vnet import ENDPOINTS_PATH, STATE_PATH
 from hostrouting.base.findings import LEFT, REFUSED
+from hostrouting.exceptions import PermissionDeniedError
 from hostrouting.testing import FakeHost
 
 

@@ -20,7 +20,7 @@ from support.stale_cni_sweeps import (
 )
 from support.stale_cni_worlds import context, dnat, whole_state
 
-from hostrouting import RouteRejectedError, StaleCNIError
+from hostrouting.exceptions import RouteRejectedError, StaleCNIError
 from hostrouting.testing import FakeHost
 from phases import CancelledError, Change, Context, DeadlineExceededError, Serial, run, task
 

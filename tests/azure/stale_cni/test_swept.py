@@ -16,15 +16,10 @@ from support.needs import needs
 from support.patience import in_time
 from support.stale_cni_worlds import arp_reply, config_of, context, dnat, node_of, whole_state
 
-from hostrouting import (
-    CleanStaleCNI,
-    HostRoutingConfig,
-    InvalidConfigError,
-    LockHeldError,
-    check_node,
-)
+from hostrouting import CleanStaleCNI, HostRoutingConfig, check_node
 from hostrouting.azure.stale_cni.swept import SweepReport, run_sweep, sweep_node
 from hostrouting.boot.intent import NOT_INSTALLED
+from hostrouting.exceptions import InvalidConfigError, LockHeldError
 from hostrouting.host import EbtablesRule
 from hostrouting.node.status import verdict_now
 from hostrouting.testing import FakeHost, KernelNode

@@ -18,8 +18,9 @@ from support.stale_cni_sweeps import (
 )
 from support.stale_cni_worlds import config_of, context, node_of, whole_state
 
-from hostrouting import HostRoutingConfig, PermissionDeniedError
+from hostrouting import HostRoutingConfig
 from hostrouting.base.findings import NodeFinding
+from hostrouting.exceptions import PermissionDeniedError
 from hostrouting.testing import FakeHost
 from phases import Change
 

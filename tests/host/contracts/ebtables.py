@@ -2,7 +2,7 @@
 
 import pytest
 
-from hostrouting import BackendError
+from hostrouting.exceptions import BackendError
 from hostrouting.host import Ebtables, EbtablesRule
 from phases import CancelledError, Context
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hostrouting import HostFileError
+from hostrouting.exceptions import HostFileError
 from hostrouting.host import FileStore
 
 WHY = '''Read-only file system; run: mount -o remount,rw "$(findmnt -n -o TARGET -T /)"'''

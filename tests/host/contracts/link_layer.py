@@ -7,8 +7,7 @@ import pytest
 from support.kernel_links import KernelLinks
 from support.memory_links import MemoryLinks
 
-from hostrouting import BackendError
-from hostrouting.exceptions import NeighbourRejectedError
+from hostrouting.exceptions import BackendError, NeighbourRejectedError
 from hostrouting.host import LinkLayer, Neighbour, NeighbourChange, RouteBackend, Station
 from phases import CancelledError, Context
 

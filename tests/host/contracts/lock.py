@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from support.patience import ActingClock
 
-from hostrouting import LockHeldError
+from hostrouting.exceptions import LockHeldError
 from hostrouting.host import RunLock
 from phases import CancelledError, Context
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hostrouting import BackendError
+from hostrouting.exceptions import BackendError
 from hostrouting.host import Nftables
 from phases import CancelledError, Context
 

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 from support.patience import wait_until
 
-from hostrouting import UnitError
+from hostrouting.exceptions import UnitError
 from hostrouting.host import FileStore, ServiceManager, UnitState
 from hostrouting.host.units import seconds
 from phases import CancelledError, Context

@@ -9,7 +9,7 @@ from host.contracts.ebtables import DNAT, ONE, SNAT, THREE, TWO, arp_rule
 from host.ebtables.nodes import LACKS_CARE, Table
 from support.needs import needs
 
-from hostrouting import BackendError
+from hostrouting.exceptions import BackendError
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from phases import CancelledError, Context
 

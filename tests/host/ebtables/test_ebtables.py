@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.needs import needs
 
-from hostrouting import BackendError, PermissionDeniedError, ToolNotFoundError
+from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host import Ebtables
 from hostrouting.host.packets.ebtables import EbtablesCommand, legacy_may_have_rules
 from hostrouting.host.packets.ebtables_rules import EbtablesRule, parse_save
