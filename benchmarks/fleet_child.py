@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.fleet import NodeRecord
 from hostrouting.fleet.stream import Summary, verdict_on
 from hostrouting.net.addresses import IPV6

@@ -34,15 +34,17 @@ if TYPE_CHECKING:
     from hostrouting.azure.stale_cni.task import CleanStaleCNI
     from hostrouting.base.findings import NodeFinding
     from hostrouting.boot.layout import BootFile
-    from hostrouting.config import (
+    from hostrouting.config.sections import (
         HostRoutingConfig,
         OverlapMode,
-        ProbeSNATConfig,
         RouteOverlapConfig,
-        StaleCNIConfig,
-        StaleCNIForce,
         StaticRoute,
         StaticRoutesConfig,
+    )
+    from hostrouting.config.siblings import (
+        ProbeSNATConfig,
+        StaleCNIConfig,
+        StaleCNIForce,
         WatchConfig,
     )
     from hostrouting.host import Host, RouteBackend
@@ -102,37 +104,34 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-#: The module of each name; the rest are in hostrouting.config.
-_HOMES = {
-    "BootFile": "boot.layout",
-    "CheckRouteOverlap": "apply.pair",
-    "CidrReport": "route_overlap.proven",
-    "CleanStaleCNI": "azure.stale_cni.task",
-    "Configure": "node.configure",
-    "ConfigureProbeSNAT": "azure.probe_snat.task",
-    "ConfigureStaticRoutes": "apply.pair",
-    "ExplainedPart": "route_overlap.explain",
-    "Explanation": "route_overlap.explain",
-    "Fabric": "route_overlap.fabric",
-    "FabricAddress": "route_overlap.fabric",
-    "Finding": "route_overlap.proven",
-    "Host": "host",
-    "MovedExit": "route_overlap.exits",
-    "NodeFacts": "node.state",
-    "NodeFinding": "base.findings",
-    "NodeReport": "node.report",
-    "PlanFacts": "node.state",
-    "OverlapReport": "route_overlap.proven",
-    "RenderedFiles": "node.boot_files",
-    "Reset": "node.configure",
-    "RouteBackend": "host",
-    "SuggestedRoute": "route_overlap.proven",
-    "Watch": "node.watch",
-    "check_node": "node.check",
-    "explain_routing": "route_overlap.explain",
-    "node_status": "node.status",
-    "prove_egress": "route_overlap.proof",
-    "render_files": "node.boot_files",
+#: The names of each module.
+_NAMES = {
+    "apply.pair": ("CheckRouteOverlap", "ConfigureStaticRoutes"),
+    "azure.probe_snat.task": ("ConfigureProbeSNAT",),
+    "azure.stale_cni.task": ("CleanStaleCNI",),
+    "base.findings": ("NodeFinding",),
+    "boot.layout": ("BootFile",),
+    "config.sections": (
+        "HostRoutingConfig",
+        "OverlapMode",
+        "RouteOverlapConfig",
+        "StaticRoute",
+        "StaticRoutesConfig",
+    ),
+    "config.siblings": ("ProbeSNATConfig", "StaleCNIConfig", "StaleCNIForce", "WatchConfig"),
+    "host": ("Host", "RouteBackend"),
+    "node.boot_files": ("RenderedFiles", "render_files"),
+    "node.check": ("check_node",),
+    "node.configure": ("Configure", "Reset"),
+    "node.report": ("NodeReport",),
+    "node.state": ("NodeFacts", "PlanFacts"),
+    "node.status": ("node_status",),
+    "node.watch": ("Watch",),
+    "route_overlap.exits": ("MovedExit",),
+    "route_overlap.explain": ("ExplainedPart", "Explanation", "explain_routing"),
+    "route_overlap.fabric": ("Fabric", "FabricAddress"),
+    "route_overlap.proof": ("prove_egress",),
+    "route_overlap.proven": ("CidrReport", "Finding", "OverlapReport", "SuggestedRoute"),
 }
 
 
@@ -159,7 +158,8 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"hostrouting.{_HOMES.get(name, 'config')}"), name)
+        [home] = (module for module, names in _NAMES.items() if name in names)
+        return getattr(import_module(f"hostrouting.{home}"), name)
 
 
 def __dir__() -> list[str]:

@@ -16,7 +16,7 @@ from config_schema import config_schema
 
 from hostrouting.azure.stale_cni.verdicts import Kind as Sort
 from hostrouting.base.findings import Severity
-from hostrouting.config import HostRoutingConfig, OverlapMode
+from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.fleet import NodeRecord, NodeVerdict
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import FAMILY_NAMES, Address, Prefix

@@ -16,7 +16,7 @@ from config_schema import config_schema
 from findings import OF_THE_NODE, OF_THE_PROOF, Kind
 
 from hostrouting import __version__
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.config.wire import WireField, WireValue, schema_of, sentence_of, wire_fields
 
 if TYPE_CHECKING:

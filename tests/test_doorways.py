@@ -223,7 +223,7 @@ def test_importing_loads_no_netlink_and_no_test_tools() -> None:
     assert loaded_by("import hostrouting") & {"attr", "json", "logging", *heavy} == set()
     if sys.version_info < (3, 11):
         heavy.remove("subprocess")  # attrs imports platform, which imports it there
-    assert loaded_by("import hostrouting.config, hostrouting.host") & heavy == set()
+    assert loaded_by("import hostrouting.config.sections, hostrouting.host") & heavy == set()
     agents = loaded_by("from hostrouting import Configure, Host, HostRoutingConfig")
     rare = {"hostrouting.net.events", "hostrouting.host.packets.ebtables_rules"}
     assert agents & {"shutil", "socket", *rare} == set()

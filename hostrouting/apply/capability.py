@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.capability import SCRIPT_PROGRAMS, Capability
 from hostrouting.boot.intent import mode_of
-from hostrouting.config import OverlapMode
+from hostrouting.config.sections import OverlapMode
 from hostrouting.route_overlap import script as check_script
 from hostrouting.static_routes import script as routes_script
 

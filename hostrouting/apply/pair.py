@@ -13,7 +13,7 @@ from hostrouting.boot.intent import exits_under, installed_over, refuse_local_ov
 from hostrouting.boot.layout import RUNTIME_DIRECTORY, WAIT_SECONDS, WAITED
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.task import SectionTask
-from hostrouting.config import HostRoutingConfig, OverlapMode
+from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.host import Host
 from hostrouting.route_overlap import script as check_script
 from hostrouting.route_overlap.errors import RouteOverlapError

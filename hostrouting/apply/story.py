@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hostrouting.apply.run import Run
     from hostrouting.boot.intent import Part
     from hostrouting.boot.recorded import DiskStep, RecordedFiles
-    from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
+    from hostrouting.config.sections import HostRoutingConfig, StaticRoutesConfig
     from hostrouting.host import Host
     from hostrouting.route_overlap.look import Look
     from hostrouting.route_overlap.proven import OverlapReport

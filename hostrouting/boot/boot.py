@@ -51,7 +51,7 @@ from hostrouting.boot.recorded import (
     with_states,
 )
 from hostrouting.boot.steps import MASKED, Steps, Survey, generation_folders
-from hostrouting.config import (
+from hostrouting.config.sections import (
     DEFAULT_GATES,
     GATE_UNITS,
     OWN_UNITS,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     from hostrouting.base.findings import Severity
     from hostrouting.boot.intent import Part
-    from hostrouting.config import Section
+    from hostrouting.config.siblings import Section
     from hostrouting.host import Exposure, Host, UnitState
 
 _logger = logging.getLogger(__name__)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from hostrouting.boot.intent import Part
     from hostrouting.boot.keeper import SiblingKeeper
     from hostrouting.boot.task import NodeTask
-    from hostrouting.config import HostRoutingConfig, Section
+    from hostrouting.config.sections import HostRoutingConfig
+    from hostrouting.config.siblings import Section
     from hostrouting.host import Host
     from phases import Context
 

@@ -21,7 +21,7 @@ from hostrouting.boot.layout import (
     BootUnit,
     drop_in_of,
 )
-from hostrouting.config import OWN_UNITS
+from hostrouting.config.sections import OWN_UNITS
 from hostrouting.host.units import instance_of, seconds, template_of
 
 if TYPE_CHECKING:

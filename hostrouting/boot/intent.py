@@ -17,7 +17,7 @@ import attrs
 
 from hostrouting.base.errors import ConfigMistake, HostFileError, InvalidConfigError
 from hostrouting.boot.layout import INTENT_PATH, BootFile, BootUnit, Departure
-from hostrouting.config import HostRoutingConfig, OverlapMode
+from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.config.wire import errors_under, read_json, wire_fields
 from hostrouting.net.addresses import FAMILY_NAMES, is_device_name
 from hostrouting.net.exits import as_named

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Mapping, Sequence
 
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import FileStore, Host, NetworkEvent
     from phases import Context
 

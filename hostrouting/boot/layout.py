@@ -6,14 +6,15 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from hostrouting.base.commands import command_line
-from hostrouting.config import SECTIONS
+from hostrouting.config.sections import SECTIONS
 from hostrouting.host.units import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from importlib.abc import ResourceLoader
 
-    from hostrouting.config import OverlapMode, Section
+    from hostrouting.config.sections import OverlapMode
+    from hostrouting.config.siblings import Section
     from hostrouting.host import FileStore
 
 SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"

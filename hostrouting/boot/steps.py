@@ -63,7 +63,7 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.boot.program import wanted_program
 from hostrouting.boot.recorded import DiskStep, change_of, state_of
-from hostrouting.config import OWN_UNITS, SECTIONS, OverlapMode
+from hostrouting.config.sections import OWN_UNITS, SECTIONS, OverlapMode
 from hostrouting.host.units import MASK, UNIT_FOLDERS, settings
 from phases import Change
 

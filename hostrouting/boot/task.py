@@ -12,13 +12,13 @@ import attrs
 from hostrouting.base.errors import BackendError
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import ATTRIBUTES, Intent, intent_names
-from hostrouting.config import HostRoutingConfig, require_config
+from hostrouting.config.sections import HostRoutingConfig, require_config
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6
 from phases import Context, Task
 
 if TYPE_CHECKING:
-    from hostrouting.config import Sibling
+    from hostrouting.config.siblings import Sibling
 
 
 class NamedTask:

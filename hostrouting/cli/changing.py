@@ -23,7 +23,7 @@ from phases.hosting import reason_of
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
     from hostrouting.node.configure import Configure, Reset
     from hostrouting.node.report import NodeReport

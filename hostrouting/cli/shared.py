@@ -14,7 +14,7 @@ from hostrouting.base.commands import BAD, FAILED, FINE, USAGE
 from hostrouting.base.errors import HostRoutingError, InvalidConfigError
 from hostrouting.base.signals import status_of_signal
 from hostrouting.boot.intent import installed_over, refuse_local_over, require_intent
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.host import Host
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.node.output import (

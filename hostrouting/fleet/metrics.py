@@ -11,7 +11,7 @@ from hostrouting.base.commands import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.node.report import NodeReport
 
 
@@ -19,7 +19,7 @@ def exposition(report: NodeReport, config: HostRoutingConfig, *, now: float) -> 
     """Return the metrics of a live node.
 
     >>> from hostrouting.node.report import NodeReport
-    >>> from hostrouting.config import HostRoutingConfig, OverlapMode
+    >>> from hostrouting.config.sections import HostRoutingConfig, OverlapMode
     >>> from hostrouting.route_overlap.proven import OverlapReport
     >>> overlap = OverlapReport()
     >>> report = NodeReport(overlap=overlap, mode=OverlapMode.WARN)

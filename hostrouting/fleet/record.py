@@ -14,7 +14,7 @@ import attrs
 from hostrouting import __version__
 from hostrouting.base.errors import InvalidConfigError
 from hostrouting.boot.intent import exits_evidence, installed_checksum, read_intent
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.host import Host
 from hostrouting.host.offline import absent
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix

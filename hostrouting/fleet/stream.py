@@ -22,7 +22,7 @@ from hostrouting.fleet.verdict import NodeVerdict, prove_record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.config.sections import HostRoutingConfig
 
 #: Those that are held, and those that are shown.
 _MOST_GROUPS = 1000

@@ -9,7 +9,7 @@ import attrs
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.intent import NOT_INSTALLED
-from hostrouting.config import HostRoutingConfig, require_config
+from hostrouting.config.sections import HostRoutingConfig, require_config
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.fleet.record import NodeRecord
 from hostrouting.net.addresses import IPV6

@@ -25,7 +25,7 @@ from hostrouting.base.errors import HostFileError, HostRoutingError
 from hostrouting.boot.intent import require_intent
 from hostrouting.boot.layout import INTENT_PATH, WAIT_SECONDS
 from hostrouting.boot.recorded import RecordedFiles
-from hostrouting.config import OverlapMode
+from hostrouting.config.sections import OverlapMode
 from hostrouting.host import Host
 from hostrouting.host.files.lock import FileLock
 from hostrouting.host.files.store import RootedFiles

@@ -27,7 +27,7 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.boot.program import interpreter_finding
 from hostrouting.boot.steps import SCRIPT_PATHS, program_file
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.host import Host
 from hostrouting.node.capabilities import CAPABILITIES
 from hostrouting.route_overlap import script as overlap
@@ -120,7 +120,7 @@ def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> Rend
     What the config leaves open is read from the host: the device of the probes, and the path of the
     command that a service runs.
 
-    >>> from hostrouting.config import HostRoutingConfig, RouteOverlapConfig
+    >>> from hostrouting.config.sections import HostRoutingConfig, RouteOverlapConfig
     >>> section = RouteOverlapConfig(expected_cidrs=("172.16.0.0/16",))
     >>> rendered = render_files(HostRoutingConfig(route_overlap=section))
     >>> rendered.files[0].path, rendered.files[0].mode

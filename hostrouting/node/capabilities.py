@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hostrouting.base.findings import NodeFinding
     from hostrouting.boot.capability import Capability
     from hostrouting.boot.layout import BootUnit
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
     from phases import Context
 

@@ -21,7 +21,12 @@ from hostrouting.boot.boot import Boot
 from hostrouting.boot.capability import Inquiry
 from hostrouting.boot.intent import Intent, exits_under, installed_over, mode_of
 from hostrouting.boot.layout import INTENT_PATH
-from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig, require_config
+from hostrouting.config.sections import (
+    HostRoutingConfig,
+    OverlapMode,
+    RouteOverlapConfig,
+    require_config,
+)
 from hostrouting.host import Host
 from hostrouting.host.files.lock import LOCK
 from hostrouting.net.addresses import is_network
@@ -77,7 +82,7 @@ def check_node(
 
     An image lacks routes: the checks are of files, links, gates and programs, which a boot needs.
 
-    >>> from hostrouting.config import RouteOverlapConfig
+    >>> from hostrouting.config.sections import RouteOverlapConfig
     >>> from hostrouting.testing import FakeHost
     >>> host = FakeHost()
     >>> host.routes.add_link("eth0")

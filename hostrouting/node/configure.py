@@ -19,7 +19,7 @@ from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent, Part, exits_under, installed_over, refuse_local_over
 from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH
 from hostrouting.boot.task import NamedTask, NodeTask
-from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
+from hostrouting.config.sections import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.host import Host
 from hostrouting.net.exits import as_named
 from hostrouting.node.boot_files import boot_parts

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from hostrouting.base.errors import HostFileError, UnitError
 from hostrouting.boot.gates import AGENTS, agents
-from hostrouting.config import DEFAULT_GATES, HostRoutingConfig
 from hostrouting.config.rules import destination, expected_cidr, refuse_local
+from hostrouting.config.sections import DEFAULT_GATES, HostRoutingConfig
 from hostrouting.net.addresses import (
     FAMILY_NAMES,
     IPV4,

@@ -16,7 +16,7 @@ from phases.hosting import interruptible
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
     from hostrouting.net.exits import Exits
     from hostrouting.route_overlap.proven import OverlapReport

@@ -16,7 +16,7 @@ from hostrouting.route_overlap.proven import OverlapReport
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.node.state import NodeFacts
     from hostrouting.static_routes.forecast import Forecast
 

@@ -9,7 +9,7 @@ import attrs
 
 from hostrouting.base.findings import NodeFinding, Severity, first_of
 from hostrouting.base.values import LightValue
-from hostrouting.config import HostRoutingConfig, OverlapMode
+from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.host.units import template_of
 from hostrouting.route_overlap.proven import OverlapReport, defaults_of
 from phases.mistakes import NoTruth

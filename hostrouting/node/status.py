@@ -22,7 +22,8 @@ from hostrouting.boot.intent import (
     without_config,
 )
 from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH, drop_in_of, unit_path
-from hostrouting.config import HostRoutingConfig, Sibling
+from hostrouting.config.sections import HostRoutingConfig
+from hostrouting.config.siblings import Sibling
 from hostrouting.host import Host
 from hostrouting.net.routes import is_merged
 from hostrouting.node.boot_files import boot_parts

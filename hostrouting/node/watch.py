@@ -14,7 +14,7 @@ from hostrouting.base.commands import Answer
 from hostrouting.base.errors import ConfigMistake, InvalidConfigError
 from hostrouting.boot.intent import NOT_INSTALLED
 from hostrouting.boot.layout import INTENT_PATH
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.host.offline import NoSupervisor
 from hostrouting.node.capabilities import SIBLINGS
 from hostrouting.watch.installed import wait_for_installed

@@ -19,7 +19,7 @@ import hostrouting.host
 from hostrouting.base.commands import Painted, printable
 from hostrouting.base.findings import CHANGING_WORDS
 from hostrouting.base.values import LightValue
-from hostrouting.config import DEFAULT_ALLOWED_DEVS, RouteOverlapConfig
+from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS, RouteOverlapConfig
 from hostrouting.host import Host
 from hostrouting.net.addresses import Address, Prefix, address_bits
 from hostrouting.route_overlap.parts import CidrPart, DecidedPart, looked_up, read

@@ -27,7 +27,7 @@ from hostrouting.route_overlap.proven import CidrReport, OverlapReport
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hostrouting.config import HostRoutingConfig, StaticRoute
+    from hostrouting.config.sections import HostRoutingConfig, StaticRoute
     from hostrouting.net.links import Device
     from hostrouting.net.routes import ObservedRoute
     from hostrouting.route_overlap.proven import Finding, SuggestedRoute

@@ -13,7 +13,7 @@ from hostrouting.net.addresses import Prefix, outside
 from hostrouting.route_overlap.script import MARKER_DETECTED
 
 if TYPE_CHECKING:
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.route_overlap.proven import OverlapReport
     from phases import Context
 

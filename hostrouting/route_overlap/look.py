@@ -18,11 +18,7 @@ from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.base.waits import begin_wait
 from hostrouting.boot.intent import read_exits
 from hostrouting.boot.layout import WAIT_SECONDS
-from hostrouting.config import (
-    DEFAULT_ALLOWED_DEVS,
-    HostRoutingConfig,
-    OverlapMode,
-)
+from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.exits import no_default
 from hostrouting.net.routes import OUR_PROTOCOL

@@ -22,7 +22,7 @@ import attrs
 import hostrouting.host
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
-from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, StaticRoutesConfig
+from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, StaticRoutesConfig
 from hostrouting.host import Host
 from hostrouting.net.addresses import (
     IPV4,

@@ -12,12 +12,7 @@ import attrs
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import CHANGING_WORDS, NodeFinding, first_of
 from hostrouting.base.values import RARE, LightValue, fields_of
-from hostrouting.config import (
-    PRESETS,
-    HostRoutingConfig,
-    StaticRoute,
-    StaticRoutesConfig,
-)
+from hostrouting.config.sections import PRESETS, HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.net.addresses import (
     FAMILY_NAMES,
     IPV4,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.errors import HostFileError
 from hostrouting.boot.layout import RUNTIME_DIRECTORY, BootTemplate, BootUnit, Departure
-from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
+from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address, roots_of
 from hostrouting.route_overlap.parts import SPECIAL_EDGES
 from hostrouting.route_overlap.proven import departure_of

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Collection, Container, Mapping, Sequence
 
-    from hostrouting.config import StaticRoute
+    from hostrouting.config.sections import StaticRoute
     from hostrouting.host import Host, Route
     from hostrouting.net.exits import NamedExits
     from phases import Context

@@ -18,7 +18,7 @@ import attrs
 from hostrouting.base.errors import UnknownDecisionError
 from hostrouting.base.findings import first_of
 from hostrouting.boot.intent import read_exits
-from hostrouting.config import HostRoutingConfig, OverlapMode
+from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.host.reading import at_one_moment
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.routes import NextHop, ObservedRoute, Place, place

@@ -38,7 +38,7 @@ from phases import Change, Context
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
+    from hostrouting.config.sections import HostRoutingConfig, StaticRoutesConfig
     from hostrouting.host import Host
     from hostrouting.host.ports import RouteBackend
     from hostrouting.net.exits import NamedExits

@@ -44,7 +44,7 @@ from hostrouting.net.routes import (
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
-    from hostrouting.config import StaticRoute
+    from hostrouting.config.sections import StaticRoute
     from hostrouting.host.ports import RouteBackend
     from hostrouting.net.exits import NamedExits
     from hostrouting.net.links import Device

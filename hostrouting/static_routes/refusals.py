@@ -26,7 +26,7 @@ from hostrouting.net.rules import addition, lost_rules
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hostrouting.config import HostRoutingConfig, StaticRoute
+    from hostrouting.config.sections import HostRoutingConfig, StaticRoute
     from hostrouting.host import Host
     from hostrouting.host.ports import RouteBackend
     from hostrouting.net.addresses import Address

@@ -11,7 +11,7 @@ from hostrouting.net.addresses import IPV4, IPV6, roots_of
 from hostrouting.net.routes import metric_words
 
 if TYPE_CHECKING:
-    from hostrouting.config import HostRoutingConfig, StaticRoute
+    from hostrouting.config.sections import HostRoutingConfig, StaticRoute
     from hostrouting.net.exits import NamedExits
 
 _TEMPLATE = BootTemplate("static-routes", "static-routes.sh", __file__)

@@ -19,21 +19,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from hostrouting.config import (
+from hostrouting.config import rules
+from hostrouting.config.sections import (
     DEFAULT_GATES,
     OWN_UNITS,
     PRESETS,
     HostRoutingConfig,
     OverlapMode,
-    ProbeSNATConfig,
     RouteOverlapConfig,
-    StaleCNIConfig,
-    StaleCNIForce,
     StaticRoute,
     StaticRoutesConfig,
-    WatchConfig,
-    rules,
 )
+from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, StaleCNIForce, WatchConfig
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.capability import Capability, Inquiry
 from hostrouting.boot.layout import READY_UNIT, unit_path
-from hostrouting.config import WatchConfig
+from hostrouting.config.siblings import WatchConfig
 from hostrouting.route_overlap.script import MARKER_OK
 
 if TYPE_CHECKING:
     from hostrouting.boot.intent import Part
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
     from hostrouting.watch.unit import ConfigureWatch
     from phases import Context

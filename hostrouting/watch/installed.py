@@ -14,7 +14,7 @@ from phases.exceptions import CONTEXT_OVER
 if TYPE_CHECKING:
     import logging
 
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
     from phases import Context
 

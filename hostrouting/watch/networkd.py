@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.boot.intent import exits_under
 from hostrouting.boot.layout import DROP_IN_NAME, BootFile, read_asset
-from hostrouting.config import WatchConfig
+from hostrouting.config.siblings import WatchConfig
 from hostrouting.host.units import MASK, assignments
 from hostrouting.static_routes.reconcile import read, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Device, FileStore, Host
     from phases import Context
 

@@ -14,7 +14,7 @@ from hostrouting.base.facts import Facts
 from hostrouting.base.pace import Pace
 from hostrouting.boot.keeper import WATCH_TASK, Keeper, Trouble
 from hostrouting.boot.recorded import RecordedFiles
-from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
+from hostrouting.config.sections import HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.host import NetworkEvent, RouteEvent
 from hostrouting.net.addresses import Prefix, address_bits
 from hostrouting.net.routes import LOCAL_TABLE

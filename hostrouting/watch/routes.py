@@ -29,7 +29,7 @@ from phases.hosting import interruptible, unrecorded
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hostrouting.config import HostRoutingConfig, StaticRoute
+    from hostrouting.config.sections import HostRoutingConfig, StaticRoute
     from hostrouting.host import Route
 
 _CONTESTED = (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hostrouting.boot.keeper import InstalledConfig, Keeper
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Supervisor
 
 

@@ -23,7 +23,7 @@ import attrs
 from hostrouting.base.errors import EventsLostError
 from hostrouting.boot.keeper import WATCH_TASK, InstalledConfig
 from hostrouting.boot.task import NodeTask
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.host import Host, Listener, RunLock
 from hostrouting.watch.proof import ProofKeeper
 from hostrouting.watch.routes import RouteKeeper

@@ -19,8 +19,9 @@ from hostrouting.boot.layout import (
     read_asset,
 )
 from hostrouting.boot.task import SectionTask
-from hostrouting.config import HostRoutingConfig, WatchConfig
 from hostrouting.config.rules import write_duration
+from hostrouting.config.sections import HostRoutingConfig
+from hostrouting.config.siblings import WatchConfig
 from hostrouting.watch.networkd import DROP_IN_PATH, drop_in
 from phases import Change, Context
 

@@ -29,7 +29,7 @@ from hostrouting.boot.program import (
     wanted_program,
 )
 from hostrouting.boot.steps import GENERATION_LINK, Generation, contents_in_force
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.trial import GateTrial
 from hostrouting.testing import FakeHost

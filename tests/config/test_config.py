@@ -8,19 +8,16 @@ import attrs
 import pytest
 from support.config_json import FULL
 
-from hostrouting.config import (
+from hostrouting.config.sections import (
     DEFAULT_ALLOWED_DEVS,
     DEFAULT_GATES,
     HostRoutingConfig,
     OverlapMode,
-    ProbeSNATConfig,
     RouteOverlapConfig,
-    StaleCNIConfig,
-    StaleCNIForce,
     StaticRoute,
     StaticRoutesConfig,
-    WatchConfig,
 )
+from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, StaleCNIForce, WatchConfig
 from hostrouting.config.wire import WireValue, wire_fields
 from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.host import IPV4, IPV6

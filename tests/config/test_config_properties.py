@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from support.config_errors import problems
 from support.config_json import JSON_VALUES, KEYS, SCALARS, places
 
-from hostrouting.config import OWN_UNITS, HostRoutingConfig, rules
+from hostrouting.config import rules
+from hostrouting.config.sections import OWN_UNITS, HostRoutingConfig
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host import IPV4, IPV6
 from hostrouting.testing.strategies import (

@@ -5,11 +5,8 @@ from typing import Any
 import pytest
 from support.config_errors import GOOD, ROUTE, errors
 
-from hostrouting.config import (
-    OWN_UNITS,
-    HostRoutingConfig,
-    WatchConfig,
-)
+from hostrouting.config.sections import OWN_UNITS, HostRoutingConfig
+from hostrouting.config.siblings import WatchConfig
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 
 

@@ -12,7 +12,7 @@ from support.config_errors import config_schema, problems
 from support.config_json import FULL
 from support.documents import blocks
 
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config.sections import HostRoutingConfig
 
 
 def test_examples_are_valid() -> None:

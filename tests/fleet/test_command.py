@@ -161,7 +161,7 @@ def test_a_missing_record_is_not_a_proof(tmp_path: Path) -> None:
 
 
 _FOR_EVER = """
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.fleet import NodeRecord, stream
 from hostrouting.net.rules import Rule
 stream._SECONDS = 0.1

@@ -14,7 +14,7 @@ import hostrouting
 from hostrouting.apply.capability import PAIR
 from hostrouting.boot.capability import Capability
 from hostrouting.boot.layout import SCRIPT_DIRECTORY, Departure, unit_path, units_in
-from hostrouting.config import SECTIONS, HostRoutingConfig
+from hostrouting.config.sections import SECTIONS, HostRoutingConfig
 from hostrouting.node.boot_files import render_files
 from hostrouting.node.capabilities import CAPABILITIES, SIBLINGS
 from hostrouting.node.check import check_node
@@ -31,7 +31,6 @@ NAMED_IN = {
     "boot/assets/hostrouting-ask.sh": "optional rules are loaded with each start of a gate",
     "boot/keeper.py": "the config in force, and how often the watch reads it",
     "cli/commands/sweep.py": "a command of one capability",
-    "config/__init__.py": "the names of the sections",
     "config/sections.py": "the fields of the config",
     "config/siblings.py": "the sections",
     "node/capabilities.py": "the list",

@@ -10,7 +10,7 @@ from support.patience import in_time
 from support.worlds import NODES, NOT_PLAIN, World
 
 from hostrouting import HostRoutingConfig, prove_egress
-from hostrouting.config import DEFAULT_ALLOWED_DEVS
+from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.links import Device
 from hostrouting.node.first_config import first_config

@@ -12,7 +12,7 @@ from support.answers import SCHEMAS
 from support.config_errors import config_schema
 from support.documents import ROOT
 
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.config.wire import schema_of, wire_fields
 from hostrouting.route_overlap.parts import Kind
 

@@ -8,7 +8,7 @@ from support.patience import in_time
 from support.worlds import NODES, NOT_PLAIN
 
 from hostrouting import prove_egress
-from hostrouting.config import DEFAULT_ALLOWED_DEVS
+from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS
 from hostrouting.fleet.record import NodeRecord, take_record
 from hostrouting.testing import FakeHost, KernelNode
 

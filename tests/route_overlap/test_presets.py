@@ -9,7 +9,7 @@ from support.kernel import connect, needs_kernel
 from support.way_out_nodes import WayOutNode
 
 from hostrouting import CheckRouteOverlap, Configure, check_node
-from hostrouting.config import PRESETS, HostRoutingConfig
+from hostrouting.config.sections import PRESETS, HostRoutingConfig
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import Context, execute
 

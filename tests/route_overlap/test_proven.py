@@ -7,7 +7,7 @@ import pytest
 from support.kernel import connect
 from support.static_route_scripts import static_route
 
-from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
+from hostrouting.config.sections import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.host import IPV4, ObservedRoute, Rule
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.logged import log_notes

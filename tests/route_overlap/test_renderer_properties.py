@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from support.examples import FEW
 
 from hostrouting import HostRoutingConfig
-from hostrouting.config import DEFAULT_ALLOWED_DEVS
+from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS
 from hostrouting.net.addresses import Prefix
 from hostrouting.route_overlap.script import config_in, render_script
 from hostrouting.testing import strategies

@@ -19,7 +19,7 @@ from support.printed import leaves
 
 from hostrouting.boot.layout import units_in
 from hostrouting.boot.steps import IDLE
-from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
+from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
 from hostrouting.route_overlap.script import boot_part, config_in, render_script
 from hostrouting.testing import KernelNode
 

@@ -5,7 +5,7 @@ from support.kernel import kernel_of, needs_kernel
 from support.printed import overlap
 
 from hostrouting import Configure, prove_egress
-from hostrouting.config import HostRoutingConfig, RouteOverlapConfig
+from hostrouting.config.sections import HostRoutingConfig, RouteOverlapConfig
 from hostrouting.fib import Fib
 from hostrouting.host import Rule
 from hostrouting.net.addresses import parse_cidr

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hostrouting.base.findings import NodeFinding
     from hostrouting.boot.intent import Part
     from hostrouting.boot.keeper import SiblingKeeper
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 
 from hostrouting.boot.layout import BootTemplate, BootUnit
-from hostrouting.config import ProbeSNATConfig
+from hostrouting.config.siblings import ProbeSNATConfig
 from hostrouting.net.addresses import check_device_name
 
 if TYPE_CHECKING:

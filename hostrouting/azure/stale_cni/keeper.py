@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hostrouting.azure.stale_cni.verdicts import Verdict
-    from hostrouting.config import HostRoutingConfig, StaleCNIConfig
+    from hostrouting.config.sections import HostRoutingConfig
+    from hostrouting.config.siblings import StaleCNIConfig
 
 
 @attrs.define(eq=False)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hostrouting.azure.stale_cni.journal import Restorable
-    from hostrouting.config import StaleCNIConfig
+    from hostrouting.config.siblings import StaleCNIConfig
     from hostrouting.host import Device, EbtablesReading, Host, Station
     from phases import Context
 

@@ -19,7 +19,7 @@ from hostrouting.base.commands import (
 )
 from hostrouting.base.errors import ConfigMistake, InvalidConfigError, sentence_of
 from hostrouting.base.signals import CANCELLING, status_of_signal
-from hostrouting.config import HostRoutingConfig, require_config
+from hostrouting.config.sections import HostRoutingConfig, require_config
 from phases import Change, Context, TaskFailedError, cancel_on_signals, run
 from phases import task as part
 from phases.hosting import reason_of

@@ -26,7 +26,7 @@ from hostrouting.base.errors import (
 )
 from hostrouting.base.findings import NodeFinding, hindered
 from hostrouting.boot.task import NodeTask
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.host import Host
 from hostrouting.net.rejected import NeighbourRejectedError
 from phases import Change, Context, Task, task
@@ -35,7 +35,7 @@ from phases.exceptions import CONTEXT_OVER
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.config import StaleCNIConfig
+    from hostrouting.config.siblings import StaleCNIConfig
     from hostrouting.host import EbtablesReading
 
 SECONDS_BETWEEN_READINGS: Final = 1.0

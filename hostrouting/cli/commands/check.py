@@ -26,7 +26,7 @@ from hostrouting.node.units import with_read_units
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
     from hostrouting.node.report import NodeReport
     from phases import Context

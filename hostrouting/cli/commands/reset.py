@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hostrouting.cli.changing import run_task
 from hostrouting.cli.command import ROOT, Command
 from hostrouting.cli.shared import config_of, host_of
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.node.configure import Reset
 
 if TYPE_CHECKING:
