@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, install_upstream, stand_in
-from support.boots import pids_of_machines
 
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.boot import layout
@@ -33,6 +32,11 @@ UNITS = "/etc/systemd/system"
 MACHINE = b"[Service]\nExecStart=/bin/sleep infinity\n"
 KUBE = "systemd-nspawn@kube1.service"
 GATE_SCRIPT = "/etc/aks-flex-node/hostrouting-ask.sh"
+
+
+def pids_of_machines(host: FakeHost) -> list[int]:
+    """Return the main processes of the machines that run."""
+    return [state.main_pid for state in host.services.loaded(Context(), NSPAWN) if state.is_running]
 
 
 class KilledError(BaseException):

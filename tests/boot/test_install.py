@@ -9,14 +9,11 @@ import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
 from support.boots import (
     DROP_IN,
-    KUBELET_DROP_IN,
     READY,
     UNITS,
     boot,
     install,
     planned,
-    reloads,
-    seen,
 )
 from support.filled import asset
 
@@ -24,10 +21,12 @@ from hostrouting import Host
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.boot.program import new_program
-from hostrouting.boot.steps import generation_folders
-from hostrouting.testing import FakeHost
+from hostrouting.boot.steps import GENERATION_LINK, LINKED_PATHS, generation_folders
+from hostrouting.testing import FakeHost, MemoryServices
+from hostrouting.testing.memory_files import MemoryTree
 from phases import CancelledError, Context
 
+KUBELET_DROP_IN = f"{UNITS}/kubelet.service.d/10-hostrouting.conf"
 SCRIPTS = "hostrouting-ask.sh", "hostrouting-retry.sh"
 #: What each capability has installed, for those who remove it by hand.
 FILES = """\
@@ -38,6 +37,24 @@ FILES = """\
 #                  rm -f /etc/systemd/system/hostrouting-watch.timer \
 /etc/systemd/system/hostrouting-watch.service /etc/systemd/networkd.conf.d/10-hostrouting.conf
 """
+
+
+def reloads(services: MemoryServices) -> int:
+    return services.operations.calls.count(("daemon_reload",))
+
+
+def seen(tree: MemoryTree) -> dict[str, str]:
+    """The text of each file, and the target of each link but those to scripts, by path."""
+    folders = tuple(f"{folder}/" for folder in generation_folders(tree))
+    shown = {
+        path: text
+        for path, text in tree.snapshot().items()
+        if path != GENERATION_LINK and not path.startswith(folders or "\0")
+    }
+    return {
+        path: (tree.read(path) or b"").decode(errors="replace") if path in LINKED_PATHS else text
+        for path, text in shown.items()
+    }
 
 
 def listed(*names: str) -> str:

@@ -9,13 +9,11 @@ import pytest
 from hypothesis import given
 from support.intent_nodes import (
     GATES,
-    IN_FORCE,
     OVERLAP,
     PROBES,
     READY,
     ROUTES,
     SWEEP,
-    WATCH,
     apply,
     config,
     in_time,
@@ -42,6 +40,9 @@ from hostrouting.testing.strategies import configs
 from hostrouting.watch.unit import ConfigureWatch
 from phases import Change, execute, plan, run, undo
 
+#: The file to which the path of the intent leads.
+IN_FORCE = "/etc/aks-flex-node/hostrouting/hostrouting.json"
+WATCH = {"watch": {"enabled": True}}
 REPLACED = "or replace it with your own: hostrouting apply CONFIG"
 #: An apply that finds the node right has written it.
 PINNED = {"pinnedExits": {"IPv4": "eth0"}}

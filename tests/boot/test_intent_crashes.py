@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.intent_nodes import (
-    OTHER_ROUTES,
     OVERLAP,
     PROBES,
     READY,
@@ -28,6 +27,7 @@ from hostrouting.boot.steps import IDLE
 from hostrouting.testing import FakeHost
 from phases import execute
 
+OTHER_ROUTES = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/21"}]}}
 if TYPE_CHECKING:
     Story = Callable[[FakeHost], object]
 

@@ -10,7 +10,7 @@ import attrs
 import pytest
 from support.kernel import host_of, kernel_of, needs_kernel, uplink
 from support.patience import in_time
-from support.run_nodes import gpu_node
+from support.run_nodes import gpu_node, routed
 
 from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.boot.boot import Boot
@@ -23,20 +23,8 @@ from hostrouting.static_routes.plan import RoutePlan, plan_routes
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context, run
 
-
-def config_of(*destinations: str) -> HostRoutingConfig:
-    """Return a config with routes to these networks, which it expects under STRICT."""
-    routes = [{"destination": destination} for destination in destinations]
-    return HostRoutingConfig.from_mapping(
-        {
-            "staticRoutes": {"enabled": True, "routes": routes},
-            "routeOverlap": {"mode": "STRICT", "expectedCidrs": [*destinations]},
-        }
-    )
-
-
-SMALL = config_of("172.20.8.0/22")
-MORE = config_of("172.20.8.0/22", "172.20.16.0/24")
+SMALL = routed("172.20.8.0/22")
+MORE = routed("172.20.8.0/22", "172.20.16.0/24")
 
 
 @pytest.fixture
@@ -101,7 +89,7 @@ def test_a_lease_that_flips_at_every_reading_degrades_the_run(
 
 def test_a_plan_names_what_has_changed_since(host: FakeHost) -> None:
     """Of the values that complete a route, and of the routes in its place; nothing else matters."""
-    config = config_of("172.20.8.0/22")
+    config = routed("172.20.8.0/22")
     plan = plan_routes(config, host)
     host.routes.add_route("172.20.0.0/22", gateway="10.224.0.7", dev="eth0")
     assert plan.changed_since(host.routes) == ""
@@ -173,7 +161,7 @@ def test_a_plan_that_is_made_again_is_judged_again(
 
     monkeypatch.setattr(RoutePlan, "changed_since", move)
     before_a_batch(host, monkeypatch, lambda: pytest.fail("a route is changed"))
-    mapping = config_of("172.20.16.0/24").to_mapping()
+    mapping = routed("172.20.16.0/24").to_mapping()
     mapping["routeOverlap"]["expectedDevs"] = ["eth0"]
     report = run(Configure(HostRoutingConfig.from_mapping(mapping), host=host), in_time())
     [failure, *_] = report.failures

@@ -11,7 +11,6 @@ from support.command_line import CHECKED as OVERLAP
 from support.command_line import ROUTES
 from support.patience import in_time
 from support.run_nodes import (
-    DEAD_POD,
     PROBES,
     SWEEP,
     crowd,
@@ -65,6 +64,8 @@ from phases import (
     with_retry,
 )
 from phases.testing import ManualClock
+
+DEAD_POD = "-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.240.0.9 -j dnat --to-dst 12:34:56:78:9a:bc --dnat-target ACCEPT"
 
 
 @pytest.fixture

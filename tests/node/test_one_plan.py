@@ -12,7 +12,7 @@ import pytest
 from support.boot_units import install_upstream
 from support.fabric_files import Files
 from support.patience import in_time
-from support.run_nodes import gpu_node, lose_our_routes
+from support.run_nodes import gpu_node, lose_our_routes, routed
 
 from hostrouting import Configure, HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.apply.story import Story
@@ -26,20 +26,8 @@ from hostrouting.route_overlap.look import look_once
 from hostrouting.testing import FakeHost
 from phases import Context, Report, TaskFailedError, run
 
-
-def config_of(*destinations: str) -> HostRoutingConfig:
-    """Return a config with routes to these networks, which it expects under STRICT."""
-    routes = [{"destination": destination} for destination in destinations]
-    return HostRoutingConfig.from_mapping(
-        {
-            "staticRoutes": {"enabled": True, "routes": routes},
-            "routeOverlap": {"mode": "STRICT", "expectedCidrs": [*destinations]},
-        }
-    )
-
-
-SMALL = config_of("172.16.8.0/22")
-MORE = config_of("172.16.8.0/22", "172.16.16.0/24")
+SMALL = routed("172.16.8.0/22")
+MORE = routed("172.16.8.0/22", "172.16.16.0/24")
 
 
 @pytest.fixture
@@ -117,8 +105,8 @@ def test_what_an_apply_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_an_apply_of_ipv6_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same, and of IPv4 what the exit of IPv6 depends on."""
-    small = config_of("fd00:8::/64")
-    more = config_of("fd00:8::/64", "fd00:9::/64")
+    small = routed("fd00:8::/64")
+    more = routed("fd00:8::/64", "fd00:9::/64")
     counts = Counts(host, monkeypatch)
     first, again, changed = (counts.of(Configure(each, host=host)) for each in (small, small, more))
     one = {"stories": 1, "plans": 2, "reconciles": 2, "files": 1}
@@ -338,7 +326,7 @@ def test_a_network_that_is_connected_during_the_proof_is_not_blamed_on_the_chang
         after(story, *given)
 
     monkeypatch.setattr(Story, "_prove", prove)
-    report = run(Configure(config_of("10.96.0.0/24"), host=host), in_time())
+    report = run(Configure(routed("10.96.0.0/24"), host=host), in_time())
     [failure] = failures_of(report)
     assert not isinstance(failure, WorseRoutingError)
     assert "1 of 1 expected CIDRs do not leave by eth0 as a whole" in str(failure)

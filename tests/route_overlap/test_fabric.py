@@ -6,19 +6,24 @@ import pytest
 from support.fabric_files import (
     DATA,
     HOST,
-    NO_KEY,
     NOTHING,
-    OFF,
     SWITCHED_ON,
     Answer,
     Files,
-    of_data,
     of_pool,
     record,
 )
 
 from hostrouting.route_overlap import fabric
 from hostrouting.testing import MemoryFiles
+
+NO_KEY = f"{NOTHING}DIR/.kvp_pool_0 has no IPoIB_Data yet"
+OFF = f"{NOTHING}OS.EnableRDMA, OS.UpdateRdmaDriver and OS.CheckRdmaDriver are off in DIR/waagent.conf"
+
+
+def of_data(folder: Path, data: bytes) -> Answer:
+    """Return the answer for this value of IPoIB_Data."""
+    return of_pool(folder, HOST, record(b"IPoIB_Data", data))
 
 
 class TestAnnounced:

@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-from hostrouting.testing import KernelNode
-
 _MODULES = Path("/proc/modules")
 #: `.ci/kernel` loads the table; elsewhere no test does that, for it hooks itself into every bridge
 #: of the machine.
@@ -25,19 +23,3 @@ def in_full(line: str) -> str:
     for words in _IMPLIED:
         line = line.replace(words, "")
     return " ".join(line.split())
-
-
-def shown(node: KernelNode, backend: str) -> list[str]:
-    """The rules of the table `nat`, in order, as `-A` lines.
-
-    Not by ebtables-legacy-save: it calls plain `ebtables`, which may be that of nft, and then shows
-    nothing.
-    """
-    if backend == "nft":
-        lines = node.run("ebtables-nft-save").splitlines()
-    else:
-        lines = [
-            line.removeprefix("ebtables -t nat ")
-            for line in node.run("ebtables-legacy", "-t", "nat", "-L", "--Lx").splitlines()
-        ]
-    return [in_full(line) for line in lines if line.startswith("-A")]

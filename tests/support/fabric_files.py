@@ -39,8 +39,6 @@ class Files(NamedTuple):
 
 
 NOTHING = "no fabric is announced: "
-OFF = f"{NOTHING}OS.EnableRDMA, OS.UpdateRdmaDriver and OS.CheckRdmaDriver are off in DIR/waagent.conf"
-NO_KEY = f"{NOTHING}DIR/.kvp_pool_0 has no IPoIB_Data yet"
 HOST = record(b"HostName", b"a host")
 
 
@@ -63,11 +61,6 @@ class Answer:
 def of_pool(folder: Path, *records: bytes) -> Answer:
     """Return the answer for a pool of these records."""
     return Answer(Files(pool=b"".join(records)).write(folder))
-
-
-def of_data(folder: Path, data: bytes) -> Answer:
-    """Return the answer for this value of IPoIB_Data."""
-    return of_pool(folder, HOST, record(b"IPoIB_Data", data))
 
 
 def write_files(root: Path, announced: fabric.Fabric) -> None:

@@ -239,6 +239,15 @@ class GatedMachine(SystemdBox):
         self.run("systemctl", "kill", "--kill-who=main", "--signal=USR1", KUBE)
 
 
+#: An H200 node in small: eth0 with the default route, and a fabric that has no address yet.
+SMALL_NODE = """
+ip link add eth0 type veth peer name wire && ip link set wire up
+ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
+ip route add default via 10.224.0.1 dev eth0
+ip link add ib0 type veth peer name fabric && ip link set fabric up && ip link set ib0 up
+"""
+#: The fabric takes the addresses of the cluster.
+CONNECT = "ip address add 172.16.1.4/16 dev ib0"
 CIDR = "172.16.8.0/22"
 #: An address of the CIDR, which the router has.
 PEER = "172.16.8.9"
@@ -347,11 +356,3 @@ class RoutedMachine(GatedMachine):
         """Return the answer to a packet to the CIDR: that of the router is "Connection refused"."""
         script = f"timeout 2 bash -c ': > /dev/tcp/{PEER}/9' 2>&1"
         return self.run("bash", "-c", script, check=False).stdout.strip().rpartition(": ")[2]
-
-
-def assert_right(machine: RoutedMachine, *, way: str = f"via {GATEWAY} dev eth0") -> None:
-    """Fail unless the node is right, for the command, for the kernel and for a packet."""
-    status = machine.status()
-    assert (status["ok"], status["next"]) == (True, None), status
-    assert machine.way() == way
-    assert machine.answer() == "Connection refused"

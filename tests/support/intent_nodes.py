@@ -14,14 +14,10 @@ from phases.testing import ManualClock
 ROUTES: dict[str, Any] = {
     "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
 }
-OTHER_ROUTES = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/21"}]}}
 OVERLAP = {"routeOverlap": {"expectedCidrs": ["10.224.0.0/16"], "mode": "WARN"}}
 PROBES = {"probeSnat": {"enabled": True, "dev": "eth0", "detect": "address"}}
 SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
-WATCH = {"watch": {"enabled": True}}
 GATES = {"gates": ["systemd-nspawn@.service"]}
-#: The file to which the path of the intent leads.
-IN_FORCE = "/etc/aks-flex-node/hostrouting/hostrouting.json"
 READY = "/etc/systemd/system/hostrouting-ready.service"
 
 

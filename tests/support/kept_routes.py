@@ -36,14 +36,6 @@ def standing(node: MemoryBackend) -> list[str]:
     ]
 
 
-def own_route_leads(node: MemoryBackend) -> bool:
-    """Return True if our route is the first to its destination, and the only one of hostrouting."""
-    routes = [route for route in MemoryBackend.routes(node) if route.network == OWN_ROUTE.network]
-    return [route.fulfils(OWN_ROUTE) for route in routes if route.protocol == OUR_PROTOCOL] == [
-        routes[0].fulfils(OWN_ROUTE)
-    ]
-
-
 def _moved(node: MemoryBackend) -> None:
     node.delete_route(OWN_ROUTE)
     node.insert_route(attrs.evolve(OWN_ROUTE, metric=7))

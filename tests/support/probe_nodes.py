@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-from support.imds import network_interface
-from support.memory_links import add_address, remove_address
+from support.memory_links import add_address
 
 from hostrouting import ConfigureProbeSNAT, HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host import IPV6
@@ -39,8 +38,6 @@ table ip6 azureSLBProbe {
 NEIGHBOUR = (
     "table ip6 foreign {\nchain foreign {\ntype filter hook forward priority 0\ndrop\n}\n}\n"
 )
-#: Reasons for which a node needs no rules of hostrouting.
-REASONS = ["off", "no IPv6 by the cloud", "no IPv6 address", "eBPF"]
 
 
 def config(**section: Any) -> HostRoutingConfig:
@@ -67,27 +64,6 @@ def lead(host: FakeHost, *devs: str) -> None:
         host.routes.delete_route(route)
     for dev in devs:
         host.routes.add_route("::/0", dev=dev)
-
-
-def takes_no_part(host: FakeHost, why: str) -> HostRoutingConfig:
-    """Arrange a node that needs no rules of hostrouting; return a config with which the task finds
-    the reason.
-    """
-    if why == "off":
-        return OFF
-    if why == "no IPv6 by the cloud":
-        host.metadata.document = [network_interface()]
-        return CONFIG
-    if why == "no IPv6 address":
-        remove_address(host.link_layer, "eth0", ADDRESS)
-        return config(detect="address")
-    host.link_layer.programs = {"eth0": ("ipv6_hp_egress", "ipv6_hp_ingress")}
-    return CONFIG
-
-
-def state(host: FakeHost) -> object:
-    """All that a run can change."""
-    return dict(host.nftables.tables), host.files.tree.snapshot()
 
 
 def check(host: FakeHost, ctx: Context, settings: HostRoutingConfig = CONFIG) -> list[str]:

@@ -37,8 +37,6 @@ CLOUD_GLOBAL = "2001:db8:1::1"
 NODE = "2001:db8:1::4"
 NODE_LOCAL = "fe80::4"
 POD = "2001:db8:2::2"
-#: An address without a host: DNAT turns it into the pod's.
-SERVICE = "2001:db8:3::80"
 RULES = ProbeRules(dev="eth0", source=PROBE, address=ADDRESS)
 
 TCP = socket.IPPROTO_TCP

@@ -3,13 +3,24 @@
 from support.kernel import uplink
 from support.memory_links import add_address, add_device
 
+from hostrouting import HostRoutingConfig
 from hostrouting.exceptions import ToolNotFoundError
 from hostrouting.host import OUR_PROTOCOL, RouteChange
 from hostrouting.testing import FakeHost
 
 PROBES = {"probeSnat": {"enabled": True, "detect": "address"}}
 SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
-DEAD_POD = "-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.240.0.9 -j dnat --to-dst 12:34:56:78:9a:bc --dnat-target ACCEPT"
+
+
+def routed(*destinations: str) -> HostRoutingConfig:
+    """Return a config with routes to these networks, which it expects under STRICT."""
+    routes = [{"destination": destination} for destination in destinations]
+    return HostRoutingConfig.from_mapping(
+        {
+            "staticRoutes": {"enabled": True, "routes": routes},
+            "routeOverlap": {"mode": "STRICT", "expectedCidrs": [*destinations]},
+        }
+    )
 
 
 def gpu_node() -> FakeHost:

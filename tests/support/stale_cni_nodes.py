@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from support.ebtables_backends import in_full, shown
+from support.ebtables_backends import in_full
 from support.stale_cni_worlds import NODE_RULES, arp_reply, config_of, dnat
 
 from hostrouting import CleanStaleCNI, Host
@@ -56,6 +56,22 @@ STALE = [
     f"{REUSED} dev azure0 lladdr {DEAD_MAC} PERMANENT",
     f"{DEAD6} dev azure0 lladdr {DEAD_MAC} PERMANENT",
 ]
+
+
+def shown(node: KernelNode, backend: str) -> list[str]:
+    """The rules of the table `nat`, in order, as `-A` lines.
+
+    Not by ebtables-legacy-save: it calls plain `ebtables`, which may be that of nft, and then shows
+    nothing.
+    """
+    if backend == "nft":
+        lines = node.run("ebtables-nft-save").splitlines()
+    else:
+        lines = [
+            line.removeprefix("ebtables -t nat ")
+            for line in node.run("ebtables-legacy", "-t", "nat", "-L", "--Lx").splitlines()
+        ]
+    return [in_full(line) for line in lines if line.startswith("-A")]
 
 
 class World:
@@ -243,14 +259,3 @@ def _echo(server: socket.socket) -> None:
                 server.sendto(data, sender)
             except OSError:
                 return
-
-
-def differences(
-    before: dict[str, list[str]], after: dict[str, list[str]]
-) -> tuple[list[str], list[str]]:
-    """The lines that went and those that came, all else being in the same order."""
-    gone = [line for tool in before for line in before[tool] if line not in after[tool]]
-    come = [line for tool in before for line in after[tool] if line not in before[tool]]
-    kept = {tool: [line for line in before[tool] if line in after[tool]] for tool in before}
-    assert kept == {tool: [line for line in after[tool] if line in before[tool]] for tool in after}
-    return gone, come

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from support.gated_machine import (
+    CONNECT,
     EARLY,
     GATES,
     KUBE,
     KUBELET,
+    SMALL_NODE,
     GatedMachine,
     applied,
     refusal,
@@ -24,13 +26,6 @@ from phases import Context, run
 
 UNIT = "fabric.service"
 CHECK = "check-route-overlap"
-LINKS = """
-ip link add eth0 type veth peer name wire && ip link set wire up
-ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
-ip link add ib0 type veth peer name far && ip link set far up && ip link set ib0 up
-ip route add default via 10.224.0.1 dev eth0
-"""
-CONNECT = "ip address add 172.16.1.4/16 dev ib0"
 #: It runs until the test lets it end.
 HANG = "until [ -e /run/go ]; do sleep .1; done"
 FAIL_ONCE = "sleep 1; [ -e /run/once ] || { touch /run/once; exit 1; }"
@@ -74,7 +69,7 @@ END
 mkdir -p {units}/multi-user.target.wants
 ln -s ../{UNIT} {units}/multi-user.target.wants/
 """
-    prepare = LINKS + EARLY + ("" if program is None else text) + prepare
+    prepare = SMALL_NODE + EARLY + ("" if program is None else text) + prepare
     arrange = arrange or applied(**config(mode))
     return GatedMachine(folder, units=(), arrange=arrange, prepare=prepare)
 

@@ -23,7 +23,6 @@ from support.gated_machine import (
     KUBE,
     KUBELET,
     RoutedMachine,
-    assert_right,
 )
 from support.printed import WITHOUT_CONFIG
 from support.systemd_box import require_program
@@ -67,6 +66,14 @@ REMOUNT = 'mount -o remount,rw "$(findmnt -n -o TARGET -T /etc/aks-flex-node)"'
 LARGEST = 'du -xah "$(findmnt -n -o TARGET -T /run)" | sort -h | tail'
 START = f"systemctl reset-failed {KUBELET}; systemctl start {KUBELET}"
 SETTINGS = f"/run/systemd/system/{KUBELET}.d"
+
+
+def assert_right(machine: RoutedMachine, *, way: str = f"via {GATEWAY} dev eth0") -> None:
+    """Fail unless the node is right, for the command, for the kernel and for a packet."""
+    status = machine.status()
+    assert (status["ok"], status["next"]) == (True, None), status
+    assert machine.way() == way
+    assert machine.answer() == "Connection refused"
 
 
 class Node(NamedTuple):

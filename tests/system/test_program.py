@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.gated_machine import GatedMachine, applied
+from support.gated_machine import CONNECT, SMALL_NODE, GatedMachine, applied
 from support.overlap_answers import verdict_of
 from support.printed import leaves
 
@@ -11,15 +11,6 @@ from hostrouting.boot.layout import PROGRAM_PATH
 from hostrouting.boot.program import interpreter_of
 from hostrouting.route_overlap.script import MARKER_OK
 
-LINKS = """
-ip link add eth0 type veth peer name wire && ip link set wire up
-ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
-ip route add default via 10.224.0.1 dev eth0
-"""
-FABRIC = """
-ip link add ib0 type veth peer name fabric && ip link set fabric up
-ip link set ib0 up && ip address add 172.16.1.4/16 dev ib0
-"""
 UNIT = "check-route-overlap.service"
 #: In place of the script.
 DROP_IN = """\
@@ -34,7 +25,8 @@ def test_the_sandbox_of_a_unit_lets_it_answer(tmp_path: Path) -> None:
     """It queries the kernel, writes the marker, and the journal has its verdict once."""
     section = {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}
     arrange = applied(routeOverlap=section)
-    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + FABRIC) as machine:
+    prepare = f"{SMALL_NODE}{CONNECT}\n"
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=prepare) as machine:
         python = interpreter_of(machine.files.read(PROGRAM_PATH))
         text = DROP_IN.format(python=python, program=PROGRAM_PATH)
         path = f"/run/systemd/system/{UNIT}.d/program.conf"

@@ -6,19 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.gated_machine import GatedMachine, applied
+from support.gated_machine import CONNECT, SMALL_NODE, GatedMachine, applied
 
 from hostrouting.boot.gates import Gates
 from hostrouting.boot.layout import INTENT_PATH
 
-#: An H200 node in small: the fabric takes the addresses of the cluster.
-LINKS = """
-ip link add eth0 type veth peer name wire && ip link set wire up
-ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
-ip link add ib0 type veth peer name fabric && ip link set fabric up
-ip link set ib0 up && ip address add 172.16.1.4/16 dev ib0
-ip route add default via 10.224.0.1 dev eth0
-"""
 APPLY = f"run: hostrouting apply {INTENT_PATH}"
 UNLISTED = f"/etc/aks-flex-node/hostrouting.units is lost or damaged; {APPLY}"
 WITHOUT_CONFIG = (
@@ -95,7 +87,8 @@ def mode(request: pytest.FixtureRequest) -> str:
 def machine(tmp_path: Path, mode: str) -> Iterator[GatedMachine]:
     config = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": mode}}
     arrange = applied(**config)
-    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS) as machine:
+    prepare = f"{SMALL_NODE}{CONNECT}\n"
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=prepare) as machine:
         machine.run("bash", "-c", HURRY)
         yield machine
 

@@ -5,7 +5,7 @@ stopped.
 from pathlib import Path
 
 import attrs
-from support.gated_machine import GATES, KUBE, KUBELET, GatedMachine, applied
+from support.gated_machine import GATES, KUBE, KUBELET, SMALL_NODE, GatedMachine, applied
 from support.watched_nodes import running
 
 from hostrouting import HostRoutingConfig, Watch
@@ -13,12 +13,6 @@ from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 
 OVERLAP = {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}
-LINKS = """
-ip link add eth0 type veth peer name wire && ip link set wire up
-ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
-ip link add ib0 type veth peer name fabric && ip link set fabric up && ip link set ib0 up
-ip route add default via 10.224.0.1 dev eth0
-"""
 
 
 def test_an_alarm_holds_the_next_start_and_stops_nothing(tmp_path: Path) -> None:
@@ -29,7 +23,7 @@ def test_an_alarm_holds_the_next_start_and_stops_nothing(tmp_path: Path) -> None
     When the addresses go, watch logs it, and the held unit starts by itself.
     """
     with GatedMachine(
-        tmp_path, units=(), arrange=applied(routeOverlap=OVERLAP), prepare=LINKS
+        tmp_path, units=(), arrange=applied(routeOverlap=OVERLAP), prepare=SMALL_NODE
     ) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         pids = machine.pids()

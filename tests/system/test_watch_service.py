@@ -8,18 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, applied
+from support.gated_machine import EARLY, GATES, KUBE, KUBELET, SMALL_NODE, GatedMachine, applied
 from support.systemd_box import install_command, require_program
 
 from hostrouting import Host, HostRoutingConfig, Reset
 from hostrouting.watch.unit import ConfigureWatch
 from phases import Context
 
-LINKS = """
-ip link add eth0 type veth peer name wire && ip link set wire up
-ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
-ip route add default via 10.224.0.1 dev eth0
-"""
 UNIT = "hostrouting-watch.service"
 #: So that a process that hangs, or ends, is replaced sooner.
 IMPATIENT = "[Service]\nRestartSec=100ms\nWatchdogSec=4s\n"
@@ -62,7 +57,7 @@ class WatchedMachine(GatedMachine):
             )
             apply(host)
 
-        super().__init__(folder, units=(), arrange=arrange, prepare=LINKS + prepare)
+        super().__init__(folder, units=(), arrange=arrange, prepare=SMALL_NODE + prepare)
 
     def until_it_runs(self, *, instead_of: int = 0) -> int:
         """Wait until the service is ready with another process than this one, and return its

@@ -7,14 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from support.gated_machine import GatedMachine, applied
+from support.gated_machine import SMALL_NODE, GatedMachine, applied
 
-LINKS = """
-ip link add eth0 type veth peer name wire && ip link set wire up
-ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
-ip link add ib0 type veth peer name fabric && ip link set fabric up && ip link set ib0 up
-ip route add default via 10.224.0.1 dev eth0
-"""
 CIDR = "172.16.8.0/22"
 SECTIONS: dict[str, Any] = {
     "staticRoutes": {"enabled": True, "routes": [{"destination": "172.20.0.0/16"}]},
@@ -39,7 +33,9 @@ def test_a_deleted_route_and_a_late_overlap(tmp_path: Path) -> None:
     Each of many runs leaves the machine that runs alone, those that fail under STRICT included. The
     log has a line for each change; each run that fails adds an own line and three of systemd.
     """
-    with GatedMachine(tmp_path, units=(), arrange=applied(**SECTIONS), prepare=LINKS) as machine:
+    with GatedMachine(
+        tmp_path, units=(), arrange=applied(**SECTIONS), prepare=SMALL_NODE
+    ) as machine:
         before = machine.pids()
         assert all(before)
         machine.run("ip", "route", "delete", "172.20.0.0/16")

@@ -14,7 +14,6 @@ from support.kept_routes import (
     Change,
     CountedNode,
     Kept,
-    own_route_leads,
     standing,
 )
 
@@ -34,6 +33,14 @@ from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route
 from phases import Context, run, task
 from phases.testing import ManualClock
+
+
+def own_route_leads(node: MemoryBackend) -> bool:
+    """Return True if our route is the first to its destination, and the only one of hostrouting."""
+    routes = [route for route in MemoryBackend.routes(node) if route.network == OWN_ROUTE.network]
+    return [route.fulfils(OWN_ROUTE) for route in routes if route.protocol == OUR_PROTOCOL] == [
+        routes[0].fulfils(OWN_ROUTE)
+    ]
 
 
 @pytest.fixture

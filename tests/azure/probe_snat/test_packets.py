@@ -21,7 +21,6 @@ from support.probe_worlds import (
     POD,
     PROBE,
     RULES,
-    SERVICE,
     TCP,
     UDP,
     ProbeWorld,
@@ -36,6 +35,8 @@ from hostrouting.azure.probe_snat.ruleset import render
 from hostrouting.testing import KernelNode
 from phases import Context
 
+#: An address without a host: DNAT turns it into the pod's.
+SERVICE = "2001:db8:3::80"
 pytestmark = needs("kernel", "nft")
 
 #: One header of each protocol, with the payload after it; the rules leave both alone but for

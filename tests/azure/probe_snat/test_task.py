@@ -22,7 +22,6 @@ from support.probe_nodes import (
     FOREIGN,
     OFF,
     OWN_TABLE,
-    REASONS,
     TABLE,
     apply,
     check,
@@ -31,8 +30,6 @@ from support.probe_nodes import (
     made_host,
     messages_at,
     planned,
-    state,
-    takes_no_part,
 )
 from support.probe_worlds import RULES
 
@@ -46,7 +43,30 @@ from hostrouting.testing.contracts.routes import arrange
 from phases import CancelledError, Context, Serial, run, task
 from phases.testing import ManualClock
 
+#: Reasons for which a node needs no rules of hostrouting.
+REASONS = ["off", "no IPv6 by the cloud", "no IPv6 address", "eBPF"]
 UNIT_PATH = DEPARTURE.paths[1]
+
+
+def state(host: FakeHost) -> object:
+    """All that a run can change."""
+    return dict(host.nftables.tables), host.files.tree.snapshot()
+
+
+def takes_no_part(host: FakeHost, why: str) -> HostRoutingConfig:
+    """Arrange a node that needs no rules of hostrouting; return a config with which the task finds
+    the reason.
+    """
+    if why == "off":
+        return OFF
+    if why == "no IPv6 by the cloud":
+        host.metadata.document = [network_interface()]
+        return CONFIG
+    if why == "no IPv6 address":
+        remove_address(host.link_layer, "eth0", ADDRESS)
+        return config(detect="address")
+    host.link_layer.programs = {"eth0": ("ipv6_hp_egress", "ipv6_hp_ingress")}
+    return CONFIG
 
 
 class LaterClock(ManualClock):

@@ -12,12 +12,22 @@ from support.stale_cni_nodes import (
     STALE,
     World,
     add_link,
-    differences,
 )
 
 from phases import Context
 
 pytestmark = needs("kernel", "ebtables-nft")
+
+
+def differences(
+    before: dict[str, list[str]], after: dict[str, list[str]]
+) -> tuple[list[str], list[str]]:
+    """The lines that went and those that came, all else being in the same order."""
+    gone = [line for tool in before for line in before[tool] if line not in after[tool]]
+    come = [line for tool in before for line in after[tool] if line not in before[tool]]
+    kept = {tool: [line for line in before[tool] if line in after[tool]] for tool in before}
+    assert kept == {tool: [line for line in after[tool] if line in before[tool]] for tool in after}
+    return gone, come
 
 
 def test_leftovers_steal_packets_and_the_sweep_gives_them_back(world: World) -> None:
