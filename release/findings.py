@@ -104,12 +104,6 @@ OF_THE_NODE: Final = (
         "give `expectedCidrs` or `expected`, or drop it",
     ),
     Kind(
-        "host-bits",
-        "note",
-        "an expected CIDR has host bits, and is masked",
-        "give the network that is meant",
-    ),
-    Kind(
         "local-network",
         "warning",
         "the installed config expects or lists a network inside 127.0.0.0/8; a new one is refused",

@@ -379,16 +379,6 @@ mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='
         default="auto",
     )
 
-    #: The expected CIDRs that had host bits, as they were given.
-    masked: tuple[str, ...] = attrs.field(default=(), init=False, eq=False, repr=False)
-
-    def __attrs_post_init__(self) -> None:
-        given = self.expected_cidrs
-        super().__attrs_post_init__()
-        prefixes = {text: Prefix.parse(text) for text in map(str, given)}
-        masked = tuple(text for text, prefix in prefixes.items() if prefix != prefix.masked)
-        object.__setattr__(self, "masked", masked)
-
     @property
     def asks(self) -> bool:
         """See `Section`."""

@@ -19,7 +19,6 @@ from hostrouting.base.waits import begin_wait
 from hostrouting.boot.intent import read_exits
 from hostrouting.boot.layout import WAIT_SECONDS
 from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode
-from hostrouting.net.addresses import Prefix
 from hostrouting.net.exits import no_default
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.route_overlap.fabric import POOL, Fabric, announced_fabric
@@ -254,9 +253,6 @@ def prove_config(
 def _likely_mistakes(config: HostRoutingConfig) -> Iterator[NodeFinding]:
     """Yield what a config may not have meant in its section."""
     section = config.route_overlap
-    for given in section.masked:
-        reason = f"{given!r} has host bits, and is taken as {Prefix.parse(given).masked}"
-        yield NodeFinding("host-bits", "routeOverlap.expectedCidrs", reason, "note")
     for mistake in section.local.values():
         yield NodeFinding("local-network", mistake.path, mistake.message, "warning")
     for pattern in section.allowed_devs:

@@ -92,18 +92,17 @@ def test_a_suggestion_takes_the_place_of_a_configured_route() -> None:
 
 
 def test_what_an_author_may_not_have_meant(caplog: pytest.LogCaptureFixture) -> None:
-    """Host bits are a note; a pattern that allows every device is a warning, and one for some
-    devices is none. A network of the node itself is a warning. The log has each as a value, too.
+    """A pattern that allows every device is a warning, and one for some devices is none. A network
+    of the node itself is a warning. The log has each as a value, too.
     """
     section = {
-        "expectedCidrs": ["172.16.0.9/16"],
+        "expectedCidrs": ["172.16.0.0/16"],
         "fabric": ["127.1.0.0/16"],
         "allowedDevs": ["*", "?*", "a*", "?"],
     }
     config = HostRoutingConfig.from_mapping({"routeOverlap": section})
     report = prove_config(config, Fabric(), MemoryBackend())
     assert [(note.kind, note.severity, note.reason.partition(",")[0]) for note in report.notes] == [
-        ("host-bits", "note", "'172.16.0.9/16' has host bits"),
         ("local-network", "warning", "'127.1.0.0/16' lies in 127.0.0.0/8"),
         ("allows-all", "warning", "'*' allows every device"),
         ("allows-all", "warning", "'?*' allows every device"),
