@@ -29,14 +29,12 @@ from hostrouting.net.addresses import (
     Prefix,
     format_address,
 )
-from hostrouting.net.exits import Exits
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
     ObservedRoute,
     best_default_devs,
     default_routes,
 )
-from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.families import FamilyProof, report_on
 from hostrouting.route_overlap.lasting import deciding_and_warnings
 from hostrouting.route_overlap.parts import (
@@ -60,6 +58,8 @@ from phases.mistakes import wrong_argument
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
+    from hostrouting.net.exits import Exits
+    from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.parts import Kind
     from phases import Context
 
@@ -76,8 +76,6 @@ def prove_egress(
     *,
     allowed_devs: Sequence[str] = DEFAULT_ALLOWED_DEVS,
     expected_devs: Sequence[str] | None = None,
-    fabric: Fabric | None = None,
-    pinned: Exits | None = None,
 ) -> OverlapReport:
     """Prove that every address of `cidrs` leaves by an expected device, or an allowed one.
 
@@ -86,9 +84,7 @@ def prove_egress(
     A network in `expected_devs` stands for the device of a default route with an address in it.
     `expected_devs=None` means the devices of the default route; without one, every address is a
     finding, as it is unknown where it should leave. IPv6 should leave by the device by which IPv4
-    does (see `expected_exit`). Where a default route has moved the exit from the `pinned` device of
-    a family, the report says so (see `MovedExit`). An address that will leave by an announced
-    `fabric` is a finding, too. It changes nothing and needs no privilege. It raises `BackendError`
+    does (see `expected_exit`). It changes nothing and needs no privilege. It raises `BackendError`
     if the kernel refuses to answer.
     """
     for name, devs in (("allowed_devs", allowed_devs), ("expected_devs", expected_devs)):
@@ -101,8 +97,6 @@ def prove_egress(
         HostRoutingConfig(),
         allowed_devs=allowed_devs,
         expected_devs=expected_devs,
-        fabric=fabric,
-        pinned=pinned,
     )
 
 
@@ -111,15 +105,17 @@ def prove_families(
     cidrs: Sequence[str | hostrouting.host.Network],
     config: HostRoutingConfig,
     *,
-    allowed_devs: Sequence[str],
-    expected_devs: Sequence[str] | None,
-    fabric: Fabric | None,
-    pinned: Exits | None,
+    allowed_devs: Sequence[str] = DEFAULT_ALLOWED_DEVS,
+    expected_devs: Sequence[str] | None = None,
+    fabric: Fabric | None = None,
+    pinned: Exits | None = None,
     accepted: Accepted | None = None,
 ) -> OverlapReport:
     """Prove CIDRs; see `prove_egress`. Suggested routes complete `config`.
 
-    Or the section that is `accepted` of it, which is read only if routes are suggested.
+    Or the section that is `accepted` of it, which is read only if routes are suggested. Where a
+    default route has moved the exit from the `pinned` device of a family, the report says so (see
+    `MovedExit`). An address that will leave by an announced `fabric` is a finding, too.
     """
     prefixes = [Prefix.parse(str(cidr)).masked for cidr in cidrs]
     proofs: list[FamilyProof] = []

@@ -2,8 +2,9 @@
 
 import pytest
 
-from hostrouting import prove_egress
+from hostrouting import HostRoutingConfig
 from hostrouting.host import IPV4, IPV6
+from hostrouting.route_overlap.proof import prove_families
 from hostrouting.testing import MemoryBackend
 
 _CIDR = "fd00:10::/108"
@@ -30,7 +31,7 @@ def test_ipv6_moves_by_the_route_of_ipv4(node: MemoryBackend) -> None:
     route, which is right.
     """
     node.add_route("default", gateway="172.16.0.1", dev="ib0")
-    report = prove_egress(node, [_CIDR], pinned={IPV6: "eth0"})
+    report = prove_families(node, [_CIDR], HostRoutingConfig(), pinned={IPV6: "eth0"})
     [move] = report.moved_exits
     assert move.family == IPV6
     assert move.before == "eth0"
@@ -43,6 +44,6 @@ def test_routes_in_turns_move_nothing(node: MemoryBackend) -> None:
     """Of two devices in turns it is unknown which one is right: neither is where the exit went."""
     for dev, gateway in (("eth0", "10.224.0.1"), ("ib0", "172.16.0.1")):
         node.add_route("default", gateway=gateway, dev=dev)
-    report = prove_egress(node, ["10.96.0.0/16"], pinned={IPV4: "eth0"})
+    report = prove_families(node, ["10.96.0.0/16"], HostRoutingConfig(), pinned={IPV4: "eth0"})
     assert [finding.kind for _, finding in report.findings] == ["unknown-exit"]
     assert report.moved_exits == ()

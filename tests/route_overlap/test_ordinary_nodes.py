@@ -7,9 +7,9 @@ from support.kernel import kernel_of, needs_kernel
 from support.patience import in_time
 from support.worlds import NODES, NOT_PLAIN
 
-from hostrouting import prove_egress
-from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS
+from hostrouting import HostRoutingConfig
 from hostrouting.fleet.record import NodeRecord, take_record
+from hostrouting.route_overlap.proof import prove_families
 from hostrouting.testing import FakeHost, KernelNode
 
 pytestmark = needs_kernel
@@ -28,10 +28,10 @@ def test_it_is_right(name: str, tmp_path: Path) -> None:
         ran = ordinary.boot(node, tmp_path, {"expectedDevs": [*(ordinary.expected or ())]})
         recorded = NodeRecord.parse(take_record(in_time(), FakeHost(kernel)).to_line()).host
         reports = [
-            prove_egress(
+            prove_families(
                 routing,
                 ordinary.cidrs,
-                allowed_devs=DEFAULT_ALLOWED_DEVS,
+                HostRoutingConfig(),
                 expected_devs=ordinary.expected,
                 fabric=fabric,
             )

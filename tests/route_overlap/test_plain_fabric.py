@@ -13,9 +13,10 @@ from support.kernel import kernel_of, needs_kernel
 from support.overlap_answers import ScriptRun, run_script
 from support.routers import add_pair
 
-from hostrouting import prove_egress
+from hostrouting import HostRoutingConfig
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, read_fabric
+from hostrouting.route_overlap.proof import prove_families
 from hostrouting.testing import KernelNode
 
 pytestmark = needs_kernel
@@ -61,7 +62,9 @@ def run(
     ran = run_script(node, folder / "run", [case.cidr], files=folder, options=options)
     fabric = read_fabric(files, pause=lambda: None)
     expected = (options or {}).get("expectedDevs")
-    report = prove_egress(kernel_of(node), [case.cidr], fabric=fabric, expected_devs=expected)
+    report = prove_families(
+        kernel_of(node), [case.cidr], HostRoutingConfig(), fabric=fabric, expected_devs=expected
+    )
     ran.must_follow(report)
     assert report.ok == case.is_right, report.lines()
     return ran

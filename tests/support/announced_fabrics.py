@@ -16,11 +16,12 @@ from support.fabric_files import write_files
 from support.kernel import kernel_of
 from support.overlap_answers import ScriptRun, claimed, run_script
 
-from hostrouting import OverlapReport, prove_egress
+from hostrouting import HostRoutingConfig, OverlapReport, prove_egress
 from hostrouting.exceptions import BackendError
 from hostrouting.host.ports import Routing
 from hostrouting.net.addresses import Prefix, format_ipv4, parse_ipv4
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress, agent_mac
+from hostrouting.route_overlap.proof import prove_families
 from hostrouting.testing import KernelNode, MemoryBackend
 
 _ABSENT = "00155D33FF1D"
@@ -133,8 +134,13 @@ def both_answers(
     """
     write_files(folder, fabric)
     kernel = kernel_of(node)
-    report = prove_egress(
-        kernel, cidrs, allowed_devs=allowed, expected_devs=expected, fabric=fabric
+    report = prove_families(
+        kernel,
+        cidrs,
+        HostRoutingConfig(),
+        allowed_devs=allowed,
+        expected_devs=expected,
+        fabric=fabric,
     )
     options = {"fabric": list(fabric.networks)} if fabric.networks else {}
     if expected is not None:
