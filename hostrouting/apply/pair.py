@@ -40,10 +40,9 @@ class ConfigureStaticRoutes(SectionTask):
     routes come first; if any part fails, everything is undone.
 
     Under STRICT, changes that make an expected address leave wrong are refused, or undone, unless
-    `force` is set; under WARN they are logged, and the step is degraded, with the planned
-    `OverlapReport` as its result. Expected are the CIDRs of the config, and those of the config
-    that was installed when the outermost run began, under its own mode, as far as this one does not
-    prove them. An undo is never refused.
+    `force` is set; under WARN they are logged, and the step is degraded. Expected are the CIDRs of
+    the config, and those of the config that was installed when the outermost run began, under its
+    own mode, as far as this one does not prove them. An undo is never refused.
     """
 
     name = "configure-static-routes"

@@ -96,7 +96,7 @@ class Run:
             self._gates = None
 
     def hold_gates(self) -> None:
-        """Let gates wait until they are opened; raise if they cannot be held."""
+        """Let gates wait until they are opened; what prevents that ends the run."""
         # Without gates there is nothing to hold, and the lock is a file of theirs.
         if self._gates is not None or not self.boot.is_installed:
             return

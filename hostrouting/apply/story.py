@@ -57,7 +57,7 @@ class Wanted(NamedTuple):
     #: The config whose addresses count, too.
     earlier: HostRoutingConfig | None = None
     has_routes: bool = True
-    #: False if its plan and its changes are not proven.
+    #: False if its plan and its changes are not proven, though its config expects addresses.
     is_proven: bool = True
     #: True if what is worse degrades the run, and is not refused.
     force: bool = False
@@ -129,7 +129,11 @@ class Ways(NamedTuple):
 
 
 class Story:
-    """One run: what it wants, its plan, and how that comes into force."""
+    """One run: what it wants, its plan, and how that comes into force.
+
+    An apply takes `decide` and `carry_out`. A reset takes `decide_files` and `change_files`, and
+    `settle` later: its files are committed before its routes go.
+    """
 
     def __init__(self, wanted: Wanted, run: Run) -> None:
         self.wanted = wanted
@@ -164,7 +168,7 @@ class Story:
         old = self.plan
         self.plan = attrs.evolve(new, parts=old.parts, files=old.files, rest=old.rest)
         force = self.wanted.force
-        judge(run.ctx, new.forecast, state, run.log, known=old.forecast, force=force)
+        judge(run.ctx, new.forecast, state, run.log, logged=old.forecast, force=force)
 
     def decide_files(self) -> NodePlan:
         """Compare the boot files; raise if they cannot be installed, or a gate could never open."""
@@ -176,6 +180,7 @@ class Story:
         steps = run.boot.steps_to_install(run.ctx, *parts)
         if not run.is_first:
             run.boot.refuse_unwritable(steps)
+        # Those in a place that the config needs are refused above.
         for found in run.boot.foreign(*parts):
             run.log.warning("%s", found.text, extra={"kind": found.kind})
         # The files of the earlier config stay until the commit: an undo needs no space.
@@ -316,7 +321,7 @@ class Story:
         seconds = seconds if left is None else min(seconds, left / 2)
         until = ctx.clock.monotonic() + seconds
         is_logged = False
-        # Reset has decided its files alone.
+        # A reset has decided its files alone.
         plan = self.plan.routes or self._decide_again()
         while True:
             try:
@@ -341,7 +346,8 @@ class Story:
     ) -> None:
         """Make exactly the changes of a plan.
 
-        The last of many conflicting ones is not compared again: as its reading was, so be it.
+        The routes are read once more directly before, and compared. The last of many conflicting
+        plans is not: as its reading was, so be it.
         """
         run = self.run
         if plan is None:
@@ -377,22 +383,23 @@ class Story:
         `state` is that in which the undo leaves the node.
         """
         run, plan = self.run, self.plan
-        made = chain.from_iterable(plan.changes for plan in self._made)
-        precedes = [each for each in made if each.verb == "prepend" and each.before is None]
-        if plan.forecaster is None and not precedes:
+        made = chain.from_iterable(each.changes for each in self._made)
+        # New routes ahead of the others of their places, which they hide.
+        ahead = [change for change in made if change.verb == "prepend" and change.before is None]
+        if plan.forecaster is None and not ahead:
             return
         # The reading of a plan after the files is of this moment. One before them may be old.
         fresh = plan.node if run.count and self._is_fresh else None
         node = fresh or at_one_moment(run.host)
         self.left = plan.routes if fresh else _routes_of(self.wanted, node)
         if self.left is not None:
-            self.left.refuse_hidden(precedes)
+            self.left.refuse_hidden(ahead)
         if plan.forecaster is None:
             return
         with interruptible(ctx):
             now, look = plan.forecaster.now(node, self.accepted)
         force = self.wanted.force
-        judge(ctx, now, f"undone: {state}", run.log, known=plan.forecast, force=force)
+        judge(ctx, now, f"undone: {state}", run.log, logged=plan.forecast, force=force)
         self.look, self.node = look, node
 
     def accepted(self) -> StaticRoutesConfig:

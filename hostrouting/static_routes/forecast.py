@@ -371,14 +371,14 @@ def judge(
     state: str,
     logger: logging.Logger,
     *,
-    known: Forecast,
+    logged: Forecast,
     force: bool,
 ) -> None:
     """Refuse what makes the node worse; `state` is that of the node after the refusal.
 
     Under STRICT that raises `WorseRoutingError` unless `force` is set; under WARN the findings are
     logged, and the step is degraded. The mode is that of the section that counts an address. What
-    is `known` is not logged again.
+    an earlier plan of the run has `logged` is not logged again.
     """
     worse = forecast.worse
     if forecast.is_refused and not force:
@@ -390,7 +390,7 @@ def judge(
         raise WorseRoutingError(report, reason, f"{state}; {step}", worse)
     if worse:
         ctx.degrade(f"worse than before: {first_of([str(each) for each in worse])}")
-    facts = [each.fact for each in known.worse]
+    facts = [each.fact for each in logged.worse]
     for each in worse:
         if each.fact not in facts:
             text = "not accepted: %s" if each.is_move else _WITHOUT
