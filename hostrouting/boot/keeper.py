@@ -25,7 +25,7 @@ from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import FileStore, Host, NetworkEvent
@@ -128,14 +128,6 @@ class InstalledConfig:
             self._is_there = True
             self.config = intent
         return self.config
-
-    def replace(self, read: Callable[[], HostRoutingConfig]) -> None:
-        """Keep the config that `read` returns if none is installed; if it fails, the last one."""
-        try:
-            self.config = read()
-        except Exception as error:  # noqa: BLE001 - a function of the caller, which may open a file by itself
-            message = "the config cannot be read, and the one before it stays in force: %s"
-            self._logger.error(message, str(error) or repr(error), extra={"task": WATCH_TASK})  # noqa: TRY400 - for the operator
 
 
 @attrs.define(eq=False, repr=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import signal
 from contextlib import suppress
 from importlib import import_module
 from operator import attrgetter
@@ -77,7 +76,7 @@ class Watch(KeepNode):
     and the task ends. On a node without an intent it cannot distinguish a reset from any other
     removal of its routes: end it before the reset.
 
-    `host.supervisor` gets the first repair, reloads, and each change of state.
+    `host.supervisor` gets the first repair, and each change of state.
     """
 
     @property
@@ -91,8 +90,6 @@ def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingCon
     """Keep the routing of a config right, until a signal ends it."""
     # The process of a command is without a collector, since it ends soon. This one does not.
     gc.enable()
-    # It waits until the task can take it; by default it would end this process.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     with cancel_on_signals(Context(timeout=options.timeout)) as ctx:
         ctx.clock = clock = LivingClock(host.supervisor)
         with clock.woken_by_signals():
@@ -115,8 +112,5 @@ def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingCon
             for name in _LATE:
                 import_module(name)
             if config is not None:
-                watch = Watch(config, host=host, logger=_logger)
-                signal.signal(signal.SIGHUP, lambda *_: watch.reload(read_config))
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
-                watch.do(ctx)
+                Watch(config, host=host, logger=_logger).do(ctx)
     return Answer({"ok": True})

@@ -1,6 +1,6 @@
 """Keep routing right after the boot: the task that repairs and proves after events.
 
-signs          the manager of the process: its signs, reloads
+signs          the manager of the process: its signs
 unit           ConfigureWatch: the service of a Watch, or the timer of the scripts of the boot
 task           Watch: the loop, the thread of the siblings, one hold of the run lock for all of them
 installed      the config to begin with

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING
@@ -17,8 +16,7 @@ from phases.context import SystemClock, ring
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from hostrouting.boot.keeper import InstalledConfig, Keeper
-    from hostrouting.config.sections import HostRoutingConfig
+    from hostrouting.boot.keeper import InstalledConfig
     from hostrouting.host import Supervisor
 
 
@@ -82,18 +80,15 @@ class LivingClock(SystemClock):
 
 @attrs.define(eq=False)
 class WatchRounds:
-    """The rounds of a watch: each may begin with a reload, and ends with a changed state."""
+    """The rounds of a watch: each ends with the state, if that has changed."""
 
     _supervisor: Supervisor
     _installed: InstalledConfig
-    #: The reloads that have not begun: functions that read a config. Any thread may add one.
-    _calls: list[Callable[[], HostRoutingConfig]]
-    _keepers: Sequence[Keeper]
     #: Returns the state in a few words.
     _state: Callable[[], str]
     #: The families of the events.
     families: Sequence[int] = ()
-    #: The state that the service manager has; None if it does not count as ready.
+    #: The state that the service manager has; None before the first one.
     _sent: str | None = None
 
     @property
@@ -102,28 +97,12 @@ class WatchRounds:
         return self._installed.is_reset or self._installed.config.families != self.families
 
     @property
-    def is_called(self) -> bool:
-        """True if a round is to begin before a keeper is due."""
-        # A thread of the siblings may have changed the state.
-        return bool(self._calls) or self._sent not in (None, self._state())
-
-    def begin(self) -> None:
-        """Reload the config if `reload` was called."""
-        if self._calls:
-            # systemd compares it with the time of the signal that it sent: CLOCK_MONOTONIC of this
-            # machine, no test's.
-            now = str(time.monotonic_ns() // 1000)
-            self._supervisor.notify(RELOADING="1", MONOTONIC_USEC=now)
-            self._sent = None
-            count = len(self._calls)
-            # The last call reads the newest config.
-            self._installed.replace(self._calls[count - 1])
-            del self._calls[:count]
-            for keeper in self._keepers:
-                keeper.read_now()
+    def has_news(self) -> bool:
+        """True if a thread of the siblings has changed the state."""
+        return self._sent != self._state()
 
     def end(self) -> None:
-        """Send a changed state; the first one, also after a reload, makes the service ready."""
+        """Send a changed state; the first one makes the service ready."""
         state = self._state()
         if self._sent is None:
             self._supervisor.notify(READY="1", STATUS=state)

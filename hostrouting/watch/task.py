@@ -14,7 +14,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import cached_property, partial
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,6 @@ import attrs
 from hostrouting.base.errors import EventsLostError
 from hostrouting.boot.keeper import WATCH_TASK, InstalledConfig
 from hostrouting.boot.task import NodeTask
-from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.host import Host, Listener, RunLock
 from hostrouting.watch.proof import ProofKeeper
 from hostrouting.watch.routes import RouteKeeper
@@ -152,27 +150,10 @@ class KeepNode(NodeTask):
 
     name = WATCH_TASK
 
-    #: Wakes the loop, once it runs.
-    _wake: Callable[[], object] = bool
-
     @property
     def _siblings(self) -> Sequence[type[SiblingKeeper]]:
         """The keepers of optional capabilities."""
         return ()
-
-    @cached_property
-    def _calls(self) -> list[Callable[[], HostRoutingConfig]]:
-        """The reloads that have not begun."""
-        return []
-
-    def reload(self, read: Callable[[], HostRoutingConfig]) -> None:
-        """Let the task read everything anew, with the config of `read` if none is installed.
-
-        The task calls `read`; if that fails, the config before it stays in force. Safe in any
-        thread and in a signal handler.
-        """
-        self._calls.append(read)
-        self._wake()
 
     def do(self, ctx: Context) -> None:
         """Keep routes and siblings until the context ends, or until a reset."""
@@ -202,8 +183,7 @@ class KeepNode(NodeTask):
                 troubles = (str(sibling.trouble) for sibling in siblings)
                 return "; ".join(filter(None, (*pair, *troubles)))
 
-            rounds = WatchRounds(host.supervisor, installed, self._calls, keepers, state)
-            self._wake = partial(notify, ctx)
+            rounds = WatchRounds(host.supervisor, installed, state)
             while not (ctx.over or installed.is_reset):
                 rounds.families = installed.config.families
                 # It listens before it reads: no later change is missed.
@@ -226,16 +206,15 @@ def _keep(ctx: Context, keepers: Sequence[Keeper], listener: Listener, rounds: W
     end = inf if ctx.deadline is None else ctx.deadline
 
     def is_woken() -> bool:
-        return ctx.cancelled or rounds.is_called or listener.has_news
+        return ctx.cancelled or rounds.has_news or listener.has_news
 
     while True:
-        rounds.begin()
         _run_if_due(ctx, keepers)
         rounds.end()
         if ctx.over or rounds.is_done:
             return
         has_come = wait(ctx, is_woken, until=min(end, *(keeper.due for keeper in keepers)))
-        if has_come and not rounds.is_called:
+        if has_come and not rounds.has_news:
             wait(ctx, lambda: ctx.cancelled, until=min(end, now() + _SECONDS_TOGETHER))
         if ctx.cancelled:
             return

@@ -77,9 +77,9 @@ class Kept:
         )
 
     def wants(self, *routes: StaticRoute) -> None:
-        """Put a config with these routes into force, as a reload does."""
+        """Put a config with these routes into force."""
         section = StaticRoutesConfig(enabled=True, routes=routes)
-        self._installed.replace(lambda: HostRoutingConfig(static_routes=section))
+        self._installed.config = HostRoutingConfig(static_routes=section)
         self.keeper.lose()
 
     def catch_up(self) -> float:

@@ -34,7 +34,6 @@ STORIES = frozenset(
         "test_upgrade.py::test_our_scripts_run_and_the_machine_goes_on",
         "test_watch_proof.py::test_an_alarm_holds_the_next_start_and_stops_nothing",
         "test_watch_service.py::test_from_the_boot_to_the_reset",
-        "test_watch_service.py::test_systemctl_reload",
         "test_watch_timer.py::test_a_deleted_route_and_a_late_overlap",
     }
 )

@@ -1,4 +1,4 @@
-"""The service of watch on real systemd: it is ready, reloads, and is restarted; nothing waits for
+"""The service of watch on real systemd: it is ready, and is restarted; nothing waits for
 it.
 """
 
@@ -101,25 +101,6 @@ def test_from_the_boot_to_the_reset(machine: WatchedMachine) -> None:
     assert not machine.state(UNIT).exists
     assert machine.run("pgrep", "--full", "hostrouting watch", check=False).stdout == ""
     assert machine.pids() == before
-
-
-def test_systemctl_reload(machine: WatchedMachine) -> None:
-    """It takes the config that is installed now; one that cannot be read is logged, and the one
-    before it is kept.
-    """
-    pid = machine.until_it_runs()
-    document = config(**routes(TWO_ROUTES)).to_mapping()
-    machine.files.write(IN_FORCE, json.dumps(document).encode(), mode=0o644)
-    machine.run("systemctl", "reload", UNIT)
-    machine.until_status("routes in force: 2")
-    cursor = machine.cursor()
-    machine.files.write(IN_FORCE, b"{", mode=0o644)
-    machine.run("systemctl", "reload", UNIT)
-    machine.until(f"journalctl --unit={UNIT} --after-cursor='{cursor}' | grep -q 'stays in force'")
-    machine.run("ip", "route", "delete", "172.21.0.0/16")
-    machine.until("[[ $(ip route show proto 142) == *172.21* ]]")
-    assert machine.state(UNIT).main_pid == pid
-    assert machine.state(UNIT).active_state == "active"
 
 
 def test_a_config_that_is_damaged_at_the_start(machine: WatchedMachine) -> None:

@@ -1,6 +1,7 @@
 """Watch beside runs never fights one, and ends with a reset."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import attrs
 import pytest
@@ -16,6 +17,7 @@ from support.watched_nodes import (
 
 from hostrouting import Configure, HostRoutingConfig, Reset, Watch
 from hostrouting.host import OUR_PROTOCOL, Host, Listener, RouteEvent
+from hostrouting.static_routes.reconcile import Routes, read
 from hostrouting.testing import KernelNode
 from phases import Context, execute
 from phases.context import notify, wait
@@ -40,42 +42,53 @@ def node() -> Iterator[KernelNode]:
         yield node
 
 
-def apply(config: HostRoutingConfig, host: Host, listener: Listener, watch: Watch) -> None:
+class Looks:
+    """The looks of a watch at all routes."""
+
+    def __init__(self, node: KernelNode, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._node = node
+        self._ctx = Context(timeout=SECONDS)
+        self._count = 0
+        monkeypatch.setattr("hostrouting.watch.routes.read", self._read)
+
+    def _read(self, *given: Any) -> Routes:
+        self._count += 1
+        notify(self._ctx)
+        return read(*given)
+
+    def wait(self) -> None:
+        """Return after a look that began after this call: another default route causes each."""
+        for verb in "add", "delete":
+            before = self._count
+            self._node.run("ip", "route", verb, "blackhole", "default", "metric", "4000")
+            assert wait(self._ctx, lambda: self._count > before, until=self._ctx.deadline)  # noqa: B023
+
+
+def apply(config: HostRoutingConfig, host: Host, listener: Listener, looks: Looks) -> None:
     """Apply a config; the watch then looks at all routes, and changes none."""
     execute(Configure(config, host=host))
     wanted = own_routes(host)
     listener.take()
-    looks = Context(timeout=SECONDS)
-    done: list[bool] = []
-
-    def read() -> HostRoutingConfig:
-        # The task calls this in the round after the one that is under way.
-        done.append(True)
-        notify(looks)
-        return config
-
-    for _ in range(2):
-        done.clear()
-        watch.reload(read)
-        assert wait(looks, lambda: bool(done), until=looks.deadline)
+    looks.wait()
     events = [event for event in listener.take() if isinstance(event, RouteEvent)]
     assert [event for event in events if event.route.protocol == OUR_PROTOCOL] == []
     assert own_routes(host) == wanted
 
 
 @pytest.mark.parametrize("rounds", [3, pytest.param(500, marks=pytest.mark.soak)])
-def test_watch_beside_runs(node: KernelNode, rounds: int) -> None:
+def test_watch_beside_runs(node: KernelNode, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """After each apply a watch beside it changes no own route; after a reset it ends, and all
     of them are gone.
     """
     host = kernel_host(node)
+    looks = Looks(node, monkeypatch)
     with host.events.listen(Context()) as listener:
         for _ in range(rounds):
             watch = Watch(CONFIG, host=host)
             execute(Configure(CONFIG, host=host))
             with running(watch) as running_watch:
                 for config, wanted in (CONFIG, OWN_ROUTES), (OTHER, OTHERS), (CONFIG, OWN_ROUTES):
-                    apply(config, host, listener, watch)
+                    apply(config, host, listener, looks)
                     assert own_routes(host) == wanted
                 execute(Reset(HostRoutingConfig(), host=host))
                 assert running_watch.ends()

@@ -11,6 +11,7 @@ from support.routers import Prefix, WiredNode
 from support.watched_nodes import Running, running
 
 from hostrouting import HostRoutingConfig, Watch
+from hostrouting.boot.intent import Intent
 from hostrouting.host import IPV6, OUR_PROTOCOL, ObservedRoute
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import FakeHost, MemoryBackend
@@ -33,7 +34,7 @@ def until_kept(watch: Running, node: WiredNode) -> None:
     watch.until(lambda: len(own_routes(node)) == 1)
 
 
-def test_a_reload_brings_the_other_family(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_config_brings_the_other_family(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its events have another listener, and a route that is deleted before that one listens is
     restored at once.
     """
@@ -57,7 +58,9 @@ def test_a_reload_brings_the_other_family(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(host.events, "listen", late)
     with running(watch) as running_watch:
         running_watch.until(lambda: node.routes_of(OUR_PROTOCOL) != [])
-        watch.reload(lambda: config_of(WANTED, **seldom))
+        other = Intent(config=config_of(WANTED, **seldom)).file
+        host.files.write(other.path, other.content, mode=other.mode)
+        node.delete_route(node.routes_of(OUR_PROTOCOL)[0].to_route())
         running_watch.until(lambda: deleted != [] and node.routes_of(OUR_PROTOCOL, IPV6) == deleted)
 
 

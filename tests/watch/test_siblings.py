@@ -172,7 +172,7 @@ def test_the_end_does_not_wait_for_a_sibling(host: FakeHost) -> None:
 
 
 def test_they_look_after_the_events_of_the_routes(host: FakeHost) -> None:
-    """A program that deletes routes may have deleted more; a reload looks at everything, too."""
+    """A program that deletes routes may have deleted more."""
     seldom = attrs.evolve(CONFIG, watch=WatchConfig(enabled=True, interval=3600.0))
     watch = Watch(seldom, host=host)
     calls: list[Callable[[], object]] = [
@@ -180,7 +180,6 @@ def test_they_look_after_the_events_of_the_routes(host: FakeHost) -> None:
         lambda: host.routes.delete_route(
             next(route for route in host.routes.routes() if str(route) == OWN_SECTIONS)
         ),
-        lambda: watch.reload(lambda: seldom),
     ]
     with running(watch) as it:
         for call in calls:

@@ -1,11 +1,10 @@
-"""The signs that a watch gives to the manager of its process, and its reloads."""
+"""The signs that a watch gives to the manager of its process."""
 
 import logging
 import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -15,7 +14,6 @@ from support.patience import wait_until
 from hostrouting import HostRoutingConfig, Watch
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import INTENT_PATH
-from hostrouting.exceptions import InvalidConfigError
 from hostrouting.testing import FakeHost, MemorySupervisor
 from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route
@@ -67,14 +65,9 @@ def watch(host: FakeHost, watching: Watch, *steps: Callable[[], object]) -> list
     """Run the watch with these steps, and return its signs."""
     supervisor = RecordingSupervisor(*steps)
     object.__setattr__(host, "supervisor", supervisor)
-    begun = time.monotonic_ns() // 1000
     watching.do(supervisor.ctx)
     assert supervisor.steps == []
     assert reason_of(supervisor.ctx) == "told"
-    # The manager learns when a reload began: an earlier message is none about it.
-    for message in supervisor.heard:
-        if "RELOADING" in message:
-            assert begun <= int(message.pop("MONOTONIC_USEC")) <= time.monotonic_ns() // 1000
     return supervisor.heard
 
 
@@ -89,61 +82,6 @@ def test_it_is_ready_after_the_first_look(host: FakeHost) -> None:
         {"STATUS": "routes in force: 2"},
         {"STOPPING": "1"},
     ]
-
-
-def test_a_reload_has_a_beginning_and_an_end(host: FakeHost) -> None:
-    """The new config is in force at its end, even if the state reads the same."""
-    watching = Watch(config("172.16.1.0/24"), host=host)
-    signs = watch(host, watching, lambda: watching.reload(lambda: config("172.16.2.0/24")))
-    assert signs == [
-        {"READY": "1", "STATUS": "routes in force: 1"},
-        {"RELOADING": "1"},
-        {"READY": "1", "STATUS": "routes in force: 1"},
-        {"STOPPING": "1"},
-    ]
-    assert [str(route) for route in host.routes.routes() if route.protocol == 142] == [
-        "172.16.2.0/24 via 10.224.0.1 dev eth0 proto 142"
-    ]
-
-
-def test_a_reload_during_a_reload_is_not_lost(host: FakeHost) -> None:
-    """A config that is written while the one before it is read has a reload of its own."""
-    watching = Watch(config("172.16.1.0/24"), host=host)
-
-    def read() -> HostRoutingConfig:
-        watching.reload(lambda: config("172.16.3.0/24"))
-        return config("172.16.2.0/24")
-
-    signs = watch(host, watching, lambda: watching.reload(read), lambda: None)
-    reloaded = [{"RELOADING": "1"}, {"READY": "1", "STATUS": "routes in force: 1"}]
-    assert signs == [reloaded[1], *reloaded, *reloaded, {"STOPPING": "1"}]
-    assert [str(route) for route in host.routes.routes() if route.protocol == 142] == [
-        "172.16.3.0/24 via 10.224.0.1 dev eth0 proto 142"
-    ]
-
-
-@pytest.mark.parametrize(
-    "error", [InvalidConfigError([]), FileNotFoundError("no such file"), KeyError()]
-)
-def test_a_config_that_cannot_be_read(
-    host: FakeHost, caplog: pytest.LogCaptureFixture, error: Exception
-) -> None:
-    """The one before it stays in force, with an error, whatever the function of the caller
-    raises.
-    """
-
-    def read() -> HostRoutingConfig:
-        raise error
-
-    watching = Watch(config("172.16.1.0/24"), host=host)
-    signs = watch(host, watching, lambda: watching.reload(read))
-    assert signs[-2] == {"READY": "1", "STATUS": "routes in force: 1"}
-    [record] = [record for record in caplog.records if record.levelname == "ERROR"]
-    reason = str(error) or repr(error)
-    assert (
-        record.getMessage()
-        == f"the config cannot be read, and the one before it stays in force: {reason}"
-    )
 
 
 def test_a_failure_is_the_state(host: FakeHost) -> None:
