@@ -1,17 +1,26 @@
-"""A fault at every step of a batch, and at every step of its rollback, by each errno: the routes are
-what the error has.
+"""A fault at every step of a batch, its rollback included, and at every call of the socket: the
+routes are what the error has.
 """
 
 import errno
-from collections.abc import Sequence
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 import pytest
-from support.kernel import connect
+from support.kernel import connect, kernel_of, needs_kernel
 
-from hostrouting.exceptions import HostRoutingError, PermissionDeniedError, RouteRejectedError
-from hostrouting.host import RouteChange
-from hostrouting.testing import MemoryBackend
+from hostrouting.exceptions import (
+    BackendError,
+    HostRoutingError,
+    PermissionDeniedError,
+    RouteRejectedError,
+)
+from hostrouting.host import RouteBackend, RouteChange
+from hostrouting.host.netlink import NetlinkBackend, conversation
+from hostrouting.testing import KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange, find
 from hostrouting.testing.route_texts import route
 
@@ -62,8 +71,8 @@ def batch(node: MemoryBackend) -> Sequence[RouteChange]:
     ]
 
 
-def routes_of(node: MemoryBackend) -> list[str]:
-    return [*map(str, chain.from_iterable(map(node.routes, node.families)))]
+def routes_of(backend: RouteBackend) -> list[str]:
+    return [*map(str, chain.from_iterable(map(backend.routes, backend.families)))]
 
 
 def differences(before: Sequence[str], now: Sequence[str]) -> list[str]:
@@ -111,3 +120,162 @@ def test_the_routes_are_as_in_the_error(number: int, *, verify: bool) -> None:
             assert sorted(named) == sorted(differences(before, now)), where
             assert error.rolled_back == (now == before), where
             assert error.refusals[0].errno == number, where
+
+
+# --- the socket
+
+#: A route of a merged next hop, or with a metric, returns to the same place.
+IN_THE_KERNEL = (
+    "5.0.0.0/8 via 10.224.0.5 dev eth0",
+    "6.0.0.0/8 via 10.224.0.6 dev eth0",
+    "fd05::/32 via fd00:1::5 dev eth0 metric 1",
+)
+ADDED = "8.0.0.0/8 via 10.224.0.9 dev eth0 proto 142"
+NOT_READ = "unknown, since it cannot be read back"
+
+
+class FaultySocket:
+    """A socket, one of whose calls fails; with `lasts` all after it, too."""
+
+    def __init__(
+        self, opened: socket.socket, step: int, fault: Callable[[Any], int], *, lasts: bool
+    ) -> None:
+        self._opened = opened
+        self._step = step
+        self._fault = fault
+        self._lasts = lasts
+        self.calls: list[str] = []
+
+    def __enter__(self) -> "FaultySocket":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._opened, name)
+        if name not in {"send", "recv_into"}:
+            return call
+
+        def counted(*arguments: Any) -> int:
+            self.calls.append(name)
+            calls = len(self.calls)
+            if calls == self._step or (self._lasts and calls > self._step):
+                return self._fault(lambda: call(*arguments))
+            answer: int = call(*arguments)
+            return answer
+
+        return counted
+
+
+def fails(number: int) -> Callable[[Any], int]:
+    """Return a fault: the call does nothing."""
+
+    def fault(_: Any) -> int:
+        raise OSError(number, os.strerror(number))
+
+    return fault
+
+
+def fails_after(number: int) -> Callable[[Any], int]:
+    """Return a fault: the kernel carries the call out; the answer that it had is lost."""
+
+    def fault(call: Any) -> int:
+        call()
+        raise OSError(number, os.strerror(number))
+
+    return fault
+
+
+FAULTS = {
+    "EPERM": fails(errno.EPERM),
+    "EINTR": fails(errno.EINTR),
+    "ENOBUFS": fails(errno.ENOBUFS),
+    "ENOBUFS, carried out": fails_after(errno.ENOBUFS),
+    "ENOMEM, carried out": fails_after(errno.ENOMEM),
+    "no answer": fails_after(errno.EAGAIN),
+}
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[KernelNode]:
+    with KernelNode.made() as node:
+        connect(node, eth0="10.224.0.4/16")
+        node.add_address("eth0", "fd00:1::4/64")
+        arrange(node, *IN_THE_KERNEL)
+        yield node
+
+
+def kernels_batch(backend: NetlinkBackend) -> list[RouteChange]:
+    """Return an addition, replacements and a removal: two parts, of both families."""
+    return [
+        RouteChange.add(route(ADDED)),
+        RouteChange.replace(
+            find(backend, IN_THE_KERNEL[0]), route("5.0.0.0/8 via 10.224.0.9 dev eth0 proto 142")
+        ),
+        RouteChange.remove(find(backend, IN_THE_KERNEL[1])),
+        RouteChange.remove(find(backend, IN_THE_KERNEL[2])),
+    ]
+
+
+def restore(node: KernelNode) -> None:
+    for family, number in ("-4", "boot"), ("-6", "boot"):
+        node.ip(f"{family} route flush proto {number}")
+        node.ip(f"{family} route flush proto 142")
+    arrange(node, *IN_THE_KERNEL)
+
+
+@needs_kernel
+@pytest.mark.slow
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize(
+    # The kernel reports an overflow once, and an empty queue is no error.
+    ("fault", "lasts"),
+    [*((fault, False) for fault in FAULTS), ("EPERM", True), ("ENOMEM, carried out", True)],
+)
+def test_the_kernel_has_the_routes_that_the_error_names(
+    node: KernelNode, monkeypatch: pytest.MonkeyPatch, fault: str, *, verify: bool, lasts: bool
+) -> None:
+    """A batch is in force as a whole, or its error lists what of it is not undone."""
+    backend = kernel_of(node)
+    before = routes_of(kernel_of(node))
+    steps = 1
+    plain = conversation.open_here
+    while True:
+        opened: list[FaultySocket] = []
+
+        def open_faulty(step: int = steps, opened: list[FaultySocket] = opened) -> Any:
+            opened.append(FaultySocket(plain(), step, FAULTS[fault], lasts=lasts))
+            return opened[0]
+
+        changes = kernels_batch(backend)
+        error = None
+        with monkeypatch.context() as patched:
+            patched.setattr(conversation, "open_here", open_faulty)
+            try:
+                backend.apply(changes, verify=verify)
+            except BackendError as raised:
+                error = raised
+        calls = opened[0].calls
+        now = routes_of(backend)
+        where = steps, calls[: steps + 1], str(error)
+        if now != before:
+            restore(node)
+            assert routes_of(backend) == before
+        if isinstance(error, RouteRejectedError):
+            if any(line.startswith(NOT_READ) for line in error.left_behind):
+                assert not error.rolled_back, where
+                named = {line.rpartition(": ")[2] for line in error.left_behind}
+                assert set(now) ^ set(before) <= named, where
+            else:
+                assert sorted(error.left_behind) == sorted(differences(before, now)), where
+                assert error.rolled_back == (now == before), where
+        elif error is not None:
+            assert now == before, where
+        else:
+            assert ADDED in now, where
+            assert not set(IN_THE_KERNEL) & set(now), where
+        if len(calls) < steps:
+            break
+        steps += 1
+    assert steps > 10
