@@ -48,6 +48,12 @@ def apply(*routes: object, words: tuple[str, ...] = (), **sections: object) -> R
         return run_here("apply", *words, "-")
 
 
+def signalled_look(ctx: Context, *arguments: object) -> object:
+    """Look at the node after a run, as the command does, while SIGTERM comes."""
+    signal.raise_signal(signal.SIGTERM)
+    return verdict_now(ctx, *arguments)  # type: ignore[arg-type]  # as it is called
+
+
 def own_routes(host: FakeHost) -> int:
     return sum(route.protocol == OUR_PROTOCOL for route in host.routes.routes())
 
@@ -92,12 +98,7 @@ def test_a_signal_after_the_run(
 
 def test_a_signal_in_the_look_at_the_node(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends the look after the run: the changes are printed, and the status is its own."""
-
-    def signalled(ctx: Context, *arguments: object) -> object:
-        signal.raise_signal(signal.SIGTERM)
-        return verdict_now(ctx, *arguments)  # type: ignore[arg-type]  # as it is called
-
-    monkeypatch.setattr(changing, "verdict_now", signalled)
+    monkeypatch.setattr(changing, "verdict_now", signalled_look)
     ended = apply(FIRST)
     assert ended.returncode == 143
     assert own_routes(host) == 1
@@ -109,13 +110,8 @@ def test_a_signal_in_the_look_after_a_failed_run(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not hide the error of a reset; the answer shows the state as unknown."""
-
-    def signalled(ctx: Context, *arguments: object) -> object:
-        signal.raise_signal(signal.SIGTERM)
-        return verdict_now(ctx, *arguments)  # type: ignore[arg-type]  # as it is called
-
     apply(FIRST)
-    monkeypatch.setattr(changing, "verdict_now", signalled)
+    monkeypatch.setattr(changing, "verdict_now", signalled_look)
     host.services.fail_at(1, UnitError("systemd is busy"))
     ended = run_here("reset")
     assert ended.returncode == 143

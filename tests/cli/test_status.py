@@ -313,15 +313,23 @@ def test_where_nothing_is_installed(tmp_path: Path) -> None:
     assert run_here("check", "--root", tmp_path).returncode == 2
 
 
-@pytest.mark.parametrize("lost", ["static-routes", "hostrouting-ready", None])
-def test_what_an_earlier_config_has_left(host: FakeHost, lost: str | None) -> None:
+@pytest.mark.parametrize(
+    "lost",
+    [
+        (INTENT_PATH,),
+        (INTENT_PATH, "/etc/systemd/system/static-routes.service"),
+        (INTENT_PATH, "/etc/systemd/system/hostrouting-ready.service"),
+        # It leads to the scripts, and to the config.
+        ("/etc/aks-flex-node/hostrouting",),
+    ],
+)
+def test_what_an_earlier_config_has_left(host: FakeHost, lost: tuple[str, ...]) -> None:
     """Units without a config, not all of them perhaps: exit 2, they are named, and a reset, which
     would take the route away, is not offered. It removes them.
     """
     on_mended("apply")
-    host.files.remove(INTENT_PATH)
-    if lost:
-        host.files.remove(f"/etc/systemd/system/{lost}.service")
+    for path in lost:
+        host.files.remove(path)
     result = run_here("status")
     assert result.returncode == 2
     assert result.stdout == ""
@@ -442,29 +450,6 @@ def test_a_second_signal_is_named_in_the_journal(
     second = "a second signal ended the run, or its undo"
     assert verdict() == second
     assert f"{second}; what was changed until then stays; see: hostrouting status" in ended.stderr
-
-
-@pytest.mark.parametrize(
-    ("by", "status", "routes"), [(signal.SIGHUP, 0, 2), (signal.SIGQUIT, 131, 1)]
-)
-def test_a_terminal_ends(host: FakeHost, by: signal.Signals, status: int, routes: int) -> None:
-    """An apply outlives its terminal, and SIGQUIT undoes it; afterwards both have their handlers of
-    before.
-    """
-    on_mended("apply")
-    before = signal.getsignal(by)
-
-    def leave() -> None:
-        assert signal.getsignal(by) is not signal.SIG_DFL
-        signal.raise_signal(by)
-
-    host.routes.steps.plan(1, leave)
-    both = [{"destination": "172.16.8.0/22"}, {"destination": "172.16.16.0/24"}]
-    ended = on_stdin(gated(MENDED, staticRoutes={"enabled": True, "routes": both}), "apply")
-    own = [route for route in host.routes.routes() if route.protocol == 142]
-    assert ended.returncode == status
-    assert len(own) == routes
-    assert signal.getsignal(by) == before
 
 
 def test_an_apply_prints_little() -> None:
@@ -750,19 +735,6 @@ def test_a_node_without_any_ipv4_rule_has_the_commands_for_both_tables(host: Fak
         next_step("ip rule add pref 32766 lookup main"),
     ]
     assert run_here("status").stdout.splitlines()[-1] == NOTHING_NEXT
-
-
-def test_a_link_of_the_installed_config_that_is_gone(host: FakeHost) -> None:
-    """`status` says that no config is installed, and what the run has left."""
-    on_mended("apply")
-    host.files.remove("/etc/aks-flex-node/hostrouting")
-    told = run_here("status")
-    assert told.returncode == 2
-    assert told.stderr.startswith(f"hostrouting: {NOT_INSTALLED}, but a run has left /etc/")
-    assert (
-        "apply your config again: hostrouting apply CONFIG; a reset would take its routes away"
-        in told.stderr
-    )
 
 
 def test_an_image_without_config_is_named(tmp_path: Path) -> None:

@@ -165,23 +165,20 @@ def test_an_apply_that_would_be_refused_for_a_move_is_not_a_step(host: FakeHost)
     assert applied(host, config).error is not None
 
 
-def test_a_lost_route_does_not_hide_the_move(host: FakeHost) -> None:
-    """An apply would add the route and leave the exit where it is: the step is the one against both."""
-    config = config_of(ROUTES, CHECKED)
-    assert applied(host, config).ok
-    [own] = host.routes.routes_of(OUR_PROTOCOL)
-    host.routes.delete_route(own)
-    # Neither by ib0, where the addresses go now, nor by the pinned device.
-    host.routes.add_link("eth1")
-    host.routes.add_address("eth1", "10.9.0.4/16")
-    host.routes.add_route("default", gateway="10.9.0.1", dev="eth1")
-    assert node_status(in_time(), host).next == "hostrouting check --fix | hostrouting apply -"
-    follow_the_fix(host)
-
-
-@pytest.mark.parametrize("is_lost", [False, True])
-def test_an_exit_that_is_shared_in_turns(host: FakeHost, *, is_lost: bool) -> None:
-    """The kernel takes two default routes of one metric in turns: the pinned device is the answer.
+@pytest.mark.parametrize(
+    ("is_lost", "default"),
+    [
+        (False, {"gateway": "172.16.0.1", "dev": "ib0", "metric": 100}),
+        (True, {"gateway": "172.16.0.1", "dev": "ib0", "metric": 100}),
+        # Neither by ib0, where the addresses go now, nor by the pinned device.
+        (True, {"gateway": "10.9.0.1", "dev": "eth1"}),
+    ],
+)
+def test_a_later_default_route_in_turns_or_before_the_pinned_one(
+    host: FakeHost, default: dict[str, Any], *, is_lost: bool
+) -> None:
+    """The pinned device is the answer, also where the own route is lost: an apply would add that,
+    and leave the exit where it is. The kernel takes two default routes of one metric in turns.
 
     A plan of the config was offered, which showed that an apply would be refused.
     """
@@ -190,7 +187,9 @@ def test_an_exit_that_is_shared_in_turns(host: FakeHost, *, is_lost: bool) -> No
     if is_lost:
         [own] = host.routes.routes_of(OUR_PROTOCOL)
         host.routes.delete_route(own)
-    host.routes.add_route("default", gateway="172.16.0.1", dev="ib0", metric=100)
+    host.routes.add_link("eth1")
+    host.routes.add_address("eth1", "10.9.0.4/16")
+    host.routes.add_route("default", **default)
     assert node_status(in_time(), host).next == "hostrouting check --fix | hostrouting apply -"
     follow_the_fix(host)
 

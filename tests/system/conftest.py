@@ -17,7 +17,7 @@ STORIES = frozenset(
         "test_gate.py::test_the_break_glass_lets_machines_start",
         "test_matrix.py::test_a_trouble",
         "test_matrix.py::test_the_table_is_whole",
-        "test_networkd.py::test_it_removes_our_routes",
+        "test_networkd.py::test_a_restart_is_survived_with_the_drop_in",
         "test_networkd.py::test_watch_repairs",
         "test_probe_snat.py::test_refused_rules_hold_and_heal",
         "test_probe_snat.py::test_before_the_machine_starts_and_again",

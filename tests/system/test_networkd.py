@@ -141,26 +141,10 @@ class Machine(SystemdBox):
         self.until_logged("repaired: + 172.20", after=cursor)
 
 
-def test_it_removes_our_routes() -> None:
-    """Without the drop-in: at a restart, and when it reconfigures the device. check warns before
-    it happens.
-    """
-    with Machine() as machine:
-        machine.apply(ROUTE)
-        findings = check_node(machine.ctx, config(ROUTE), machine.host).findings
-        assert [(each.subject, each.severity) for each in findings if each.kind == "networkd"] == [
-            ("eth0", "warning")
-        ]
-        machine.restart()
-        assert machine.own_routes() == []
-        machine.apply(ROUTE)
-        machine.reconfigure()
-        assert machine.own_routes() == []
-
-
 def test_a_restart_is_survived_with_the_drop_in() -> None:
     """The first restart after the apply counts already, since networkd reads its settings when it
-    starts.
+    starts. Without the drop-in own routes go at a restart, and when networkd configures the device
+    again; check warns before it happens.
     """
     with Machine() as machine:
         machine.apply(KEPT)
@@ -177,9 +161,15 @@ def test_a_restart_is_survived_with_the_drop_in() -> None:
         assert not machine.host.files.exists(DROP_IN_PATH)
         findings = check_node(machine.ctx, config(ROUTE), machine.host).findings
         assert any("removes the policy rules of other programs" in each.reason for each in findings)
+        assert ("networkd", "eth0", "warning") in [
+            (each.kind, each.subject, each.severity) for each in findings
+        ]
         machine.restart()
         assert machine.own_routes() == []
         assert "lookup 88" not in machine.run("ip", "rule").stdout
+        machine.apply(ROUTE)
+        machine.reconfigure()
+        assert machine.own_routes() == []
 
 
 @pytest.mark.parametrize(

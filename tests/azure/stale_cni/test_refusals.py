@@ -79,25 +79,6 @@ def test_it_refuses_when_azure_vnet_shows_up_between_readings() -> None:
     assert there(host) == STALE
 
 
-def test_force_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    """With force the sweep runs although azure-vnet is configured, and logs that once."""
-    host = made_host()
-    host.files.tree.write(CONFLIST, b'{"type": "azure-vnet"}', mode=0o644)
-    config = config_of(force={"conflist": True})
-    assert next(change.detail for change in planned(host, config)) == (
-        f"no live endpoint of azure-vnet has {DEAD}"
-    )
-    sweep_now(host, config)
-    assert there(host) == []
-    assert [
-        message for message in caplog.messages if message.startswith("staleCni.force overrides")
-    ] == [
-        (
-            "staleCni.force overrides: azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet"
-        )
-    ]
-
-
 LOCKS = [
     "/var/run/azure-vnet.json.lock",
     "/var/run/azure-vnet/azure-vnet-ipam.json.lock",
@@ -149,10 +130,10 @@ def test_locks_of_cns_are_not_a_sign_of_azure_vnet() -> None:
     ],
 )
 def test_each_switch_of_force_overlooks_one_thing(
-    force: dict[str, bool], reason: str | None
+    force: dict[str, bool], reason: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A conflist that no runtime reads any more proves nothing about a program that runs at this
-    moment.
+    moment. What is overlooked is logged once.
     """
     host = made_host()
     host.files.tree.write(CONFLIST, b'{"type": "azure-vnet"}', mode=0o644)
@@ -160,8 +141,15 @@ def test_each_switch_of_force_overlooks_one_thing(
     host.files.tree.locked.add(LOCKS[2])
     config = config_of(force=force)
     if reason is None:
+        why = f"no live endpoint of azure-vnet has {DEAD}"
+        assert next(change.detail for change in planned(host, config)) == why
+        caplog.clear()
         sweep_now(host, config)
         assert there(host) == []
+        conflist = "/etc/cni/net.d/10-azure.conflist names azure-vnet"
+        both = f"azure-vnet is still in use: {conflist}; a process holds the lock {LOCKS[2]}"
+        overrides = [text for text in caplog.messages if "force overrides" in text]
+        assert overrides == [f"staleCni.force overrides: {both}"]
     else:
         assert refusal(host, config).startswith(
             f"azure-vnet is still in use: {reason}. Nothing was changed."
