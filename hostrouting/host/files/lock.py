@@ -181,8 +181,7 @@ class FileLock(WaitingLock):
         if content is None:
             return "just ended"
         pid = content[:_LONGEST_PID].decode(errors="replace").strip()
-        started = ", which started this process and may wait for it" if _started_by(pid) else ""
-        return f"process {pid or 'unknown'}{started}"
+        return f"process {pid or 'unknown'}"
 
 
 @contextmanager
@@ -210,16 +209,3 @@ def _locked(root: str, path: str, flags: int) -> Iterator[int | None]:
                 continue
             yield descriptor if taken else None
             return
-
-
-def _started_by(pid: str) -> bool:
-    """Return True if the process started this one, directly or not."""
-    ancestor = str(os.getppid())
-    while ancestor not in {"0", "1", pid}:
-        try:
-            with open(f"/proc/{ancestor}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib is slow to import
-                # The name of the program, in parentheses, may have spaces in it.
-                ancestor = file.read().rpartition(")")[2].split()[1]
-        except (OSError, IndexError):
-            return False
-    return ancestor == pid
