@@ -66,7 +66,7 @@ class PlayedKernel:
         """Queue a datagram without a request."""
         self._queue.append(datagram)
 
-    def recv_into(self, buffer: memoryview, size: int, flags: int) -> int:
+    def recv_into(self, buffer: memoryview, size: int = 0, flags: int = 0) -> int:
         """Receive one datagram."""
         datagram = self.recv(len(buffer), flags)
         buffer[: len(datagram)] = datagram

@@ -80,7 +80,7 @@ class NetlinkBackend(Adapter):
         """Return the routes of one protocol; the kernel filters them."""
         require_family(family)
         with self._open() as kernel:
-            # Kernels before 4.20 do not filter.
+            # For a socket of pyroute2 that is not strict the kernel does not filter.
             return [
                 route
                 for route in read_routes(kernel, family, protocol)

@@ -160,7 +160,7 @@ def dump_request(
 ) -> Request:
     """Return a request for all routes, or for those of one table or protocol.
 
-    Kernels before 4.20 ignore table and protocol.
+    For a socket that is not strict the kernel ignores table and protocol.
     """
     payload = rtmsg.pack(family, 0, 0, 0, 0, protocol or 0, 0, 0, 0)
     if table is not None:
