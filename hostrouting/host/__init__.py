@@ -122,14 +122,10 @@ __all__ = [
 if not TYPE_CHECKING:
     # A type checker would take any name for one of this module.
     def __getattr__(name: str) -> object:
-        """Import the ports, which only name types, and what the ports of few tasks need."""
+        """Import the ports, which only name types, and their values, or the events."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         room = "net.events" if name.endswith("Event") else "host.ports"
-        if name in {"EbtablesReading", "EbtablesRule"}:
-            room = "host.packets.ebtables_rules"
-        if name == "Exposure":
-            room = "host.files.rooted"
         return getattr(import_module(f"hostrouting.{room}"), name)
 
 
