@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
@@ -163,7 +164,8 @@ class Fib:
         """Decide a packet that the node itself sends, as the kernel's `route get` does."""
         if packet.family == IPV6:
             return self.decide(packet)
-        is_foreign = packet.source and not self._holds(packet.source)
+        source = packet.source
+        is_foreign = source and not (self.is_local(source) or self.holds(source))
         if is_foreign or (packet.oif and not self.devices[packet.oif].up):
             return Decision(None, errno.ENETUNREACH)
         to_many = packet.destination >> 28 == 14 or packet.destination == 0xFFFFFFFF
@@ -240,6 +242,11 @@ class Fib:
         route = self.search(table, Packet(address))
         return route is not None and route.kind == "local"
 
+    def holds(self, number: int, family: int = IPV4) -> bool:
+        """Return True if a device of the node has an address."""
+        every = chain.from_iterable(device.addresses for device in self.devices.values())
+        return any(own.address == (family, number) for own in every)
+
     def changed(self, changes: Iterable[RouteChange]) -> Fib:
         """Return the model after changes that the kernel accepts.
 
@@ -313,14 +320,6 @@ class Fib:
                 raise UnknownDecisionError(f"the model lacks the next hops of '{route}'")
             route = self._path(packet, route, hop)
         return Lookup(packet.destination, route)
-
-    def _holds(self, address: int) -> bool:
-        """Return True if the node may send from an address."""
-        return self.is_local(address) or any(
-            own.address == (IPV4, address)
-            for device in self.devices.values()
-            for own in device.addresses
-        )
 
     def _path(self, packet: Packet, route: ObservedRoute, hop: NextHop) -> ObservedRoute:
         is_local = route.kind == "local"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from functools import partial
-from itertools import chain, starmap
+from itertools import starmap
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ from hostrouting.net.routes import (
 from hostrouting.testing.faults import Refused, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Iterator
+    from collections.abc import Collection, Container, Iterable, Iterator
 
     from hostrouting.net.links import Device, DeviceAddress
     from hostrouting.net.rules import Rule
@@ -163,7 +163,7 @@ def _check_hop(fib: Fib, route: ObservedRoute, hop: NextHop) -> None:
         is_link = route.family == IPV4 and not hop.gateway
         subject = "Device for nexthop" if is_link else "Nexthop device"
         raise Refused(errno.ENETDOWN, f"{subject} is not up")
-    if route.family == IPV6 and route.source is not None and not _holds(fib, route.source):
+    if route.family == IPV6 and route.source is not None and not fib.holds(route.source, IPV6):
         raise Refused(errno.EINVAL, "Invalid source address")
 
 
@@ -188,17 +188,11 @@ def _check_ipv4_gateway(fib: Fib, route: ObservedRoute, hop: NextHop, gateway: A
 def _check_ipv6_gateway(fib: Fib, route: ObservedRoute, hop: NextHop, gateway: Address) -> None:
     if hop.onlink and not gateway.is_link_local:
         raise unknown(f"if it takes {gateway} as an on-link gateway: it is not link-local")
-    if _holds(fib, gateway.number):
+    if fib.holds(gateway.number, IPV6):
         raise unknown(f"if it takes {gateway}: it is an own address")
     source = route.source if route.family == IPV6 else None
     if not fib.takes(hop, route.table, source or 0):
         raise Refused(errno.EHOSTUNREACH)
-
-
-def _holds(fib: Fib, number: int) -> bool:
-    """Return True if a device of the node has an IPv6 address."""
-    every = chain.from_iterable(device.addresses for device in fib.devices.values())
-    return any(own.address == (IPV6, number) for own in every)
 
 
 def own_routes(device: Device) -> list[ObservedRoute]:
@@ -251,16 +245,14 @@ def _ipv6_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
     return routes
 
 
-def with_device(
-    fib: Fib, name: str, after: Device | None, own: Callable[[Device], list[ObservedRoute]]
-) -> Fib:
+def with_device(fib: Fib, name: str, after: Device | None) -> Fib:
     """Return the model with a device as `after`; None is an absent device.
 
-    The device's `own` routes follow. Routes that need the lost device, state or address go, too.
+    The device's own routes follow. Routes that need the lost device, state or address go, too.
     """
     before = fib.devices.get(name)
-    old = own(before) if before else []
-    new = own(after) if after else []
+    old = own_routes(before) if before else []
+    new = own_routes(after) if after else []
     devices = dict(fib.devices)
     if after:
         devices[name] = after
