@@ -7,19 +7,12 @@ one that completes routes as long as it works, and a pinned one is not left sile
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
-from hostrouting.net.addresses import FAMILY_NAMES, parse_network
-from hostrouting.net.links import address_families
-from hostrouting.net.routes import default_routes
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from hostrouting.net.addresses import Prefix
-    from hostrouting.net.links import Device
-    from hostrouting.net.routes import NextHop, ObservedRoute
+from hostrouting.net.addresses import FAMILY_NAMES, Prefix, parse_network
+from hostrouting.net.links import Device, address_families
+from hostrouting.net.routes import NextHop, ObservedRoute, default_routes
 
 #: The device of each family.
 Exits: TypeAlias = Mapping[int, str]

@@ -8,12 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hostrouting.net.addresses import IPV4, Address, Prefix
-from hostrouting.net.routes import SCOPE_LINK
+from hostrouting.net.routes import SCOPE_LINK, NextHop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from hostrouting.net.routes import NextHop
 
 
 #: The kinds of devices that lead to a wire; hardware has none, a node in a container has a veth.

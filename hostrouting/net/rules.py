@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, TABLE_NAMES, Extra
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: The names of uninterpreted selectors by the number of their attribute.
 _UNKNOWN_NAMES = {

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.net.addresses import IPV4, Address, Prefix, address_bits
 from hostrouting.net.links import source_by
-from hostrouting.net.routes import MAIN_TABLE, TABLE_NAMES
+from hostrouting.net.routes import MAIN_TABLE, TABLE_NAMES, Lookup, ObservedRoute
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hostrouting.net.routes import Lookup, ObservedRoute
     from hostrouting.route_overlap.snapshot import RoutingSnapshot, SourcedLookup
 
 #: The fields of a route by which paths differ.

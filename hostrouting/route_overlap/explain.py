@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -33,8 +33,6 @@ from hostrouting.route_overlap.snapshot import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from hostrouting.net.routes import ObservedRoute
     from hostrouting.net.rules import Rule
 

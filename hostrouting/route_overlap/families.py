@@ -20,17 +20,14 @@ from hostrouting.net.addresses import (
     is_network,
 )
 from hostrouting.net.exits import candidates, fabric_exits, named_devices, set_down, unnamed
-from hostrouting.net.links import address_families
-from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL
-from hostrouting.route_overlap.proven import CidrReport, OverlapReport
+from hostrouting.net.links import Device, address_families
+from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute
+from hostrouting.route_overlap.proven import CidrReport, Finding, OverlapReport, SuggestedRoute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.config.sections import HostRoutingConfig, StaticRoute
-    from hostrouting.net.links import Device
-    from hostrouting.net.routes import ObservedRoute
-    from hostrouting.route_overlap.proven import Finding, SuggestedRoute
     from hostrouting.route_overlap.snapshot import RoutingSnapshot
 
 _T = TypeVar("_T")

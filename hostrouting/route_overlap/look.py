@@ -19,8 +19,8 @@ from hostrouting.base.waits import begin_wait
 from hostrouting.boot.intent import read_exits
 from hostrouting.boot.layout import WAIT_SECONDS
 from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode
-from hostrouting.net.exits import no_default
-from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.net.exits import Exits, no_default
+from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute
 from hostrouting.route_overlap.fabric import POOL, Fabric, announced_fabric
 from hostrouting.route_overlap.lasting import learned_by_kernel, vanishing
 from hostrouting.route_overlap.proof import Accepted, prove_families
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from hostrouting.boot.recorded import RecordedFiles
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
-    from hostrouting.net.exits import Exits
-    from hostrouting.net.routes import ObservedRoute
 
 _logger = logging.getLogger(__name__)
 

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.base.commands import quoted
 from hostrouting.base.errors import HostFileError
 from hostrouting.net.addresses import IPV4
-from hostrouting.net.links import address_families
-from hostrouting.net.routes import PROTOCOL_NAMES
+from hostrouting.net.links import Device, address_families
+from hostrouting.net.routes import PROTOCOL_NAMES, ObservedRoute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hostrouting.host import FileStore
-    from hostrouting.net.links import Device
-    from hostrouting.net.routes import ObservedRoute
 
 #: The files of a device by its index: networkd has the .network file there, NetworkManager the
 #: connection.

@@ -21,13 +21,12 @@ from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, mask_of
 from hostrouting.net.links import source_by
 from hostrouting.net.routes import Lookup, ObservedRoute
 from hostrouting.route_overlap.agreement import Answered, compare, compare_paths
-from hostrouting.route_overlap.snapshot import CHANGING
+from hostrouting.route_overlap.snapshot import CHANGING, RoutingSnapshot, SourcedLookup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
     from hostrouting.net.rules import Rule
-    from hostrouting.route_overlap.snapshot import RoutingSnapshot, SourcedLookup
 
 #: Why addresses are a finding; see `Finding`.
 Kind: TypeAlias = Literal[

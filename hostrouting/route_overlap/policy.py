@@ -13,7 +13,7 @@ import attrs
 from hostrouting.fib.model import Fib
 from hostrouting.fib.rules import Packet, Policy
 from hostrouting.fib.tables import Tables
-from hostrouting.net.addresses import IPV4
+from hostrouting.net.addresses import IPV4, Prefix
 from hostrouting.net.routes import Lookup
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap.parts import CidrPart, DecidedPart, cut
@@ -21,7 +21,6 @@ from hostrouting.route_overlap.parts import CidrPart, DecidedPart, cut
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from hostrouting.net.addresses import Prefix
     from hostrouting.route_overlap.snapshot import RoutingSnapshot
 
 

@@ -13,7 +13,7 @@ rules select by more than addresses there is a note where they leave by a device
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -37,13 +37,7 @@ from hostrouting.net.routes import (
 )
 from hostrouting.route_overlap.families import FamilyProof, report_on
 from hostrouting.route_overlap.lasting import deciding_and_warnings
-from hostrouting.route_overlap.parts import (
-    DecidedPart,
-    LookedUp,
-    looked_up,
-    read,
-    removal,
-)
+from hostrouting.route_overlap.parts import DecidedPart, Kind, LookedUp, looked_up, read, removal
 from hostrouting.route_overlap.proven import Finding, OverlapReport, SuggestedRoute
 from hostrouting.route_overlap.snapshot import (
     CHANGING,
@@ -56,11 +50,8 @@ from hostrouting.route_overlap.snapshot import (
 from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
     from hostrouting.net.exits import Exits
     from hostrouting.route_overlap.fabric import Fabric
-    from hostrouting.route_overlap.parts import Kind
     from phases import Context
 
 

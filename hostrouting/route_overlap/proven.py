@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 
@@ -30,10 +30,6 @@ from hostrouting.route_overlap.exits import MovedExit
 from hostrouting.route_overlap.lasting import endings
 from hostrouting.route_overlap.parts import Kind
 from phases.mistakes import NoTruth
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
 
 #: The kinds of notes that explain why addresses are wrong.
 _EXPLANATIONS: Final = frozenset(

@@ -21,7 +21,7 @@ from hostrouting.net.addresses import (
     address_bits,
     is_network,
 )
-from hostrouting.net.exits import named_devices, unnamed, working
+from hostrouting.net.exits import Exits, named_devices, unnamed, working
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     IP_TUNNELS,
@@ -56,9 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.fib.model import Decision, Fib
-    from hostrouting.host import FileStore
-    from hostrouting.host.ports import Routing
-    from hostrouting.net.exits import Exits
+    from hostrouting.host.ports import FileStore, Routing
     from hostrouting.net.links import Device, DeviceAddress
     from hostrouting.route_overlap.announced import Announced
 

@@ -10,13 +10,12 @@ from hostrouting.net.rejected import RouteRejectedError
 from hostrouting.static_routes.converge import log_consequences, repair
 from hostrouting.static_routes.reconcile import read, reconcile
 from hostrouting.static_routes.refusals import giver
-from phases import Transaction
+from phases import Change, Context, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostrouting.host import Host
-    from phases import Change, Context
 
 _logger = logging.getLogger(__name__)
 #: Enough for a lock that is free, also where each processor has a queue of processes: 0.05 s passed

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import attrs
 
 from hostrouting.base.errors import UnknownDecisionError
-from hostrouting.base.findings import first_of
+from hostrouting.base.findings import NodeFinding, first_of
 from hostrouting.boot.intent import read_exits
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.host.reading import at_one_moment
@@ -25,7 +25,7 @@ from hostrouting.net.routes import NextHop, ObservedRoute, Place, place
 from hostrouting.route_overlap.errors import WorseRoutingError
 from hostrouting.route_overlap.fabric import Fabric, announced_fabric
 from hostrouting.route_overlap.logged import left_unproven
-from hostrouting.route_overlap.look import look_once, prove_config, unready_units
+from hostrouting.route_overlap.look import Look, look_once, prove_config, unready_units
 from hostrouting.route_overlap.script import config_in_force
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.static_routes.account import between, inverse
@@ -35,13 +35,11 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
-    from hostrouting.base.findings import NodeFinding
     from hostrouting.fib import Fib
     from hostrouting.host import Host, Route, RouteChange
     from hostrouting.host.ports import Routing
     from hostrouting.net.exits import Exits
     from hostrouting.route_overlap.exits import MovedExit
-    from hostrouting.route_overlap.look import Look
     from hostrouting.route_overlap.proof import Accepted
     from hostrouting.route_overlap.proven import Finding, OverlapReport
     from hostrouting.static_routes.plan import RoutePlan

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import attrs
 
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
-from hostrouting.net.exits import fabric_exits, no_default, unnamed, working
+from hostrouting.net.exits import NamedExits, fabric_exits, no_default, unnamed, working
 from hostrouting.net.routes import (
     KERNEL_PROTOCOL,
     OUR_PROTOCOL,
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from hostrouting.config.sections import StaticRoute
     from hostrouting.host.ports import RouteBackend
-    from hostrouting.net.exits import NamedExits
     from hostrouting.net.links import Device
 
 

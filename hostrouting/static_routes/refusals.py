@@ -10,8 +10,8 @@ import attrs
 
 from hostrouting.base.commands import quoted
 from hostrouting.base.errors import PASSING, ConfigMistake, InvalidConfigError, LinkNotFoundError
-from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, LOGS, Prefix
-from hostrouting.net.exits import set_down
+from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, LOGS, Address, Prefix
+from hostrouting.net.exits import NamedExits, set_down
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
     PROTOCOL_NAMES,
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from hostrouting.config.sections import HostRoutingConfig, StaticRoute
     from hostrouting.host import Host
     from hostrouting.host.ports import RouteBackend
-    from hostrouting.net.addresses import Address
-    from hostrouting.net.exits import NamedExits
     from hostrouting.net.links import Device
     from hostrouting.net.rejected import RouteRejectedError
     from hostrouting.static_routes.reconcile import Reconciliation, Routes

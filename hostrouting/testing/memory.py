@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
@@ -42,8 +42,6 @@ from hostrouting.testing.route_texts import route
 from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hostrouting.host.netlink.frames import Failures
 
 

@@ -10,8 +10,8 @@ nft's own checks of a script are left to nft.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from hostrouting.base.errors import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host.packets.ebtables_rules import (
@@ -26,10 +26,6 @@ from hostrouting.host.packets.nft import Listing, check_table_name
 from hostrouting.host.ports import Ebtables, Nftables
 from hostrouting.testing.faults import Faulty
 from phases import Context
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 #: Comments, and any other end of a line.
 _END = re.compile(r'^\s*#.*$|[ \t;]*(?:#[^"\n]*)?$', re.MULTILINE)

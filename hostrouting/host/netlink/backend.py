@@ -8,10 +8,10 @@ pyroute2 takes about ninety times as long to encode a route as the kernel takes 
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hostrouting.base.errors import BackendError
 from hostrouting.host.netlink import device_codec, rule_codec
@@ -28,10 +28,6 @@ from hostrouting.net.addresses import (
 from hostrouting.net.links import Device
 from hostrouting.net.routes import Lookup, ObservedRoute, RouteChange
 from hostrouting.net.rules import Rule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 #: The refusals of a kernel without IPv6 (`ipv6.disable=1`).
 _NO_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EOPNOTSUPP})

@@ -17,7 +17,7 @@ from operator import add
 from socket import htonl
 from typing import TYPE_CHECKING, Any, Final
 
-from hostrouting.host.netlink.conversation import BATCH
+from hostrouting.host.netlink.conversation import BATCH, Conversation
 from hostrouting.host.netlink.frames import (
     CHANGE_FLAGS,
     DUMP_INTERRUPTED,
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.host.netlink.commit import AnyRoute, Steps
-    from hostrouting.host.netlink.conversation import Conversation
 
     #: All fields of a route but its network: routes with equal ones have one signature.
     _Fields = tuple[object, ...]

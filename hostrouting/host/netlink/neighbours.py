@@ -7,14 +7,13 @@ import os
 from typing import TYPE_CHECKING, Literal
 
 from hostrouting.base.errors import PermissionDeniedError
-from hostrouting.net.links import NeighbourChange, is_as_shown
+from hostrouting.net.links import Neighbour, NeighbourChange, is_as_shown
 from hostrouting.net.rejected import NeighbourRejectedError, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from hostrouting.host.netlink.frames import Failure
-    from hostrouting.net.links import Neighbour
 
 Verb = Literal["remove", "add"]
 

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 from hostrouting.host.netlink.bulk import RouteWriter, dump_request, read_routes, strike_seen
 from hostrouting.host.netlink.commit import Steps, Transport, commit_routes, missing_after
-from hostrouting.host.netlink.frames import UNREADABLE
+from hostrouting.host.netlink.frames import UNREADABLE, Failures
 from hostrouting.net.addresses import IPV6
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostrouting.host.netlink.conversation import Conversation
-    from hostrouting.host.netlink.frames import Failures
     from hostrouting.host.netlink.route_codec import Echoes, Indexes
     from hostrouting.net.routes import ObservedRoute, RouteChange
 

@@ -15,14 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 import pytest
 
 from hostrouting.base.errors import BackendError, LinkNotFoundError, PermissionDeniedError
 from hostrouting.fib import UnknownDecisionError
-from hostrouting.host import RouteBackend
+from hostrouting.host import Lookup, RouteBackend
 from hostrouting.net.addresses import (
     IPV4,
     IPV6,
@@ -47,9 +47,6 @@ from hostrouting.net.routes import (
 from hostrouting.net.rules import FIRST_RULES, Range, Rule
 from hostrouting.testing.node import KernelNode, Node
 from hostrouting.testing.route_texts import route
-
-if TYPE_CHECKING:
-    from hostrouting.host import Lookup
 
 
 def as_read(text: str) -> ObservedRoute:
