@@ -21,6 +21,7 @@ from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent, Rout
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import (
     SCOPE_HOST,
+    SCOPE_LINK,
     Lookup,
     ObservedRoute,
     RouteChange,
@@ -199,10 +200,11 @@ class MemoryBackend(FaultyBatches, Node, ports=[RouteBackend]):
             )
         if is_ipv6 and peer:
             raise unknown("which routes an IPv6 address with a peer gets")
-        # Primary addresses come first, and of IPv6 the new ones.
+        # Primary addresses come first, and of IPv6 the new ones, but those of the link last.
         new = new._replace(secondary=bool(primaries))
         addresses = (new, *device.addresses) if is_ipv6 else (*device.addresses, new)
-        addresses = tuple(sorted(addresses, key=attrgetter("family", "secondary")))
+        order = attrgetter("family", "secondary", "address.is_link_local")
+        addresses = tuple(sorted(addresses, key=order))
         self._change(dev, device._replace(addresses=addresses))
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
@@ -327,6 +329,8 @@ def _check_links(links: object) -> None:
 
 def _address(text: str, peer: str | None) -> DeviceAddress:
     own = DeviceAddress.parse(text)
+    if own.address.is_link_local:
+        own = own._replace(scope=SCOPE_LINK)
     return own if peer is None else own._replace(peer=Address.parse(peer).number)
 
 

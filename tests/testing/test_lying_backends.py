@@ -251,7 +251,8 @@ LIES: dict[str, dict[str, Lies]] = {
         "secondary: lost": owns(lambda own: [own._replace(secondary=False)])
     },
     "test_links_have_addresses_of_both_families": {
-        "addresses of IPv4 alone": owns(lambda own: [own] * (own.family == IPV4))
+        "addresses of IPv4 alone": owns(lambda own: [own] * (own.family == IPV4)),
+        "scope of an address: lost": owns(lambda own: [own._replace(scope=0)]),
     },
     "test_links_come_with_state_and_addresses": {
         "carrier: always": sets("links", carrier=True),

@@ -37,6 +37,9 @@ from hostrouting.net.routes import (
     FLAG_LINKDOWN,
     KERNEL_PROTOCOL,
     LOCAL_TABLE,
+    SCOPE_HOST,
+    SCOPE_LINK,
+    SCOPE_UNIVERSE,
     Extra,
     NextHop,
     ObservedRoute,
@@ -417,12 +420,14 @@ class RouteBackendContract:
         assert failed() == [[], ["10.224.0.1"], []]
 
     def test_links_have_addresses_of_both_families(self, six: Node, backend: RouteBackend) -> None:
-        """Each has its family."""
+        """Each has its family and its scope."""
+        six.add_address("ib0", "fe80::4/64")
         own = [address for link in backend.links() for address in link.addresses]
-        assert [str(address) for address in own if address.family == IPV6] == [
-            "::1/128",
-            "fd00:1::4/64",
-            "fd00:a::4/64",
+        assert [(str(each), each.scope) for each in own if each.family == IPV6] == [
+            ("::1/128", SCOPE_HOST),
+            ("fd00:1::4/64", SCOPE_UNIVERSE),
+            ("fd00:a::4/64", SCOPE_UNIVERSE),
+            ("fe80::4/64", SCOPE_LINK),
         ]
 
     # --- routes
