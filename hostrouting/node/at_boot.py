@@ -91,9 +91,8 @@ def main() -> NoReturn:
         since = known_since(verdict, host) if is_journal else ""
         values = f"\36{since}\36{verdict.first_fact}\36" if "ask" in words[2:] else ""
         lines = log_lines(verdict, host, is_journal=is_journal)
-        stream = sys.stdout if is_journal or verdict.priority > WARNING else sys.stderr
-        stream.write(values + "".join(f"{line}\n" for line in lines))
-        stream.flush()
+        sys.stdout.write(values + "".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
         status = verdict.status
     # Whatever it is must not end with the status of an answer.
     except BaseException as error:  # noqa: BLE001

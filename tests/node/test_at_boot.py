@@ -237,7 +237,7 @@ OWN = os.path.realpath(sys._base_executable)  # type: ignore[attr-defined]
 RUN = f"{OWN} -I -S /etc/aks-flex-node/hostrouting.zip"
 #: Prints the exit status and the marker, without its time.
 GATE_SCRIPT = (
-    f"status=0; {RUN} check rule 2> /dev/null || status=$?; echo $status; "
+    f"status=0; {RUN} check rule > /dev/null || status=$?; echo $status; "
     f"sed '/^proven 20.*Z$/d' {FOLDER}/route-overlap.[od]*"
 )
 
@@ -245,12 +245,12 @@ GATE_SCRIPT = (
 @needs("kernel")
 def test_the_kernel_decides(node: KernelNode, image: Path) -> None:
     """A node is right, then wrong, then right again by a route."""
-    assert run_on(node, image, GATE_SCRIPT) == [FINE, "10", FINE]
+    assert run_on(node, image, GATE_SCRIPT) == ["10", FINE]
     node.add_link("ib0")
     node.add_address("ib0", FABRIC["ib0"])
     assert run_on(node, image, GATE_SCRIPT) == ["11", FACT]
     node.ip("route add 172.16.8.0/22 via 10.224.0.1 dev eth0")
-    assert run_on(node, image, GATE_SCRIPT) == [FINE, "10", FINE]
+    assert run_on(node, image, GATE_SCRIPT) == ["10", FINE]
 
 
 @needs("kernel")
@@ -259,7 +259,7 @@ def test_neither_the_installation_nor_its_environment_is_needed(
 ) -> None:
     """Both are gone after the apply."""
     gone = f"for folder in {sys.prefix} {ROOT}; do mount -t tmpfs none $folder; done; cd /; "
-    assert run_on(node, image, gone + GATE_SCRIPT) == [FINE, "10", FINE]
+    assert run_on(node, image, gone + GATE_SCRIPT) == ["10", FINE]
 
 
 @needs("kernel")

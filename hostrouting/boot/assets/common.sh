@@ -8,8 +8,8 @@ program=/etc/aks-flex-node/hostrouting.zip
 ip=(ip -o -force -batch -)
 # The protocol that marks the routes of hostrouting.
 protocol=142
-# The seconds that a boot waits, in all, for DHCP, a driver or the network's configuration; empty once
-# nothing waits.
+# The seconds after its first wait in which a boot waits for DHCP, a driver or the network's
+# configuration; empty once nothing waits. The file has the second after the boot in which they end.
 waits=30
 waited=$folder/waited
 # `now`: look once; the verdict is the same. `now ask`: values for hostrouting-ask.sh precede it.
@@ -77,14 +77,9 @@ is_infiniband() { # device, links
 # Succeed if a network in the config stands for a device: for hardware that alone has an address in
 # it.
 holds() { # device, network
-    local row IFS=$'\n'
-    look 4 "address show to $2" || defer ip "$complaint"
-    # Bash 5.1 makes nothing of one empty part.
-    local rows=${parts[0]-}
-    for row in $rows; do
-        [[ $row == +([0-9])": $1 "* ]] || return
-    done
-    [[ $rows && -e /sys/class/net/$1/device ]]
+    look 4 "address show to $2" "address show dev $1 to $2" || defer ip "$complaint"
+    # Bash 5.1 makes nothing of empty parts.
+    [[ ${parts[1]-} && ${parts[1]} == "${parts[0]}" && -e /sys/class/net/$1/device ]]
 }
 
 # Let the program answer what is not plain. Set `status` to its exit status (10: right. 11: wrong.
@@ -93,9 +88,7 @@ holds() { # device, network
 run_program() { # verb
     local python=''
     status=12
-    said="$program is lost; run: @hostrouting apply@"
-    [[ -e $program ]] || return 0
-    said="$program is no file, or cannot be read; run: @hostrouting apply@"
+    said="$program is no file that can be read; run: @hostrouting apply@"
     [[ -f $program ]] || return 0
     { IFS= read -r python < "$program"; } 2> /dev/null || return 0
     python=${python#'#!'}
@@ -104,14 +97,13 @@ run_program() { # verb
     said='there is no Python 3.10 or newer; install it as /usr/bin/python3'
     [[ -x $python ]] || return 0
     # A gate gives this script 15 s, and one that hangs would keep the lock of its answer.
-    # In a unit the program prints to stdout, and the interpreter why it ends to stderr.
+    # The interpreter prints to stderr why it ends.
     said=$(
-        [[ ${JOURNAL_STREAM-} ]] && exec 2>&1
         # An apply may exchange it meanwhile: Python opens it again and again.
         file=$program
         cd -P "${program%.zip}" 2> /dev/null && file=$PWD/${program##*/}
         exec timeout --kill-after=1 10 "$python" -I -S "$file" "$1" "$why" \
-            ${waits:+wait} ${asked:+"$asked"}
+            ${waits:+wait} ${asked:+"$asked"} 2>&1
     )
     status=$?
 }
@@ -119,8 +111,6 @@ run_program() { # verb
 # Answer, and end. A script has three functions for it: `answer_alone` succeeds if all is plain, and
 # `pass` ends then; `give_up` ends without an answer of the program.
 answer() { # verb
-    local since
-    IFS=. read -r since _ < /proc/uptime
     until answer_alone; do
         ask_program "$1"
     done
@@ -142,59 +132,47 @@ ask_program() { # verb
         return
     fi
     # It hangs: a unit has no time for another one.
-    [[ $status != @(124|137) ]] || give_up
+    [[ $status == @(124|137) ]] && give_up
     # Routing may become plain.
     wait_a_second "${late:-not plain ($why), and no answer of $program}" || give_up
 }
 
-# Set `text` to why nothing is proven.
+# Print why nothing is proven.
 explain() {
-    local words=${said##*$'\n'}
-    text="cannot be proven here: $why"
-    detail=${detail//$'\t'/ }
+    local text="cannot be proven here: $why" words=${said##*$'\n'}
     detail=${detail%%$'\n'*}
-    [[ $detail && $detail != *[![:print:]]* ]] && text+=" (${detail%% })"
-    if [[ $status == 12 && $said ]]; then
-        text+="; $said"
-    elif [[ $status == @(124|137) ]]; then
-        text+="; $program has not answered after 10 s; run: @hostrouting apply@"
-    else
-        [[ $words == *[![:print:]]* ]] && words=''
-        text+="; $program ended with $status${words:+ ($words)}; run: @hostrouting apply@"
-    fi
+    detail=${detail//[![:print:]]/ }
+    [[ $detail ]] && text+=" (${detail% })"
+    case $status in
+        12) words=$said ;;
+        124 | 137) words="$program has not answered after 10 s; run: @hostrouting apply@" ;;
+        *) words="$program ended with $status${words:+ ($words)}; run: @hostrouting apply@" ;;
+    esac
+    printf '%s\n' "$text; ${words//[![:print:]]/ }"
 }
 
-# Wait a second, and count it: the wall clock may be set meanwhile. Fail if the boot has waited long
-# enough. If the count cannot be kept, only the first five minutes of a boot wait.
+# Wait a second; fail if the boot has waited long enough, or cannot note when it will have.
 wait_a_second() { # reason
-    local left spent=1 seconds=0 up=''
-    [[ -r $waited ]] && read -r seconds < "$waited"
-    [[ $seconds == +([0-9]) ]] || seconds=0
-    seconds=$((10#$seconds))
-    left=$((waits - seconds))
-    ((left > 0)) || return
-    # What the program takes counts, too.
-    IFS=. read -r up _ < /proc/uptime
-    ((up - since <= spent)) || spent=$((up - since))
-    since=$up
-    if ! { printf '%s\n' "$((seconds + spent))" > "$waited"; } 2> /dev/null; then
-        ((${up:-300} < 300)) || return
-        waits=$((waits - spent))
+    local now='' end='' left
+    [[ $waits ]] || return
+    # The wall clock may be set meanwhile.
+    IFS=. read -r now _ < /proc/uptime || return
+    [[ -f $waited ]] && read -r end < "$waited"
+    if [[ $end != +([0-9]) ]]; then
+        end=$((now + waits))
+        { printf '%s\n' "$end" > "$waited"; } 2> /dev/null || return
     fi
+    left=$((10#$end - now))
+    ((0 < left && left <= waits)) || return
     [[ ${is_waiting-} ]] || print 4 "waiting up to $left s: $1"
     is_waiting=yes
     sleep 1
 }
 
-# Print lines: with a priority each for the journal, plain for a terminal.
+# Print lines, each with its priority for the journal.
 print() { # priority, lines
-    if [[ ${JOURNAL_STREAM-} ]]; then
-        printf '%s\n' "<$1>${2//$'\n'/$'\n'<$1>}"
-    elif (($1 > 4)); then
-        printf '%s\n' "$2"
-    else
-        printf '%s\n' "$2" >&2
-    fi
+    local mark=${JOURNAL_STREAM:+"<$1>"}
+    printf '%s\n' "$mark${2//$'\n'/$'\n'"$mark"}"
 }
 
 # Print the verdict, and end. The journal gets it only if it differs from the last one, which `told`

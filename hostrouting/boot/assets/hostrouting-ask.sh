@@ -13,8 +13,7 @@
 #   12    routing is unknown: something has failed, another run holds the lock, or an apply is open.
 #         Of a gate only under WARN: STRICT refuses it.
 #
-# Without GATE the reason is printed: a line, if it is as before, which the journal gets from no
-# retry. The units themselves are started only if their states or messages are out of date.
+# Without GATE the reason is printed: a line, if it is as before. The units themselves are started only if their states or messages are out of date.
 
 set -fu
 # Another user that could open a file could hold its lock.
@@ -38,8 +37,8 @@ files=() damaged=''
 # The answer: the exit status, the unit that does not succeed, and its reason; the time since when
 # the journal has this reason, empty for a new one, and the first fact of it in a line.
 status='' unit='' reason='' since='' fact=''
-# The status of the last answer, and whether the script of the unit ran for this one.
-was='' ran=''
+# The status of the last answer.
+was=''
 
 # Set the answer.
 conclude() { # status, unit, reason
@@ -52,15 +51,11 @@ read_list() {
     local file=''
     files=()
     # Nobody may write to a pipe.
-    if damaged=$(timeout 5 sha256sum --check --strict --quiet "$list" 2> /dev/null); then
-        # Its last line is that of this script: without it, the list was cut.
-        while read -r _ file && [[ $file != ./hostrouting-ask.sh ]]; do
-            files+=("$file")
-        done < "$list"
-    fi
-    damaged=${damaged%%:*}
-    damaged=${damaged:-$list}
-    damaged=${damaged/#./$folder}
+    damaged=$(timeout 5 sha256sum --check --strict --quiet "$list" 2> /dev/null) || return
+    # Its last line is that of this script: without it, the list was cut.
+    while read -r _ file && [[ $file != ./hostrouting-ask.sh ]]; do
+        files+=("$file")
+    done < "$list"
     [[ $file == ./hostrouting-ask.sh ]]
 }
 
@@ -73,42 +68,32 @@ run_file() { # file
     return $(($? < 2 ? 10 + $? : 12))
 }
 
-# Take the values from what a script has printed, if it could answer: since when its reason is known,
-# and the first fact of it.
-read_values() {
-    local values
-    [[ $reason == *$'\36'*$'\36'*$'\36'* ]] || return
-    values=${reason#*$'\36'}
-    since=${values%%$'\36'*}
-    values=${values#*$'\36'}
-    fact=${values%%$'\36'*}
-    # What a library prints comes before them.
-    reason=${reason%%$'\36'*}${values#*$'\36'}
-}
-
 # Run the files of the list; the first one that does not succeed gives the answer.
 look() {
-    local file
+    local file name text noise
     conclude 12 '' "$folder cannot be entered; $apply"
     # Those of one apply: its folder stays when the next one exchanges it.
     cd -P "$folder/hostrouting" 2> /dev/null || cd "$folder" || return
     if ! read_list; then
-        conclude 12 '' "$damaged is lost or damaged; $apply"
+        damaged=${damaged%%:*}
+        damaged=${damaged:-$list}
+        conclude 12 '' "$folder/${damaged#./} is lost or damaged; $apply"
         return
     fi
     for file in "${files[@]}"; do
-        ran='' unit=${file##*/}
-        conclude 12 "${unit%.*}" "its unit file is lost or masked; $apply"
+        name=${file##*/}
+        name=${name%.*}
         # A mask is no regular file.
-        [[ -f $systemd/$unit.service ]] || return
-        ran=yes
-        reason=$(run_file "$file" 2>&1)
+        conclude 12 '' "$name: its unit file is lost or masked; $apply"
+        [[ -f $systemd/$name.service ]] || return
+        unit=$name
+        text=$(run_file "$file" 2>&1)
         status=$?
-        read_values
-        if [[ $status != 1[0-2] ]]; then
-            reason="it ended with $status, which proves nothing; $apply${reason:+: $reason}"
-            conclude 12 "$unit" "$reason"
-        fi
+        # What a library prints comes first. A script that could not answer has no values.
+        IFS=$'\36' read -rd '' noise since fact reason < <(printf %s "$text")
+        reason=$noise$reason
+        [[ $status == 1[0-2] ]] || conclude 12 "$name" \
+            "it ended with $status, which proves nothing; $apply${reason:+: $reason}"
         ((status == 10)) || return
         [[ $reason ]] && echo "$reason" >&2
     done
@@ -173,13 +158,13 @@ write_answer() { # the time when it began
 # Succeed if the states of the units are out of date, or their last messages.
 is_out_of_date() {
     local units
-    # A unit without its script has no message.
-    [[ $ran ]] || return
     if ((status == 10)); then
         units=("${files[@]##*/}")
         [[ $was != 10 ]] && systemctl is-failed --quiet "${units[@]%.*}"
         return
     fi
+    # Without a unit there is no message.
+    [[ $unit ]] || return
     systemctl is-failed --quiet "$unit" || return 0
     [[ $since == '' && -s $run/${unit#check-}.told ]]
 }
@@ -188,7 +173,6 @@ is_out_of_date() {
 # began later is theirs, too.
 ask_in_turn() {
     local asked began
-    ran=''
     conclude 12 '' 'there is no program flock; install util-linux'
     type -P flock > /dev/null || return
     wait_for_apply || return
@@ -277,7 +261,7 @@ answer_gate() { # gate, mode
 # Answer the retry, and end.
 answer_retry() {
     ask
-    ((status == 10)) || [[ $since && ${JOURNAL_STREAM-} ]] || echo "$reason"
+    ((status == 10)) || echo "$reason"
     exit "$status"
 }
 

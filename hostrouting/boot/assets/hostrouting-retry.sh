@@ -25,15 +25,9 @@ declare -A is held waits tries enabled
 wake=/run/aks-flex-node/hostrouting.wake
 # The seconds to the next question.
 pause=2
-# The reason that the log has, and the units that it has named as starting.
-logged='' started=''
+# The reason that the log has.
+logged=''
 waiters=("$BASH" -p /etc/systemd/system/hostrouting-waiters.sh)
-
-# Succeed if an apply has made `wake`. What another user has put there, or cannot be removed, would
-# leave no pause.
-is_awake() {
-    [[ -f $wake && ! -L $wake && -O $wake ]]
-}
 
 # Fill `is` and `all` for units, or for those that match a pattern.
 look_at() {
@@ -109,21 +103,23 @@ is_taken_down() { # unit
 
 # Give up a unit, and with it those that require it: their start would start it.
 forget() { # unit, reason
-    local unit gone=()
+    local unit units
     echo "<5>hostrouting: $1 is no longer held: $2"
     unset -v 'held[$1]' 'enabled[$1]'
     stop_marks held "$1"
-    ((${#waits[@]})) || return
-    for unit in "$1" $("${waiters[@]}" list "$1"); do
-        [[ ${waits[$unit]} ]] && gone+=("$unit")
+    mapfile -t units < <("${waiters[@]}" list "$1")
+    units+=("$1")
+    for unit in "${units[@]}"; do
         unset -v 'waits[$unit]'
     done
-    stop_marks waits "${gone[@]}"
+    stop_marks waits "${units[@]}"
 }
 
 # Start the held units, and after them those that wait.
 release() { # reason
     local gate try unit names=() gone=()
+    # One may have been stopped during the question.
+    list_held
     for gate in "${!held[@]}"; do
         try="$gate ${held[$gate]}"
         if [[ ${is[$gate Job]} ]] || ! is_down "$gate"; then
@@ -141,8 +137,7 @@ release() { # reason
         fi
     done
     ((${#names[@]})) || return
-    [[ ${names[*]} == "$started" ]] || echo "<5>hostrouting: starting ${names[*]}: $1"
-    started=${names[*]}
+    echo "<5>hostrouting: starting ${names[*]}: $1"
     systemctl reset-failed -- "${names[@]}" 2> /dev/null
     systemctl start --no-block -- "${names[@]}"
     for unit in "${!waits[@]}"; do
@@ -194,16 +189,9 @@ release_waiters() {
     done
 }
 
-# Start the held units, although routing is unknown, if the drop-in of their gate has the mode WARN.
-release_unknown() {
-    local gate folder
-    list_held
-    for gate in "${!held[@]}"; do
-        folder=${is[$gate DropInPaths]%%/10-hostrouting.conf*}
-        folder=${folder##* }
-        grep -qs ' mode=WARN ' "$folder/10-hostrouting.conf" || unset -v 'held[$gate]'
-    done
-    release 'routing is unknown, and the mode is WARN'
+# Succeed if the gates open where routing is unknown: their drop-ins have the mode.
+is_warn() {
+    grep -rqs --include=10-hostrouting.conf ' mode=WARN ' /etc/systemd/system
 }
 
 # Succeed while every gate is open.
@@ -216,18 +204,20 @@ is_disabled() {
 wait_for_turn() {
     local second
     for ((second = 0; second < pause; second++)); do
-        is_awake || sleep 1
+        # What cannot be removed would leave no pause.
+        if [[ -f $wake ]] && rm "$wake" 2> /dev/null; then
+            pause=2
+            return
+        fi
+        sleep 1
     done
-    pause=$((pause * 3 / 2))
-    ((pause < 10)) || pause=10
-    is_awake && rm -f "$wake" && pause=2
+    pause=$((pause < 7 ? pause * 3 / 2 : 10))
 }
 
 # Log why units are held, once until it changes.
-report() { # reason, empty if it is as before
-    [[ $1 && $1 != "$logged" ]] || return
+report() { # reason, empty where routing is right
+    [[ $1 && $1 != "$logged" ]] && echo "<4>hostrouting: units are held: ${1//$'\n'/$'\n<4>'}"
     logged=$1
-    echo "<4>hostrouting: units are held: ${1//$'\n'/$'\n<4>'}"
 }
 
 # Each start of a gate starts this script, and a right one has passed by then.
@@ -239,20 +229,15 @@ while true; do
     ((${#held[@]})) || break
     wait_for_turn
     if is_disabled; then
-        list_held
         release 'the gates are disabled'
         continue
     fi
     said=$(/etc/aks-flex-node/hostrouting-ask.sh)
     status=$?
-    case $status in
-        10)
-            # Read again: a unit may have been stopped meanwhile.
-            list_held
-            release 'routing is right'
-            ;;
-        11) ;;
-        *) release_unknown ;;
-    esac
     report "$said"
+    if ((status == 10)); then
+        release 'routing is right'
+    elif ((status != 11)) && is_warn; then
+        release 'routing is unknown, and the mode is WARN'
+    fi
 done

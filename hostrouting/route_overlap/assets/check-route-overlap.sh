@@ -67,7 +67,6 @@ is_local='^[0-9]+:.from all lookup 255( proto [0-9]+)? *$'
 is_main='^32766:.from all lookup 254( proto [0-9]+)? *$'
 is_lookup="^[0-9]+:.(not )?from (all|[0-9a-f.:/]+)( [a-z].*)? lookup 25[45]( .*)?$"
 is_up='(@[^ ]+)?: <([A-Z0-9_-]+,)*UP,LOWER_UP[,>]'
-is_switch='OS\.(EnableRDMA|UpdateRdmaDriver|CheckRdmaDriver)'
 
 # --- the devices
 
@@ -81,7 +80,7 @@ announced=() covers=()
 
 # Find the expected devices: without given ones, that of the default route.
 find_expected() { # IPv4 default routes of table main, links
-    local row dev name exit='' metric lowest='' IFS=$'\n'
+    local row name exit='' metric lowest='' IFS=$'\n'
     # Those of the lowest metric decide in turns: all must name one device.
     for row in $1; do
         metric=none
@@ -93,19 +92,14 @@ find_expected() { # IPv4 default routes of table main, links
     done
     # A router in the fabric may have brought it.
     is_infiniband "$exit" "$2" && defer default "$1"
-    if ((${#given[@]} == 0)); then
-        [[ $exit ]] || defer default IPv4
-        expected=("$exit")
-    fi
-    for name in "${given[@]}"; do
+    [[ $exit || ${given[*]-} ]] || defer default IPv4
+    for name in "${given[@]:-$exit}"; do
         if [[ $name == */* ]]; then
             holds "$exit" "$name" || defer network "$name"
             name=$exit
         fi
+        need_carrier "$name" "$2" || return
         expected+=("$name")
-    done
-    for dev in "${expected[@]}"; do
-        need_carrier "$dev" "$2" || return
     done
 }
 
@@ -180,15 +174,10 @@ judge_answer() { # length of the CIDR, that of an address, answer
 
 # --- the fabric
 
-# Find the announced addresses.
+# Find the announced addresses, even if the agent is configured to leave them alone.
 read_fabric() {
-    local word content pool=/var/lib/hyperv/.kvp_pool_0
+    local word content='' pool=/var/lib/hyperv/.kvp_pool_0
     [[ $fabric == auto && -e /etc/waagent.conf ]] || return 0
-    [[ -f /etc/waagent.conf ]] || defer fabric
-    # Bash complains of a NUL.
-    { content=$'\n'$(< /etc/waagent.conf) || defer fabric; } 2> /dev/null
-    [[ $content =~ $'\n'[[:space:]]*${is_switch}[[:space:]]*=[^$'\n']*[yY] ]] || return 0
-    content=' '
     if [[ -e $pool ]]; then
         [[ -f $pool ]] || defer fabric
         # What pads or parts the texts in it becomes blanks.
@@ -196,12 +185,10 @@ read_fabric() {
         # Its daemon may be writing: a record has 2560 bytes.
         ((${#content} && ${#content} % 2560 == 0)) || defer fabric
     fi
-    if [[ $content == *'IPoIB_Data '* ]]; then
-        for word in $content; do
-            [[ $word =~ ^[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+ ]] || continue
-            announced+=("${BASH_REMATCH[0]}")
-        done
-    elif compgen -G '/sys/class/infiniband/*' > /dev/null; then
+    for word in $content; do
+        [[ $word =~ ^[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+ ]] && announced+=("${BASH_REMATCH[0]}")
+    done
+    if [[ ! ${announced[*]-} ]] && compgen -G '/sys/class/infiniband/*' > /dev/null; then
         # They may come any moment.
         defer awaited "$pool"
     fi
@@ -301,7 +288,7 @@ pass() {
 give_up() {
     local text
     rm -f "$right" "$wrong"
-    explain
+    text=$(explain)
     [[ $mode == WARN ]] && finish 10 4 "$text"
     finish 12 3 "$text"
 }

@@ -214,10 +214,8 @@ answer_alone() {
 
 # End without an answer of the program.
 give_up() {
-    local text
     [[ $refused ]] && finish 11 3 "${refused%$'\n'}"
-    explain
-    finish 12 3 "static routes $text"
+    finish 12 3 "static routes $(explain)"
 }
 
 pass() {
