@@ -1,12 +1,9 @@
-"""The command: its exit statuses, its answers, and the command lines that outputs name."""
+"""The command: its exit statuses, and the command lines that outputs name."""
 
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from typing import Final
 
 #: Exit statuses.
 FINE = 0
@@ -22,15 +19,6 @@ SHOW_HISTORY: Final = f"journalctl MESSAGE_ID={MESSAGE_ID}"
 CHECK: Final = "hostrouting check"
 #: Complete the installed config with the routes that the node lacks, and apply it.
 FIX: Final = f"{CHECK} --fix | hostrouting apply -"
-
-
-class Answer(NamedTuple):
-    """The answer of an optional command, as JSON and as text, and its exit status."""
-
-    mapping: Mapping[str, object]
-    lines: Iterable[str] = ()
-    status: int = FINE
-    error: BaseException | None = None
 
 
 class Painted(str):

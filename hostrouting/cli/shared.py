@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.base.commands import BAD, FAILED, FINE, USAGE
@@ -31,10 +30,6 @@ from phases.exceptions import describe
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from hostrouting.base.commands import Answer
-
-    Run = Callable[[Host, Namespace, Callable[[], HostRoutingConfig]], Answer]
 
 _T = TypeVar("_T")
 _SECONDS_BETWEEN_LOOKS: Final = 2.0
@@ -126,16 +121,6 @@ def recorded_run(arguments: Namespace) -> AbstractContextManager[None]:
     from hostrouting.node.history import recorded
 
     return recorded(arguments, RootedFiles())
-
-
-def run_optional(run: Run, arguments: Namespace) -> int:
-    """Run the command of an optional capability, and print its answer."""
-    answer = run(host_of(arguments), arguments, partial(config_of, arguments))
-    arguments.verdict = answer.error or "ok"
-    print_answer(arguments, answer.mapping, answer.lines)
-    if answer.error:
-        _logger.error("%s", answer.error)
-    return answer.status
 
 
 def print_answer(arguments: Namespace, mapping: Mapping[str, object], lines: Iterable[str]) -> None:

@@ -9,7 +9,6 @@ from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from hostrouting.base.commands import Answer
 from hostrouting.base.errors import ConfigMistake, InvalidConfigError
 from hostrouting.boot.intent import NOT_INSTALLED
 from hostrouting.boot.layout import INTENT_PATH
@@ -86,7 +85,7 @@ class Watch(KeepNode):
         return sorted(keepers, key=attrgetter("seconds"))
 
 
-def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingConfig]) -> Answer:
+def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingConfig]) -> None:
     """Keep the routing of a config right, until a signal ends it."""
     # The process of a command is without a collector, since it ends soon. This one does not.
     gc.enable()
@@ -113,4 +112,3 @@ def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingCon
                 import_module(name)
             if config is not None:
                 Watch(config, host=host, logger=_logger).do(ctx)
-    return Answer({"ok": True})

@@ -1,8 +1,7 @@
-"""The sweep as a command (`hostrouting sweep`), with its report."""
+"""The sweep of a node, with its report."""
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,23 +9,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from hostrouting.azure.stale_cni.task import CleanStaleCNI, Swept
-from hostrouting.base.commands import (
-    BAD,
-    DIFFERS,
-    FAILED,
-    FINE,
-    Answer,
-)
 from hostrouting.base.errors import ConfigMistake, InvalidConfigError, sentence_of
-from hostrouting.base.signals import CANCELLING, status_of_signal
 from hostrouting.config.sections import HostRoutingConfig, require_config
-from phases import Change, Context, TaskFailedError, cancel_on_signals, run
+from phases import Change, Context, TaskFailedError, run
 from phases import task as part
-from phases.hosting import reason_of
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Callable, Iterator
+    import logging
+    from collections.abc import Iterator
 
     from hostrouting.azure.stale_cni.verdicts import Verdict
     from hostrouting.host import Host
@@ -145,27 +135,3 @@ def sweep_node(
         record=swept.record,
         error=done.error,
     )
-
-
-#: Enough to wait for another run.
-_SECONDS = 120.0
-
-
-def run_sweep(
-    host: Host, options: Namespace, read_config: Callable[[], HostRoutingConfig]
-) -> Answer:
-    """Remove stale objects, or show them only."""
-    config = read_config()
-    limited = Context(timeout=options.timeout or _SECONDS)
-    with cancel_on_signals(limited, signals=CANCELLING) as ctx:
-        logger = logging.getLogger("hostrouting")
-        report = sweep_node(ctx, config, host, dry_run=options.dry_run, logger=logger)
-    if report.error:
-        # The signal is the reason of whatever failed then, such as the restoring of an object.
-        reason = reason_of(ctx)
-        status = FAILED if reason is None else status_of_signal(reason)
-    elif not report.ok:
-        status = BAD
-    else:
-        status = DIFFERS if options.dry_run and options.exit_code and report.changes else FINE
-    return Answer(report.to_mapping(), report.lines(verbose=options.verbose), status, report.error)

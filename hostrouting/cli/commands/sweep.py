@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
-from functools import partial
+import logging
+from typing import TYPE_CHECKING
 
-from hostrouting.azure.stale_cni.swept import run_sweep
+from hostrouting.azure.stale_cni.swept import sweep_node
+from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE
+from hostrouting.base.signals import CANCELLING, status_of_signal
 from hostrouting.cli.command import INSTALLED, Command, switch
-from hostrouting.cli.shared import run_optional
+from hostrouting.cli.shared import DEFAULT_TIMEOUT, config_of, host_of, print_answer
+from phases import Context, cancel_on_signals
+from phases.hosting import reason_of
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+_logger = logging.getLogger("hostrouting")
+
+
+def run(arguments: Namespace) -> int:
+    """Remove stale objects, or show them only."""
+    config = config_of(arguments)
+    is_dry = arguments.dry_run
+    limited = Context(timeout=arguments.timeout or DEFAULT_TIMEOUT)
+    with cancel_on_signals(limited, signals=CANCELLING) as ctx:
+        report = sweep_node(ctx, config, host_of(arguments), dry_run=is_dry, logger=_logger)
+    arguments.verdict = report.error or "ok"
+    print_answer(arguments, report.to_mapping(), report.lines(verbose=arguments.verbose))
+    if report.error:
+        _logger.error("%s", report.error)
+        # The signal is the reason of whatever failed then, such as the restoring of an object.
+        reason = reason_of(ctx)
+        return FAILED if reason is None else status_of_signal(reason)
+    if not report.ok:
+        return BAD
+    return DIFFERS if is_dry and arguments.exit_code and report.changes else FINE
+
 
 COMMAND = Command(
-    run=partial(run_optional, run_sweep),
+    run=run,
     summary="remove the stale objects of azure-vnet; `reset` restores them",
     position=30,
     config=INSTALLED,

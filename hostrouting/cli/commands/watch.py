@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
+from hostrouting.base.commands import FINE
 from hostrouting.cli.command import INSTALLED, Command
-from hostrouting.cli.shared import run_optional
-from hostrouting.node.watch import run
+from hostrouting.cli.shared import config_of, host_of, print_answer
+from hostrouting.node import watch
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+
+def run(arguments: Namespace) -> int:
+    """Keep the routing of a config right, until a signal ends it."""
+    watch.run(host_of(arguments), arguments, partial(config_of, arguments))
+    print_answer(arguments, {"ok": True}, ())
+    return FINE
+
 
 COMMAND = Command(
-    run=partial(run_optional, run),
+    run=run,
     summary="keep the routing of an applied config right, until SIGTERM or SIGINT",
     more="; with --json, each line of stdout is an object (docs/reference.md)",
     position=40,

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -17,10 +16,11 @@ from support.patience import in_time
 from support.stale_cni_worlds import arp_reply, config_of, context, dnat, node_of, whole_state
 
 from hostrouting import CleanStaleCNI, HostRoutingConfig, check_node
-from hostrouting.azure.stale_cni.swept import SweepReport, run_sweep, sweep_node
+from hostrouting.azure.stale_cni.swept import SweepReport, sweep_node
 from hostrouting.boot.intent import NOT_INSTALLED
+from hostrouting.cli import parsed
 from hostrouting.exceptions import InvalidConfigError, LockHeldError
-from hostrouting.host import EbtablesRule
+from hostrouting.host import EbtablesRule, Host
 from hostrouting.node.status import verdict_now
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
@@ -173,7 +173,7 @@ def test_a_refusal_is_reported_with_the_findings() -> None:
     ]
 
 
-def test_a_signal_has_its_own_status() -> None:
+def test_a_signal_has_its_own_status(monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGTERM while rules go, and one cannot be restored then: the answer names what is lost, and
     the exit status is 143.
     """
@@ -188,10 +188,12 @@ def test_a_signal_has_its_own_status() -> None:
         ctx.check()
 
     host.ebtables.delete = signalled  # type: ignore[method-assign]
-    options = Namespace(timeout=None, dry_run=False, verbose=False, exit_code=False)
-    answer = run_sweep(host, options, lambda: config_of(confirmations=1))
-    assert answer.status == 143
-    assert "THE ROLLBACK IS INCOMPLETE" in str(answer.error)
+    monkeypatch.setattr(Host, "live", lambda: host)
+    config = config_of(confirmations=1)
+    monkeypatch.setattr(HostRoutingConfig, "from_file", lambda *_, **__: config)
+    arguments = parsed(["sweep", "given.json"])
+    assert arguments.chosen.run(arguments) == 143
+    assert "THE ROLLBACK IS INCOMPLETE" in str(arguments.verdict)
 
 
 @pytest.mark.parametrize("config", [HostRoutingConfig(), config_of(enabled=False)])
