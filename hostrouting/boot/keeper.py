@@ -108,11 +108,6 @@ class InstalledConfig:
         failure = "the installed config cannot be read, and the one before it stays in force"
         self._trouble = Trouble(self._logger, failure)
 
-    @property
-    def interval(self) -> float:
-        """The seconds between two looks without an event."""
-        return self.config.watch.interval
-
     def read(self) -> HostRoutingConfig:
         """Return the config in force, under the run lock; if it cannot be read, the last one."""
         try:
@@ -253,4 +248,4 @@ class SiblingKeeper(Keeper):
     def _after(self, error: Exception, ctx: Context) -> float:
         if not ctx.cancelled:
             self.trouble.log(str(error) or repr(error))
-        return self._installed.interval
+        return self._installed.config.watch.interval

@@ -116,21 +116,19 @@ _LOOK_INTO: Final = 0o500
 class Generation(NamedTuple):
     """The contents of files by path: each of `SCRIPT_PATHS`, and the other `LINKED_PATHS`.
 
-    >>> Generation.of(dict.fromkeys(SCRIPT_PATHS, IDLE)).folder
+    >>> Generation(dict.fromkeys(SCRIPT_PATHS, IDLE)).folder
     '/etc/aks-flex-node/hostrouting-44b81585'
     """
 
     contents: Mapping[str, bytes]
-    #: Of the folder, derived from the content: the same files have the same folder.
-    name: str
 
-    @classmethod
-    def of(cls, contents: Mapping[str, bytes]) -> Generation:
-        """Return the generation of these contents, with its name."""
+    @property
+    def name(self) -> str:
+        """That of the folder, derived from the contents: the same files have the same folder."""
         checksum = 0
-        for content in contents.values():
+        for content in self.contents.values():
             checksum = zlib.crc32(content, zlib.crc32(b"%d\n" % len(content), checksum))
-        return cls(contents, f"{_PREFIX}{checksum:08x}")
+        return f"{_PREFIX}{checksum:08x}"
 
     @property
     def folder(self) -> str:
@@ -348,7 +346,7 @@ class Steps:
         kept = {path: text for path, text in installed.items() if _unit_of(path) in present}
         wanted |= self._gating(units, present, kept | wanted)
         linked = {path for path in _IDLE | wanted if files.read_link(path) == link_of(path)}
-        generation = Generation.of(_IDLE | kept | wanted)
+        generation = Generation(_IDLE | kept | wanted)
         # A new link is a change itself.
         changes = _changes_to(generation, filter(linked.__contains__, wanted), files, in_force)
         now = files.read_link(GENERATION_LINK)
@@ -364,7 +362,7 @@ class Steps:
         switch = DiskStep(tuple(changes.values()), {GENERATION_LINK: generation.name})
         # The links of wanted scripts are a part of their units.
         links = [path for path in upstream if path not in wanted]
-        plain = Generation.of(_IDLE | upstream) if upstream else None
+        plain = Generation(_IDLE | upstream) if upstream else None
         exchange = _switched(self._disk, generation, switch, plain, links)
         if self._host.is_live:
             return exchange

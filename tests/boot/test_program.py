@@ -499,7 +499,7 @@ def test_a_generation_without_one_gets_it(keeps_link: bool) -> None:
     contents = contents_in_force(host.files)
     right = host.files.tree.snapshot()
     del contents[PROGRAM_PATH]
-    older = Generation.of(contents)
+    older = Generation(contents)
     for file in older.files:
         host.files.write(file.path, file.content, mode=file.mode)
     host.files.link(GENERATION_LINK, older.name)
