@@ -362,10 +362,6 @@ class Configure(_Whole):
         planned = self.planned(ctx)
         return [change for each in self.subtasks for change in plan_of(each, ctx, planned)]
 
-    def forecast(self, ctx: Context) -> Forecast:
-        """Return the proof of the node after the plan; change nothing, and do not wait."""
-        return self.planned(ctx).forecast
-
     def undo(self, ctx: Context) -> None:
         """Do as `Reset`, but nothing for a whole agent config without `hostRouting`."""
         if self._config.given is not None:

@@ -718,7 +718,7 @@ def test_what_an_apply_would_refuse_is_not_suggested(host: FakeHost) -> None:
         "fd00:1b::1:0/113",
         "fd00:1b::1:8000/113",
     ]
-    undecided = Configure(config, host=host).forecast(in_time()).undecided
+    undecided = Configure(config, host=host).planned(in_time()).forecast.undecided
     assert undecided.count("+ fd00:1b::1:0/112 ") == 1
     found = fixed(in_time(), config, host)
     assert isinstance(found, HostRoutingConfig)

@@ -137,7 +137,7 @@ def test_a_config_without_the_section_is_refused_as_a_whole(host: FakeHost) -> N
     """
     before = host.routes.routes(), host.files.tree.snapshot()
     wanted = config("172.16.16.0/24")
-    forecast = Configure(wanted, host=host).forecast(in_time())
+    forecast = Configure(wanted, host=host).planned(in_time()).forecast
     line = (
         f"{WIDE}: overlap 172.16.8.0-172.16.8.15 by ib0 (172.16.0.0/16 dev ib0 proto kernel scope "
         f"link src 172.16.1.4), by the change '- {WIDE} via 10.224.0.1 dev eth0 proto 142', "

@@ -235,7 +235,7 @@ def test_an_apply_that_loses_a_gateway_is_refused_and_not_offered() -> None:
     assert lost.action == "~"
     assert status.next == lost.command == f"hostrouting plan {INTENT_PATH}"
     config = require_intent(host)
-    [worse] = Configure(config, host=host).forecast(in_time()).worse
+    [worse] = Configure(config, host=host).planned(in_time()).forecast.worse
     assert isinstance(worse.fact, LostHop)
     assert (worse.is_refused, worse.fact.is_silent, worse.fact.is_right) == (True, True, True)
     before = host.routes.routes()
@@ -249,7 +249,7 @@ def test_an_apply_that_loses_a_gateway_is_refused_and_not_offered() -> None:
 def test_the_step_of_such_a_refusal_helps() -> None:
     """It names the gateway: the device would be expected by a default route that stays silent."""
     host = silenced()
-    [worse] = Configure(require_intent(host), host=host).forecast(in_time()).worse
+    [worse] = Configure(require_intent(host), host=host).planned(in_time()).forecast.worse
     assert str(worse.fact).endswith(f"or name {ETH0[1]} as gateway of the static route")
     before = host.routes.routes()
     routes = [{"destination": "172.16.8.0/22", "gateway": ETH0[1]}]
@@ -279,7 +279,7 @@ def test_the_kernel_resolves_the_gateway_that_would_be_lost() -> None:
         assert node_status(in_time(), host).next in _LOOKS
         assert node.ip("neigh show 10.224.0.9").split()[-1] in {"INCOMPLETE", "FAILED"}
         assert "lladdr" in node.ip("neigh show 10.224.0.1")
-        [worse] = Configure(config, host=host).forecast(in_time()).worse
+        [worse] = Configure(config, host=host).planned(in_time()).forecast.worse
         assert isinstance(worse.fact, LostHop)
         assert isinstance(fixed(in_time(), config, host), str)
         assert not run(Configure(config, host=host), in_time()).ok
@@ -300,7 +300,7 @@ def test_a_route_of_an_image_keeps_its_device() -> None:
     assert status.next == FIX
     # Whoever means it applies it.
     config = require_intent(host)
-    assert not Configure(config, host=host).forecast(in_time()).worse
+    assert not Configure(config, host=host).planned(in_time()).forecast.worse
     assert run(Configure(config, host=host), in_time()).ok
 
 

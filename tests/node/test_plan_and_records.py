@@ -54,7 +54,7 @@ def compare(host: Host, wanted: HostRoutingConfig) -> None:
     """
     planned = {_what(change) for change in plan(Configure(wanted, host=host, force=True)).changes}
     task = Configure(wanted, host=host, force=True)
-    assume(not task.forecast(in_time()).undecided)
+    assume(not task.planned(in_time()).forecast.undecided)
     report = run(task, in_time())
     assume(all(each.ok for each in report.walk()))
     made = [_what(change) for change in report.changes if not _is_of_a_run(change)]

@@ -61,7 +61,6 @@ BETWEEN_ROOMS = {
     "CleanStaleCNI.findings",
     "CleanStaleCNI.foresee",
     "CleanStaleCNI.suspects",
-    "Configure.forecast",
     "Configure.planned",
     "HostRoutingConfig.sections",
     "Reset.planned",

@@ -136,7 +136,7 @@ def test_a_plan_shows_it() -> None:
     host = FakeHost()
     _two_exits(host.routes)
     config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": _CIDRS}})
-    report = Configure(config, host=host).forecast(Context()).report
+    report = Configure(config, host=host).planned(Context()).forecast.report
     assert report is not None
     assert report.lines() == [
         f"10.96.0.0/12: unknown-exit 10.96.0.0-10.111.255.255 by eth0,ib0 ({_ROUTES})"

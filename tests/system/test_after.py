@@ -136,7 +136,7 @@ class TestAUnitThatDoesNotConnect:
             ]
             whole = HostRoutingConfig.from_mapping({**config("STRICT"), "gates": list(GATES)})
             task = Configure(whole, host=machine.host)
-            lines = planned_report(whole, task.forecast(machine.ctx)).lines()
+            lines = planned_report(whole, task.planned(machine.ctx).forecast).lines()
             assert lines[1].startswith(f"{UNIT}: is {word}, {LATE}")
             assert lines[-1] == f"gates that STRICT holds then: {', '.join(GATES)}"
             report = run(task, Context(timeout=60))
