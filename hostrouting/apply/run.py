@@ -147,7 +147,7 @@ class Run:
         if any(isinstance(result, Exception) for result in results):
             return
         if results:
-            partial = "only in part, since other programs have changed the rest"
+            partial = "only in part; a warning names what is not as before, and why"
             # As important as the error: of many lines the command shows the errors.
             self.log.error("undone: %s", partial if False in results else state)
         elif always:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,6 +80,9 @@ def _answer(
     sentence, step = node.sentence, node.next
     if arguments.live:
         sentence, step = _verdict_of_live(report, node)
+    # Another user may lack the rights for it, too.
+    if step and report.error and os.geteuid():
+        step = step.replace("hostrouting apply", "sudo hostrouting apply")
     # A program is missing, or another one has changed a route since the proof.
     is_wrong = installs is not None and node.is_wrong
     arguments.verdict = report.error or sentence

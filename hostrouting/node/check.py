@@ -214,10 +214,11 @@ class _Look:
         if path:
             applies = any(finding.apply for finding in findings)
             is_worse = applies and self.is_worse()
-            is_fixable = self._is_fixable(is_worse=is_worse)
+            refused = {finding.kind for finding in findings if finding.is_refused}
+            # An apply of the answer would be refused, too.
+            is_fixable = "foreign-file" not in refused and self._is_fixable(is_worse=is_worse)
             if applies:
-                is_refused = is_worse or any(finding.is_refused for finding in findings)
-                step = command_line("plan" if is_refused else "apply", path, root=root)
+                step = command_line("plan" if is_worse or refused else "apply", path, root=root)
             if step and is_fixable and (is_worse or self.overlap.has_lost_exit):
                 step = fix_line(path)
         if step:

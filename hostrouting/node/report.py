@@ -82,7 +82,8 @@ class NodeReport(NodeState):
         is_right = self.verdict in {"right", "waiting"} or self.wrong == self.ailing
         # The first line names who gives a device what it lacks.
         names_giver = any(each.kind == "lost-default" for each in self.overlap.causes)
-        shows_all = (is_right and not self.not_asked) or names_giver
+        waits = any(each.apply == "later" for each in self.findings)
+        shows_all = (is_right and not self.not_asked) or names_giver or waits
         return remedy or (None if shows_all else CHECK)
 
     @property

@@ -144,7 +144,7 @@ def _active_state(ctx: Context, host: Host, unit: str) -> str:
 
 
 def _status_without_config(ctx: Context, host: Host) -> NodeReport:
-    absence = _absence(ctx, host, alone=without_config(host))
+    absence = _remains(ctx, host) or without_config(host)
     severity: Severity = "error"
     kept: list[ObservedRoute] = []
     # As after an `apply --live`.
@@ -170,12 +170,13 @@ def verdict_now(
     """Return the report of `status` on a node, or why its state is unknown."""
     try:
         is_installed = host.files.mode(INTENT_PATH) is not None
-        if not is_installed and config is None:
-            return NodeReport(absence=_absence(ctx, host))
+        absence = "" if is_installed else _remains(ctx, host) or not_installed(host)
+        if absence and config is None:
+            return NodeReport(absence=absence)
         report = node_status(ctx, host, config=config, applied=applied)
-        if not is_installed:
+        if absence:
             # A config with nothing but a sweep installs nothing.
-            report = attrs.evolve(report, absence=_absence(ctx, host), step=None)
+            report = attrs.evolve(report, absence=absence, step=None)
     except (HostRoutingError, *CONTEXT_OVER) as error:
         reason = " ".join(str(error).split())
         state = "the state of the node is unknown" if host.is_live else "unknown"
@@ -186,13 +187,9 @@ def verdict_now(
     return report
 
 
-def _absence(ctx: Context, host: Host, *, alone: str = "") -> str:
-    """Return a sentence: no config is installed, and a run has left these.
-
-    That of a host where none has left anything is `alone`, if it is given.
-    """
+def _remains(ctx: Context, host: Host) -> str:
+    """Return a sentence: no config is installed, and a run has left these; "" if none has."""
     left = _left_files(ctx, host)
-    absence = not_installed(host)
     step = "a reset with --root removes that"
     if host.is_live:
         routes = own_routes(host)
@@ -203,7 +200,7 @@ def _absence(ctx: Context, host: Host, *, alone: str = "") -> str:
             left.append(str(route))
             # A reset leaves it.
             step = why_merged(route) if is_merged(route) else step
-    return f"{absence}, but a run has left {first_of(left)}; {step}" if left else alone or absence
+    return f"{not_installed(host)}, but a run has left {first_of(left)}; {step}" if left else ""
 
 
 def _left_files(ctx: Context, host: Host) -> list[str]:

@@ -127,7 +127,8 @@ def _remedy(config: HostRoutingConfig, setting: ForeignRoutes, key: str) -> str:
     if config.watch.keep_foreign_routes:
         return f"remove {key}= from {setting.path}, which counts more than {DROP_IN_PATH}"
     by = f"{key}= is on in {setting.path}" if setting.path else f"{key}= is on by default"
-    return f"{by}; set hostRouting.watch.enabled and hostRouting.watch.keepForeignRoutes to true"
+    more = "" if config.watch.enabled else "hostRouting.watch.enabled and "
+    return f"{by}; set {more}hostRouting.watch.keepForeignRoutes to true"
 
 
 def _managed(config: HostRoutingConfig, host: Host) -> list[str]:

@@ -252,6 +252,31 @@ def test_an_apply_is_not_a_step_while_the_default_route_is_missing(host: FakeHos
     assert run_here("status").stdout.splitlines()[-1] == next_step(step)
 
 
+def test_a_route_that_waits_where_nothing_is_expected(host: FakeHost) -> None:
+    """What it waits for is on the page: a check, which has nothing else, is no step."""
+    section = {"enabled": True, "routes": [{"destination": "172.16.64.0/24"}]}
+    assert on_stdin({"gates": [], "staticRoutes": section}, "apply").returncode == 0
+    lose_our_routes(host)
+    lose_the_default_route(host)
+    lines = run_here("status").stdout.splitlines()
+    assert f"; once each route can be added, run: {APPLY}" in lines[2]
+    assert not any(line.startswith("next:") for line in lines)
+
+
+def test_the_next_step_of_a_user_without_rights(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An apply that has failed for another user than root names the way to more rights."""
+    on_mended("apply")
+    lose_our_routes(host)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    host.lock.fail_at(1)
+    failed = on_mended("apply")
+    assert failed.returncode == 3
+    assert failed.stdout.splitlines()[-1] == f"next: sudo {APPLY}"
+    assert run_here("status").stdout.splitlines()[-1] == f"next: {APPLY}"
+
+
 def test_a_silent_cloud_is_not_queried_by_status(host: FakeHost) -> None:
     """The rules are installed, so it has answered, or was silent then, too."""
     host.metadata.error = BackendError("no answer")

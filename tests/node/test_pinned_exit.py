@@ -335,6 +335,20 @@ def test_an_apply_that_would_move_the_exit_is_refused(host: FakeHost) -> None:
     assert own_routes(host) == ["10.96.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
 
 
+def test_a_fix_is_not_advised_where_its_apply_would_be_refused(host: FakeHost) -> None:
+    """A file of another owner is in the place of a unit; whoever followed the advice would do so
+    again and again.
+    """
+    assert applied(host, config_of(FAR)).ok
+    bring_the_later_route(host)
+    assert node_status(in_time(), host).next == FIX
+    unit = "/etc/systemd/system/check-route-overlap.service"
+    host.files.write(unit, b"[Service]\nExecStart=/opt/site/check\n", mode=0o644)
+    assert node_status(in_time(), host).next == "hostrouting check"
+    config = require_intent(host)
+    assert check_node(in_time(), config, host, path=INTENT_PATH).next is None
+
+
 @pytest.mark.parametrize("mode", ["STRICT", "WARN"])
 def test_a_move_to_several_devices_is_one_too(host: FakeHost, mode: str) -> None:
     """As one to a single device it is refused, or degrades; the pin stays, and a plan names it."""
@@ -347,7 +361,7 @@ def test_a_move_to_several_devices_is_one_too(host: FakeHost, mode: str) -> None
         NextHop(Address.parse("10.9.0.1"), "eth1"),
     )
     host.routes.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=3))
-    [worse] = Configure(config, host=host).forecast(in_time()).worse
+    [worse] = Configure(config, host=host).planned(in_time()).forecast.worse
     assert str(worse).startswith(
         "the IPv4 exit has moved from eth0, which still works, to ib0 and eth1, by 'default nexthop"
     )

@@ -230,7 +230,7 @@ def test_an_address_that_the_model_cannot_decide_is_judged_by_the_kernel(
     host.routes.insert_route(attrs.evolve(FABRIC, table=78))
     host.routes.add_rule(Rule(10, table=78, unknown=DSCP))
     monkeypatch.setattr(host.routes, "lookup", lookup)
-    assert "dscp" in Configure(wanted, host=host).forecast(in_time()).undecided
+    assert "dscp" in Configure(wanted, host=host).planned(in_time()).forecast.undecided
     with pytest.raises(TaskFailedError, match=r"by the change '[-+] 172\.16\.8\.0/22 via"):
         execute(Configure(wanted, host=host), in_time())
     assert state(host) == before
@@ -308,7 +308,7 @@ def test_a_gateway_that_no_link_has_leaves_the_plan_undecided(host: FakeHost) ->
     wanted = config(
         RIGHT, {"destination": "172.16.16.0/24", "gateway": "10.224.1.1", "dev": "eth0"}
     )
-    found = Configure(wanted, host=host).forecast(in_time())
+    found = Configure(wanted, host=host).planned(in_time()).forecast
     assert found.undecided == (
         "routes of the config cannot be added now: + 172.16.16.0/24 via 10.224.1.1 dev eth0 proto 142"
     )
@@ -357,7 +357,7 @@ def test_foreign_changes_meanwhile_are_not_reported_as_undone(
     monkeypatch.setattr(host.services, "daemon_reload", change)
     run(Configure(MORE, host=host), ctx)
     assert [line for line in caplog.messages if "undone" in line] == [
-        "undone: only in part, since other programs have changed the rest"
+        "undone: only in part; a warning names what is not as before, and why"
     ]
 
 
@@ -496,7 +496,7 @@ def verdict(report: OverlapReport) -> list[object]:
 def compare_plan(host: Host, wanted: HostRoutingConfig) -> None:
     """Assert that the forecast is the verdict after `apply --force`."""
     task = Configure(wanted, host=host, force=True)
-    found = task.forecast(in_time())
+    found = task.planned(in_time()).forecast
     report = run(task, in_time())
     has_all = not any(
         each.name == "configure-static-routes" and not each.ok for each in report.walk()

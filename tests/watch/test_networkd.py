@@ -197,6 +197,7 @@ def test_a_warning_with_the_remedy() -> None:
     )
     [watched] = findings(host, **WATCHED)
     assert watched.severity == "note"
+    assert watched.reason.endswith("; set hostRouting.watch.keepForeignRoutes to true")
     assert findings(host, **KEPT) == []
     assert findings(host, routeOverlap={"expectedCidrs": ["10.224.0.0/16"]}) == []
 
