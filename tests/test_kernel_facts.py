@@ -25,7 +25,6 @@ pytestmark = needs_kernel
 
 FABRIC = "172.16.0.0/16"
 RTM_NEWROUTE = 24
-RTM_DELROUTE = 25
 IPV4_ROUTE_EVENTS = 0x40
 
 
@@ -45,18 +44,18 @@ def device_for(node: KernelNode, address: str) -> str:
     return str(answer["dev"])
 
 
-def messages_received(listener: socket.socket) -> list[tuple[int, bytes]]:
-    """Return the type and the payload of every netlink message that is queued."""
-    messages: list[tuple[int, bytes]] = []
+def answers_received(sender: socket.socket) -> int:
+    """Return the number of netlink messages that are queued."""
+    number = 0
     while True:
         try:
-            datagram = listener.recv(65536, socket.MSG_DONTWAIT)
+            datagram = sender.recv(65536, socket.MSG_DONTWAIT)
         except BlockingIOError:
-            return messages
+            return number
         offset = 0
         while offset < len(datagram):
-            length, kind = struct.unpack_from("=IH", datagram, offset)
-            messages.append((kind, datagram[offset + 16 : offset + length]))
+            (length,) = struct.unpack_from("=I", datagram, offset)
+            number += 1
             offset += (length + 3) & ~3
 
 
@@ -92,14 +91,6 @@ def test_a_longer_route_keeps_its_addresses(node: KernelNode) -> None:
     assert device_for(node, "172.16.1.9") == "ib0"
 
 
-def test_an_equal_route_that_was_first_stays_first(node: KernelNode) -> None:
-    """A late connected route is appended after a route of the same prefix and metric."""
-    node.ip(f"route add {FABRIC} via 10.224.0.1")
-    node.ip("address add 172.16.1.4/16 dev ib0")
-    assert len(node.ip(f"route show exact {FABRIC}").splitlines()) == 2
-    assert device_for(node, "172.16.8.1") == "eth0"
-
-
 def test_no_route_beats_the_local_table(node: KernelNode) -> None:
     """The node's own address stays local whatever route the main table has for it."""
     node.ip("address add 172.16.1.4/16 dev ib0")
@@ -121,27 +112,6 @@ def test_replace_overwrites_the_kernels_own_route(node: KernelNode) -> None:
     node.ip("address add 172.16.1.4/16 dev ib0")
     node.ip(f"route replace {FABRIC} via 10.224.0.1")
     assert "proto kernel" not in node.ip(f"route show exact {FABRIC}")
-
-
-@pytest.mark.parametrize("cause", ["link set ib0 down", "address delete 172.16.1.4/16 dev ib0"])
-def test_routes_that_go_with_their_device_or_address_go_in_silence(
-    node: KernelNode, cause: str
-) -> None:
-    """No RTM_DELROUTE is sent for a route through a gateway whose device goes down or whose address
-    goes.
-    """
-    node.ip("address add 172.16.1.4/16 dev ib0")
-    node.ip("route add 192.0.2.0/24 via 172.16.1.1")
-    with in_namespace(node.name, open_here) as listener:
-        listener.bind((0, IPV4_ROUTE_EVENTS))
-        node.ip("route add 198.51.100.0/24 via 172.16.1.1")
-        node.ip("route delete 198.51.100.0/24")
-        assert [kind for kind, _ in messages_received(listener)] == [RTM_NEWROUTE, RTM_DELROUTE]
-        node.ip(*cause.split())
-        assert node.ip("route show 192.0.2.0/24") == ""
-        assert not any(
-            socket.inet_aton("192.0.2.0") in payload for _, payload in messages_received(listener)
-        )
 
 
 def test_an_event_lacks_the_process_that_made_the_change(node: KernelNode) -> None:
@@ -190,9 +160,9 @@ def test_a_default_receive_buffer_holds_a_batch_of_answers(node: KernelNode) -> 
                 )
             )
             if count == BATCH:
-                assert len(messages_received(sender)) == count
+                assert answers_received(sender) == count
         with pytest.raises(OSError, match=os.strerror(errno.ENOBUFS)):
-            messages_received(sender)
+            answers_received(sender)
 
 
 @pytest.mark.parametrize("verb", ["append", "prepend"])
