@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import Mock, patch
 
 import pytest
-from support.command_line import CHECKED, MENDED, OTHER_COMMAND, ROUTES, installed, run
+from support.command_line import CHECKED, MENDED, OTHER_COMMAND, run
 from support.in_process import Result, run_here
 from support.intent_nodes import node as node_in_memory
 from support.kernel import connect, needs_kernel
@@ -24,7 +24,6 @@ from support.printed import NOTHING_NEXT, WITHOUT_CONFIG, leaves, next_step, ove
 from support.run_nodes import lose_our_routes, lose_the_default_route
 
 from hostrouting import Host
-from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import NOT_INSTALLED, read_intent
 from hostrouting.boot.layout import INTENT_PATH, PROGRAM_PATH
 from hostrouting.exceptions import BackendError, HostFileError, UnitError
@@ -49,8 +48,6 @@ UNGUARDED = (
     "later, correct hostRouting.gates"
 )
 OVERLAP = f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 ({FABRIC})"
-
-OTHERS = {"enabled": True, "routes": [{"destination": "172.16.64.0/24"}]}
 
 pytestmark = pytest.mark.skipif(bool(OTHER_COMMAND), reason="most run within this process")
 
@@ -304,27 +301,6 @@ def test_an_overlap_that_is_only_warned_of_is_a_warning() -> None:
     assert run_here("status").stdout.splitlines()[0] == sentence
 
 
-def test_the_end_of_a_proof_is_accepted() -> None:
-    """A config that keeps the routes and drops the CIDR that is expected is applied with a warning;
-    one that has other routes, too, is refused.
-    """
-    on_mended("apply")
-    routes = gated(ROUTES)
-    others = gated({"staticRoutes": OTHERS})
-    planned = on_stdin(routes, "plan")
-    line = "- proof of 172.16.8.0/22 (expected by the installed config)"
-    assert planned.returncode == 0
-    assert planned.stdout.count(f"{line}\n") == 1
-    assert [on_stdin(others, command).returncode for command in ("plan", "apply")] == [1, 1]
-    applied = on_stdin(routes, "apply", "--json")
-    answer = json.loads(applied.stdout)
-    assert applied.returncode == 0
-    assert answer["ok"] is True
-    assert answer["degraded"] is True
-    assert "the proof of 172.16.8.0/22: the installed config has this" in applied.stderr
-    assert on_stdin(others, "apply").returncode == 0
-
-
 def test_where_nothing_is_installed(tmp_path: Path) -> None:
     """Each command that means the installed config is exit 2, with one sentence; a reset ends with
     it, too.
@@ -391,24 +367,6 @@ def test_a_route_that_an_interrupted_reset_has_left(host: FakeHost) -> None:
     host.routes.add_route("172.16.99.0/24", gateway="10.224.0.1", dev="eth0")
     assert run_here("reset").returncode == 0
     assert run_here("status").returncode == 2
-
-
-def test_an_apply_whose_routes_another_program_removes(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They go after the proof: the last line and the exit status are of the node as it is."""
-    host.routes.remove_address("ib0", "172.16.1.4/16")
-    release = Boot.release
-
-    def lose(*words: Any, **options: Any) -> object:
-        lose_our_routes(host)
-        return release(*words, **options)
-
-    monkeypatch.setattr(Boot, "release", lose)
-    applied = on_mended("apply")
-    lost = "\nwrong: 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: is not in force"
-    assert applied.returncode == 1
-    assert lost in applied.stdout
 
 
 def test_a_clock_that_was_set_back(host: FakeHost) -> None:
@@ -536,28 +494,6 @@ def test_plan_and_render_need_no_systemd(node: KernelNode, config: Path, tmp_pat
     assert any(
         "systemd does not run here" in notice for notice in json.loads(result.stdout)["notices"]
     )
-
-
-@needs_kernel
-@pytest.mark.parametrize("gates", [None, []])
-def test_where_systemctl_does_nothing(
-    node: KernelNode, tmp_path: Path, gates: list[str] | None
-) -> None:
-    """As in a chroot. An apply would change the routes of the machine around it: it is refused, and
-    names --root; a plan reads the files, and a status names what it does not know.
-    """
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps({**MENDED, "gates": gates} if gates is not None else MENDED))
-    offline = ["env", "SYSTEMD_OFFLINE=1"]
-    before = node.ip("route show table all")
-    applied = run("apply", config, inside=node, prefix=offline)
-    assert (applied.returncode, "--root /" in applied.stderr) == (3, True)
-    planned = run("plan", config, inside=node, prefix=offline)
-    assert (planned.returncode, "systemd does not run here" in planned.stderr) == (0, True)
-    status = run("status", "--json", inside=node, prefix=[*installed(config), *offline])
-    gates_now = json.loads(status.stdout)["gates"].values()
-    assert {gate["active_state"] for gate in gates_now} <= {"unknown"}
-    assert node.ip("route show table all") == before
 
 
 def test_a_plan_reports_the_agents_list(host: FakeHost) -> None:

@@ -364,22 +364,6 @@ def test_only_an_explicit_empty_config_removes_everything(
         assert state(host) == before
 
 
-def test_the_last_change_is_that_of_the_newest_file(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run that repairs a unit leaves the config as it is."""
-    execute(configure(host, **ROUTES))
-    ctx = Context(clock=ManualClock())
-    hours = {INTENT_PATH: 3}
-    now = ctx.clock.time()
-    monkeypatch.setattr(host.files, "modified", lambda path: now - 3600 * hours.get(path, 2))
-    status = node_status(ctx, host)
-    facts = status.facts
-    assert facts is not None
-    assert facts.at - facts.changed_at == 7200
-    assert any(line.startswith("last change: 2:00:00 ago; ") for line in status.lines())
-
-
 def test_a_look_that_is_cancelled_has_a_verdict(host: FakeHost) -> None:
     """The state is unknown, and a command that prints this goes on."""
     execute(configure(host, **ROUTES))

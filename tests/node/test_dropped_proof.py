@@ -190,21 +190,6 @@ def test_two_applies_are_the_way_out(host: FakeHost) -> None:
     assert own_routes(host) == ["172.16.16.0/24"]
 
 
-def test_the_way_back_by_warn(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """Once WARN is installed, an apply of the config of before is degraded, with the reason."""
-    run(Configure(config(WIDE, expected=(WIDE,), mode="WARN"), host=host), in_time())
-    report = run(Configure(config("172.16.16.0/24"), host=host), in_time())
-    assert report.ok
-    assert report.degraded
-    assert own_routes(host) == ["172.16.16.0/24"]
-    dropped, worse = report.reasons
-    assert dropped.startswith("the proof of 172.16.8.0/28: the installed config has this")
-    assert worse.startswith("worse than before: 172.16.8.0/28: overlap 172.16.8.0-172.16.8.15")
-    warned = [text for text in caplog.messages if text.startswith("this leaves right")]
-    assert len(warned) == 1
-    assert "expected by the installed config" in warned[0]
-
-
 def test_the_mode_is_that_of_the_section_that_counts(host: FakeHost) -> None:
     """Under a new WARN, an address that the new config proves is logged; one that it drops is
     refused by the STRICT that was installed.

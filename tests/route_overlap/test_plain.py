@@ -21,7 +21,6 @@ V4 = "10.96.0.0/16"
 V6 = "fd09::/64"
 BOTH = (V4, V6)
 OF_E0 = {"expectedDevs": ["e0"]}
-OF_E1 = {"expectedDevs": ["e1"]}
 #: Where ip finds names for tables.
 NAMES = "/etc/iproute2/rt_tables"
 #: The routes of a node that expects both families by e0.
