@@ -9,6 +9,7 @@ from support.boot_units import (
     STATIC,
     UPSTREAM_LINKS,
     assert_exposed_at_most,
+    assert_verified,
     departure_of,
     install_upstream,
     stand_in,
@@ -371,21 +372,8 @@ def test_systemd_verifies_them(image: Path) -> None:
     units = image / "etc/systemd/system"
     # The stand-in's script is in the image, where systemd-analyze does not look.
     (units / "static-routes.service").write_text("[Service]\nType=oneshot\nExecStart=/bin/true\n")
-    verified = subprocess.run(
-        [
-            "systemd-analyze",
-            "verify",
-            "--man=no",
-            units / "hostrouting-ready.service",
-            units / "gated.service",
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"SYSTEMD_UNIT_PATH": f"{units}:", "PATH": "/usr/bin:/bin"},
-    )
-    assert verified.stdout == ""
-    assert verified.stderr == ""
+    services = units / "hostrouting-ready.service", units / "gated.service"
+    assert_verified(*services, SYSTEMD_UNIT_PATH=f"{units}:", PATH="/usr/bin:/bin")
 
 
 @pytest.mark.parametrize(

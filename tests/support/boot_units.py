@@ -2,6 +2,7 @@
 that upstream leaves on a machine.
 """
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -93,24 +94,19 @@ def assert_systemd_accepts(unit: BootUnit, folder: Path, *, most: int = 32) -> N
     script.write_bytes(unit.files[0].content)
     script.chmod(0o755)
     service.write_bytes(unit.files[1].content.replace(b"/etc/aks-flex-node", str(folder).encode()))
-    verify = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", service],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert (verify.stdout, verify.stderr) == ("", "")
+    assert_verified(service)
     assert_exposed_at_most(service, most)
+
+
+def assert_verified(*services: Path, **environment: str) -> None:
+    """Assert that `systemd-analyze verify` prints nothing about these files."""
+    command = ["systemd-analyze", "verify", "--man=no", *map(str, services)]
+    env = {**os.environ, **environment}
+    ended = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
+    assert (ended.stdout, ended.stderr) == ("", "")
 
 
 def assert_exposed_at_most(service: Path, most: int) -> None:
     """Assert that `systemd-analyze security` counts so many tenths of exposure at most."""
-    security = [
-        "systemd-analyze",
-        "security",
-        "--offline=true",
-        f"--threshold={most}",
-        "--no-pager",
-        str(service),
-    ]
-    subprocess.run(security, check=True, capture_output=True)
+    command = ["systemd-analyze", "security", "--offline=true", f"--threshold={most}"]
+    subprocess.run([*command, "--no-pager", str(service)], check=True, capture_output=True)

@@ -1,7 +1,6 @@
 """The unit of watch: its files, and the tasks and commands that use it."""
 
 import json
-import subprocess
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from support.boot_units import assert_exposed_at_most, assert_verified
 from support.filled import asset, changes
 from support.images import make_image
 from support.in_process import run_here
@@ -111,23 +111,9 @@ def test_systemd_accepts_them(sections: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "hostrouting-ready.service").write_text(
         "[Service]\nType=oneshot\nExecStart=/bin/true\n"
     )
-    verified = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", path],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert verified.stderr == ""
+    assert_verified(path)
     if unit.name == SERVICE:
-        security = [
-            "systemd-analyze",
-            "security",
-            "--offline=true",
-            "--threshold=29",
-            "--no-pager",
-            str(path),
-        ]
-        subprocess.run(security, check=True, capture_output=True)
+        assert_exposed_at_most(path, 29)
 
 
 @given(configs())
