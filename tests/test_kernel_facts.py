@@ -16,6 +16,7 @@ from contextlib import ExitStack
 import pytest
 from support.kernel import kernel_of, needs_kernel
 from support.needs import needs
+from support.processes import ended
 
 from hostrouting.host import IPV6
 from hostrouting.host.netlink.conversation import BATCH, in_namespace, open_here
@@ -123,22 +124,8 @@ def test_an_event_lacks_the_process_that_made_the_change(node: KernelNode) -> No
     """
     with in_namespace(node.name, open_here) as listener, ExitStack() as stack:
         listener.bind((0, IPV4_ROUTE_EVENTS))
-        subprocess.run(
-            [
-                "unshare",
-                "--pid",
-                "--fork",
-                "ip",
-                "-n",
-                node.name,
-                "route",
-                "add",
-                "192.0.2.0/24",
-                "dev",
-                "eth0",
-            ],
-            check=True,
-        )
+        add = f"ip -n {node.name} route add 192.0.2.0/24 dev eth0"
+        ended("unshare", "--pid", "--fork", *add.split(), check=True)
         announced = listener.recv(1 << 16)
         assert struct.unpack_from("=I", announced, 12) == (1,)
         ports = [stack.enter_context(in_namespace(node.name, open_here)) for _ in range(2)]

@@ -15,6 +15,7 @@ import pytest
 from support.boot_units import departure_of, stand_in
 from support.images import make_image
 from support.patience import in_time
+from support.processes import ended
 
 from hostrouting import Configure, Host
 from hostrouting.base.findings import NodeFinding
@@ -68,14 +69,7 @@ def tried(
     file: Path, *, python: str = OWN, cwd: str | Path = "/", **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the verb `try`, as a script runs a verb."""
-    return subprocess.run(
-        [python, "-I", "-S", file, "try", "word"],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=environment,
-    )
+    return ended(python, "-I", "-S", file, "try", "word", cwd=cwd, env=environment)
 
 
 def other_pythons() -> list[Path]:

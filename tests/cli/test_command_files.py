@@ -8,6 +8,7 @@ from pkgutil import iter_modules
 import pytest
 from support.documents import ROOT
 from support.in_process import run_here
+from support.processes import ended
 
 from hostrouting.cli import commands
 from hostrouting.cli.command import Command
@@ -45,12 +46,8 @@ def with_folder(
     folder: Path, *words: str, program: str = "sys.exit(main())"
 ) -> subprocess.CompletedProcess[str]:
     """Run the command, or another program, with the commands of a folder besides the usual ones."""
-    return subprocess.run(
-        [sys.executable, "-c", f"{_WITH_FOLDER} {program}", str(folder), *words],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=ROOT / "release",
+    return ended(
+        sys.executable, "-c", f"{_WITH_FOLDER} {program}", folder, *words, cwd=ROOT / "release"
     )
 
 

@@ -18,6 +18,7 @@ from support.kernel import needs_kernel, powerless
 from support.needs import needs
 from support.patience import wait_until
 from support.printed import leaves, next_step
+from support.processes import ended
 
 from hostrouting.testing import KernelNode
 
@@ -187,12 +188,7 @@ def test_neither_check_nor_plan_loads_pyroute2(node: KernelNode, checked: Path) 
         "import sys; from hostrouting.cli import main; main(sys.argv[1:]);"
         "print({'pyroute2', 'asyncio'} & set(sys.modules), file=sys.stderr)"
     )
-    done = subprocess.run(
-        [*enter(node), sys.executable, "-c", program, "check", str(checked)],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    done = ended(*enter(node), sys.executable, "-c", program, "check", checked)
     assert done.stderr.splitlines()[-1] == "set()"
 
 

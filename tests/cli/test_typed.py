@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.command_line import COMMAND
 from support.in_process import run_here
+from support.processes import ended
 
 #: With the name of each module as soon as it is imported.
 _INTERRUPTED = sys.executable, "-X", "importtime", "-m", "hostrouting"
@@ -88,15 +89,9 @@ finally:
 """
     pipe = tmp_path / "config.json"
     os.mkfifo(pipe)
-    ended = subprocess.run(
-        [sys.executable, "-c", program, str(pipe)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert ended.stdout == "interrupted\n"
-    assert ended.stderr == ""
+    done = ended(sys.executable, "-c", program, pipe, timeout=60)
+    assert done.stdout == "interrupted\n"
+    assert done.stderr == ""
 
 
 def test_a_caller_that_ignores_ctrl_c_is_obeyed(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import copy
 import fnmatch
 import json
-import subprocess
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.config_errors import problems
 from support.config_json import JSON_VALUES, KEYS, SCALARS, places
+from support.processes import ended
 
 from hostrouting.config import rules
 from hostrouting.config.sections import OWN_UNITS, HostRoutingConfig
@@ -171,13 +171,7 @@ def test_bash_and_python_agree_on_patterns(pairs: list[tuple[str, str]]) -> None
     """
     script = "while (($#)); do [[ $1 == $2 ]] && echo 1 || echo 0; shift 2; done"
     words = [word for pair in pairs for word in pair]
-    result = subprocess.run(
-        ["bash", "-c", script, "bash", *words],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"LC_ALL": "C"},
-    )
+    result = ended("bash", "-c", script, "bash", *words, check=True, env={"LC_ALL": "C"})
     expected = [str(int(fnmatch.fnmatchcase(name, pattern))) for name, pattern in pairs]
     assert list(zip(pairs, result.stdout.split(), strict=True)) == list(
         zip(pairs, expected, strict=True)

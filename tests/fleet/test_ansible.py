@@ -13,6 +13,7 @@ from support.documents import ROOT
 from support.gated_machine import GATES, KUBELET, GatedMachine, require_nspawn
 from support.needs import needs
 from support.printed import leaves
+from support.processes import ended
 from support.systemd_box import PYTHON, install_command, require_program
 
 pytestmark = [needs("ansible-playbook"), pytest.mark.slow]
@@ -39,11 +40,8 @@ class Control:
         (folder / "variables").write_text(json.dumps(variables))
 
     def run(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*words, "-i", self._folder / "inventory", "-e", f"@{self._folder / 'variables'}"],
-            check=False,
-            capture_output=True,
-            text=True,
+        return ended(
+            *(*words, "-i", self._folder / "inventory", "-e", f"@{self._folder / 'variables'}"),
             env={
                 **os.environ,
                 "ANSIBLE_HOME": str(self._folder / "home"),

@@ -11,6 +11,7 @@ import pytest
 from support.command_line import CHECKED, MENDED, run
 from support.documents import ROOT
 from support.needs import needs
+from support.processes import ended
 
 from hostrouting import HostRoutingConfig
 from hostrouting.fleet import take_record
@@ -77,12 +78,8 @@ def test_dask_finds_what_one_process_finds(tmp_path: Path) -> None:
         [program, str(pyz), pattern, "--config", str(config), "--plan"],
         [program, str(pyz), str(tmp_path / "none")],
     )
-    done = subprocess.run(
-        ["fleet-python", "-c", _CLUSTER, json.dumps(script), tmp_path],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
+    done = ended(
+        "fleet-python", "-c", _CLUSTER, json.dumps(script), tmp_path, check=True, cwd=tmp_path
     )
     (checked, planned, none), places = json.loads(done.stdout)
     files: list[str | Path] = ["--json", "--from", tmp_path / "nodes-1", tmp_path / "nodes-2"]

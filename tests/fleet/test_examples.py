@@ -18,6 +18,7 @@ from support.documents import ROOT
 from support.gated_machine import GatedMachine, require_nspawn
 from support.needs import needs
 from support.printed import leaves
+from support.processes import ended
 from support.systemd_box import PYTHON, install_command, require_program
 
 from hostrouting.boot.layout import RUNTIME_DIRECTORY
@@ -132,13 +133,8 @@ def test_a_proof_that_is_too_old(
     """
     content = dated(ok) if isinstance(ok, int) else ok
     (tmp_path / Path(MARKER_OK).name).write_bytes(content)
-    done = subprocess.run(
-        [PLUGIN, tmp_path, *words.split()],
-        env={"PATH": "/none", "TZ": "Asia/Tokyo"},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
+    done = ended(
+        PLUGIN, tmp_path, *words.split(), env={"PATH": "/none", "TZ": "Asia/Tokyo"}, timeout=60
     )
     assert done.returncode == status
     assert done.stdout[: len(printed)] == printed

@@ -18,6 +18,7 @@ from unittest.mock import Mock
 import pytest
 from host.contracts.files import READ_ONLY, FileStoreContract
 from support.needs import needs, require
+from support.processes import ended
 
 import hostrouting.host.files.rooted
 import hostrouting.host.files.store
@@ -161,12 +162,7 @@ class TestOddities:
             mkdir {tmp_path}/a && mount -t tmpfs none {tmp_path}/a || exit 1
             exec {sys.executable} -c "{program}" {tmp_path}
         """
-        done = subprocess.run(
-            ["unshare", "--mount", "bash", "-c", script],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = ended("unshare", "--mount", "bash", "-c", script)
         assert done.stdout == "False\n"
         assert done.stderr == ""
 

@@ -17,6 +17,7 @@ import pytest
 from host.contracts.lock import FILE, RunLockContract
 from support.needs import needs
 from support.patience import in_time
+from support.processes import ended
 
 from hostrouting.exceptions import HostFileError, LockHeldError
 from hostrouting.host import RunLock
@@ -169,12 +170,7 @@ class TestFileLock(RunLockContract):
             ! echo more > {tmp_path}/more || exit 1
             exec {sys.executable} -I -c '{HOLDER}' {tmp_path} < /dev/null
         """
-        result = subprocess.run(
-            ["unshare", "--mount", "bash", "-c", script],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        result = ended("unshare", "--mount", "bash", "-c", script)
         assert result.returncode == 0, result.stderr
         assert result.stdout == "held\n", result.stderr
 

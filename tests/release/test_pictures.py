@@ -1,13 +1,13 @@
 """The pictures of the pages have one source: the demo's node, and the imports of the rooms."""
 
 import json
-import subprocess
 import sys
 from functools import cache
 from typing import Any
 
 import pytest
 from support.documents import ROOT
+from support.processes import ended
 
 _DRAW = """
 import json, pictures
@@ -20,13 +20,7 @@ print(json.dumps({
 
 @cache
 def made() -> Any:
-    done = subprocess.run(
-        [sys.executable, "-c", _DRAW],
-        cwd=ROOT / "release",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = ended(sys.executable, "-c", _DRAW, check=True, cwd=ROOT / "release")
     return json.loads(done.stdout)
 
 

@@ -4,12 +4,13 @@ and the verdict of a report on each address.
 
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import NamedTuple
+
+from support.processes import ended
 
 from hostrouting import HostRoutingConfig, OverlapReport
 from hostrouting.net.addresses import parse_ipv4
@@ -127,21 +128,9 @@ def run_script(
         script.write(text)
         script.flush()
         Path(script.name).chmod(0o644)
-        done = subprocess.run(
-            [
-                "nsenter",
-                f"--net=/run/netns/{node.name}",
-                *through,
-                "env",
-                *variables,
-                bash,
-                "-p",
-                script.name,
-                *arguments,
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
+        done = ended(
+            *("nsenter", f"--net=/run/netns/{node.name}", *through, "env", *variables),
+            *(bash, "-p", script.name, *arguments),
             timeout=200,
         )
     markers = (

@@ -5,12 +5,12 @@ And 247 of Debian 11, which is older than those that we support.
 """
 
 import os
-import subprocess
 import sysconfig
 from pathlib import Path
 
 import pytest
 from support.needs import require
+from support.processes import ended
 from support.trees import build_packages, install_package, make_tree
 
 _HERE = Path(__file__).parent
@@ -95,13 +95,10 @@ def test_another_release(tree: Path, name: str) -> None:
         "HOSTROUTING_NO_SKIP": "1",
     }
     pytest_here = Path(sysconfig.get_path("scripts"), "pytest")
-    ran = subprocess.run(
-        [pytest_here, "-q", "-p", "no:cacheprovider", "-k", selection, _HERE.parent / name],
+    ran = ended(
+        *(pytest_here, "-q", "-p", "no:cacheprovider", "-k", selection, _HERE.parent / name),
         env={**os.environ, **settings},
         cwd=_HERE.parents[1],
-        capture_output=True,
-        text=True,
-        check=False,
     )
     wanted = _NOTHING_TO_RUN if Path(name).stem in left_out else 0
     assert ran.returncode == wanted, ran.stdout[-10000:]
