@@ -116,15 +116,11 @@ class _Response(NamedTuple):
     status: int | None
     words: str
     body: bytes = b""
-    location: str = ""
 
     def __str__(self) -> str:
         if self.status is None:
             return self.words
         status = f"{self.status} {_shown(self.words)}".strip()
-        if self.location:
-            target = self.location[:_MOST_CHARACTERS]
-            return f"{status}, a redirect to {target!r}, which is not followed"
         return f"{status}: {self.start}" if self.body.strip() else status
 
     @property
@@ -180,10 +176,7 @@ class _Request:
                 body = response.read(_MOST_BYTES + 1)
                 if len(body) <= _MOST_BYTES and response.length:
                     return _Response(None, f"the answer broke off after {len(body)} bytes")
-                location = (
-                    response.headers.get("Location", "") if 300 <= response.status < 400 else ""
-                )
-                return _Response(response.status, response.reason, body, location)
+                return _Response(response.status, response.reason, body)
         except TimeoutError:
             return _too_slow(self._timeout)
         except (OSError, HTTPException, ValueError) as error:

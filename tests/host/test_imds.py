@@ -179,11 +179,10 @@ class TestRefusals:
         "text",
         [
             b"HTTP/1.1 400 \x1b[2J" + b"A" * 3000 + b"\r\n\r\n",
-            b"HTTP/1.1 302 \x1b[2J\r\nLocation: http://\x1b[2J\x9b" + b"A" * 3000 + b"\r\n\r\n",
             b"HTTP/1.1 400 Bad\r\n\r\n\x1b[2J" + b"A" * 3000,
             b"\x1b[2J" + b"A" * 3000 + b"\r\n\r\n",
         ],
-        ids=["reason", "location", "body", "no HTTP"],
+        ids=["reason", "body", "no HTTP"],
     )
     def test_text_of_the_service_is_shown_harmlessly(self, text: bytes) -> None:
         """The message stays short, and has no control character, whatever the service sends."""
@@ -194,12 +193,12 @@ class TestRefusals:
         assert len(str(caught.value)) < 600
 
     def test_a_redirect_is_not_followed(self) -> None:
-        """A redirect is an error that shows its target."""
+        """A redirect is an error."""
         with FakeIMDS(WITHOUT) as other:
             moved = IMDSAnswer(status=302, headers={"Location": other.endpoint})
             with (
                 FakeIMDS(moved) as imds,
-                pytest.raises(BackendError, match=r"302 Found, a redirect to 'http:.*not followed"),
+                pytest.raises(BackendError, match="answered with 302 Found"),
             ):
                 answer_of(imds)
         assert len(imds.requests) == 1
