@@ -176,8 +176,6 @@ class Station(NamedTuple):
     dev: str
     #: The address of the port or bridge itself, or an entry that a program added.
     permanent: bool = False
-    #: 0 without one. A kernel that filters VLANs repeats permanent entries for each of the port.
-    vlan: int = 0
 
 
 def neighbour_order(neighbour: Neighbour) -> tuple[object, ...]:

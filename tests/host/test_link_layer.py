@@ -96,17 +96,16 @@ def variety(node: KernelLinks) -> None:
     node.kernel.ip(f"neigh add 10.240.0.11 lladdr {POD_MAC} dev azv2 nud stale")
 
 
-def test_a_station_has_its_vlan() -> None:
-    """The VLAN of a station is read from a message that is packed here, as not every kernel has
-    VLANs.
-    """
+def test_a_station_in_several_vlans_is_one() -> None:
+    """The messages are packed here, as not every kernel has VLANs."""
     entry = struct.pack("=BxxxiHBB", 7, 5, 0x2, 0, 0) + attribute(
         2, bytes.fromhex(POD_MAC.replace(":", ""))
     )
-    packed = entry + attribute(9, struct.pack("=I", 3)) + attribute(5, struct.pack("=H", 33))
+    entry += attribute(9, struct.pack("=I", 3))
+    packed = [entry, *(entry + attribute(5, struct.pack("=H", vlan)) for vlan in (1, 33))]
     names = {3: "azure0", 5: "azv1"}
-    assert parse_stations([packed], names, "azure0") == [Station(POD_MAC, "azv1", vlan=33)]
-    assert parse_stations([packed], names, "azv1") == []
+    assert parse_stations(packed, names, "azure0") == [Station(POD_MAC, "azv1")]
+    assert parse_stations(packed, names, "azv1") == []
 
 
 @needs_kernel

@@ -149,7 +149,6 @@ STATIONS: Final = Request(30, _ndmsg.pack(_AF_BRIDGE, 0, 0, 0, 0), "bridge fdb")
 
 _NDA_DST = 1
 _NDA_LLADDR = 2
-_NDA_VLAN = 5
 _NDA_MASTER = 9
 _NDA_PROTOCOL = 12
 _NDA_FLAGS_EXT = 15
@@ -257,7 +256,7 @@ def parse_stations(payloads: Iterable[bytes], names: Names, bridge: str) -> list
                     # A station that was added is `permanent` (taken for the node itself) or
                     # `static`.
                     permanent=bool(state & (_NUD_PERMANENT | _NUD_NOARP)),
-                    vlan=number_of(fields, _NDA_VLAN, size=2),
                 )
             )
-    return sorted(stations)
+    # A kernel that filters VLANs shows permanent ones for each VLAN of the port.
+    return sorted({*stations})
