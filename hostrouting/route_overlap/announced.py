@@ -61,8 +61,6 @@ class Announced:
         networks = _new_networks(coming, present)
         members = [by_mac.get(pair.mac, []) for pair in fabric.addresses]
         names = [device.name for device in chain.from_iterable(members)]
-        #: The devices of the fabric that are present, whether they have their address or not.
-        self.members: set[str] = {*names, *_inside(fabric, devices)}
         self._source = fabric.source
         # A rule that selects by `from` cannot be moved before it, so table local decides first.
         self._local_first = bool(rules) and (rules[0].priority, rules[0].table) == (0, LOCAL_TABLE)

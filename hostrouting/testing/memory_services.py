@@ -50,7 +50,6 @@ class MemoryServices(Faulty, ports=[ServiceManager]):
         self.failing: set[str] = set()
         #: Names of units that ran, in order.
         self.started: list[str] = []
-        self._tree = tree
         self._unit_files = UnitFiles(tree)
         self._is_live = is_live
         self._memory: dict[str, _Unit] = {}
