@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from hostrouting.net.addresses import FAMILY_NAMES, Prefix, parse_network
-from hostrouting.net.links import Device, address_families
+from hostrouting.net.addresses import FAMILY_NAMES, parse_network
+from hostrouting.net.links import Device, address_families, is_inside
 from hostrouting.net.routes import NextHop, ObservedRoute, default_routes
 
 #: The device of each family.
@@ -107,7 +107,7 @@ def named_devices(names: Collection[str], links: Iterable[Device]) -> set[str]:
     return {
         link.name
         for link in links
-        if link.name in names or (link.may_stand_for_network and _has_address(link, networks))
+        if link.name in names or (link.may_stand_for_network and is_inside(link, networks))
     }
 
 
@@ -115,10 +115,6 @@ def _wired(links: Sequence[Device]) -> Sequence[Device]:
     """Return the devices that lead to a wire; ends of veths only on a node without another one."""
     wired = [link for link in links if link.may_stand_for_network and link.master is None]
     return [link for link in wired if link.kind != "veth"] or wired
-
-
-def _has_address(link: Device, networks: Iterable[Prefix]) -> bool:
-    return any(network.covers(own.address) for network in networks for own in link.addresses)
 
 
 def _carries(family: int, device: Device, hop: NextHop) -> bool:

@@ -91,6 +91,11 @@ def address_families(link: Device) -> set[int]:
     return {own.family for own in link.addresses if own.scope < SCOPE_LINK}
 
 
+def is_inside(link: Device, networks: Iterable[Prefix]) -> bool:
+    """Return True if a device has an address in one of these networks."""
+    return any(network.covers(own.address) for network in networks for own in link.addresses)
+
+
 def vrf_of(name: str, devices: Mapping[str, Device]) -> str | None:
     """Return the VRF whose table has the routes of a device's addresses; None for main and local.
 

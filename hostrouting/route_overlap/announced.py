@@ -15,6 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from hostrouting.net.addresses import IPV4, Prefix, netmask, parse_cidr
+from hostrouting.net.links import Device, is_inside
 from hostrouting.net.routes import (
     FLAG_DEAD,
     FLAG_LINKDOWN,
@@ -31,7 +32,6 @@ from hostrouting.route_overlap.fabric import FABRIC, Fabric, agent_mac
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from hostrouting.net.links import Device, DeviceAddress
     from hostrouting.net.rules import Rule
 
 #: The prefix length that the agent gives to each address.
@@ -295,11 +295,7 @@ def _routes_to(networks: Iterable[_Network], addresses: Iterable[int]) -> list[O
 def _inside(fabric: Fabric, devices: Iterable[Device]) -> set[str]:
     """Return the devices that have an address in a network of the config."""
     networks = [*map(Prefix.parse, fabric.networks)]
-
-    def is_inside(own: DeviceAddress) -> bool:
-        return any(network.covers(own.address) for network in networks)
-
-    return {device.name for device in devices if any(map(is_inside, device.addresses))}
+    return {device.name for device in devices if is_inside(device, networks)}
 
 
 def _networks_of(device: Device) -> Iterator[_Coming]:

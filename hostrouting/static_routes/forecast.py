@@ -163,6 +163,8 @@ class Forecaster:
         if that was made a moment ago, by the same section of the config.
         """
         self._ctx = ctx
+        #: Nothing waits in it.
+        self._at_once: Context = ctx.child(timeout=0)
         self._config = config
         self._host = host
         self._fabric = fabric
@@ -191,11 +193,6 @@ class Forecaster:
         if self._fabric is not None and setting == "auto":
             return self._fabric
         return announced_fabric(self._at_once, setting, self._host)
-
-    @property
-    def _at_once(self) -> Context:
-        """A context in which nothing waits."""
-        return self._ctx.child(timeout=0)
 
     def _model_of(self, node: Host) -> Fib:
         """Return the model of the node, with IPv6 if it is proven or changed."""
