@@ -37,7 +37,7 @@ from hostrouting.net.routes import (
 from hostrouting.testing.faults import Refused, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Iterator
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator
 
     from hostrouting.net.links import Device, DeviceAddress
     from hostrouting.net.rules import Rule
@@ -245,14 +245,16 @@ def _ipv6_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
     return routes
 
 
-def with_device(fib: Fib, name: str, after: Device | None) -> Fib:
+def with_device(
+    fib: Fib, name: str, after: Device | None, own: Callable[[Device], list[ObservedRoute]]
+) -> Fib:
     """Return the model with a device as `after`; None is an absent device.
 
-    The device's own routes follow. Routes that need the lost device, state or address go, too.
+    The device's `own` routes follow. Routes that need the lost device, state or address go, too.
     """
     before = fib.devices.get(name)
-    old = own_routes(before) if before else []
-    new = own_routes(after) if after else []
+    old = own(before) if before else []
+    new = own(after) if after else []
     devices = dict(fib.devices)
     if after:
         devices[name] = after

@@ -30,6 +30,7 @@ from hostrouting.net.routes import (
 from hostrouting.net.rules import Rule
 from hostrouting.testing.faults import FaultyBatches, Refused, unknown
 from hostrouting.testing.kernel import (
+    own_routes,
     same_subnet,
     with_device,
     with_route,
@@ -237,6 +238,10 @@ class MemoryBackend(FaultyBatches, Node, ports=[RouteBackend]):
         failed = tuple(sorted({*device.failed, silent}))
         self._change(dev, device._replace(neighbours=known, failed=failed))
 
+    def own_routes(self, device: Device) -> list[ObservedRoute]:
+        """Return the routes that the kernel makes for a device in its present state."""
+        return own_routes(device)
+
     def insert_route(self, route: AnyRoute, *, verb: str = "add") -> None:
         """See `Node.insert_route`."""
         try:
@@ -286,7 +291,7 @@ class MemoryBackend(FaultyBatches, Node, ports=[RouteBackend]):
     def _change(self, name: str, after: Device | None) -> None:
         """Add, replace or remove a device, with the routes that follow; announce it."""
         before = self.fib.devices.get(name)
-        self.fib = with_device(self.fib, name, after)
+        self.fib = with_device(self.fib, name, after, self.own_routes)
         self.events.announce(*_events_of(before, after))
 
     def _device(self, name: str) -> Device:

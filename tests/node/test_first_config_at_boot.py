@@ -9,11 +9,11 @@ from support.kernel import needs_kernel
 from support.patience import in_time
 from support.worlds import NODES, NOT_PLAIN, World
 
-from hostrouting import HostRoutingConfig, prove_egress
-from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS
+from hostrouting import HostRoutingConfig
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.links import Device
 from hostrouting.node.first_config import first_config
+from hostrouting.route_overlap.proof import prove_families
 from hostrouting.testing import FakeHost, KernelNode
 
 pytestmark = needs_kernel
@@ -88,10 +88,10 @@ def _booted(
         options = {key: section[key] for key in section.keys() - {"expectedCidrs", "mode"}}
         cidrs = config.route_overlap.expected_cidrs
         ran = ordinary._replace(cidrs=cidrs).boot(node, folder, options)
-        proven = prove_egress(
+        proven = prove_families(
             host.routes,
             cidrs,
-            allowed_devs=DEFAULT_ALLOWED_DEVS,
+            HostRoutingConfig(),
             expected_devs=config.route_overlap.expected_devs or None,
             fabric=ordinary.fabric(node),
         )
