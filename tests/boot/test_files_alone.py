@@ -6,7 +6,6 @@ from support.boot_units import STATIC, stand_in
 from hostrouting.boot import steps as steps_of_boot
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.layout import PART_NAMES, BootFile, BootUnit, Departure
-from hostrouting.exceptions import UnitError
 from hostrouting.testing import FakeHost
 from phases import Context
 
@@ -45,16 +44,6 @@ def test_a_changed_one_is_a_difference(boot: Boot, host: FakeHost, ctx: Context)
     assert host.files.read(PATH) == FILE.files[0].content
 
 
-def test_a_mask_of_it_stays(boot: Boot, host: FakeHost, ctx: Context) -> None:
-    """The link to /dev/null of an administrator is a decision."""
-    host.files.tree.link(PATH, "/dev/null")
-    [change] = [each for each in boot.plan_install(ctx, FILE) if each.subject == PATH]
-    assert str(change).startswith(f"~ {PATH} (will be left out: an administrator has masked it")
-    with pytest.raises(UnitError, match="an administrator has masked it"):
-        boot.install(ctx, FILE)
-    assert host.files.read_link(PATH) == "/dev/null"
-
-
 def test_it_leaves_beside_units_that_stay(boot: Boot, host: FakeHost, ctx: Context) -> None:
     """Without its section it is removed, and the rest stays as it is."""
     unit = stand_in(STATIC)
@@ -71,19 +60,3 @@ def test_a_part_that_is_not_named_stays(boot: Boot, host: FakeHost, ctx: Context
     boot.install(ctx, unit, FILE)
     boot.install(ctx, Departure(unit.name, tuple(unit.paths)))
     assert host.files.exists(PATH)
-
-
-def test_with_the_last_part_everything_goes(boot: Boot, host: FakeHost, ctx: Context) -> None:
-    """The gates, too."""
-    before = host.files.tree.snapshot()
-    boot.install(ctx, FILE)
-    boot.install(ctx, REMOVAL)
-    assert host.files.tree.snapshot() == before
-
-
-def test_others_may_not_change_what_root_believes(boot: Boot, host: FakeHost) -> None:
-    """A file that others can write is named."""
-    host.files.write(PATH, FILE.files[0].content, mode=0o666)
-    [exposure] = boot.exposed(FILE)
-    assert exposure.reason == f"users other than root may change {PATH} (owner 0, mode 0666)"
-    assert exposure.command == f"chown 0 {PATH} && chmod go-w {PATH}"

@@ -19,11 +19,8 @@ from support.kernel import needs_kernel, powerless
 from support.needs import needs
 
 from hostrouting.boot.intent import NOT_INSTALLED
-from hostrouting.cli import main
-from hostrouting.host.files.lock import FileLock
 from hostrouting.testing import KernelNode
 from hostrouting.testing.contracts.routes import arrange
-from phases import Context
 
 
 def files_below(root: Path) -> list[str]:
@@ -136,36 +133,7 @@ def test_a_failed_apply_lists_no_changes(config: Path, tmp_path: Path) -> None:
     assert f"cannot write {tmp_path}/etc" in failed.stderr
 
 
-def test_a_second_run_waits_and_then_names_the_holder_of_the_lock(
-    config: Path, tmp_path: Path
-) -> None:
-    """One run at a time: exit 3 when the time for waiting is up, the holder named, nothing changed."""
-    with FileLock(root=str(tmp_path)).hold(Context()):
-        waited = run_here("apply", "--root", tmp_path, "--timeout", "0.2", config)
-    assert waited.returncode == 3
-    assert f"process {os.getpid()}" in waited.stderr
-    assert not (tmp_path / "etc").exists()
-
-
 # --- wrong input
-
-
-def test_an_invalid_config_shows_every_error(tmp_path: Path) -> None:
-    """Exit 2, each error with its path, to a program as well."""
-    path = tmp_path / "config.json"
-    wrong = {"routeOverlap": {"mode": "LOUD"}, "gates": ["x"]}
-    path.write_text(json.dumps(wrong))
-    refused = run_here("apply", "--root", tmp_path, path, "--json")
-    assert refused.returncode == 2
-    assert [error["path"] for error in json.loads(refused.stdout)["errors"]] == [
-        "hostRouting.routeOverlap.mode",
-        "hostRouting.gates[0]",
-    ]
-    assert (
-        "hostRouting.routeOverlap.mode: expected 'WARN' or 'STRICT', found the string 'LOUD'"
-        in refused.stderr
-    )
-    assert "Traceback" not in refused.stderr
 
 
 #: What is at the path of a config, the exit status, and the message after that path.
@@ -264,17 +232,6 @@ def test_programs_get_wrong_words_in_json(words: list[str], config: Path) -> Non
     result = json.loads(ended.stdout)
     assert result["ok"] is False
     assert result["error"] in ended.stderr
-
-
-def test_a_caller_of_main_gets_json_by_its_own_words(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The words that `main` was given decide, not those of the process that calls it."""
-    for words, of_the_process in (["apply", "--json"], ["agent"]), (["apply"], ["agent", "--json"]):
-        monkeypatch.setattr(sys, "argv", of_the_process)
-        with pytest.raises(SystemExit, match="2"):
-            main(words)
-        assert capsys.readouterr().out.startswith("{") is ("--json" in words)
 
 
 def through_shell(redirection: str, *words: str | Path) -> subprocess.CompletedProcess[str]:

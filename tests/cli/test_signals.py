@@ -187,19 +187,6 @@ def test_a_run_outlives_its_terminal(command: str, monkeypatch: pytest.MonkeyPat
     assert signal.getsignal(signal.SIGHUP) == usual
 
 
-def test_two_signals_as_json(host: FakeHost) -> None:
-    """The answer is one document."""
-
-    def interrupt() -> None:
-        signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)
-
-    host.routes.steps.plan(1, interrupt)
-    ended = apply(FIRST, words=("--json",))
-    assert ended.returncode == 143
-    assert json.loads(ended.stdout)["ok"] is False
-
-
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
 def test_a_signal_undoes_the_run(by: signal.Signals, host: FakeHost) -> None:
     """The answer shows what was undone, and nothing that stays."""

@@ -630,17 +630,6 @@ def test_a_plan_lists_the_file_that_it_cannot_write(host: FakeHost) -> None:
     assert files == "files: 18 new; all with -v"
 
 
-def test_a_long_first_line(host: FakeHost) -> None:
-    """The cause and the held unit are whole; the line of the gates has the unit, too."""
-    unit = "systemd-nspawn@kube1-with-a-rather-long-name.service"
-    on_mended("apply")
-    lose_our_routes(host)
-    host.services.start(Context(), f"hostrouting-held@{unit}.service")
-    shown = run_here("status").stdout.splitlines()
-    assert shown[0] == f"wrong: {LOST}; {unit} is held"
-    assert f"gates: {unit} is held" in shown
-
-
 @pytest.mark.parametrize("closed", [".service.d/", "/etc/aks-flex-node", "/etc/systemd/system"])
 def test_a_plan_and_a_check_without_root_go_on(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, closed: str

@@ -1,9 +1,7 @@
 """All or nothing, when things go wrong that the contract cannot provoke."""
 
 import errno
-import struct
 
-import attrs
 import pytest
 from support.kernel import connect
 
@@ -43,18 +41,6 @@ def test_a_rollback_that_fails_names_the_differences(node: MemoryBackend) -> Non
         "  still there: 9.0.0.0/8 dev eth0 proto 142 scope link\n"
         "  missing: 7.0.0.0/8 dev eth0 scope link"
     )
-
-
-def test_a_changed_route_that_cannot_be_removed_is_named(node: MemoryBackend) -> None:
-    """The kernel limits the mtu; if it does not remove the route that it changed, the error names
-    that route.
-    """
-    metrics = 8, struct.pack("=HHI", 8, 2, 70_000)
-    node.refuse_at(3)
-    with pytest.raises(RouteRejectedError) as caught:
-        node.apply([RouteChange.add(attrs.evolve(NINE, extra=(metrics,)))])
-    assert caught.value.rolled_back is False
-    assert caught.value.left_behind == ["still there: 9.0.0.0/8 dev eth0 proto 142 scope link"]
 
 
 def test_a_link_that_vanishes_midway_fails_the_batch(node: MemoryBackend) -> None:

@@ -14,7 +14,6 @@ from support.run_nodes import PROBES, crowd, gpu_node
 from hostrouting import (
     Configure,
     ConfigureProbeSNAT,
-    ConfigureStaticRoutes,
     HostRoutingConfig,
     Reset,
     check_node,
@@ -148,19 +147,6 @@ def test_an_apply_that_needs_the_place_is_refused(path: str, is_live: bool, forc
     planned = plan(Configure(wanted, host=host)).changes
     assert {each.subject for each in planned if each.kind == REFUSED} == {path}
     assert not report.changes
-
-
-def test_a_task_alone_is_refused_too() -> None:
-    """Each of the tasks, by itself, leaves the files that it would overwrite."""
-    host = gpu_node()
-    crowd(host)
-    add_foreign(host, STATIC, PROBE)
-    wanted = config(**ROUTES, **PROBES)
-    before = host.files.tree.snapshot()
-    for task in ConfigureStaticRoutes, ConfigureProbeSNAT:
-        report = run(task(wanted, host=host), in_time())
-        assert isinstance(getattr(report.error, "cause", None), UnitError)
-        assert host.files.tree.snapshot() == before
 
 
 def test_a_reset_and_a_departing_section_leave_it(caplog: pytest.LogCaptureFixture) -> None:

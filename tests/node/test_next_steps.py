@@ -227,25 +227,6 @@ def applied() -> FakeHost:
     return host
 
 
-def test_an_apply_that_loses_a_gateway_is_refused_and_not_offered() -> None:
-    """The default route names another router, which does not answer, while the old one does."""
-    host = silenced()
-    status = node_status(in_time(), host)
-    [lost] = [found for found in status.findings if found.kind == "lost-route"]
-    assert lost.action == "~"
-    assert status.next == lost.command == f"hostrouting plan {INTENT_PATH}"
-    config = require_intent(host)
-    [worse] = Configure(config, host=host).planned(in_time()).forecast.worse
-    assert isinstance(worse.fact, LostHop)
-    assert (worse.is_refused, worse.fact.is_silent, worse.fact.is_right) == (True, True, True)
-    before = host.routes.routes()
-    assert not run(Configure(config, host=host), in_time()).ok
-    assert host.routes.routes() == before
-    host.link_layer.mute.clear()
-    assert node_status(in_time(), host).next == f"hostrouting apply {INTENT_PATH}"
-    assert run(Configure(config, host=host), in_time()).ok
-
-
 def test_the_step_of_such_a_refusal_helps() -> None:
     """It names the gateway: the device would be expected by a default route that stays silent."""
     host = silenced()

@@ -4,12 +4,10 @@ from typing import Any
 
 import pytest
 
-from hostrouting import Configure, HostRoutingConfig
 from hostrouting.exceptions import BackendError, LinkNotFoundError
 from hostrouting.host import IPV6, Address, Route
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.route_texts import route
-from phases import run
 
 DEFAULT = "default via 10.224.0.1 dev eth0"
 
@@ -52,17 +50,6 @@ def test_a_fake_has_a_readable_line() -> None:
         "<MemoryServices: 0 calls>",
         "<MemoryLock: 0 calls>",
     ]
-
-
-def test_a_fake_machine_takes_it() -> None:
-    """An agent's test arranges its machine by one statement."""
-    host = FakeHost(MemoryBackend(links={"eth0": ["10.224.0.4/16"]}, routes=[DEFAULT]))
-    config = HostRoutingConfig.from_mapping(
-        {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
-    )
-    report = run(Configure(config, host=host))
-    added = "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
-    assert added in [str(change) for change in report.changes]
 
 
 @pytest.mark.parametrize(
