@@ -184,14 +184,9 @@ class Keeper(ABC):
             self.due = soonest
 
     def read_soon(self, *, now: float) -> None:
-        """Read everything anew, since events were lost."""
+        """Read everything anew, since events were lost, or may have been."""
         self.lose()
         self.due = min(self.due, max(now, self._pace.free))
-
-    def read_now(self) -> None:
-        """Read everything anew, at once."""
-        self.lose()
-        self.due = -inf
 
     def run(self, ctx: Context) -> None:
         """Act, and be due again after the seconds that `act` returns."""

@@ -190,7 +190,7 @@ class KeepNode(NodeTask):
                 with host.events.listen(ctx, families=rounds.families) as listener:
                     _keep(ctx, keepers, listener, rounds)
                 for keeper in keepers:
-                    keeper.read_now()
+                    keeper.read_soon(now=ctx.clock.monotonic())
         if installed.is_reset:
             message = "hostrouting was reset, so there is nothing to keep any more"
             self._logger.info(message, extra={"task": WATCH_TASK})

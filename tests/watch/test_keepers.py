@@ -85,7 +85,7 @@ class Interrupted(Player):
         self.losses += 1
 
     def act(self, ctx: Context) -> float:
-        self.read_now()
+        self.read_soon(now=ctx.clock.monotonic())
         return super().act(ctx)
 
 

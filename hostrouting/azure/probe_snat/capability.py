@@ -57,9 +57,12 @@ def _findings(ctx: Context, inquiry: Inquiry) -> Iterable[NodeFinding]:
 
 
 def _keeper() -> type[SiblingKeeper]:
-    from hostrouting.azure.probe_snat.keeper import lasting_keeper
+    from hostrouting.azure.probe_snat.keeper import ProbeKeeper
+    from hostrouting.azure.probe_snat.ruleset import template
 
-    return lasting_keeper()
+    # Its process may outlive the file.
+    template()
+    return ProbeKeeper
 
 
 PROBE_SNAT: Final = Capability(

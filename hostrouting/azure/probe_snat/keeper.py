@@ -8,7 +8,6 @@ from typing import ClassVar
 import attrs
 
 from hostrouting.azure.probe_snat.detect import NotWanted, repair
-from hostrouting.azure.probe_snat.ruleset import template
 from hostrouting.base.facts import Facts
 from hostrouting.boot.keeper import SiblingKeeper
 from phases import Change, Context
@@ -47,9 +46,3 @@ class ProbeKeeper(SiblingKeeper):
                 return None
             # It looks once more: an apply or reset may have come between.
             return repair(held, config.probe_snat, self._host)
-
-
-def lasting_keeper() -> type[ProbeKeeper]:
-    """Return the keeper of a process that may outlive the file of the rules."""
-    template()
-    return ProbeKeeper
