@@ -64,7 +64,7 @@ _LIVE: Final = {"staticRoutes", "routeOverlap", "after"}
 RELEASED: Final = "released"
 
 
-@attrs.define(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False)
 class _Part(NamedTask):
     """A task of a whole: by itself it does its part of it, in a run of its own."""
 
@@ -75,8 +75,6 @@ class _Part(NamedTask):
     plan_for: Callable[[Context, _Part], NodePlan]
     carry_out: Callable[[Context, _Part], object]
     proves: bool = False
-    #: Its present work in the run of the whole.
-    work: Work | None = None
     records = True
 
     def plan(self, ctx: Context) -> Sequence[Change]:
@@ -84,11 +82,8 @@ class _Part(NamedTask):
         return self.planned(ctx, self.plan_for(ctx, self))
 
     def do(self, ctx: Context) -> None:
-        """Do it in a run of its own; in the run of the whole, do its present work."""
-        if self.work is None:
-            self.carry_out(ctx, self)
-        else:
-            self.work(ctx)
+        """Do it in a run of its own."""
+        self.carry_out(ctx, self)
 
 
 class _Whole(NamedTask, ABC):
@@ -217,20 +212,17 @@ class _Whole(NamedTask, ABC):
         )
 
     def _as_step(self, alone: _Part | None, part: _Part) -> Callable[[Work], Work]:
-        """Return how a part is done, however often."""
+        """Return how a part is done, however often: as the same step of the report each time."""
         if alone is None:
-            # The same step of the report each time.
-            step = attrs.evolve(part)
-
-            def as_step(work: Work, ctx: Context) -> None:
-                step.work = work
-                execute(step, ctx, logger=self._logger)
-
-            return lambda work: partial(as_step, work)
+            return lambda work: partial(self._own, part.name, work=work, proves=part.proves)
         if part is alone:
             return lambda work: partial(_named, (), work)
         # It is left out.
         return lambda _: lambda _: None
+
+    def _own(self, name: str, ctx: Context, work: Work, *, proves: bool = False) -> None:
+        """Do a part, or what belongs to none of the tasks, as a step of the report."""
+        execute(task(name, records=True, proves=proves)(work), ctx, logger=self._logger)
 
     def _others(self, alone: _Part | None, tasks: Sequence[Task]) -> list[Work]:
         """Return the works of tasks beside the pair."""
@@ -439,10 +431,6 @@ class Configure(_Whole):
             # Under WARN an address that leaves wrong is no error of the node.
             if self.applied.is_wrong or not self.applied.overlap.ok:
                 ctx.degrade(self.applied.first_wrong)
-
-    def _own(self, name: str, ctx: Context, work: Work) -> None:
-        """Do what belongs to none of the tasks as a step of the report, whose time it has."""
-        execute(task(name, records=True)(work), ctx, logger=self._logger)
 
     def _sibling(self, sibling: Capability) -> Task:
         section = sibling.in_config(self._config)
