@@ -1,3 +1,5 @@
+"""The benchmarks run: what they measure, report, and write into a page."""
+
 from __future__ import annotations
 
 import json

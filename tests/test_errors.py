@@ -1,3 +1,5 @@
+"""The public errors: copies, retries, causes, and the step in each message."""
+
 import copy
 import errno
 import inspect

@@ -192,6 +192,7 @@ def test_a_list_that_was_cut_gives_no_answer(
 
 @pytest.mark.parametrize(
     ("printed", "news", "known"),
+    # A reason is printed as: since when, \36, the fact, \36, the words; noise may stand before it.
     [
         # A heading with a list; a library has printed a line before it.
         (

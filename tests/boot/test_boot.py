@@ -1,3 +1,5 @@
+"""The boot files on a fake machine: which runs are refused, their order, removals, and masks."""
+
 import re
 import subprocess
 from pathlib import Path
@@ -67,7 +69,7 @@ def test_no_unit_is_stopped_while_a_machine_requires_one(host: FakeHost, ctx: Co
 
 
 def test_a_machine_that_still_requires_it_is_not_stopped(host: FakeHost, ctx: Context) -> None:
-    """A Requires= that was written by hand stays, and its effect is logged."""
+    """A Requires= that was written by hand stays: the run fails, and names it."""
     install_upstream(host.files)
     by_hand = b"[Unit]\nRequires=static-routes.service\n"
     host.files.write(f"{UNITS}/{NSPAWN}.d/50-mine.conf", by_hand, mode=0o644)
@@ -143,6 +145,7 @@ def test_where_there_is_nothing_systemd_is_not_queried(host: FakeHost) -> None:
     assert planned(host, departure_of(STATIC)) == []
     assert not install(host, departure_of(STATIC))
     assert host.services.operations.calls == []
+    # The first call is the fixture's.
     assert "write" not in {call[0] for call in host.files.operations.calls[1:]}
 
 
@@ -195,9 +198,7 @@ class TestMasks:
         assert host.files.tree.snapshot() == before
 
     def test_a_removal_leaves_them(self, host: FakeHost) -> None:
-        """A unit and a gate that were masked later: all else is removed, and an unmask changes
-        nothing.
-        """
+        """A unit and a gate that were masked later stay so: all else is removed."""
         install(host, STATIC)
         masks = f"{UNITS}/static-routes.service", DROP_IN
         for path in masks:

@@ -44,7 +44,7 @@ class KilledError(BaseException):
 
 
 def nothing(host: FakeHost, ctx: Context) -> None:
-    """Return a machine without hostrouting."""
+    """Leave the machine as it is: without hostrouting."""
 
 
 def install(
@@ -212,8 +212,6 @@ def test_no_gate_mixes_two_releases(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_failed_run_leaves_a_gate() -> None:
     """Whenever systemd falls silent in an apply over upstream's files, its links stay, or our
     drop-in stands.
-
-    The siblings go on after the boot files have failed, with their departures.
     """
     sections = {
         "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"},

@@ -1,3 +1,5 @@
+"""Gates: the units that cannot be one, the faults of installed ones, and since when they hold."""
+
 from unittest.mock import patch
 
 import pytest
@@ -275,7 +277,9 @@ def test_a_unit_that_has_passed_its_gate_is_not_refused(
 def test_since_when_a_unit_is_held(
     host: FakeHost, ctx: Context, times: str, seconds: float
 ) -> None:
-    """Since its mark was started; one that systemd restarts since it ran last, or since its start."""
+    """Since its mark was started; one that systemd restarts since it ran last, or 0 if nothing is
+    known of that.
+    """
     # The fake returns what the file of a unit has.
     mark = "[Service]\nActiveEnterTimestampMonotonic=90000000\n"
     host.files.write(f"{UNITS}/{KUBELET}", f"[Service]\n{times}\n".encode(), mode=0o644)

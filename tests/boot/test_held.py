@@ -1,3 +1,5 @@
+"""Units that their gates hold: they are started by the retry, or when the gate goes."""
+
 from contextlib import nullcontext
 
 import pytest

@@ -300,6 +300,7 @@ def test_a_live_run_loads_the_files_of_an_offline_run(
     """
     host.services.start(ctx, "systemd-nspawn@kube1.service")
     install(host, STATIC)
+    # A failed unit stays in systemd's memory without its file.
     host.services.failing.add("static-routes.service")
     host.services.start(ctx, "static-routes.service", wait=False)
     content = host.files.read(path) or b""

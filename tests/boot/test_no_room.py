@@ -1,6 +1,4 @@
-"""A folder is read-only or full, by real mounts: the error has the path, no state is partial, the
-next run succeeds.
-"""
+"""A folder is read-only or full, by real mounts: the error has the path, and the next run succeeds."""
 
 import json
 import os
@@ -69,8 +67,8 @@ OTHER = {**CONFIG, "staticRoutes": {"enabled": True, "routes": [{"destination": 
 def test_a_path_that_cannot_be_written_is_named(
     tmp_path: Path, story: str, folder: str, trouble: str
 ) -> None:
-    """Exit status 3 and a path, but where the lock needs no room; once there is room, the same
-    command completes.
+    """Exit status 3 and a path; on a full disk a reset, which only removes, and the lock below /run
+    need no room. A read-only folder is as before. Once there is room, the same command completes.
     """
     image = make_image(tmp_path / "image")
     (image / folder).mkdir(parents=True)

@@ -31,8 +31,9 @@ from phases.testing import ManualClock
 def test_the_answers_about_random_nodes(
     world: node_worlds.World, data: st.DataObject, tmp_path: Path
 ) -> None:
-    """Before an apply, after it, and after a reset."""
+    """Before an apply, after it, and after a reset: `run_here` compares each with its schema."""
     host = FakeHost(MemoryBackend())
+    # No device of it goes down.
     world._replace(down=None).arrange(host.routes)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(data.draw(wanted_configs(world, siblings=True)).to_mapping()))

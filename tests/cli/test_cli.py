@@ -129,7 +129,7 @@ def test_a_failed_apply_lists_no_changes(config: Path, tmp_path: Path) -> None:
     (tmp_path / "etc").write_text("in the way of every folder")
     failed = run_here("apply", "--root", tmp_path, config)
     assert failed.returncode == 3
-    assert len(failed.stdout.splitlines()) == 1
+    assert failed.stdout == f"{NOT_INSTALLED} in the image\n"
     assert f"cannot write {tmp_path}/etc" in failed.stderr
 
 
@@ -356,9 +356,7 @@ def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
 def test_the_first_word_of_a_verdict_has_a_colour(
     environment: dict[str, str], words: list[str], is_coloured: bool, config: Path
 ) -> None:
-    """Red, yellow or green on a terminal, by the usual conventions; control characters stay
-    escaped.
-    """
+    """`error` is red on a terminal, by the usual conventions; elsewhere nothing is coloured."""
     checked = [*COMMAND, "check", f"--root={config.parent}", str(config), *words]
     shown = on_a_terminal(*checked, **environment)
     assert ("\x1b[31merror\x1b[0m: " in shown) == is_coloured

@@ -1,4 +1,4 @@
-"""What the twelve commands show on a terminal of 80 columns, with colours and without: golden files.
+"""What the eleven commands show on a terminal of 80 columns, with colours and without: golden files.
 
 `UPDATE_SCREENS=1 pytest tests/cli/test_screens.py` writes them anew; the diff is for the reviewer.
 """

@@ -299,4 +299,5 @@ def test_how_a_run_ended_is_not_cut(host: FakeHost) -> None:
     lines = ended.stderr.splitlines(keepends=True)
     assert ended.returncode == 143
     shown = [f"hostrouting: line {number}\n" for number in range(8)]
+    # Four of the twelve, the dropped route, and the end of the undo.
     assert lines == [STAYS, *shown, "and 6 more: hostrouting check\n"]

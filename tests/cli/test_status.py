@@ -766,9 +766,9 @@ def test_the_address_of_hardware_is_left_to_the_operator(host: FakeHost) -> None
     assert "remove it from its device, or narrow expectedCidrs." in run_here("check").stdout
 
 
-def test_the_warnings_of_check_are_those_of_apply_and_status(host: FakeHost) -> None:
-    """A default route that decides by its metric alone, and a router that does not answer: the node
-    is right, and may reach nothing.
+def test_warnings_of_a_node_that_is_right(host: FakeHost) -> None:
+    """A router that does not answer is one after an apply; in a status, a default route that decides
+    by its metric alone.
     """
     host.routes.add_route("default", gateway="172.16.0.1", dev="ib0")
     host.routes.delete_route(

@@ -317,7 +317,9 @@ def test_the_metric_of_an_ipv6_route() -> None:
 
 
 def test_a_config_that_names_only_a_cloud() -> None:
-    """It enables a proof, and a cloud's IPv6 addresses make it one of both families."""
+    """A config asks for something if it has a route, a proof or a sibling: a cloud enables a proof,
+    and its IPv6 addresses make it one of both families.
+    """
     config = HostRoutingConfig(route_overlap=RouteOverlapConfig(expected=("aws-ipv6",)))
     assert config.asks
     assert config.families == (IPV4, IPV6)

@@ -1,3 +1,5 @@
+"""Rules of ebtables as text: parsed, normalised, rendered, and placed."""
+
 import pytest
 from host.ebtables.lines import cni_lines, rule_lines
 from hypothesis import given

@@ -1,3 +1,5 @@
+"""The contracts of the ports, on their fakes in memory."""
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,3 +1,5 @@
+"""Files below a root: the contract on real ones, read-only disks, oddities, and killed writers."""
+
 import fcntl
 import os
 import signal

@@ -1,3 +1,5 @@
+"""The host, live and of an image: its parts, and the modules that it imports for them."""
+
 import os
 import subprocess
 import sys

@@ -1,3 +1,5 @@
+"""The lock of a run as a file: its contract, its holders, and the files in its place."""
+
 from __future__ import annotations
 
 import fcntl

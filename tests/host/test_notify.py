@@ -1,3 +1,5 @@
+"""The signs of life that a service sends to its manager."""
+
 import os
 import socket
 from collections.abc import Callable, Generator

@@ -1,3 +1,5 @@
+"""The service manager: its contract on real systemd and on an image's files, and its errors."""
+
 import math
 from collections.abc import Generator
 from functools import partial

@@ -1,3 +1,5 @@
+"""Commands that a task runs: their output, their end, their environment, and their cancellation."""
+
 import os
 import signal
 import subprocess

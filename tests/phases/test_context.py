@@ -1,3 +1,5 @@
+"""The context: its cancellation, its deadline, its children, and how it sleeps and waits."""
+
 import gc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,3 +1,5 @@
+"""The messages and causes of the errors of phases."""
+
 import pickle
 
 from phases import CommandFailedError, PhaseError, TaskFailedError, UnknownTaskError

@@ -1,3 +1,5 @@
+"""One task executed: its log, its path, its errors and its interrupts."""
+
 import logging
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""What `import phases` loads."""
+
 import subprocess
 import sys
 

@@ -1,3 +1,5 @@
+"""Parallel tasks: one failure, the caller's end, or an interrupt ends them all, and is reported."""
+
 import contextvars
 import logging
 import queue

@@ -1,3 +1,5 @@
+"""Plans and undos of groups whose tasks fail, and of contexts that end."""
+
 import logging
 
 import pytest

@@ -1,3 +1,5 @@
+"""Changes that tasks record: how a failed run undoes them, and what its observer and report get."""
+
 import logging
 import threading
 from collections import defaultdict

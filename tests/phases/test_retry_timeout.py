@@ -1,3 +1,5 @@
+"""Tasks with retries and with a time limit."""
+
 import pytest
 from support.tasks import FailingTask, RecordingTask
 

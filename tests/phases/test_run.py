@@ -1,3 +1,5 @@
+"""A run: its report, the tasks that it leaves out, and how a failed one is undone."""
+
 import logging
 import subprocess
 import sys

@@ -1,3 +1,5 @@
+"""A task made of a function."""
+
 from phases import Change, Context, Plannable, Undoable, execute, task
 
 

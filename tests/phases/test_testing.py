@@ -1,3 +1,5 @@
+"""A wait for threads that sleep ends, even if none does."""
+
 import pytest
 
 from phases.testing import ManualClock

@@ -1,3 +1,5 @@
+"""Tasks whose failure is tolerated."""
+
 import logging
 from collections.abc import Callable
 

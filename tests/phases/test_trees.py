@@ -1,3 +1,5 @@
+"""Random trees of groups and failing tasks: what is done, reported, planned and undone."""
+
 from collections.abc import Iterator
 
 from hypothesis import given

@@ -84,7 +84,7 @@ def planned(host: Host, config: HostRoutingConfig | None = None) -> list[Change]
 
 
 def there(host: FakeHost) -> list[str]:
-    """Return the stale objects that are on the node."""
+    """Return the objects on the node that a sweep would remove."""
     return [change.subject for change in planned(host)]
 
 

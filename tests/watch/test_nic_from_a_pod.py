@@ -31,6 +31,7 @@ def test_it_waits_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
         ]
         for step in steps:
             step()
+            # It wants to act in 0 seconds.
             assert kept.catch_up() == 0
             kept.act()
         assert standing(node) == [str(ROUTE)]

@@ -36,7 +36,7 @@ from hostrouting.host.packets.nft import NftCommand
 from hostrouting.testing import FakeHost, MemoryLinkLayer, MemorySupervisor
 from phases import Context
 
-OWN_SECTIONS = "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"
+OWN_ROUTE = "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"
 RULES = ProbeRules(
     dev="eth0", source="fe80::1234:5678:9abc", address="2603:1062:0:1:fe80:1234:5678:9abc"
 )
@@ -83,7 +83,7 @@ def test_a_program_hangs_while_routes_are_deleted(
     host: FakeHost, tmp_path: Path, moment: str
 ) -> None:
     """While a program of a sibling hangs, even under the run lock, deleted routes are restored one
-    after one another.
+    after another.
     """
     absent = "case $* in *list*) echo 'Error: No such file or directory' >&2; exit 1;; esac"
     command = stand_in(tmp_path, f"{absent if moment == 'nft loads' else ''}\n$hangs")
@@ -94,13 +94,13 @@ def test_a_program_hangs_while_routes_are_deleted(
     )
     with running(Watch(CONFIG, host=exchanged(host, **port))) as watch:
         watch.until((tmp_path / "hanging").exists)
-        watch.until(lambda: own_routes(host) == [OWN_SECTIONS])
+        watch.until(lambda: own_routes(host) == [OWN_ROUTE])
         # A fourth time within an hour it would pause.
         for _ in range(3):
             host.routes.delete_route(
-                next(route for route in host.routes.routes() if str(route) == OWN_SECTIONS)
+                next(route for route in host.routes.routes() if str(route) == OWN_ROUTE)
             )
-            watch.until(lambda: own_routes(host) == [OWN_SECTIONS])
+            watch.until(lambda: own_routes(host) == [OWN_ROUTE])
         # The first one still hangs: nothing of the above waited for it.
         assert len((tmp_path / "hanging").read_text().split()) == 1
         # A repair is seen before its lock is released.
@@ -142,7 +142,7 @@ def test_the_trouble_of_a_sibling_is_part_of_the_state(
     with running(Watch(CONFIG, host=broken)) as watch:
         reasons = [f"{trouble}: ZeroDivisionError()" for trouble in troubles]
         watch.until(lambda: state() == "; ".join(["routes in force: 1", *reasons]))
-        assert own_routes(host) == [OWN_SECTIONS]
+        assert own_routes(host) == [OWN_ROUTE]
         layer.is_broken = False
         watch.until(lambda: state() == "routes in force: 1")
     assert {f"this is over: {trouble}" for trouble in troubles} <= set(caplog.messages)
@@ -178,14 +178,14 @@ def test_they_look_after_the_events_of_the_routes(host: FakeHost) -> None:
     calls: list[Callable[[], object]] = [
         bool,
         lambda: host.routes.delete_route(
-            next(route for route in host.routes.routes() if str(route) == OWN_SECTIONS)
+            next(route for route in host.routes.routes() if str(route) == OWN_ROUTE)
         ),
     ]
     with running(watch) as it:
         for call in calls:
             call()
             it.until(lambda: ("ip6", "azureSLBProbe") in host.nftables.tables)
-            it.until(lambda: OWN_SECTIONS in map(str, host.routes.routes()))
+            it.until(lambda: OWN_ROUTE in map(str, host.routes.routes()))
             it.until(lambda: not host.lock.is_held)
             host.nftables.load(Context(), delete_script())
 

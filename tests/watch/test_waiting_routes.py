@@ -109,6 +109,7 @@ def test_it_cannot_return(event: NetworkEvent, caplog: pytest.LogCaptureFixture)
         assert kept.keeper.receive([event]) == 0
         assert kept.keeper.receive([DeviceEvent("set", Device("veth7", 7, up=True))]) == inf
         node.insert_route(route("10.224.0.0/16 dev eth1 proto static"))
+        # It wants to act in 0 seconds.
         assert kept.catch_up() == 0
         kept.act()
     assert caplog.messages == []

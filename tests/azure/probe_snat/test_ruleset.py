@@ -136,7 +136,7 @@ _OTHERWISE = {
         "set 2603:1062:0:1:fe80:1234:5678:9abc counter",
         "set 2603:1062:0:1:fe80:1234:5678:9abc drop",
     ),
-    "one more rule": ("  chain postrouting {", "  chain more { }\n  chain postrouting {"),
+    "one more chain": ("  chain postrouting {", "  chain more { }\n  chain postrouting {"),
     "a set": ("  chain postrouting {", "  set more { type ipv6_addr; }\n  chain postrouting {"),
 }
 
@@ -186,7 +186,9 @@ class TestKernel:
 
     @pytest.mark.parametrize("difference", _OTHERWISE)
     def test_another_effect(self, nft: NftCommand, difference: str) -> None:
-        """A table that treats any packet differently has an effect that is not known."""
+        """A table that treats any packet differently, or has more than its two chains, has an effect that
+        is not known.
+        """
         before, after = _OTHERWISE[difference]
         assert before in AGENTBAKERS
         # The block alone: nft 0.9.8 dies of SIGSEGV if a set follows a declaration or flush of its

@@ -96,6 +96,7 @@ def test_anything_else_is_not_a_rule_of_a_pod(line: str) -> None:
     assert not is_of_node(rule(line))
 
 
+# NODE_RULES[1] has the form of a pod's rule.
 @pytest.mark.parametrize(
     "line", [NODE_RULES[0], NODE_RULES[2], NODE_RULES[0].replace("Unicast", "unicast")]
 )

@@ -1,5 +1,5 @@
-"""The journal: nothing is lost in it, only root's records are trusted, and damaged ones are set
-aside.
+"""The journal: nothing is lost in it, only root's records are trusted, and damaged ones stay in
+place and are reported.
 """
 
 import json

@@ -110,8 +110,8 @@ def test_a_second_route_in_one_place_is_unknown(dev: str) -> None:
 
 @pytest.mark.parametrize("dev", ["azv1", "azure0"])
 def test_a_route_that_robs_the_next_pod_of_its_address_goes(dev: str) -> None:
-    """The new CNI's own route to the reused address, with another metric, does not keep the old
-    one.
+    """The new CNI's own route to the reused address does not keep the old one: it has another metric
+    or TOS, or goes by another device, as IPv6 allows.
     """
     assert kinds(snapshot(route(dev=dev), route(dev="lxc1", metric=10))) == ["stale"]
     assert kinds(snapshot(route6(dev=dev), route6(dev="lxc1"))) == ["stale"]

@@ -150,6 +150,7 @@ def test_a_sweep_that_fails_after_the_removal_has_changed_the_node() -> None:
     task = sweep(host)
     planned = task.plan(context())
     host.ebtables.operations.plan(4, lambda: host.ebtables.add(dnat(DEAD, DEAD_MAC)))
+    # A task that fails has its changes in the report, too.
     assert done_by(task.do) == planned
 
 
@@ -231,6 +232,7 @@ def test_an_interrupt_while_rules_go(*, already: bool) -> None:
     host.ebtables.delete = interrupted  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         run(sweep(host), context(), undo_on_failure=True)
+    # All but the files, which have the record.
     assert whole_state(host)[:-1] == before[:-1]
     undo_now(host)
     assert whole_state(host) == before

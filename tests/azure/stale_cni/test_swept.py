@@ -274,9 +274,7 @@ def test_the_command_lists_stale_objects_and_removes_them(node: KernelNode, tmp_
 
 @needs("kernel", "ebtables-nft")
 def test_how_the_command_ends(node: KernelNode, tmp_path: Path) -> None:
-    """A config without a sweep is exit 2; without privilege, or during another run, it could
-    not: exit 3.
-    """
+    """A config without a sweep is exit 2; without privilege it could not: exit 3."""
     refused = command(node, "--json", written(tmp_path, enabled=False))
     assert refused.returncode == 2
     assert json.loads(refused.stdout)["errors"][0]["path"] == "hostRouting.staleCni.enabled"

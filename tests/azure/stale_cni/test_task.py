@@ -62,7 +62,7 @@ def test_without_privilege_there_is_a_plan_and_no_sweep(caplog: pytest.LogCaptur
     host = made_host()
     before = whole_state(host)
     host.link_layer.may_probe = False
-    assert there(host) == []
+    assert planned(host) == []
     denied = "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked"
     assert caplog.messages == [f"the sweep is not planned: {denied}"]
     with pytest.raises(PermissionDeniedError, match="cannot check if a removed CNI left anything"):

@@ -177,8 +177,10 @@ def test_objects_swept_before_a_reboot_are_not_restored(caplog: pytest.LogCaptur
     expected = Change("-", RECORD, "of 2026-01-01T00:00:01Z, before this machine was restarted")
     assert task.plan_undo(context()) == [expected]
     assert done_by(task.undo) == [expected]
+    # All but the files, which had the record.
     assert whole_state(host)[:-1] == after[:-1]
     assert not host.files.tree.exists("/var/lib/hostrouting")
+    # The last one is the end of the task.
     assert caplog.messages[-3:-1] == [
         f"no sweep since this machine was started is recorded in {FOLDER}",
         (

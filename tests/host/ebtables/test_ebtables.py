@@ -1,3 +1,5 @@
+"""The contract of ebtables: on the fake, by ebtables-nft, and by the legacy tool."""
+
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
