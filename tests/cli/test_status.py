@@ -270,8 +270,8 @@ def test_the_next_step_of_a_user_without_rights(
     host.lock.fail_at(1)
     failed = on_mended("apply")
     assert failed.returncode == 3
-    assert failed.stdout.splitlines()[-1] == f"next: sudo {APPLY}"
-    assert run_here("status").stdout.splitlines()[-1] == f"next: {APPLY}"
+    assert failed.stdout.splitlines()[-1] == next_step(f"sudo {APPLY}")
+    assert run_here("status").stdout.splitlines()[-1] == next_step(APPLY)
 
 
 def test_a_silent_cloud_is_not_queried_by_status(host: FakeHost) -> None:
