@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import engine, providers
 from hypothesis.internal.constants_ast import Constants
 from support.needs import require
-from support.patience import in_time
+from support.patience import at_once
 
 from hostrouting.host.packets import with_sbin
 from phases import Context
@@ -102,8 +102,8 @@ def needs_kernel() -> None:
 
 @pytest.fixture
 def ctx() -> Context:
-    """A context whose clock needs no waiting."""
-    return in_time()
+    """A context whose clock jumps to the end of each wait."""
+    return at_once()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

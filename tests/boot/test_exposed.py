@@ -8,8 +8,9 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from support.intent_nodes import ROUTES, apply, config, in_time, node
+from support.intent_nodes import ROUTES, apply, config, node
 from support.needs import needs
+from support.patience import at_once
 
 from hostrouting import Configure, Reset, check_node
 from hostrouting.exceptions import HostFileError
@@ -68,14 +69,14 @@ def test_an_apply_is_refused_before_any_change(
     acts: list[Callable[..., object]] = [plan, execute]
     for changed, act in product(({}, {"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}}), acts):
         with pytest.raises(TaskFailedError) as caught:
-            act(Configure(config(**BY_SERVICE, **changed), host=host), in_time())
+            act(Configure(config(**BY_SERVICE, **changed), host=host), at_once())
         assert isinstance(caught.value.cause, HostFileError)
         assert refusal in str(caught.value.cause)
         assert state(host) == before
-    found = check_node(in_time(), config(**BY_SERVICE), host).findings
+    found = check_node(at_once(), config(**BY_SERVICE), host).findings
     reasons = [(each.severity, each.sentence) for each in found if each.kind == "exposed"]
     assert [severity for severity, reason in reasons if refusal in reason] == ["error"]
-    execute(Reset(config(), host=host), in_time())
+    execute(Reset(config(), host=host), at_once())
     assert not host.files.exists(f"{FOLDER}/hostrouting.json")
 
 

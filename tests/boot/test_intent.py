@@ -7,18 +7,8 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from support.intent_nodes import (
-    GATES,
-    OVERLAP,
-    PROBES,
-    READY,
-    ROUTES,
-    SWEEP,
-    apply,
-    config,
-    in_time,
-    node,
-)
+from support.intent_nodes import GATES, OVERLAP, PROBES, READY, ROUTES, SWEEP, apply, config, node
+from support.patience import at_once
 
 from hostrouting import (
     CheckRouteOverlap,
@@ -101,7 +91,7 @@ def test_a_task_alone_keeps_the_sections_of_others(kind: type[SectionTask]) -> N
     sections = {**ROUTES, **OVERLAP, **PROBES, **SWEEP, **WATCH}
     apply(host, **sections)
     task = kind(config(), host=host)
-    execute(task, in_time())
+    execute(task, at_once())
     [own] = {"staticRoutes", "routeOverlap", "probeSnat", "watch"} - stored(host)[
         "hostRouting"
     ].keys()
@@ -110,7 +100,7 @@ def test_a_task_alone_keeps_the_sections_of_others(kind: type[SectionTask]) -> N
         **PINNED,
     }
     apply(host, **sections)
-    undo(kind(config(**sections), host=host), in_time())
+    undo(kind(config(**sections), host=host), at_once())
     assert own not in stored(host)["hostRouting"]
     assert len(stored(host)["hostRouting"]) == len(sections)
 
@@ -123,7 +113,7 @@ def test_only_our_part_of_an_agents_config_is_stored() -> None:
         "hostRouting": {**ROUTES, **OVERLAP, "watch": None},
     }
     host = node()
-    execute(Configure(HostRoutingConfig.from_mapping(document), host=host), in_time())
+    execute(Configure(HostRoutingConfig.from_mapping(document), host=host), at_once())
     assert stored(host) == {"hostRouting": {**ROUTES, **OVERLAP}, **PINNED}
     assert read_intent(host.files) == HostRoutingConfig.from_mapping(document)
     assert host.files.mode(INTENT_PATH) == 0o644
@@ -190,15 +180,15 @@ def test_plan_check_apply_and_reset(sections: dict[str, object], *, ipv6: bool) 
     host = node(ipv6=ipv6)
     before = host.files.tree.snapshot()
     task = Configure(config(**sections), host=host)
-    planned = Change("+", INTENT_PATH) in plan(task, in_time()).changes
-    execute(task, in_time())
+    planned = Change("+", INTENT_PATH) in plan(task, at_once()).changes
+    execute(task, at_once())
     assert planned == (read_intent(host.files) is not None) == host.files.exists(READY)
     assert read_intent(host.files) in (None, config(**sections))
-    assert plan(task, in_time()).changes == ()
+    assert plan(task, at_once()).changes == ()
     assert "boot-file" not in {
-        finding.kind for finding in check_node(in_time(), config(**sections), host).findings
+        finding.kind for finding in check_node(at_once(), config(**sections), host).findings
     }
-    execute(Reset(HostRoutingConfig(), host=host), in_time())
+    execute(Reset(HostRoutingConfig(), host=host), at_once())
     assert host.files.tree.snapshot() == before
 
 
@@ -230,21 +220,21 @@ def test_a_changed_or_missing_one_is_a_finding(harm: Callable[[FakeHost], None])
     host = node()
     apply(host, **WATCHED, **OVERLAP)
     harm(host)
-    found = check_node(in_time(), config(**WATCHED, **OVERLAP), host).findings
+    found = check_node(at_once(), config(**WATCHED, **OVERLAP), host).findings
     # The pinned exit may be lost with it, and was that of the script.
     script = "/etc/aks-flex-node/static-routes.sh"
     assert {finding.subject for finding in found} - {script} == {INTENT_PATH}
     assert {(finding.kind, finding.severity) for finding in found} == {("boot-file", "error")}
     apply(host, **WATCHED, **OVERLAP)
     assert read_intent(host.files) == config(**WATCHED, **OVERLAP)
-    assert check_node(in_time(), config(**WATCHED, **OVERLAP), host).findings == ()
+    assert check_node(at_once(), config(**WATCHED, **OVERLAP), host).findings == ()
 
 
 def test_another_config_of_the_check_is_a_finding() -> None:
     """Also if no script differs."""
     host = node()
     apply(host, **WATCHED)
-    found = check_node(in_time(), config(**WATCHED, probeSnat={"dev": "eth0"}), host).findings
+    found = check_node(at_once(), config(**WATCHED, probeSnat={"dev": "eth0"}), host).findings
     assert [(finding.kind, finding.subject) for finding in found] == [("boot-file", INTENT_PATH)]
 
 
@@ -272,9 +262,9 @@ def test_a_skipped_task_keeps_its_section(name: str) -> None:
     }
     host = node()
     apply(host, **ROUTES, **OVERLAP, **PROBES)
-    run(Configure(config(**SWEEP), host=host), in_time(), skip=[name, "clean-stale-cni"])
+    run(Configure(config(**SWEEP), host=host), at_once(), skip=[name, "clean-stale-cni"])
     assert read_intent(host.files) == config(**sections[name], **SWEEP)
-    run(Reset(HostRoutingConfig(), host=host), in_time(), skip=[name])
+    run(Reset(HostRoutingConfig(), host=host), at_once(), skip=[name])
     assert read_intent(host.files) == HostRoutingConfig.from_mapping(
         {**sections[name], "gates": []}
     )
@@ -295,7 +285,7 @@ def test_an_unknown_section_is_not_taken_for_an_empty_one(content: bytes | None)
         host.files.write(IN_FORCE, content, mode=0o644)
     execute(
         CheckRouteOverlap(config(routeOverlap={"expectedCidrs": ["10.96.0.0/16"]}), host=host),
-        in_time(),
+        at_once(),
     )
     assert host.files.read(INTENT_PATH) == content
     apply(host, **ROUTES, **OVERLAP)
@@ -308,12 +298,12 @@ def test_an_earlier_release_left_none() -> None:
     """
     host = node()
     parts = boot_parts(config(**ROUTES, **OVERLAP))
-    Boot(host, gates=GATES["gates"]).install(in_time(), *parts)
-    execute(ConfigureStaticRoutes(config(**ROUTES), host=host), in_time())
+    Boot(host, gates=GATES["gates"]).install(at_once(), *parts)
+    execute(ConfigureStaticRoutes(config(**ROUTES), host=host), at_once())
     assert stored(host) is None
     task = Configure(config(**ROUTES, **OVERLAP), host=host)
     changed = Change("+", INTENT_PATH), Change("~", "/etc/aks-flex-node/static-routes.sh")
-    assert plan(task, in_time()).changes == changed
-    report = run(task, in_time())
+    assert plan(task, at_once()).changes == changed
+    report = run(task, at_once())
     assert Change("+", INTENT_PATH) in report.changes
     assert read_intent(host.files) == config(**ROUTES, **OVERLAP)

@@ -8,17 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from support.intent_nodes import (
-    OVERLAP,
-    PROBES,
-    READY,
-    ROUTES,
-    SWEEP,
-    apply,
-    config,
-    in_time,
-    node,
-)
+from support.intent_nodes import OVERLAP, PROBES, READY, ROUTES, SWEEP, apply, config, node
+from support.patience import at_once
 
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.boot.intent import read_intent
@@ -53,7 +44,7 @@ def only_probes(host: FakeHost) -> None:
 
 
 def reset(host: FakeHost) -> None:
-    execute(Reset(HostRoutingConfig(), host=host), in_time())
+    execute(Reset(HostRoutingConfig(), host=host), at_once())
 
 
 def nothing(host: FakeHost) -> None:
@@ -97,13 +88,13 @@ def test_a_reader_after_a_kill_has_a_whole_config() -> None:
     whole = []
     for sections in FIRST, SECOND:
         host = prepared(one)
-        execute(Configure(config(**sections), host=host), in_time())
+        execute(Configure(config(**sections), host=host), at_once())
         whole.append((host.routes.routes(), etc(host)))
     assert whole[0] != whole[1]
     for host in killed(one, other):
         found = read_intent(host.files)
         assert found is not None
-        execute(Configure(found, host=host), in_time())
+        execute(Configure(found, host=host), at_once())
         assert (host.routes.routes(), etc(host)) in whole
 
 

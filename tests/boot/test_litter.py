@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, stand_in
-from support.intent_nodes import PROBES, ROUTES, in_time, node
+from support.intent_nodes import PROBES, ROUTES, node
 from support.needs import needs
+from support.patience import at_once
 
 from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.boot.boot import Boot
@@ -117,7 +118,7 @@ def test_the_folders_of_links_are_known(mode: str) -> None:
     host = node()
     host.files.write("/usr/bin/hostrouting", b"#!/bin/sh\n", mode=0o755)
     section = {**ROUTES, **PROBES, "watch": {"enabled": True, "mode": mode}}
-    Configure(HostRoutingConfig.from_mapping({"gates": [], **section}), host=host).do(in_time())
+    Configure(HostRoutingConfig.from_mapping({"gates": [], **section}), host=host).do(at_once())
     unit_files = "/etc/systemd/system"
     folders = {f"{unit_files}/{name}" for name in host.files.names(unit_files)}
     linked = {folder for folder in folders if folder.endswith(".wants")}

@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import pytest
 from support.boot_units import departure_of, stand_in
 from support.images import make_image
-from support.patience import in_time
+from support.patience import at_once
 from support.processes import ended
 
 from hostrouting import Configure, Host
@@ -413,7 +413,7 @@ def test_an_apply_tries_a_new_one_once(caplog: pytest.LogCaptureFixture) -> None
         trial=trial,
     )
     for part in stand_in(STATIC), stand_in(STATIC), departure_of(STATIC):
-        Boot(host, gates=[]).install(in_time(), part)
+        Boot(host, gates=[]).install(at_once(), part)
         assert trial.tried == [[USUAL, "-I", "-S", PROGRAM_PATH, "try", "apply"]]
     message = (
         "python3: /usr/bin/python3 -I -S /etc/aks-flex-node/hostrouting.zip try apply fails: it "
@@ -423,10 +423,10 @@ def test_an_apply_tries_a_new_one_once(caplog: pytest.LogCaptureFixture) -> None
     assert caplog.messages == [message]
     # A unit is held, perhaps because the interpreter has changed since.
     boot = Boot(host, gates=["kubelet.service"])
-    boot.install(in_time(), stand_in(STATIC))
-    fake.services.start(in_time(), "hostrouting-held@kubelet.service.service")
+    boot.install(at_once(), stand_in(STATIC))
+    fake.services.start(at_once(), "hostrouting-held@kubelet.service.service")
     caplog.clear()
-    boot.release(in_time(), ["kubelet.service"], is_right=True)
+    boot.release(at_once(), ["kubelet.service"], is_right=True)
     assert caplog.messages == [message]
 
 
@@ -452,21 +452,21 @@ def test_an_apply_without_change_makes_none(
     image = make_image(tmp_path / "image")
     section = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}}
     config = HostRoutingConfig.from_mapping(section)
-    Configure(config, host=Host.offline(image)).do(in_time())
+    Configure(config, host=Host.offline(image)).do(at_once())
     path = image / PROGRAM_PATH.lstrip("/")
     before = path.stat()
     assert interpreter_of(path.read_bytes()) == USUAL
     assert before.st_mode & 0o777 == 0o644
     program._checksum.cache_clear()
     monkeypatch.setattr(program, "new_program", Mock(side_effect=AssertionError))
-    Configure(config, host=Host.offline(image)).do(in_time())
+    Configure(config, host=Host.offline(image)).do(at_once())
     assert path.stat() == before
 
 
 def test_a_plan_makes_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """It names a first one, and one that was damaged, and makes neither."""
     host = FakeHost()
-    ctx = in_time()
+    ctx = at_once()
     boot = Boot(host, gates=[])
     with monkeypatch.context() as patched:
         patched.setattr(program, "new_program", Mock(side_effect=AssertionError))
@@ -484,7 +484,7 @@ def test_a_plan_makes_none(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_generation_without_one_gets_it(keeps_link: bool) -> None:
     """An upgrade; and after a downgrade, which leaves the link, but not what it leads to."""
     host = FakeHost()
-    ctx = in_time()
+    ctx = at_once()
     before = host.files.tree.snapshot()
     boot = Boot(host, gates=[])
     boot.install(ctx, stand_in(STATIC))
@@ -510,7 +510,7 @@ def test_a_generation_without_one_gets_it(keeps_link: bool) -> None:
 def test_room_for_it_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any change: for each file and link a block, and for what is in the files."""
     host = FakeHost()
-    ctx = in_time()
+    ctx = at_once()
     boot = Boot(host, gates=[])
     requested: list[int] = []
     monkeypatch.setattr(host.files, "refuse_unwritable", lambda _, size: requested.append(size))

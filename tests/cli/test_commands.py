@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.command_line import OTHER_COMMAND
 from support.examples import FEW
 from support.in_process import run_here
-from support.patience import in_time
+from support.patience import at_once
 from support.static_route_nodes import made_host
 
 from hostrouting import (
@@ -99,7 +99,7 @@ def test_every_command_line_in_an_output_can_be_run(
     calls = list[object]()
 
     def run_tasks(*tasks: Task) -> None:
-        ctx = in_time()
+        ctx = at_once()
         calls.extend(check_node(ctx, config, host, path="my config.json").to_mapping().items())
         try:
             rendered = render_files(config, host=host).files

@@ -13,7 +13,7 @@ from support.fabric_files import write_files
 from support.kernel import do, kernel_of, needs_kernel
 from support.node_worlds import World, announced_worlds
 from support.overlap_proofs import told_alike
-from support.patience import in_time
+from support.patience import at_once
 from support.routers import WiredNode
 
 from hostrouting import Host, HostRoutingConfig
@@ -42,7 +42,7 @@ def check(node: KernelNode, folder: Path, section: Mapping[str, object]) -> tupl
         services=absent("services"),
         lock=absent("lock"),
     )
-    ctx = in_time()
+    ctx = at_once()
     record = take_record(ctx, host)
     read = NodeRecord.parse(record.to_line())
     assert read == record

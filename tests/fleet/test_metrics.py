@@ -18,7 +18,7 @@ from support.in_process import run_here
 from support.intent_nodes import node as node_in_memory
 from support.kernel import connect
 from support.needs import needs
-from support.patience import in_time
+from support.patience import at_once
 
 from hostrouting import Configure, HostRoutingConfig, OverlapMode, OverlapReport, __version__
 from hostrouting.base.findings import NodeFinding
@@ -51,7 +51,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
 
 def samples(host: FakeHost, config: HostRoutingConfig = CONFIG) -> dict[str, str]:
     """Return each sample with its value, but that of the time."""
-    report = check_node(in_time(), config, host)
+    report = check_node(at_once(), config, host)
     lines = exposition(report, config, now=7.5).splitlines()
     shown = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert shown.pop("hostrouting_checked_timestamp_seconds{}") == "7.5"
@@ -73,7 +73,7 @@ def test_a_node_from_the_first_check_to_an_overlap(host: FakeHost) -> None:
     is_open = f'gate{{unit="{NSPAWN}",state="open"}}'
     not_applied = 'findings{cidr="",kind="not-applied",severity="warning"}'
     assert samples(host) == {not_applied: "1", overlap: "1", **of_routes(0, 2), shut: "1"}
-    execute(Configure(CONFIG, host=host), in_time())
+    execute(Configure(CONFIG, host=host), at_once())
     assert samples(host) == {**of_routes(2, 0), is_open: "1"}
     section = attrs.evolve(CONFIG.static_routes, routes=CONFIG.static_routes.routes[:1])
     fewer = attrs.evolve(CONFIG, static_routes=section)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 from host.contracts.lock import FILE, RunLockContract
 from support.needs import needs
-from support.patience import in_time
+from support.patience import at_once
 from support.processes import ended
 
 from hostrouting.exceptions import HostFileError, LockHeldError
@@ -114,7 +114,7 @@ class TestFileLock(RunLockContract):
             another_run(tmp_path) as holder,
             caplog.at_level("INFO"),
             pytest.raises(LockHeldError) as caught,
-            lock.hold(in_time(10)),
+            lock.hold(at_once(10)),
         ):
             pytest.fail("two runs at a time")
         assert str(caught.value) == (
@@ -154,13 +154,13 @@ class TestFileLock(RunLockContract):
             holder.send_signal(signal.SIGKILL)
             holder.wait()
         assert file.read_text() == f"{holder.pid}\n"
-        with lock.hold(in_time(1)):
+        with lock.hold(at_once(1)):
             assert file.read_text() == f"{os.getpid()}\n"
 
     def test_the_id_of_a_killed_run_goes_as_a_whole(self, lock: RunLock, file: Path) -> None:
         """Though it is longer than that of the next run."""
         file.write_text("1234567890123\n")
-        with lock.hold(in_time(1)):
+        with lock.hold(at_once(1)):
             assert file.read_text() == f"{os.getpid()}\n"
 
     @needs("root")
@@ -181,7 +181,7 @@ class TestFileLock(RunLockContract):
         with lock.hold(Context()):
             daemon = subprocess.Popen(["sleep", "infinity"], close_fds=False)
         try:
-            with other.hold(in_time(1)):
+            with other.hold(at_once(1)):
                 pass
         finally:
             daemon.kill()
@@ -217,7 +217,7 @@ class TestFileLock(RunLockContract):
                     held.enter_context(lock.hold(Context()))
                 if not was_interrupted:
                     break
-            with lock.hold(in_time(1)):
+            with lock.hold(at_once(1)):
                 pass
         assert line > 20
 
@@ -225,7 +225,7 @@ class TestFileLock(RunLockContract):
         """If another program cleans up /run, the run still succeeds, and leaves the lock of another
         run alone.
         """
-        third = other.hold(in_time(1))
+        third = other.hold(at_once(1))
         with lock.hold(Context()):
             file.unlink()
             second = other.hold(Context())
@@ -305,10 +305,10 @@ class TestFileLock(RunLockContract):
         ) as gate:
             assert gate.stdout is not None
             assert gate.stdout.readline() == "held\n"
-            with pytest.raises(LockHeldError), lock.hold_file(in_time(1), FILE):
+            with pytest.raises(LockHeldError), lock.hold_file(at_once(1), FILE):
                 pytest.fail("two holders at a time")
             gate.communicate("\n")
-        with lock.hold_file(in_time(1), FILE):
+        with lock.hold_file(at_once(1), FILE):
             pass
 
     @needs("root")

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 from support.kernel import host_of, kernel_of, needs_kernel, uplink
-from support.patience import in_time
+from support.patience import at_once
 from support.run_nodes import gpu_node, routed
 
 from hostrouting import Configure, Host, HostRoutingConfig
@@ -57,10 +57,10 @@ def test_a_connected_route_that_a_change_has_hidden_undoes_it(
         kernel.ip("route add 172.20.16.0/24 via 10.224.0.9 proto static")
         host = host_of(kernel_of(kernel), is_live=True)
         if is_installed:
-            assert run(Configure(SMALL, host=host), in_time()).ok
+            assert run(Configure(SMALL, host=host), at_once()).ok
         before = host.routes.routes_of(OUR_PROTOCOL)
         before_a_batch(host, monkeypatch, lambda: kernel.add_address("eth1", "172.20.16.1/24"))
-        report = run(Configure(MORE, host=host), in_time())
+        report = run(Configure(MORE, host=host), at_once())
         assert "the kernel's own route '172.20.16.0/24 dev eth1" in str(report.error)
         assert host.routes.routes_of(OUR_PROTOCOL) == before
         assert require_intent(host) == (SMALL if is_installed else MORE)
@@ -81,7 +81,7 @@ def test_a_lease_that_flips_at_every_reading_degrades_the_run(
         return read(family)
 
     monkeypatch.setattr(host.routes, "routes", flip)
-    report = run(Configure(SMALL, host=host), in_time())
+    report = run(Configure(SMALL, host=host), at_once())
     assert report.ok
     assert report.degraded
     assert len(host.routes.routes_of(OUR_PROTOCOL)) == 1
@@ -106,7 +106,7 @@ def test_a_file_that_changes_after_the_comparison_is_compared_again(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The gate's drop-in comes while a gate checks: it is replaced, and the undo would restore it."""
-    assert run(Configure(SMALL, host=host), in_time()).ok
+    assert run(Configure(SMALL, host=host), at_once()).ok
     path = drop_in_of("b.service")
     hold = host.lock.hold_file
 
@@ -115,7 +115,7 @@ def test_a_file_that_changes_after_the_comparison_is_compared_again(
         return hold(ctx, lock)
 
     monkeypatch.setattr(host.lock, "hold_file", wait)
-    report = run(Configure(attrs.evolve(SMALL, gates=("b.service",)), host=host), in_time())
+    report = run(Configure(attrs.evolve(SMALL, gates=("b.service",)), host=host), at_once())
     assert report.ok
     assert f"~ {path}" in [*map(str, report.changes)]
     assert b"ExecStartPre" in (host.files.read(path) or b"")
@@ -125,7 +125,7 @@ def test_a_file_that_changes_after_each_comparison_is_written_in_the_end(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last of 24 tries takes its own comparison."""
-    assert run(Configure(SMALL, host=host), in_time()).ok
+    assert run(Configure(SMALL, host=host), at_once()).ok
     path = drop_in_of("b.service")
     compare = Boot.steps_to_install
     tries: list[int] = []
@@ -137,7 +137,7 @@ def test_a_file_that_changes_after_each_comparison_is_written_in_the_end(
         return steps
 
     monkeypatch.setattr(Boot, "steps_to_install", compared)
-    assert run(Configure(attrs.evolve(SMALL, gates=("b.service",)), host=host), in_time()).ok
+    assert run(Configure(attrs.evolve(SMALL, gates=("b.service",)), host=host), at_once()).ok
     assert len(tries) == 24
     assert b"ExecStartPre" in (host.files.read(path) or b"")
 
@@ -163,6 +163,6 @@ def test_a_plan_that_is_made_again_is_judged_again(
     before_a_batch(host, monkeypatch, lambda: pytest.fail("a route is changed"))
     mapping = routed("172.20.16.0/24").to_mapping()
     mapping["routeOverlap"]["expectedDevs"] = ["eth0"]
-    report = run(Configure(HostRoutingConfig.from_mapping(mapping), host=host), in_time())
+    report = run(Configure(HostRoutingConfig.from_mapping(mapping), host=host), at_once())
     [failure, *_] = report.failures
     assert isinstance(failure, WorseRoutingError)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, find, settings
 from support.config_json import FULL
-from support.patience import in_time
+from support.patience import at_once
 from support.run_nodes import gpu_node
 
 import hostrouting
@@ -149,8 +149,8 @@ def test_an_apply_proves_the_node_that_the_sweep_has_left() -> None:
             "routeOverlap": {"mode": "STRICT", "expectedCidrs": ["172.16.8.9/32"]},
         }
     )
-    assert check_node(in_time(), config, host).overlap.ok
-    report = run(Configure(config, host=host), in_time())
+    assert check_node(at_once(), config, host).overlap.ok
+    report = run(Configure(config, host=host), at_once())
     assert "172.16.8.9: leaves by ib0 (172.16.0.0/16 dev ib0 " in str(report.error)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import attrs
 import pytest
 from support.intent_nodes import node, unpin
-from support.patience import in_time
+from support.patience import at_once
 from support.run_nodes import lose_our_routes, lose_the_default_route
 
 from hostrouting import Configure, HostRoutingConfig, node_status
@@ -46,7 +46,7 @@ def host() -> FakeHost:
     # The address of InfiniBand has 20 octets.
     host.routes.add_link("ib0", mac=":".join(["00"] * 20))
     host.routes.add_address("ib0", "172.16.1.4/16")
-    execute(Configure(CONFIG, host=host), in_time())
+    execute(Configure(CONFIG, host=host), at_once())
     return host
 
 
@@ -92,7 +92,7 @@ def test_the_first_step(host: FakeHost, troubles: list[Trouble], fact: str, step
     """The sentence begins with what has to go first; the next step is the command against it."""
     for trouble in troubles:
         trouble(host)
-    status = node_status(in_time(), host)
+    status = node_status(at_once(), host)
     assert status.next == step
     assert status.sentence.startswith(f"wrong: {fact}")
     assert status.lines()[-1] == status.lines()[-1] == f"next: {step}"
@@ -101,7 +101,7 @@ def test_the_first_step(host: FakeHost, troubles: list[Trouble], fact: str, step
 def test_each_finding_of_a_status_has_a_reason_and_a_cause_its_command(host: FakeHost) -> None:
     """Those of addresses are sentences, too; a program reads the command from its own key."""
     IS_DOWN(host)
-    findings = node_status(in_time(), host).to_mapping()["findings"]
+    findings = node_status(at_once(), host).to_mapping()["findings"]
     assert [each["kind"] for each in findings if not each["reason"]] == []
     [command] = [each["command"] for each in findings if each["kind"] == "device-down"]
     assert command == "ip link set eth0 up"
@@ -114,7 +114,7 @@ def test_a_network_stands_for_a_device_that_is_down(host: FakeHost) -> None:
     host.routes.set_up("eth0", up=False)
     overlap = {"expectedCidrs": ["172.16.8.0/22"], "expectedDevs": ["10.224.0.0/16"]}
     config = HostRoutingConfig.from_mapping({"routeOverlap": overlap, "gates": []})
-    report = check_node(in_time(), config, host)
+    report = check_node(at_once(), config, host)
     assert [(cause.subject, cause.command) for cause in report.causes] == [
         ("eth0", "ip link set eth0 up")
     ]
@@ -146,7 +146,7 @@ def test_the_device_of_a_network_lost_its_address(
     """A manager takes the address of a device that is down. Devices with an address are not it,
     though one of them has a default route.
     """
-    execute(Configure(NAMES_NETWORK, host=host), in_time())
+    execute(Configure(NAMES_NETWORK, host=host), at_once())
     for number in range(1, 3):
         host.routes.add_link(f"eth{number}")
         host.routes.add_address(f"eth{number}", f"192.168.{number}.4/24")
@@ -159,7 +159,7 @@ def test_the_device_of_a_network_lost_its_address(
     if by_fabric:
         host.routes.add_route("default", gateway="172.16.0.1", dev="ib0")
     trouble(host)
-    status = node_status(in_time(), host)
+    status = node_status(at_once(), host)
     [found] = status.first
     assert (found.kind, found.subject, status.next) == (kind, "eth0", step)
 
@@ -173,12 +173,12 @@ def test_a_gate_that_is_down_beside_one_that_is_missing(host: FakeHost) -> None:
     for name, text in units.items():
         host.files.write(f"/lib/systemd/system/{name}", text.encode(), mode=0o644)
     config = attrs.evolve(CONFIG, gates=("other.service", *CONFIG.gates))
-    execute(Configure(config, host=host), in_time())
+    execute(Configure(config, host=host), at_once())
     unit = "systemd-nspawn@kube1.service"
     host.services.failing.add(unit)
-    host.services.start(in_time(), unit)
-    host.services.start(in_time(), "machines.target")
-    status = node_status(in_time(), host)
+    host.services.start(at_once(), unit)
+    host.services.start(at_once(), "machines.target")
+    status = node_status(at_once(), host)
     warnings = [found.kind for found in status.findings if found.severity == "warning"]
     assert sorted(warnings) == ["gate-failed", "gate-missing"]
     assert status.sentence == (
@@ -191,7 +191,7 @@ def test_a_gate_that_is_down_beside_one_that_is_missing(host: FakeHost) -> None:
 def test_a_node_that_needs_no_apply(host: FakeHost, trouble: Trouble) -> None:
     """An image with a read-only /etc is right as it is."""
     trouble(host)
-    status = node_status(in_time(), host)
+    status = node_status(at_once(), host)
     kinds = [finding.kind for finding in status.findings]
     assert kinds == ["not-watched"]
     assert status.next is None
@@ -201,7 +201,7 @@ def test_a_lease_that_is_late(host: FakeHost) -> None:
     """A device that is up waits for its default route: that another one is down, does not matter."""
     lose_the_default_route(host)
     host.routes.add_link("eth1", up=False)
-    kinds = [finding.kind for finding in node_status(in_time(), host).findings]
+    kinds = [finding.kind for finding in node_status(at_once(), host).findings]
     assert "device-down" not in kinds
 
 
@@ -210,7 +210,7 @@ def test_a_device_that_may_be_the_exit_is_set_down() -> None:
     bare = FakeHost()
     bare.routes.add_link("eth0", up=False)
     bare.routes.add_link("eth1")
-    report = check_node(in_time(), CONFIG, bare)
+    report = check_node(at_once(), CONFIG, bare)
     assert report.causes == []
     assert report.overlap.steps == (
         "Give the node a default route: see the log of its DHCP client, or its network "
@@ -253,14 +253,14 @@ def test_a_default_route_is_lost(
     path, text, step = KEEPERS[keeper]
     [index] = [link.ifindex for link in host.routes.links() if link.name == "eth0"]
     host.files.write(path.format(index), f"{text}\n".encode(), mode=0o644)
-    assert node_status(in_time(), host).next is None
+    assert node_status(at_once(), host).next is None
     if not pinned:
         unpin(host)
     lose_the_default_route(host)
     lose_our_routes(host)
     if lacking == "address":
         host.routes.remove_address("eth0", "10.224.0.4/16")
-    status = node_status(in_time(), host)
+    status = node_status(at_once(), host)
     [found] = [each for each in status.findings if each.kind == "lost-default"]
     assert (found.subject, found.severity) == ("eth0", "warning")
     assert f"IPv4 {lacking}" in found.reason
@@ -279,7 +279,7 @@ def test_a_manager_that_waits_is_not_started_anew(host: FakeHost, keeper: str) -
     host.files.write(path.format(index), content, mode=0o644)
     lose_the_default_route(host)
     lose_our_routes(host)
-    assert node_status(in_time(), host).next == "journalctl -b -u systemd-networkd.service"
+    assert node_status(at_once(), host).next == "journalctl -b -u systemd-networkd.service"
 
 
 @pytest.mark.parametrize(
@@ -322,9 +322,9 @@ def test_another_run_is_under_way(host: FakeHost, pid: str) -> None:
     host.files.write("/run/hostrouting.lock", text.encode(), mode=0o600)
     for process in "4711", own:
         host.files.write(f"/proc/{process}", b"", mode=0o444)
-    assert node_status(in_time(), host).verdict == "right"
+    assert node_status(at_once(), host).verdict == "right"
     lose_our_routes(host)
-    status = node_status(in_time(), host)
+    status = node_status(at_once(), host)
     is_waiting = pid == "4711"
     assert status.ok is False
     assert status.verdict == ("waiting" if is_waiting else "wrong")

@@ -12,7 +12,7 @@ from support.command_line import ROUTES
 from support.kernel import connect
 from support.live_routes import change_routes
 from support.memory_links import remove_address
-from support.patience import in_time
+from support.patience import at_once
 from support.run_nodes import (
     PROBES,
     SWEEP,
@@ -64,12 +64,12 @@ def host() -> FakeHost:
 
 def applied(host: FakeHost, **sections: object) -> HostRoutingConfig:
     config = config_of(**sections)
-    execute(Configure(config, host=host), in_time())
+    execute(Configure(config, host=host), at_once())
     return config
 
 
 def check(host: FakeHost, config: HostRoutingConfig) -> NodeReport:
-    return check_node(in_time(), config, host)
+    return check_node(at_once(), config, host)
 
 
 def findings_of(report: NodeReport) -> list[tuple[str, str, str]]:
@@ -190,7 +190,7 @@ def copy_the_files(host: FakeHost) -> None:
 
 def edit_a_gate(host: FakeHost) -> None:
     """The next boot may open a gate whose file was changed without a reload."""
-    host.services.start(in_time(), "systemd-nspawn@kube1.service")
+    host.services.start(at_once(), "systemd-nspawn@kube1.service")
     path = f"/lib/systemd/system/{NSPAWN}"
     host.files.write(path, (host.files.read(path) or b"") + b"# edited\n", mode=0o644)
 
@@ -203,7 +203,7 @@ def lose_the_unit_of_the_gates(host: FakeHost) -> None:
 def test_a_fresh_node_has_a_status() -> None:
     """It is not an error of the program: the status shows that no config is in force."""
     for host in FakeHost(), FakeHost(is_live=False):
-        status = node_status(in_time(), host)
+        status = node_status(at_once(), host)
         assert status.absence == status.sentence == status.to_mapping()["verdict"]
         assert status.sentence.startswith(NOT_INSTALLED)
         assert not status.ok
@@ -273,8 +273,8 @@ def test_the_verdict_after_a_run_is_that_of_status(host: FakeHost, address: str 
         connect(host.routes, ib7=address)
         applied(host, **ROUTES)
     assert (
-        node_status(in_time(), host, config=config).to_mapping()
-        == node_status(in_time(), host).to_mapping()
+        node_status(at_once(), host, config=config).to_mapping()
+        == node_status(at_once(), host).to_mapping()
     )
 
 
@@ -288,7 +288,7 @@ def test_a_plan_after_a_run_that_was_killed(
     follows report the same.
     """
     applied(host, **ROUTES)
-    execute(Reset(HostRoutingConfig(), host=host), in_time())
+    execute(Reset(HostRoutingConfig(), host=host), at_once())
     host.files.write("/run/hostrouting.unfinished", b"", mode=0o644)
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"gates": [NSPAWN], **ROUTES}))
@@ -314,11 +314,11 @@ def test_probes_alone_on_a_node_without_ipv6(
     again and again, and as no gate is installed, no notice announces what one will do.
     """
     config = config_of(**PROBES)
-    host.services.start(in_time(), "systemd-nspawn@kube1.service")
+    host.services.start(at_once(), "systemd-nspawn@kube1.service")
     assert findings_of(check(host, config)) == [("warning", "not-applied", "hostRouting")]
     remove_address(host.link_layer, "eth0", "2001:db8::4/64")
-    assert plan(Configure(config, host=host), in_time()).changes == ()
-    execute(Configure(config, host=host), in_time())
+    assert plan(Configure(config, host=host), at_once()).changes == ()
+    execute(Configure(config, host=host), at_once())
     assert "kube1" not in caplog.text
     assert findings_of(check(host, config)) == []
 
@@ -348,7 +348,7 @@ def test_nothing_installed_is_one_warning(host: FakeHost) -> None:
     assert "add these routes" not in str(report.overlap)
     assert "172.16.8.0/22" in report.overlap.advice
     assert "an apply adds them" in report.overlap.advice
-    execute(Configure(config, host=host), in_time())
+    execute(Configure(config, host=host), at_once())
     assert check(host, config).ok
 
 
@@ -381,7 +381,7 @@ def test_the_proof_of_now_is_made_once(host: FakeHost) -> None:
     config = config_of(routeOverlap=OVERLAP["routeOverlap"])
     prove_config(config, Fabric(), host.routes)
     once = len(lookups)
-    report = check_node(in_time(), config, host, path="node.json")
+    report = check_node(at_once(), config, host, path="node.json")
     assert report.is_fixable
     assert len(lookups) == 2 * once
 
@@ -396,7 +396,7 @@ def test_a_route_that_the_config_chooses_is_not_replaced(
     arrange(host.routes, "default via 172.16.0.9 dev ib0 metric 900")
     routes = {"enabled": True, "routes": [{"destination": "172.16.8.0/22", **chosen}]}
     config = config_of(staticRoutes=routes, routeOverlap=OVERLAP["routeOverlap"])
-    change_routes(in_time(), config, host)
+    change_routes(at_once(), config, host)
     report = check(host, config).overlap
     words = "172.16.8.0/22 dev ib0"
     if "gateway" in chosen:
@@ -406,7 +406,7 @@ def test_a_route_that_the_config_chooses_is_not_replaced(
         f"'{words}' is a route of the config, and stays: if it is right, name its device in "
         "expectedDevs of routeOverlap; if not, correct it in staticRoutes."
     )
-    assert fixed(in_time(), config, host) == (
+    assert fixed(at_once(), config, host) == (
         f"no routes of a config make this node right:\n{report.verdict}\n{report.advice}"
     )
 
@@ -417,8 +417,8 @@ def test_a_chosen_route_by_a_device_without_carrier_is_replaced(host: FakeHost) 
     host.routes.add_address("eth1", "10.225.0.4/16")
     route = {"destination": "172.16.8.0/22", "gateway": "10.225.0.1", "dev": "eth1"}
     config = config_of(staticRoutes={"enabled": True, "routes": [route]}, **OVERLAP)
-    change_routes(in_time(), config, host)
-    after = fixed(in_time(), config, host)
+    change_routes(at_once(), config, host)
+    after = fixed(at_once(), config, host)
     assert isinstance(after, HostRoutingConfig)
     assert [*map(str, after.static_routes.routes)] == ["172.16.8.0/22 via 10.224.0.1 dev eth0"]
 
@@ -430,7 +430,7 @@ def test_a_route_that_the_node_cannot_have_is_replaced(
     """The node has moved to another network, or its device has another name."""
     route = {"destination": "172.16.8.0/22", "gateway": gateway, "dev": dev}
     config = config_of(staticRoutes={"enabled": True, "routes": [route]}, **OVERLAP)
-    after = fixed(in_time(), config, host)
+    after = fixed(at_once(), config, host)
     assert isinstance(after, HostRoutingConfig)
     assert next(replaced(config, after)) == (
         f"staticRoutes: '172.16.8.0/22 via {gateway} dev {dev}' is replaced by "
@@ -454,7 +454,7 @@ def test_our_hidden_route_needs_an_apply_and_no_other_route(
     assert [(cidr.configured_routes, cidr.suggested_routes) for cidr in report.cidrs] == [
         (configured, ())
     ]
-    assert fixed(in_time(), config, host) == config
+    assert fixed(at_once(), config, host) == config
 
 
 def test_a_route_that_waits_for_a_default_route_is_reported(host: FakeHost) -> None:
@@ -464,7 +464,7 @@ def test_a_route_that_waits_for_a_default_route_is_reported(host: FakeHost) -> N
         staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22", "dev": "ib0"}]}
     )
     reason = "no IPv4 default route leaves by ib0, so it has no gateway there"
-    assert reason in str(fixed(in_time(), config, host))
+    assert reason in str(fixed(at_once(), config, host))
     assert (
         f"{reason}); once each route can be added, apply the config"
         in check(host, config).findings[0].sentence
@@ -562,9 +562,9 @@ def test_a_check_that_is_cancelled_has_no_verdict(host: FakeHost) -> None:
         raise UnitError("it was interrupted")
 
     begun = len(host.services.operations.calls)
-    check_node(in_time(), config, host)
+    check_node(at_once(), config, host)
     for number in range(1, len(host.services.operations.calls) - begun + 1):
-        ctx = in_time()
+        ctx = at_once()
         host.services.operations.plan(number, end)
         with pytest.raises(CancelledError):
             check_node(ctx, config, host)
@@ -637,7 +637,7 @@ def test_probes(host: FakeHost, trouble: Callable[[FakeHost], None], required: b
 def no_root(host: FakeHost) -> None:
     host.services.failing.add("probe-snat.service")
     with pytest.raises(UnitError):
-        host.services.start(in_time(), "probe-snat.service")
+        host.services.start(at_once(), "probe-snat.service")
     for number in range(1, 9):
         host.nftables.fail_at(number, PermissionDeniedError("only root can read the table"))
 
@@ -658,7 +658,7 @@ def test_status_names_probes_whose_rules_are_not_loaded(
     """
     applied(host, **PROBES)
     trouble(host)
-    status = node_status(in_time(), host)
+    status = node_status(at_once(), host)
     assert status.ok
     assert named in status.sentence
 
@@ -710,7 +710,7 @@ def test_what_an_apply_would_refuse_is_not_suggested(host: FakeHost) -> None:
             "expectedDevs": ["eth0"],
         },
     )
-    report = check_node(in_time(), config, host, path="a.json")
+    report = check_node(at_once(), config, host, path="a.json")
     assert [kind for _, kind, _ in findings_of(report)] == ["not-applied", "lost-route"]
     assert report.step == "hostrouting plan a.json"
     mended = report.overlap.merged_routes
@@ -718,10 +718,10 @@ def test_what_an_apply_would_refuse_is_not_suggested(host: FakeHost) -> None:
         "fd00:1b::1:0/113",
         "fd00:1b::1:8000/113",
     ]
-    undecided = Configure(config, host=host).planned(in_time()).forecast.undecided
+    undecided = Configure(config, host=host).planned(at_once()).forecast.undecided
     assert undecided.count("+ fd00:1b::1:0/112 ") == 1
-    found = fixed(in_time(), config, host)
+    found = fixed(at_once(), config, host)
     assert isinstance(found, HostRoutingConfig)
     assert found.static_routes == mended
-    change_routes(in_time(), found, host)
-    assert check_node(in_time(), found, host).overlap.ok
+    change_routes(at_once(), found, host)
+    assert check_node(at_once(), found, host).overlap.ok

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.command_line import CHECKED as OVERLAP
 from support.command_line import ROUTES
-from support.patience import in_time
+from support.patience import at_once
 from support.run_nodes import (
     PROBES,
     SWEEP,
@@ -202,7 +202,7 @@ def test_a_route_that_goes_after_the_proof_degrades_the_run(
     Then the node is proven again: the report has what the loss of the route means.
     """
     host = gpu_node()
-    ctx = in_time(60)
+    ctx = at_once(60)
     release = Boot.release
 
     def lose(*words: Any, **options: Any) -> object:
@@ -235,7 +235,7 @@ def test_the_verdict_of_a_run_is_the_proof_that_commits_it(
     monkeypatch.setattr(Boot, "release", hide)
     section = {**OVERLAP["routeOverlap"], "mode": "WARN"}
     whole = configure(host, **ROUTES, routeOverlap=section)
-    report = run(whole, in_time())
+    report = run(whole, at_once())
     assert report.ok
     assert not report.degraded
     assert whole.applied is not None
@@ -386,14 +386,14 @@ def test_a_damaged_config_names_its_own_step(host: FakeHost) -> None:
 def test_each_task_can_be_done_alone(host: FakeHost) -> None:
     """It does what it does in the whole, and records it: in turn they leave the node alike."""
     other = gpu_node()
-    execute(configure(other, **ROUTES, **OVERLAP), in_time())
+    execute(configure(other, **ROUTES, **OVERLAP), at_once())
     whole = configure(host, **ROUTES, **OVERLAP)
-    reports = [run(subtask, in_time()) for subtask in whole.subtasks]
+    reports = [run(subtask, at_once()) for subtask in whole.subtasks]
     assert [report.status for report in reports] == ["ok"] * len(reports)
     assert [bool(report.changes) for report in reports[:3]] == [True, True, True]
     assert isinstance(reports[2].result, OverlapReport)
     assert state(host) == state(other)
-    execute(whole, in_time())
+    execute(whole, at_once())
     assert state(host) == state(other)
     for subtask in Reset(HostRoutingConfig(), host=host).subtasks:
         execute(subtask)
@@ -458,7 +458,7 @@ def test_everything_at_once_and_back(crowded: FakeHost) -> None:
     task = configure(crowded, **ROUTES, **PROBES, **SWEEP, **OVERLAP)
     planned = [str(change) for change in plan(task).changes]
     assert any(line.startswith(f"- ebtables nft nat: {DEAD_POD}") for line in planned)
-    execute(task, in_time())
+    execute(task, at_once())
     assert crowded.ebtables.lines() == []
     assert TABLE in crowded.nftables.tables
     assert plan(task).changes == ()
@@ -470,7 +470,7 @@ def test_everything_at_once_and_back(crowded: FakeHost) -> None:
     assert f"+ ebtables nft nat: {DEAD_POD} (restored)" in [
         str(change) for change in plan(reset).changes
     ]
-    execute(reset, in_time())
+    execute(reset, at_once())
     assert TABLE not in crowded.nftables.tables
     assert (
         crowded.routes.routes(),
@@ -482,8 +482,8 @@ def test_everything_at_once_and_back(crowded: FakeHost) -> None:
 def test_the_order_of_a_reset(host: FakeHost) -> None:
     """Intent, gates, and each unit before what it needs; routes and markers come last."""
     config = HostRoutingConfig.from_mapping({"gates": ["kubelet.service"], **ROUTES, **OVERLAP})
-    execute(Configure(config, host=host), in_time())
-    changes = plan(Reset(HostRoutingConfig(), host=host), in_time()).changes
+    execute(Configure(config, host=host), at_once())
+    changes = plan(Reset(HostRoutingConfig(), host=host), at_once()).changes
     assert [*map(str, changes)] == [
         "- /etc/aks-flex-node/hostrouting.json",
         "- /etc/systemd/system/kubelet.service.d/10-hostrouting.conf",
@@ -586,7 +586,7 @@ def test_a_sibling_in_trouble(
     task = configure(
         crowded, **GATED, **ROUTES, **OVERLAP, **{section: {**values, "required": required}}
     )
-    report = run(task, timeout=40, ctx=in_time())
+    report = run(task, timeout=40, ctx=at_once())
     assert crowded.files.exists("/run/aks-flex-node/route-overlap.ok")
     if not required and trouble in {silent_imds, slow_imds}:
         # The rules are loaded all the same.
@@ -608,7 +608,7 @@ def test_a_first_apply_that_fails_persists(host: FakeHost) -> None:
     the next boot; all failures are reported.
     """
     lose_the_default_route(host)
-    ctx = in_time()
+    ctx = at_once()
     with pytest.raises(TaskFailedError) as caught:
         execute(configure(host, **GATED, **ROUTES, **OVERLAP), ctx)
     assert ctx.clock.monotonic() == 30
@@ -623,7 +623,7 @@ def test_a_right_isolated_node_is_not_waited_for(host: FakeHost) -> None:
     route.
     """
     lose_the_default_route(host)
-    ctx = in_time()
+    ctx = at_once()
     routes = [{"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}]
     overlap = {**OVERLAP["routeOverlap"], "expectedDevs": ["eth0"]}
     execute(
@@ -647,7 +647,7 @@ def test_a_config_that_the_kernel_refuses_leaves_the_installed_one(
     refused = {"destination": "172.20.0.0/16", "gateway": gateway, "dev": dev}
     task = configure(host, **GATED, staticRoutes={"enabled": True, "routes": [refused]}, **SHADOWED)
     with pytest.raises(TaskFailedError) as caught:
-        execute(task, in_time())
+        execute(task, at_once())
     assert [type(failure) for failure in caught.value.failures] == [error]
     assert state(host) == before
     assert "undone: " not in caplog.text
@@ -658,7 +658,7 @@ def test_a_gateway_of_the_node_itself_is_refused_before_the_files(host: FakeHost
     before = host.files.tree.snapshot()
     route = {"destination": "172.20.0.0/16", "gateway": "10.224.0.4", "dev": "eth0"}
     with pytest.raises(TaskFailedError, match="is an address of this node"):
-        execute(configure(host, staticRoutes={"enabled": True, "routes": [route]}), in_time())
+        execute(configure(host, staticRoutes={"enabled": True, "routes": [route]}), at_once())
     assert host.files.tree.snapshot() == before
 
 
@@ -686,15 +686,15 @@ def test_held_units_are_started_and_named(host: FakeHost) -> None:
         execute(configure(host, **GATED, **OVERLAP))
     host.services.failing.add("check-route-overlap.service")
     with pytest.raises(UnitError):
-        host.services.start(in_time(), "check-route-overlap.service")
-    host.services.start(in_time(), "hostrouting-held@systemd-nspawn@kube1.service.service")
+        host.services.start(at_once(), "check-route-overlap.service")
+    host.services.start(at_once(), "hostrouting-held@systemd-nspawn@kube1.service.service")
     host.services.started.clear()
     report = run(configure(host, **GATED, **ROUTES, **OVERLAP))
     assert host.services.started == ["hostrouting-retry.service"]
     assert "~ systemd-nspawn@kube1.service (was held, and starts within seconds)" in map(
         str, report.changes
     )
-    assert host.services.state(in_time(), "check-route-overlap.service").active_state == "inactive"
+    assert host.services.state(at_once(), "check-route-overlap.service").active_state == "inactive"
 
 
 def test_nothing_is_started_while_routing_is_wrong(
@@ -703,7 +703,7 @@ def test_nothing_is_started_while_routing_is_wrong(
     """After a failure of the pair, or of a required task, held gates stay held."""
     with pytest.raises(TaskFailedError):
         execute(configure(host, **GATED, **OVERLAP))
-    host.services.start(in_time(), "hostrouting-held@systemd-nspawn@kube1.service.service")
+    host.services.start(at_once(), "hostrouting-held@systemd-nspawn@kube1.service.service")
     host.services.started.clear()
     with pytest.raises(TaskFailedError):
         execute(configure(host, **GATED, **OVERLAP))
@@ -741,7 +741,7 @@ def test_nothing_configured_is_nothing_at_all(host: FakeHost) -> None:
 def test_a_watch_has_its_config_though_the_probes_failed(host: FakeHost) -> None:
     """Its unit reads the file; the next run adds the section of the probes."""
     sections = {"probeSnat": {"enabled": True}, "watch": {"enabled": True}}
-    assert run(configure(host, **sections), in_time(600)).degraded
+    assert run(configure(host, **sections), at_once(600)).degraded
     installed = HostRoutingConfig.from_json(host.files.read(INTENT_PATH) or b"")
     assert installed.to_mapping() == {"watch": {"enabled": True}, "gates": []}
 
@@ -755,7 +755,7 @@ def test_where_systemctl_does_nothing_an_apply_changes_nothing(
     chroot = Host(routes=host.routes, services=Systemctl(words), files=host.files, lock=host.lock)
     config = HostRoutingConfig.from_mapping({**ROUTES, "gates": gates})
     before = host.routes.routes()
-    [cause] = run(Configure(config, host=chroot), in_time()).failures
+    [cause] = run(Configure(config, host=chroot), at_once()).failures
     assert isinstance(cause, UnitError)
     assert "--root /" in str(cause)
     assert host.routes.routes() == before

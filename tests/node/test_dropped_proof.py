@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.egress_oracle import KernelOracle, wrong_of
 from support.kernel import host_of, kernel_of, needs_kernel, uplink
-from support.patience import in_time
+from support.patience import at_once
 from support.run_nodes import gpu_node
 from support.small_world import DEVICES
 
@@ -115,7 +115,7 @@ PIPELINES: Mapping[str, Callable[[HostRoutingConfig, Host], Task]] = {
 def host() -> FakeHost:
     """A node that is right by an installed config under STRICT."""
     host = gpu_node()
-    assert run(Configure(config(WIDE, expected=(WIDE,)), host=host), in_time()).ok
+    assert run(Configure(config(WIDE, expected=(WIDE,)), host=host), at_once()).ok
     return host
 
 
@@ -137,7 +137,7 @@ def test_a_config_without_the_section_is_refused_as_a_whole(host: FakeHost) -> N
     """
     before = host.routes.routes(), host.files.tree.snapshot()
     wanted = config("172.16.16.0/24")
-    forecast = Configure(wanted, host=host).planned(in_time()).forecast
+    forecast = Configure(wanted, host=host).planned(at_once()).forecast
     line = (
         f"{WIDE}: overlap 172.16.8.0-172.16.8.15 by ib0 (172.16.0.0/16 dev ib0 proto kernel scope "
         f"link src 172.16.1.4), by the change '- {WIDE} via 10.224.0.1 dev eth0 proto 142', "
@@ -146,7 +146,7 @@ def test_a_config_without_the_section_is_refused_as_a_whole(host: FakeHost) -> N
     planned = planned_report(wanted, forecast)
     assert planned.to_mapping()["worse"] == [line]
     assert planned.lines() == [f"worse than now: {line}", "apply would refuse this"]
-    report = run(Configure(wanted, host=host), in_time())
+    report = run(Configure(wanted, host=host), at_once())
     assert isinstance(report.error, TaskFailedError)
     [error] = report.error.failures
     assert isinstance(error, WorseRoutingError)
@@ -163,14 +163,14 @@ def test_a_check_and_a_fleet_foresee_the_refusal(host: FakeHost) -> None:
     """`check` of a config that would be refused names its fix, and so does the plan of a record what
     is worse; `{}` is refused by none.
     """
-    record = take_record(in_time(), host)
+    record = take_record(at_once(), host)
     nothing = HostRoutingConfig.from_mapping({"hostRouting": {}})
     for wanted, command, worse in (
         (config("172.16.16.0/24"), _FIX, ["worse"]),
         (config(WIDE, "172.16.16.0/24"), "hostrouting apply new.json", []),
         (nothing, "hostrouting apply new.json", []),
     ):
-        checked = check_node(in_time(), wanted, host, path="new.json")
+        checked = check_node(at_once(), wanted, host, path="new.json")
         commands = {finding.command for finding in checked.findings if finding.apply}
         assert commands == {command}
         verdict = prove_record(record, wanted, planned=True)
@@ -180,11 +180,11 @@ def test_a_check_and_a_fleet_foresee_the_refusal(host: FakeHost) -> None:
 
 def test_two_applies_are_the_way_out(host: FakeHost) -> None:
     """The first drops the proof, and is degraded; the second drops the routes."""
-    first = run(Configure(config(WIDE, "172.16.16.0/24"), host=host), in_time())
+    first = run(Configure(config(WIDE, "172.16.16.0/24"), host=host), at_once())
     assert first.ok
     assert first.degraded
     assert own_routes(host) == [WIDE, "172.16.16.0/24"]
-    second = run(Configure(config("172.16.16.0/24"), host=host), in_time())
+    second = run(Configure(config("172.16.16.0/24"), host=host), at_once())
     assert second.ok
     assert not second.degraded
     assert own_routes(host) == ["172.16.16.0/24"]
@@ -195,13 +195,13 @@ def test_the_mode_is_that_of_the_section_that_counts(host: FakeHost) -> None:
     refused by the STRICT that was installed.
     """
     wanted = config(OTHER, expected=(HALF,), mode="WARN")
-    report = run(Configure(wanted, host=host), in_time())
+    report = run(Configure(wanted, host=host), at_once())
     assert report.ok
     assert report.degraded
     assert own_routes(host) == [OTHER]
     host = gpu_node()
-    run(Configure(config(WIDE, expected=(WIDE,)), host=host), in_time())
-    report = run(Configure(config(HALF, expected=(HALF,), mode="WARN"), host=host), in_time())
+    run(Configure(config(WIDE, expected=(WIDE,)), host=host), at_once())
+    report = run(Configure(config(HALF, expected=(HALF,), mode="WARN"), host=host), at_once())
     assert causes(report) == [WorseRoutingError]
     assert own_routes(host) == [WIDE]
 
@@ -209,29 +209,29 @@ def test_the_mode_is_that_of_the_section_that_counts(host: FakeHost) -> None:
 def test_dropped_addresses_count_under_the_installed_devices(host: FakeHost) -> None:
     """The new section allows ib0 for its own addresses, and for no others."""
     allowed = config(HALF, expected=(OTHER,), allowedDevs=["ib0"])
-    narrowed = run(Configure(allowed, host=host), in_time())
+    narrowed = run(Configure(allowed, host=host), at_once())
     assert narrowed.ok
     assert narrowed.degraded
     assert own_routes(host) == [HALF]
     host = gpu_node()
-    run(Configure(config(WIDE, expected=(WIDE,)), host=host), in_time())
+    run(Configure(config(WIDE, expected=(WIDE,)), host=host), at_once())
     wanted = config(OTHER, expected=(OTHER,), allowedDevs=["ib0"])
-    report = run(Configure(wanted, host=host), in_time())
+    report = run(Configure(wanted, host=host), at_once())
     assert causes(report) == [WorseRoutingError]
     assert own_routes(host) == [WIDE]
 
 
 def test_force_an_empty_config_and_reset_are_exempt(host: FakeHost) -> None:
     """`force` goes on, and is degraded; all other ways remove everything, as they are meant to."""
-    forced = run(Configure(config("172.16.16.0/24"), host=host, force=True), in_time())
+    forced = run(Configure(config("172.16.16.0/24"), host=host, force=True), at_once())
     assert forced.ok
     assert forced.degraded
     assert own_routes(host) == ["172.16.16.0/24"]
     nothing = HostRoutingConfig.from_mapping({"hostRouting": {}})
     for remove in (Configure(nothing, host=host), Reset(nothing, host=host)):
-        run(Configure(config(WIDE, expected=(WIDE,)), host=host, force=True), in_time())
+        run(Configure(config(WIDE, expected=(WIDE,)), host=host, force=True), at_once())
         assert [change for change in plan(remove).changes if change.kind] == []
-        report = run(remove, in_time())
+        report = run(remove, at_once())
         assert report.ok
         assert not report.degraded
         assert own_routes(host) == []
@@ -253,16 +253,16 @@ def test_the_scripts_know_what_the_installed_config_has_lost(
     """
     host.files.write(INTENT_PATH, content, mode=0o644)
     wanted = config("172.16.16.0/24", expected=("10.96.0.0/16",), mode="WARN")
-    assert causes(run(Configure(wanted, host=host), in_time())) == [WorseRoutingError]
-    assert causes(run(ConfigureStaticRoutes(wanted, host=host), in_time())) == [WorseRoutingError]
+    assert causes(run(Configure(wanted, host=host), at_once())) == [WorseRoutingError]
+    assert causes(run(ConfigureStaticRoutes(wanted, host=host), at_once())) == [WorseRoutingError]
     assert own_routes(host) == [WIDE]
-    assert check_node(in_time(), wanted, host, path="new.json").step == _FIX
-    assert run(Configure(wanted, host=host, force=True), in_time()).ok
+    assert check_node(at_once(), wanted, host, path="new.json").step == _FIX
+    assert run(Configure(wanted, host=host, force=True), at_once()).ok
     assert own_routes(host) == ["172.16.16.0/24"]
 
 
 def is_edited(host: FakeHost) -> bool:
-    facts = node_status(in_time(), host).facts
+    facts = node_status(at_once(), host).facts
     assert facts is not None
     return facts.edited
 
@@ -273,7 +273,7 @@ def test_a_status_names_a_config_that_was_edited(host: FakeHost) -> None:
     wanted = config(WIDE, expected=(HALF,))
     host.files.write(INTENT_PATH, Intent(config=wanted).file.content, mode=0o644)
     assert is_edited(host)
-    assert run(Configure(wanted, host=host, force=True), in_time()).ok
+    assert run(Configure(wanted, host=host, force=True), at_once()).ok
     assert not is_edited(host)
 
 
@@ -291,12 +291,12 @@ def test_the_proof_alone_may_be_dropped(
     loss.
     """
     wanted = config(WIDE, "172.16.8.0/24", expected=expected)
-    run(ConfigureStaticRoutes(wanted, host=host), in_time())
+    run(ConfigureStaticRoutes(wanted, host=host), at_once())
     for make in (Configure, CheckRouteOverlap):
-        run(CheckRouteOverlap(config(expected=(WIDE,)), host=host), in_time())
+        run(CheckRouteOverlap(config(expected=(WIDE,)), host=host), at_once())
         caplog.clear()
         planned = [str(change) for change in plan(make(wanted, host=host)).changes if change.kind]
-        report = run(make(wanted, host=host), in_time())
+        report = run(make(wanted, host=host), at_once())
         assert report.ok
         assert report.degraded == bool(dropped)
         logged = [text for text in caplog.messages if DROPPED in text]
@@ -305,7 +305,7 @@ def test_the_proof_alone_may_be_dropped(
             assert logged == [f"the proof of {dropped}: {DROPPED}"]
         else:
             assert planned == logged == []
-        again = run(make(wanted, host=host), in_time())
+        again = run(make(wanted, host=host), at_once())
         assert again.ok
         assert not again.degraded
 
@@ -316,9 +316,9 @@ def test_parts_of_an_ipv6_network_that_no_route_decides_are_not_missed(
     """Link-local and multicast addresses inside a network were never proven."""
     host = gpu_node()
     wide = config(WIDE, expected=("fe00::/7", WIDE), mode="WARN")
-    run(Configure(wide, host=host), in_time())
+    run(Configure(wide, host=host), at_once())
     caplog.clear()
-    run(Configure(config(WIDE, expected=("fe00::/9", "fec0::/10", WIDE)), host=host), in_time())
+    run(Configure(config(WIDE, expected=("fe00::/9", "fec0::/10", WIDE)), host=host), at_once())
     assert [text for text in caplog.messages if DROPPED in text] == []
 
 
@@ -372,7 +372,7 @@ def test_no_pipeline_makes_a_dropped_address_wrong_in_silence(name: str) -> None
                 host = host_of(kernel_of(kernel), is_live=True)
                 oracle = KernelOracle(kernel)
                 earlier = config(WIDE, expected=(WIDE,), mode=mode)
-                assert run(Configure(earlier, host=host), in_time()).ok
+                assert run(Configure(earlier, host=host), at_once()).ok
                 # Without a route of the proof alone.
                 wanted = config(HALF, expected=expected, mode=mode)
                 report, worse = run_judged(name, oracle, host, wanted)

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import attrs
 import pytest
-from support.patience import in_time
+from support.patience import at_once
 from support.run_nodes import gpu_node
 
 from hostrouting import Configure, HostRoutingConfig, Reset, RouteOverlapConfig
@@ -164,7 +164,7 @@ FAULTS: dict[str, list[BaseException]] = {
 def node() -> FakeHost:
     """A node that is right by an installed config."""
     host = gpu_node()
-    execute(Configure(EARLIER, host=host), in_time())
+    execute(Configure(EARLIER, host=host), at_once())
     return host
 
 
@@ -247,13 +247,13 @@ def test_the_node_is_in_the_state_that_the_run_names(
     host = begin()
     before = state(host)
     first = len(operations(host, port).calls)
-    execute(task(host), in_time())
+    execute(task(host), at_once())
     after = state(host)
     calls = operations(host, port).calls[first:]
     assert calls
     for step, fault in trials(calls, FAULTS[port]):
         host = begin()
-        ctx = in_time()
+        ctx = at_once()
         caplog.clear()
         fail(host, port, step, fault, ctx)
         report = outcome(task(host), ctx)
@@ -282,7 +282,7 @@ def undo_of(host: FakeHost, arm: Callable[[], object], monkeypatch: pytest.Monke
     with monkeypatch.context() as patched, pytest.MonkeyPatch.context() as reload:
         patched.setattr(Run, "undo", armed)
         reload.setattr(host.services, "daemon_reload", refuse)
-        return outcome(new(host), in_time())
+        return outcome(new(host), at_once())
 
 
 @pytest.mark.slow
@@ -301,7 +301,7 @@ def test_a_fault_of_the_undo(
     for step, fault in trials(calls, faults):
         host = node()
         caplog.clear()
-        undo_of(host, partial(fail, host, port, step, fault, in_time()), monkeypatch)
+        undo_of(host, partial(fail, host, port, step, fault, at_once()), monkeypatch)
         now = state(host)
         lines = [line for line in caplog.messages if "undo" in line]
         where = step, calls[step - 1], repr(fault), lines
@@ -316,7 +316,7 @@ def test_a_disk_that_fails_between_commit_and_cleaning(monkeypatch: pytest.Monke
     host = node()
     undisturbed = node()
     without_check = attrs.evolve(NEW, route_overlap=RouteOverlapConfig())
-    execute(Configure(without_check, host=undisturbed), in_time())
+    execute(Configure(without_check, host=undisturbed), at_once())
     install = Boot.install
     # The installation, and the removal of earlier files.
     troubles = iter((None, HostFileError("cannot read /etc/x"), *[None] * 9))
@@ -327,10 +327,10 @@ def test_a_disk_that_fails_between_commit_and_cleaning(monkeypatch: pytest.Monke
         return install(boot, ctx, *parts, **options)
 
     monkeypatch.setattr(Boot, "install", fail)
-    report = run(Configure(without_check, host=host), in_time())
+    report = run(Configure(without_check, host=host), at_once())
     assert str(report.error) == "configure/install-boot-files: cannot read /etc/x"
     assert host.routes.routes() == undisturbed.routes.routes()
-    assert run(Configure(without_check, host=host), in_time()).ok
+    assert run(Configure(without_check, host=host), at_once()).ok
     assert state(host) == state(undisturbed)
 
 
@@ -342,7 +342,7 @@ def test_a_first_apply_that_ends_between_files_and_routes(
     """
     host = gpu_node()
     monkeypatch.setattr(host.lock, "hold_file", Mock(side_effect=HostFileError("cannot lock")))
-    report = run(Configure(NEW, host=host), in_time())
+    report = run(Configure(NEW, host=host), at_once())
     assert str(report.error) == "configure: cannot lock"
     assert statements(caplog.messages) == [NO_ROUTE]
     assert state(host).routes == []
@@ -352,7 +352,7 @@ def test_a_first_apply_that_ends_between_files_and_routes(
 def test_a_reset_that_is_interrupted_after_its_files(caplog: pytest.LogCaptureFixture) -> None:
     """The boot files are gone, the rest was not tried, which one line reports."""
     host = node()
-    ctx = in_time()
+    ctx = at_once()
     host.routes.steps.plan(1, lambda: ctx.cancel("SIGTERM"))
     report = run(Reset(HostRoutingConfig(), host=host), ctx)
     assert str(report.error) == "cancelled: SIGTERM"
@@ -368,7 +368,7 @@ def test_a_reset_whose_systemd_fails(
     monkeypatch.setattr(
         host.services, "daemon_reload", Mock(side_effect=UnitError("systemd does not answer"))
     )
-    report = run(Reset(EARLIER, host=host), in_time())
+    report = run(Reset(EARLIER, host=host), at_once())
     assert "systemd does not answer" in str(report.error)
     assert "the boot files are removed all the same" in caplog.messages
     routes, files = state(host)

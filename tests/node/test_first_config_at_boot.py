@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 from support.kernel import needs_kernel
-from support.patience import in_time
+from support.patience import at_once
 from support.worlds import NODES, NOT_PLAIN, World
 
 from hostrouting import HostRoutingConfig
@@ -82,7 +82,7 @@ def _booted(
                 (folder / f"sys/class/net/{link.name}/device").mkdir(parents=True)
                 kind = "32" if link.infiniband else "1"
                 (folder / f"sys/class/net/{link.name}/type").write_text(f"{kind}\n")
-        document, _ = first_config(in_time(), host, ordinary.cidrs)
+        document, _ = first_config(at_once(), host, ordinary.cidrs)
         config = HostRoutingConfig.from_mapping(document)
         section = document["hostRouting"]["routeOverlap"]
         options = {key: section[key] for key in section.keys() - {"expectedCidrs", "mode"}}

@@ -15,7 +15,7 @@ from support.examples import FEW
 from support.kernel import kernel_of, needs_kernel, uplink
 from support.live_routes import change_routes
 from support.node_worlds import CIDRS, World, worlds
-from support.patience import in_time
+from support.patience import at_once
 
 from hostrouting import Configure, HostRoutingConfig, node_status
 from hostrouting.base.commands import FIX
@@ -76,13 +76,13 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
     config = HostRoutingConfig.from_mapping(document)
     backend = kernel_of(node) if isinstance(node, KernelNode) else node
     host = FakeHost(backend)
-    fabric = announced_fabric(in_time(), config.route_overlap.fabric, host)
+    fabric = announced_fabric(at_once(), config.route_overlap.fabric, host)
     accepted = plan_routes(config, host).accepted
-    found = fixed(in_time(), config, host)
+    found = fixed(at_once(), config, host)
     mended = config if isinstance(found, str) else found
     # The kernel may refuse a route of the config that nothing needs.
     with suppress(BackendError):
-        change_routes(in_time(), mended, host)
+        change_routes(at_once(), mended, host)
         assert "cannot be added" not in str(found)
     report = prove_config(mended, fabric, backend)
     if isinstance(found, HostRoutingConfig):
@@ -92,7 +92,7 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
         assert {each.place for each in accepted.routes} <= {
             each.place for each in found.static_routes.routes
         }
-        again = fixed(in_time(), HostRoutingConfig.from_mapping(found.to_mapping()), host)
+        again = fixed(at_once(), HostRoutingConfig.from_mapping(found.to_mapping()), host)
         assert left or again == found
     elif "cannot be added" not in found:
         assert not report.ok
@@ -155,9 +155,9 @@ def test_nothing_is_written_beside_what_an_operator_must_mend() -> None:
     host.routes.add_rule(Rule(100, action="prohibit", destination=(0x0A600000, 16)))
     section = {"expectedCidrs": ["172.16.8.0/22", "10.96.0.0/16"]}
     config = HostRoutingConfig.from_mapping({"routeOverlap": section})
-    assert isinstance(fixed(in_time(), config, host), str)
+    assert isinstance(fixed(at_once(), config, host), str)
     host.routes.remove_rule(Rule(100, action="prohibit", destination=(0x0A600000, 16)))
-    assert isinstance(fixed(in_time(), config, host), HostRoutingConfig)
+    assert isinstance(fixed(at_once(), config, host), HostRoutingConfig)
 
 
 def by_another_router(host: FakeHost, *, carrier: bool = True) -> HostRoutingConfig:
@@ -175,16 +175,16 @@ def test_no_silent_gateway_takes_the_place_of_one_that_answers() -> None:
     host = FakeHost()
     config = by_another_router(host)
     host.link_layer.mute.add(("eth0", "10.224.0.1"))
-    assert fixed(in_time(), config, host) == (
+    assert fixed(at_once(), config, host) == (
         "the proof would be right, but 172.16.8.0 would leave by 10.224.0.1 dev eth0, which does not "
         "answer, and 10.9.0.1 dev eth1, by which it leaves now, does: see the router, or name eth1 "
         "in expectedDevs of routeOverlap"
     )
     # So `status` does not offer it.
-    run(Configure(config, host=host), in_time())
-    assert node_status(in_time(), host).next == "hostrouting check"
+    run(Configure(config, host=host), at_once())
+    assert node_status(at_once(), host).next == "hostrouting check"
     host.link_layer.mute.clear()
-    assert node_status(in_time(), host).next == FIX
+    assert node_status(at_once(), host).next == FIX
 
 
 @pytest.mark.parametrize("carrier", [True, False])
@@ -195,4 +195,4 @@ def test_where_both_are_silent_the_default_route_counts(*, carrier: bool) -> Non
     host.link_layer.mute.add(("eth0", "10.224.0.1"))
     if carrier:
         host.link_layer.mute.add(("eth1", "10.9.0.1"))
-    assert isinstance(fixed(in_time(), config, host), HostRoutingConfig)
+    assert isinstance(fixed(at_once(), config, host), HostRoutingConfig)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.boot_units import install_upstream
 from support.command_line import CHECKED, ROUTES
-from support.patience import in_time
+from support.patience import at_once
 from support.run_nodes import PROBES, crowd, gpu_node
 
 from hostrouting import (
@@ -71,7 +71,7 @@ def config(**sections: Any) -> HostRoutingConfig:
 
 def names_of(host: FakeHost) -> list[tuple[str, str]]:
     """Return the severity and path of each foreign file that `status` names."""
-    findings = node_status(in_time(), host).findings
+    findings = node_status(at_once(), host).findings
     return [(each.severity, each.subject) for each in findings if each.kind == "foreign-file"]
 
 
@@ -138,7 +138,7 @@ def test_an_apply_that_needs_the_place_is_refused(path: str, is_live: bool, forc
     host.files.write(path, SITE, mode=0o644)
     before = host.files.tree.snapshot()
     wanted = config(**CHECKED, **ROUTES, probeSnat={"enabled": True, "dev": "eth0"})
-    report = run(Configure(wanted, host=host, force=force), in_time())
+    report = run(Configure(wanted, host=host, force=force), at_once())
     assert isinstance(getattr(report.error, "cause", None), UnitError)
     for word in path, "the unit 'Routes of the site'", "move it away or rename it":
         assert word in str(report.error)
@@ -156,24 +156,24 @@ def test_a_reset_and_a_departing_section_leave_it(caplog: pytest.LogCaptureFixtu
     host = gpu_node()
     add_foreign(host, STATIC, PROBE)
     for unit in "static-routes.service", "probe-snat.service":
-        host.services.start(in_time(), unit)
+        host.services.start(at_once(), unit)
     kept = {path: host.files.tree.snapshot()[path] for path in (STATIC, PROBE, LINK)}
     assert names_of(host) == [("note", STATIC), ("note", PROBE)]
     wanted = config(routeOverlap={"expectedCidrs": ["10.96.0.0/16"]})
     for task in Configure(wanted, host=host), Reset(wanted, host=host):
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            assert run(task, in_time()).ok
+            assert run(task, at_once()).ok
         texts = [each.getMessage() for each in caplog.records]
         assert sum(text.startswith((STATIC, PROBE)) for text in texts) == 2
         assert {path: host.files.tree.snapshot()[path] for path in kept} == kept
         for unit in "static-routes.service", "probe-snat.service":
-            assert host.services.state(in_time(), unit).is_running
+            assert host.services.state(at_once(), unit).is_running
         assert names_of(host) == [("note", STATIC), ("note", PROBE)]
         if host.files.exists(INTENT_PATH):
             assert not plan(task).changes
     assert not host.files.exists("/etc/aks-flex-node")
-    assert f"{STATIC} is another owner's" in node_status(in_time(), host).absence
+    assert f"{STATIC} is another owner's" in node_status(at_once(), host).absence
 
 
 def test_a_unit_that_an_administrator_has_replaced() -> None:
@@ -182,17 +182,17 @@ def test_a_unit_that_an_administrator_has_replaced() -> None:
     """
     host = gpu_node()
     wanted = config(**CHECKED, **ROUTES)
-    assert run(Configure(wanted, host=host), in_time()).ok
+    assert run(Configure(wanted, host=host), at_once()).ok
     add_foreign(host, STATIC)
     # What an apply would repair, too.
     host.files.remove(f"{UNITS}/check-route-overlap.service")
-    status = node_status(in_time(), host)
+    status = node_status(at_once(), host)
     assert status.next == f"hostrouting plan {INTENT_PATH}"
     assert names_of(host) == [("error", STATIC)]
     assert status.facts is not None
     assert status.facts.differing_files == 2
-    assert not run(Configure(wanted, host=host), in_time()).ok
-    assert run(Reset(wanted, host=host), in_time()).ok
+    assert not run(Configure(wanted, host=host), at_once()).ok
+    assert run(Reset(wanted, host=host), at_once()).ok
     left = [path for path in host.files.tree.snapshot() if "route" in path]
     assert sorted(left) == sorted([STATIC, LINK])
 
@@ -201,7 +201,7 @@ def test_a_first_check_offers_no_apply_that_is_refused() -> None:
     """Before the first apply the file is named as well."""
     host = gpu_node()
     add_foreign(host, STATIC)
-    report = check_node(in_time(), config(**ROUTES), host, path="CONFIG")
+    report = check_node(at_once(), config(**ROUTES), host, path="CONFIG")
     assert report.next == "hostrouting plan CONFIG"
 
 
@@ -210,14 +210,14 @@ def test_foreign_rules_are_not_deleted() -> None:
     host = gpu_node()
     host.files.write(PROBE, SITE, mode=0o644)
     host.files.write(RULESET_PATH, b"table ip6 azureSLBProbe {}\n", mode=0o644)
-    host.nftables.load(in_time(), "table ip6 azureSLBProbe\n")
+    host.nftables.load(at_once(), "table ip6 azureSLBProbe\n")
     before = host.files.tree.snapshot()
-    assert run(ConfigureProbeSNAT(config(), host=host), in_time()).ok
+    assert run(ConfigureProbeSNAT(config(), host=host), at_once()).ok
     assert host.files.tree.snapshot() == before
-    assert host.nftables.table(in_time(), "ip6", "azureSLBProbe") is not None
+    assert host.nftables.table(at_once(), "ip6", "azureSLBProbe") is not None
     # Beside an own unit, the file of the rules stays, too.
     host.files.write(PROBE, b"# Installed by hostrouting", mode=0o644)
-    assert run(ConfigureProbeSNAT(config(), host=host), in_time()).ok
+    assert run(ConfigureProbeSNAT(config(), host=host), at_once()).ok
     assert not host.files.exists(PROBE)
     assert host.files.read(RULESET_PATH) == b"table ip6 azureSLBProbe {}\n"
 
@@ -227,6 +227,6 @@ def test_a_mask_stays_what_it_is() -> None:
     host = gpu_node()
     host.files.link(STATIC, MASK)
     assert names_of(host) == []
-    report = run(Configure(config(**ROUTES), host=host), in_time())
+    report = run(Configure(config(**ROUTES), host=host), at_once())
     assert "systemctl unmask" in str(report.error)
     assert host.files.read_link(STATIC) == MASK

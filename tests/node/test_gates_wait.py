@@ -5,7 +5,7 @@ from collections.abc import Callable
 import attrs
 import pytest
 from node.test_transaction import MORE, RIGHT, config, state
-from support.patience import ActingClock, in_time
+from support.patience import ActingClock, at_once
 from support.run_nodes import gpu_node, lose_our_routes, lose_the_default_route
 
 from hostrouting import CheckRouteOverlap, Configure, ConfigureStaticRoutes, RouteOverlapConfig
@@ -20,7 +20,7 @@ LOCK = "/etc/aks-flex-node/hostrouting.lock"
 def host() -> FakeHost:
     """A node that is right by an installed config."""
     host = gpu_node()
-    execute(Configure(config(RIGHT), host=host), in_time())
+    execute(Configure(config(RIGHT), host=host), at_once())
     return host
 
 
@@ -62,7 +62,7 @@ def test_over_an_installed_config(host: FakeHost, monkeypatch: pytest.MonkeyPatc
     """
     moments = Moments(host, monkeypatch)
     without_check = attrs.evolve(MORE, route_overlap=RouteOverlapConfig())
-    execute(Configure(without_check, host=host), in_time())
+    execute(Configure(without_check, host=host), at_once())
     assert moments.seen == [
         "routes, gates wait",
         "files, gates wait",
@@ -76,7 +76,7 @@ def test_over_an_installed_config(host: FakeHost, monkeypatch: pytest.MonkeyPatc
 def test_an_undo_ends_before_the_wait(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that is interrupted after everything was changed is undone while gates wait."""
     moments = Moments(host, monkeypatch)
-    ctx = in_time()
+    ctx = at_once()
     before = state(host)
     reload = host.services.daemon_reload
 
@@ -104,7 +104,7 @@ def test_a_task_alone(
     wanted = attrs.evolve(
         MORE, route_overlap=RouteOverlapConfig(expected_cidrs=("172.16.16.0/24",))
     )
-    run(kind(wanted, host=host), in_time())
+    run(kind(wanted, host=host), at_once())
     assert "reload, gates wait" in moments.seen
     assert host.lock.locked_files == set()
 
@@ -200,11 +200,11 @@ def test_an_earlier_release_had_none(host: FakeHost) -> None:
     """The file is made before the first change, and goes with an undo."""
     host.files.remove(LOCK)
     before = state(host)
-    ctx = in_time()
+    ctx = at_once()
     host.routes.steps.plan(1, lambda: ctx.cancel("SIGTERM"))
     assert isinstance(run(Configure(MORE, host=host), ctx).error, CancelledError)
     assert state(host) == before
-    report = run(Configure(MORE, host=host), in_time())
+    report = run(Configure(MORE, host=host), at_once())
     assert f"+ {LOCK}" in [str(change) for each in report.walk() for change in each.changes]
     assert host.files.read(LOCK) == b""
     assert host.files.mode(LOCK) == 0o600
@@ -224,7 +224,7 @@ def test_a_wrong_lock_is_mended_before_it_is_taken(
         return write(path, content, mode=mode)
 
     monkeypatch.setattr(host.files, "write", note)
-    execute(Configure(MORE, host=host), in_time())
+    execute(Configure(MORE, host=host), at_once())
     assert host.files.read(LOCK) == b""
     assert host.files.mode(LOCK) == 0o600
     assert locked == [False]

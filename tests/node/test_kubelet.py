@@ -2,7 +2,7 @@
 
 import pytest
 from support.kernel import connect, uplink
-from support.patience import in_time
+from support.patience import at_once
 
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.node.check import check_node
@@ -21,12 +21,12 @@ def host() -> FakeHost:
     uplink(host.routes, ib0="172.16.1.4/16")
     connect(host.routes, eth1="10.9.0.4/16")
     host.routes.add_address("ib0", "fd00:16::4/64")
-    execute(Configure(CONFIG, host=host), in_time())
+    execute(Configure(CONFIG, host=host), at_once())
     return host
 
 
 def notes(host: FakeHost) -> list[str]:
-    report = check_node(in_time(), CONFIG, host)
+    report = check_node(at_once(), CONFIG, host)
     assert report.ok
     return [str(finding) for finding in report.findings if finding.kind == "node-ip"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.intent_nodes import unpin
 from support.kernel import connect, host_of, kernel_of, needs_kernel
-from support.patience import in_time
+from support.patience import at_once
 from support.routers import WiredNode
 
 from hostrouting import Configure, HostRoutingConfig, node_status
@@ -62,7 +62,7 @@ class Node:
         if routes:
             document["staticRoutes"] = {"enabled": True, "routes": routes}
         self.config = HostRoutingConfig.from_mapping(document)
-        assert run(Configure(self.config, host=self.host), in_time()).ok
+        assert run(Configure(self.config, host=self.host), at_once()).ok
         if draw.random() < 0.3:
             unpin(self.host)
         for trouble in draw.sample([*_TROUBLES], draw.choice([1, 1, 2])):
@@ -87,7 +87,7 @@ class Node:
     def follow(self) -> Iterator[str]:
         """Do what `status` offers, and yield each step."""
         for _ in range(_MOST_STEPS):
-            step = node_status(in_time(), self.host).next
+            step = node_status(at_once(), self.host).next
             if step in _LOOKS:
                 return
             assert step
@@ -98,15 +98,15 @@ class Node:
         host: Host = self.host
         words = step.split()
         if step == FIX:
-            mended = fixed(in_time(), require_intent(host), host)
+            mended = fixed(at_once(), require_intent(host), host)
             # It is offered only if it has an answer.
             assert isinstance(mended, HostRoutingConfig), mended
-            run(Configure(mended, host=host), in_time())
+            run(Configure(mended, host=host), at_once())
         elif words[:3] == ["ip", "address", "del"]:
             self.host.routes.remove_address(words[5], words[3])
         else:
             assert words == ["hostrouting", "apply", INTENT_PATH], step
-            run(Configure(require_intent(host), host=host), in_time())
+            run(Configure(require_intent(host), host=host), at_once())
 
 
 def _another_gateway(node: Node) -> None:
@@ -205,7 +205,7 @@ def test_no_address_loses_a_gateway_that_answers(first: int, count: int) -> None
             steps.append(step)
             assert before <= node.reached, (seed, steps)
             before = node.reached
-        assert node_status(in_time(), node.host).next in _LOOKS, (seed, steps)
+        assert node_status(at_once(), node.host).next in _LOOKS, (seed, steps)
 
 
 def silenced() -> FakeHost:
@@ -223,21 +223,21 @@ def applied() -> FakeHost:
     connect(host.routes, eth0="10.224.0.4/16", eth1="10.9.0.4/16")
     host.routes.add_route("default", gateway=ETH0[1], dev="eth0", metric=100)
     config = HostRoutingConfig.from_mapping(ONE_ROUTE)
-    assert run(Configure(config, host=host), in_time()).ok
+    assert run(Configure(config, host=host), at_once()).ok
     return host
 
 
 def test_the_step_of_such_a_refusal_helps() -> None:
     """It names the gateway: the device would be expected by a default route that stays silent."""
     host = silenced()
-    [worse] = Configure(require_intent(host), host=host).planned(in_time()).forecast.worse
+    [worse] = Configure(require_intent(host), host=host).planned(at_once()).forecast.worse
     assert str(worse.fact).endswith(f"or name {ETH0[1]} as gateway of the static route")
     before = host.routes.routes()
     routes = [{"destination": "172.16.8.0/22", "gateway": ETH0[1]}]
     named = {**ONE_ROUTE, "staticRoutes": {"enabled": True, "routes": routes}}
-    assert run(Configure(HostRoutingConfig.from_mapping(named), host=host), in_time()).ok
+    assert run(Configure(HostRoutingConfig.from_mapping(named), host=host), at_once()).ok
     assert host.routes.routes() == before
-    assert node_status(in_time(), host).next is None
+    assert node_status(at_once(), host).next is None
 
 
 @pytest.mark.slow
@@ -254,22 +254,22 @@ def test_the_kernel_resolves_the_gateway_that_would_be_lost() -> None:
         link_layer = NetlinkLinkLayer(netns=node.name)
         host = host_of(kernel_of(node), link_layer=link_layer)
         config = HostRoutingConfig.from_mapping(ONE_ROUTE)
-        assert run(Configure(config, host=host), in_time()).ok
+        assert run(Configure(config, host=host), at_once()).ok
         node.ip("route replace default via 10.224.0.9 dev eth0")
         before = host.routes.routes()
-        assert node_status(in_time(), host).next in _LOOKS
+        assert node_status(at_once(), host).next in _LOOKS
         assert node.ip("neigh show 10.224.0.9").split()[-1] in {"INCOMPLETE", "FAILED"}
         assert "lladdr" in node.ip("neigh show 10.224.0.1")
-        [worse] = Configure(config, host=host).planned(in_time()).forecast.worse
+        [worse] = Configure(config, host=host).planned(at_once()).forecast.worse
         assert isinstance(worse.fact, LostHop)
-        assert isinstance(fixed(in_time(), config, host), str)
-        assert not run(Configure(config, host=host), in_time()).ok
+        assert isinstance(fixed(at_once(), config, host), str)
+        assert not run(Configure(config, host=host), at_once()).ok
         assert host.routes.routes() == before
         node.far.add_address("eth0", "10.224.0.9/16")
         # An earlier question may have had its last try.
         node.ip("neigh flush dev eth0")
-        assert node_status(in_time(), host).next == f"hostrouting apply {INTENT_PATH}"
-        assert run(Configure(config, host=host), in_time()).ok
+        assert node_status(at_once(), host).next == f"hostrouting apply {INTENT_PATH}"
+        assert run(Configure(config, host=host), at_once()).ok
 
 
 def test_a_route_of_an_image_keeps_its_device() -> None:
@@ -277,12 +277,12 @@ def test_a_route_of_an_image_keeps_its_device() -> None:
     host = applied()
     unpin(host)
     host.routes.add_route("default", gateway=ETH1[1], dev="eth1", metric=7)
-    status = node_status(in_time(), host)
+    status = node_status(at_once(), host)
     assert status.next == FIX
     # Whoever means it applies it.
     config = require_intent(host)
-    assert not Configure(config, host=host).planned(in_time()).forecast.worse
-    assert run(Configure(config, host=host), in_time()).ok
+    assert not Configure(config, host=host).planned(at_once()).forecast.worse
+    assert run(Configure(config, host=host), at_once()).ok
 
 
 def test_a_gateway_that_failed_in_a_record() -> None:
@@ -292,7 +292,7 @@ def test_a_gateway_that_failed_in_a_record() -> None:
     host.routes.add_route("default", gateway="10.224.0.9", dev="eth0", metric=100)
     host.routes.fail_neighbour("eth0", "10.224.0.9")
     unpin(host)
-    record = take_record(in_time(), host)
+    record = take_record(at_once(), host)
     verdict = prove_record(record, record.config, planned=True)
     assert verdict.report is not None
     assert [found.kind for found in verdict.report.findings] == ["worse"]

@@ -11,7 +11,7 @@ import attrs
 import pytest
 from support.boot_units import install_upstream
 from support.fabric_files import Files
-from support.patience import in_time
+from support.patience import at_once
 from support.run_nodes import gpu_node, lose_our_routes, routed
 
 from hostrouting import Configure, HostRoutingConfig, OverlapMode, RouteOverlapConfig
@@ -84,7 +84,7 @@ class Counts:
     def of(self, whole: Configure) -> dict[str, int]:
         """Run a task, and return what it needed."""
         self.counted.clear()
-        report = run(whole, in_time())
+        report = run(whole, at_once())
         assert report.ok, str(report.error)
         return dict(self.counted)
 
@@ -127,9 +127,9 @@ def test_what_a_plan_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> N
     """The forecast and the changes of all tasks are made of one reading and one proof."""
     counts = Counts(host, monkeypatch)
     whole = Configure(SMALL, host=host)
-    planned = whole.planned(in_time())
+    planned = whole.planned(at_once())
     for subtask in whole.subtasks:
-        plan_of(subtask, in_time(), planned)
+        plan_of(subtask, at_once(), planned)
     assert planned.forecast.report is not None
     assert planned.forecast.report.ok
     assert counts.counted == {"plans": 1, "reconciles": 1, "IPv4": 1, "proofs": 1, "files": 1}
@@ -161,7 +161,7 @@ def test_the_default_route_changes_while_the_first_files_are_installed(
 ) -> None:
     """The routes have the gateway of the present lease."""
     monkeypatch.setattr(host.services, "daemon_reload", lambda _: gateway_moves(host))
-    assert run(Configure(SMALL, host=host), in_time()).ok
+    assert run(Configure(SMALL, host=host), at_once()).ok
     assert gateways(host) == ["10.224.0.9"]
 
 
@@ -178,7 +178,7 @@ def test_a_fabric_is_announced_while_the_first_files_are_installed(
     section = RouteOverlapConfig(expected_cidrs=("172.17.0.0/16",), mode=OverlapMode.STRICT)
     config = attrs.evolve(SMALL, route_overlap=section)
     monkeypatch.setattr(host.services, "daemon_reload", announce)
-    report = run(Configure(config, host=host), in_time())
+    report = run(Configure(config, host=host), at_once())
     assert "not undone" not in str(report.error)
     assert "will leave by the fabric" in str(report.error)
     assert gateways(host) == ["10.224.0.1"]
@@ -201,9 +201,9 @@ def test_the_default_route_changes_while_a_gate_checks(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All routes have the gateway of the present lease, those of the earlier config, too."""
-    assert run(Configure(SMALL, host=host), in_time()).ok
+    assert run(Configure(SMALL, host=host), at_once()).ok
     change_while_a_gate_checks(host, monkeypatch, lambda: gateway_moves(host))
-    assert run(Configure(MORE, host=host), in_time()).ok
+    assert run(Configure(MORE, host=host), at_once()).ok
     assert gateways(host) == ["10.224.0.9", "10.224.0.9"]
 
 
@@ -211,11 +211,11 @@ def test_a_network_is_connected_while_a_gate_checks(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel's own route is not hidden, and the earlier config stays in force."""
-    assert run(Configure(SMALL, host=host), in_time()).ok
+    assert run(Configure(SMALL, host=host), at_once()).ok
     change_while_a_gate_checks(
         host, monkeypatch, lambda: network_is_connected(host, "172.16.16.1/24")
     )
-    report = run(Configure(MORE, host=host), in_time())
+    report = run(Configure(MORE, host=host), at_once())
     assert "the kernel's own route '172.16.16.0/24 dev eth1" in str(report.error)
     assert gateways(host) == ["10.224.0.1"]
     assert require_intent(host) == SMALL
@@ -223,16 +223,16 @@ def test_a_network_is_connected_while_a_gate_checks(
 
 def test_a_right_node_waits_for_no_gate(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not changed needs no undo, so a gate may check, and an empty plan stays true."""
-    assert run(Configure(SMALL, host=host), in_time()).ok
+    assert run(Configure(SMALL, host=host), at_once()).ok
     monkeypatch.setattr(host.lock, "hold_file", None)
-    assert run(Configure(SMALL, host=host), in_time()).ok
+    assert run(Configure(SMALL, host=host), at_once()).ok
 
 
 def test_gates_wait_if_right_files_are_read_by_systemd_alone(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A route is lost during the reload, so the run changes the node after all."""
-    assert run(Configure(SMALL, host=host), in_time()).ok
+    assert run(Configure(SMALL, host=host), at_once()).ok
     host.files.write(UNFINISHED, b"", mode=0o644)
     apply = host.routes.apply
     held = []
@@ -246,7 +246,7 @@ def test_gates_wait_if_right_files_are_read_by_systemd_alone(
         monkeypatch.setattr(host.routes, "apply", change)
 
     monkeypatch.setattr(host.services, "daemon_reload", lose)
-    assert run(Configure(SMALL, host=host), in_time()).ok
+    assert run(Configure(SMALL, host=host), at_once()).ok
     assert gateways(host) == ["10.224.0.1"]
     assert held == [{GATE_LOCK}]
 
@@ -255,9 +255,9 @@ def test_routes_are_lost_while_a_gate_checks(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The files of another config are exchanged meanwhile, so the routes are read again."""
-    assert run(Configure(SMALL, host=host), in_time()).ok
+    assert run(Configure(SMALL, host=host), at_once()).ok
     change_while_a_gate_checks(host, monkeypatch, lambda: lose_our_routes(host))
-    assert run(Configure(attrs.evolve(SMALL, gates=("b.service",)), host=host), in_time()).ok
+    assert run(Configure(attrs.evolve(SMALL, gates=("b.service",)), host=host), at_once()).ok
     assert gateways(host) == ["10.224.0.1"]
 
 
@@ -290,7 +290,7 @@ def test_what_the_last_reading_shows_is_in_the_verdict(
         }
     )
     if is_installed:
-        assert run(Configure(config, host=host), in_time()).ok
+        assert run(Configure(config, host=host), at_once()).ok
     after = Story._prove
 
     def prove(story: Story, *given: Any) -> None:
@@ -298,7 +298,7 @@ def test_what_the_last_reading_shows_is_in_the_verdict(
         after(story, *given)
 
     monkeypatch.setattr(Story, "_prove", prove)
-    report = run(Configure(config, host=host), in_time())
+    report = run(Configure(config, host=host), at_once())
     assert report.ok
     assert report.degraded
     actions = [finding.action for finding in report.result.findings]
@@ -326,7 +326,7 @@ def test_a_network_that_is_connected_during_the_proof_is_not_blamed_on_the_chang
         after(story, *given)
 
     monkeypatch.setattr(Story, "_prove", prove)
-    report = run(Configure(routed("10.96.0.0/24"), host=host), in_time())
+    report = run(Configure(routed("10.96.0.0/24"), host=host), at_once())
     [failure] = failures_of(report)
     assert not isinstance(failure, WorseRoutingError)
     assert "1 of 1 expected CIDRs do not leave by eth0 as a whole" in str(failure)
@@ -337,9 +337,9 @@ def test_a_proof_that_the_kernel_refuses_has_the_name_of_its_task(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run is undone, since it is unknown what it has done to the node."""
-    assert run(Configure(SMALL, host=host), in_time()).ok
+    assert run(Configure(SMALL, host=host), at_once()).ok
     monkeypatch.setattr(Story, "_prove", Mock(side_effect=BackendError("no answer")))
-    report = run(Configure(MORE, host=host), in_time())
+    report = run(Configure(MORE, host=host), at_once())
     assert str(report.error) == "configure/check-route-overlap: no answer"
     assert require_intent(host) == SMALL
 

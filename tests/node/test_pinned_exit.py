@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.command_line import CHECKED, ROUTES
 from support.kernel import uplink
-from support.patience import in_time
+from support.patience import at_once
 
 from hostrouting import (
     CheckRouteOverlap,
@@ -64,7 +64,7 @@ def config_of(*sections: dict[str, Any], **overlap: object) -> HostRoutingConfig
 
 
 def applied(host: Host, config: HostRoutingConfig, **options: Any) -> Report:
-    return run(Configure(config, host=host, **options), in_time())
+    return run(Configure(config, host=host, **options), at_once())
 
 
 def pins(host: Host) -> object:
@@ -94,9 +94,9 @@ def test_an_apply_pins_the_exit(host: FakeHost) -> None:
     script = host.files.read("/etc/aks-flex-node/static-routes.sh") or b""
     assert b"\nexits[4]='eth0'\n" in script
     assert HostRoutingConfig.from_json(host.files.read(INTENT_PATH) or b"") == config
-    assert plan(Configure(config, host=host), in_time()).changes == ()
+    assert plan(Configure(config, host=host), at_once()).changes == ()
     assert applied(host, config).changes == ()
-    assert check_node(in_time(), config, host).findings == ()
+    assert check_node(at_once(), config, host).findings == ()
 
 
 def test_a_plan_foresees_the_pin(host: FakeHost) -> None:
@@ -106,7 +106,7 @@ def test_a_plan_foresees_the_pin(host: FakeHost) -> None:
     plain = json.dumps({"hostRouting": config.to_mapping()})
     host.files.write(INTENT_PATH, plain.encode(), mode=0o644)
     assert pins(host) is None
-    changes = plan(Configure(config, host=host), in_time()).changes
+    changes = plan(Configure(config, host=host), at_once()).changes
     assert INTENT_PATH in [change.subject for change in changes]
     assert {*applied(host, config).changes} == {*changes}
     assert pins(host) == {"IPv4": "eth0"}
@@ -131,7 +131,7 @@ def test_a_config_that_names_its_devices_is_applied_once(host: FakeHost, devs: l
     """After the first apply its scripts are as `check` wants them."""
     config = config_of(ROUTES, CHECKED, expectedDevs=devs)
     assert applied(host, config).ok
-    assert check_node(in_time(), config, host).findings == ()
+    assert check_node(at_once(), config, host).findings == ()
     assert applied(host, config).changes == ()
 
 
@@ -146,10 +146,10 @@ def test_a_later_default_route_moves_nothing_from_a_named_exit(
     config = config_of(ROUTES, CHECKED, expectedDevs=[named], mode=mode)
     assert applied(host, config).ok
     bring_the_later_route(host)
-    report = check_node(in_time(), config, host, path=INTENT_PATH)
-    assert (report.overlap.ok, report.step, node_status(in_time(), host).next) == (True, None, None)
+    report = check_node(at_once(), config, host, path=INTENT_PATH)
+    assert (report.overlap.ok, report.step, node_status(at_once(), host).next) == (True, None, None)
     assert applied(host, config).changes == ()
-    assert not repair_once(in_time(), host).changes
+    assert not repair_once(at_once(), host).changes
     assert own_routes(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
 
 
@@ -159,7 +159,7 @@ def test_an_apply_that_would_be_refused_for_a_move_is_not_a_step(host: FakeHost)
     assert applied(host, config).ok
     bring_the_later_route(host)
     host.files.remove("/etc/aks-flex-node/hostrouting-ask.sh")
-    report = check_node(in_time(), config, host, path=INTENT_PATH)
+    report = check_node(at_once(), config, host, path=INTENT_PATH)
     assert "boot-file" in {finding.kind for finding in report.findings}
     assert report.step == FIX
     assert applied(host, config).error is not None
@@ -190,7 +190,7 @@ def test_a_later_default_route_in_turns_or_before_the_pinned_one(
     host.routes.add_link("eth1")
     host.routes.add_address("eth1", "10.9.0.4/16")
     host.routes.add_route("default", **default)
-    assert node_status(in_time(), host).next == "hostrouting check --fix | hostrouting apply -"
+    assert node_status(at_once(), host).next == "hostrouting check --fix | hostrouting apply -"
     follow_the_fix(host)
 
 
@@ -200,17 +200,17 @@ def test_a_shared_exit_without_a_gateway_that_answers(host: FakeHost) -> None:
     assert applied(host, config).ok
     host.routes.add_route("default", gateway="172.16.0.1", dev="ib0", metric=100)
     host.routes.fail_neighbour("eth0", "10.224.0.1")
-    assert node_status(in_time(), host).next == "hostrouting check"
+    assert node_status(at_once(), host).next == "hostrouting check"
 
 
 def follow_the_fix(host: FakeHost) -> None:
     """Do what `status` offers; then the node is right by eth0."""
-    mended = fixed(in_time(), require_intent(host), host)
+    mended = fixed(at_once(), require_intent(host), host)
     assert isinstance(mended, HostRoutingConfig)
     assert mended.route_overlap.expected_devs == ("eth0",)
     assert applied(host, mended).ok
     assert own_routes(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
-    status = node_status(in_time(), host)
+    status = node_status(at_once(), host)
     assert status.ok
     assert status.next is None
 
@@ -264,8 +264,8 @@ def test_a_task_of_the_pair_keeps_the_pin(host: FakeHost) -> None:
     files = {
         path: host.files.read(path) for path in (INTENT_PATH, "/etc/aks-flex-node/static-routes.sh")
     }
-    assert run(CheckRouteOverlap(config, host=host), in_time()).ok
-    assert run(ConfigureStaticRoutes(config, host=host), in_time()).ok
+    assert run(CheckRouteOverlap(config, host=host), at_once()).ok
+    assert run(ConfigureStaticRoutes(config, host=host), at_once()).ok
     assert {path: host.files.read(path) for path in files} == files
 
 
@@ -284,13 +284,13 @@ def test_a_later_default_route_moves_no_route(host: FakeHost, *, explicit: bool)
     assert applied(host, config).ok
     before = own_routes(host)
     bring_the_later_route(host)
-    status = node_status(in_time(), host)
+    status = node_status(at_once(), host)
     assert status.sentence == (
         f"wrong: the IPv4 exit has moved from eth0, which still works, to ib0, by '{LATER}' of "
         "protocol boot"
     )
     assert status.next == "hostrouting check --fix | hostrouting apply -"
-    report = check_node(in_time(), config, host)
+    report = check_node(at_once(), config, host)
     assert f"the IPv4 exit: {MOVED}" in report.overlap.advice
     assert "staticRoutes" not in report.overlap.advice
     mapping = report.to_mapping()
@@ -300,7 +300,7 @@ def test_a_later_default_route_moves_no_route(host: FakeHost, *, explicit: bool)
     ]
     assert not applied(host, config).ok
     assert own_routes(host) == before
-    mended = fixed(in_time(), config, host)
+    mended = fixed(at_once(), config, host)
     assert isinstance(mended, HostRoutingConfig)
     assert mended.route_overlap.expected_devs == ("eth0",)
     again = applied(host, mended)
@@ -308,7 +308,7 @@ def test_a_later_default_route_moves_no_route(host: FakeHost, *, explicit: bool)
     assert not again.degraded
     assert own_routes(host) == before
     assert pins(host) is None
-    assert node_status(in_time(), host).sentence == (
+    assert node_status(at_once(), host).sentence == (
         "right: 1 of 1 routes are in force, 172.16.8.0/22 leaves by eth0, no gate is held"
     )
 
@@ -327,9 +327,9 @@ def test_an_apply_that_would_move_the_exit_is_refused(host: FakeHost) -> None:
     )
     assert refused.changes == ()
     assert host.files.read(INTENT_PATH) == before
-    assert not run(ConfigureStaticRoutes(config_of(ROUTES, FAR), host=host), in_time()).ok
-    assert node_status(in_time(), host).next == "hostrouting check --fix | hostrouting apply -"
-    mended = fixed(in_time(), config, host)
+    assert not run(ConfigureStaticRoutes(config_of(ROUTES, FAR), host=host), at_once()).ok
+    assert node_status(at_once(), host).next == "hostrouting check --fix | hostrouting apply -"
+    mended = fixed(at_once(), config, host)
     assert isinstance(mended, HostRoutingConfig)
     assert applied(host, mended).ok
     assert own_routes(host) == ["10.96.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
@@ -341,12 +341,12 @@ def test_a_fix_is_not_advised_where_its_apply_would_be_refused(host: FakeHost) -
     """
     assert applied(host, config_of(FAR)).ok
     bring_the_later_route(host)
-    assert node_status(in_time(), host).next == FIX
+    assert node_status(at_once(), host).next == FIX
     unit = "/etc/systemd/system/check-route-overlap.service"
     host.files.write(unit, b"[Service]\nExecStart=/opt/site/check\n", mode=0o644)
-    assert node_status(in_time(), host).next == "hostrouting check"
+    assert node_status(at_once(), host).next == "hostrouting check"
     config = require_intent(host)
-    assert check_node(in_time(), config, host, path=INTENT_PATH).next is None
+    assert check_node(at_once(), config, host, path=INTENT_PATH).next is None
 
 
 @pytest.mark.parametrize("mode", ["STRICT", "WARN"])
@@ -361,7 +361,7 @@ def test_a_move_to_several_devices_is_one_too(host: FakeHost, mode: str) -> None
         NextHop(Address.parse("10.9.0.1"), "eth1"),
     )
     host.routes.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=3))
-    [worse] = Configure(config, host=host).planned(in_time()).forecast.worse
+    [worse] = Configure(config, host=host).planned(at_once()).forecast.worse
     assert str(worse).startswith(
         "the IPv4 exit has moved from eth0, which still works, to ib0 and eth1, by 'default nexthop"
     )
@@ -389,7 +389,7 @@ def test_a_reset_and_an_empty_config_are_never_refused(host: FakeHost) -> None:
     ):
         assert applied(host, config_of(FAR)).ok
         bring_the_later_route(host)
-        assert run(task, in_time()).ok
+        assert run(task, at_once()).ok
         assert pins(host) is None
         [deciding] = [route for route in host.routes.routes() if str(route) == LATER]
         host.routes.delete_route(deciding)
@@ -404,11 +404,11 @@ def test_a_record_has_the_pin(host: FakeHost, *, fails: bool) -> None:
     if fails:
         host.routes.fail_neighbour("eth0", "10.224.0.1")
         host.routes.fail_neighbour("ib0", "172.16.9.9")
-    record = NodeRecord.parse(take_record(in_time(), host).to_line())
+    record = NodeRecord.parse(take_record(at_once(), host).to_line())
     report = prove_record(record).report
     assert report is not None
     recorded = report.overlap
-    assert recorded.moved_exits == check_node(in_time(), config, host).overlap.moved_exits
+    assert recorded.moved_exits == check_node(at_once(), config, host).overlap.moved_exits
     assert bool(recorded.moved_exits) is not fails
     failed = [str(gateway) for device in record.devices for gateway in device.failed]
     assert failed == (["10.224.0.1"] if fails else [])
@@ -442,7 +442,7 @@ def test_an_old_exit_that_does_not_work(host: FakeHost, trouble: str) -> None:
         host.routes.set_up("eth0", up=False)
     else:
         host.routes.fail_neighbour("eth0", "10.224.0.1")
-    assert check_node(in_time(), config, host).overlap.moved_exits == ()
+    assert check_node(at_once(), config, host).overlap.moved_exits == ()
     report = applied(host, config)
     assert report.ok
     assert not report.degraded

@@ -8,7 +8,7 @@ from node.test_transaction import configs, on, worlds
 from support import node_worlds
 from support.examples import FEW
 from support.kernel import needs_kernel
-from support.patience import in_time
+from support.patience import at_once
 
 from hostrouting import Configure, HostRoutingConfig, OverlapMode, ProbeSNATConfig
 from hostrouting.boot.layout import RUNTIME_DIRECTORY
@@ -54,8 +54,8 @@ def compare(host: Host, wanted: HostRoutingConfig) -> None:
     """
     planned = {_what(change) for change in plan(Configure(wanted, host=host, force=True)).changes}
     task = Configure(wanted, host=host, force=True)
-    assume(not task.planned(in_time()).forecast.undecided)
-    report = run(task, in_time())
+    assume(not task.planned(at_once()).forecast.undecided)
+    report = run(task, at_once())
     assume(all(each.ok for each in report.walk()))
     made = [_what(change) for change in report.changes if not _is_of_a_run(change)]
     assert sorted(made) == sorted(planned)
@@ -81,7 +81,7 @@ def test_an_apply_makes_what_its_plan_shows(world: node_worlds.World, data: st.D
     world._replace(down=None).arrange(host.routes)
     earlier = data.draw(st.none() | wanted_configs(world, siblings=True))
     if earlier is not None:
-        run(Configure(earlier, host=host, force=True), in_time())
+        run(Configure(earlier, host=host, force=True), at_once())
     compare(host, data.draw(wanted_configs(world, siblings=True)))
 
 
@@ -96,5 +96,5 @@ def test_an_apply_of_a_kernel_makes_what_its_plan_shows(
     with KernelNode.made() as kernel:
         world.arrange(kernel)
         host, _ = on(kernel)
-        run(Configure(data.draw(wanted_configs(world)), host=host, force=True), in_time())
+        run(Configure(data.draw(wanted_configs(world)), host=host, force=True), at_once())
         compare(host, data.draw(wanted_configs(world)))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from support import node_worlds, overlap_answers
 from support.egress_oracle import KernelOracle, wrong_of
 from support.kernel import host_of, kernel_of, needs_kernel
-from support.patience import in_time
+from support.patience import at_once
 from support.run_nodes import gpu_node, lose_the_default_route
 from support.small_world import DEVICES
 
@@ -90,7 +90,7 @@ MORE = config(RIGHT, {"destination": "172.16.16.0/24"})
 def host() -> FakeHost:
     """A node that is right by an installed config."""
     host = gpu_node()
-    execute(Configure(config(RIGHT), host=host), in_time())
+    execute(Configure(config(RIGHT), host=host), at_once())
     return host
 
 
@@ -119,19 +119,19 @@ def test_a_task_alone_refuses_what_makes_the_node_worse(
 
     for wanted in config(), without:
         assert refusals(ConfigureStaticRoutes(wanted, host=host)) == ["refused"]
-        error = run(composed(wanted, host=host), in_time()).error
+        error = run(composed(wanted, host=host), at_once()).error
         assert isinstance(error, TaskFailedError)
         assert [type(cause) for cause in error.failures] == [WorseRoutingError]
         assert state(host) == before
     forced = ConfigureStaticRoutes(without, host=host, force=True)
     assert refusals(forced) == []
-    execute(forced, in_time())
+    execute(forced, at_once())
     assert state(host)[0] == []
-    execute(Configure(config(RIGHT), host=host), in_time())
-    ConfigureStaticRoutes(config(RIGHT), host=host).undo(in_time())
+    execute(Configure(config(RIGHT), host=host), at_once())
+    ConfigureStaticRoutes(config(RIGHT), host=host).undo(at_once())
     assert state(host)[0] == []
-    execute(Configure(config(RIGHT, mode="WARN"), host=host), in_time())
-    report = run(ConfigureStaticRoutes(without, host=host), in_time())
+    execute(Configure(config(RIGHT, mode="WARN"), host=host), at_once())
+    report = run(ConfigureStaticRoutes(without, host=host), at_once())
     assert report.ok
     assert report.degraded
     assert report.reasons[0].startswith("worse than before: 172.16.8.0/22: overlap")
@@ -142,7 +142,7 @@ def test_a_config_that_makes_a_node_worse_is_refused(host: FakeHost) -> None:
     """The error has each range with its change and the next step, and nothing was changed."""
     before = state(host)
     with pytest.raises(TaskFailedError) as caught:
-        execute(Configure(config(), host=host), in_time())
+        execute(Configure(config(), host=host), at_once())
     [error] = caught.value.failures
     assert isinstance(error, WorseRoutingError)
     assert str(error).splitlines() == [
@@ -166,8 +166,8 @@ def test_the_cause_is_the_most_specific_change() -> None:
     """Of several changes around an address, the one with the longest prefix decided it."""
     host = gpu_node()
     wide = {"destination": "172.16.0.0/20"}
-    execute(Configure(config(wide, RIGHT), host=host), in_time())
-    report = run(Configure(config(), host=host), in_time())
+    execute(Configure(config(wide, RIGHT), host=host), at_once())
+    report = run(Configure(config(), host=host), at_once())
     assert isinstance(report.error, TaskFailedError)
     [error] = report.error.failures
     assert str(error).splitlines()[1] == (
@@ -178,9 +178,9 @@ def test_the_cause_is_the_most_specific_change() -> None:
 def test_of_changes_of_one_prefix_the_last_is_the_cause() -> None:
     """A route moves to another metric: its addition precedes its removal, which is named."""
     host = gpu_node()
-    execute(Configure(config(RIGHT), host=host), in_time())
+    execute(Configure(config(RIGHT), host=host), at_once())
     wrong = RIGHT | {"gateway": "172.16.0.9", "dev": "ib0", "metric": 7}
-    report = run(Configure(config(wrong), host=host), in_time())
+    report = run(Configure(config(wrong), host=host), at_once())
     assert isinstance(report.error, TaskFailedError)
     [error] = report.error.failures
     assert isinstance(error, WorseRoutingError)
@@ -189,7 +189,7 @@ def test_of_changes_of_one_prefix_the_last_is_the_cause() -> None:
 
 def test_a_run_without_the_proof_refuses_nothing(host: FakeHost) -> None:
     """`skip` leaves out the comparison, too."""
-    report = run(Configure(config(), host=host), in_time(), skip=["check-route-overlap"])
+    report = run(Configure(config(), host=host), at_once(), skip=["check-route-overlap"])
     assert report.ok
     assert report.degraded
     assert state(host)[0] == []
@@ -200,7 +200,7 @@ def test_dropped_parts_are_logged(host: FakeHost, caplog: pytest.LogCaptureFixtu
     wanted = HostRoutingConfig.from_mapping(
         {"staticRoutes": {"enabled": True, "routes": [RIGHT]}, "gates": []}
     )
-    assert run(Configure(wanted, host=host), in_time()).ok
+    assert run(Configure(wanted, host=host), at_once()).ok
     dropped = "the installed config has this, and the new one does not"
     assert f"the proof of 172.16.8.0/22: {dropped}" in caplog.messages
     assert f"the gates systemd-nspawn@.service, kubelet.service: {dropped}" in caplog.messages
@@ -210,7 +210,7 @@ def test_a_node_that_stays_as_wrong_is_installed() -> None:
     """It fails as before, and its gates hold."""
     host = gpu_node()
     for _ in range(2):
-        assert run(Configure(config(), host=host), in_time()).status == "failed"
+        assert run(Configure(config(), host=host), at_once()).status == "failed"
         assert host.files.exists("/etc/systemd/system/check-route-overlap.service")
 
 
@@ -230,9 +230,9 @@ def test_an_address_that_the_model_cannot_decide_is_judged_by_the_kernel(
     host.routes.insert_route(attrs.evolve(FABRIC, table=78))
     host.routes.add_rule(Rule(10, table=78, unknown=DSCP))
     monkeypatch.setattr(host.routes, "lookup", lookup)
-    assert "dscp" in Configure(wanted, host=host).planned(in_time()).forecast.undecided
+    assert "dscp" in Configure(wanted, host=host).planned(at_once()).forecast.undecided
     with pytest.raises(TaskFailedError, match=r"by the change '[-+] 172\.16\.8\.0/22 via"):
-        execute(Configure(wanted, host=host), in_time())
+        execute(Configure(wanted, host=host), at_once())
     assert state(host) == before
     assert UNDONE in caplog.messages
 
@@ -264,7 +264,7 @@ def test_routes_of_a_first_apply_are_proven_though_its_files_failed(
     monkeypatch.setattr(
         host.files, "write", Mock(side_effect=HostFileError("No space left on device"))
     )
-    report = run(Configure(wanted, host=host), in_time())
+    report = run(Configure(wanted, host=host), at_once())
     failures = report.error.failures  # type: ignore[union-attr]
     assert [type(failure) for failure in failures] == [HostFileError, WorseRoutingError]
     assert host.routes.routes() == before
@@ -276,7 +276,7 @@ def test_a_fabric_that_came_meanwhile_undoes_nothing(host: FakeHost) -> None:
     """
     wanted = MORE
     host.routes.steps.plan(1, lambda: host.routes.insert_route(FABRIC))
-    report = run(Configure(wanted, host=host), in_time())
+    report = run(Configure(wanted, host=host), at_once())
     assert [type(failure) for failure in report.error.failures] != [WorseRoutingError]  # type: ignore[union-attr]
     assert b"172.16.16.0/24" in (host.files.read("/etc/aks-flex-node/static-routes.sh") or b"")
 
@@ -296,7 +296,7 @@ def test_a_fault_that_is_only_announced_excuses_no_real_one(announced: bool) -> 
         "expectedCidrs": ["172.20.8.0/22"],
         **fabric,
     }
-    report = run(Configure(HostRoutingConfig.from_mapping(document), host=host), in_time())
+    report = run(Configure(HostRoutingConfig.from_mapping(document), host=host), at_once())
     assert isinstance(report.error, TaskFailedError)
     assert [type(failure) for failure in report.error.failures] == [WorseRoutingError]
     assert "172.20.8.0/22: overlap 172.20.8.0-172.20.8.255 by ib0" in str(report.error)
@@ -308,7 +308,7 @@ def test_a_gateway_that_no_link_has_leaves_the_plan_undecided(host: FakeHost) ->
     wanted = config(
         RIGHT, {"destination": "172.16.16.0/24", "gateway": "10.224.1.1", "dev": "eth0"}
     )
-    found = Configure(wanted, host=host).planned(in_time()).forecast
+    found = Configure(wanted, host=host).planned(at_once()).forecast
     assert found.undecided == (
         "routes of the config cannot be added now: + 172.16.16.0/24 via 10.224.1.1 dev eth0 proto 142"
     )
@@ -333,7 +333,7 @@ def test_a_gate_that_starts_meanwhile_brings_no_route_back(
         return link(path, target)
 
     monkeypatch.setattr(host.files, "link", start)
-    execute(Configure(config({"destination": "172.16.16.0/24"}, mode="WARN"), host=host), in_time())
+    execute(Configure(config({"destination": "172.16.16.0/24"}, mode="WARN"), host=host), at_once())
     assert [route.destination for route in state(host)[0]] == ["172.16.16.0/24"]
 
 
@@ -343,7 +343,7 @@ def test_foreign_changes_meanwhile_are_not_reported_as_undone(
     """Our new route leads elsewhere when the run is interrupted: it stays, and the last line does
     not hide that.
     """
-    ctx = in_time()
+    ctx = at_once()
     reload = host.services.daemon_reload
 
     def change(given: Context) -> None:
@@ -374,7 +374,7 @@ def test_a_first_apply_installs_all_files_or_none(monkeypatch: pytest.MonkeyPatc
         return write(path, content, mode=mode)
 
     monkeypatch.setattr(host.files, "write", full)
-    assert run(Configure(config(RIGHT), host=host), in_time()).status == "failed"
+    assert run(Configure(config(RIGHT), host=host), at_once()).status == "failed"
     routes, files = state(host)
     assert [str(route) for route in routes] == [ROUTE]
     assert not files
@@ -384,7 +384,7 @@ def test_a_commit_is_not_interrupted(host: FakeHost, monkeypatch: pytest.MonkeyP
     """SIGTERM while the unit that only the earlier config had is removed: systemd reads that, too,
     before the run ends.
     """
-    ctx = in_time()
+    ctx = at_once()
     remove = host.files.remove
 
     def interrupt(path: str) -> bool:
@@ -437,10 +437,10 @@ def test_without_a_default_route_the_present_way_is_right(
     """
     host = gpu_node()
     given = {"gateway": "10.224.0.1", "dev": "eth0"}
-    execute(Configure(config({**RIGHT, **given}), host=host), in_time())
+    execute(Configure(config({**RIGHT, **given}), host=host), at_once())
     lose_the_default_route(host)
     wanted = config(*({**each, **given, "destination": "172.16.0.0/20"} for each in routes))
-    report = run(Configure(wanted, host=host), in_time())
+    report = run(Configure(wanted, host=host), at_once())
     assert isinstance(report.error, TaskFailedError)
     assert isinstance(report.error.failures[0], WorseRoutingError) == is_refused
 
@@ -466,7 +466,7 @@ def test_a_reset_that_cannot_remove_a_file_changes_nothing(
 
     monkeypatch.setattr(host.files, method, refuse)
     with pytest.raises(TaskFailedError, match=reason):
-        execute(Reset(HostRoutingConfig(), host=host), in_time())
+        execute(Reset(HostRoutingConfig(), host=host), at_once())
     assert state(host) == before
 
 
@@ -496,8 +496,8 @@ def verdict(report: OverlapReport) -> list[object]:
 def compare_plan(host: Host, wanted: HostRoutingConfig) -> None:
     """Assert that the forecast is the verdict after `apply --force`."""
     task = Configure(wanted, host=host, force=True)
-    found = task.planned(in_time()).forecast
-    report = run(task, in_time())
+    found = task.planned(at_once()).forecast
+    report = run(task, at_once())
     has_all = not any(
         each.name == "configure-static-routes" and not each.ok for each in report.walk()
     )
@@ -529,7 +529,7 @@ def test_a_forecast_without_a_built_in_rule_is_undecided(priority: str) -> None:
         forecast = forecast_of(wanted, host)
         assert "until a first rule is added" in forecast.undecided
         with pytest.raises(TaskFailedError, match="leave right without"):
-            execute(task, in_time())
+            execute(task, at_once())
         assert host.routes.routes(IPV6) == before
         kernel.ip("-6 rule add pref 9 to fd00:9::/64 lookup 88")
         forecast = forecast_of(wanted, host)
@@ -538,7 +538,7 @@ def test_a_forecast_without_a_built_in_rule_is_undecided(priority: str) -> None:
 
 def forecast_of(config: HostRoutingConfig, host: Host) -> Forecast:
     """Return the proof of a node as an apply would change it."""
-    return decide(in_time(), Wanted(config), host).forecast
+    return decide(at_once(), Wanted(config), host).forecast
 
 
 def on(kernel: KernelNode) -> tuple[Host, FakeHost]:
@@ -579,7 +579,7 @@ def test_no_address_that_the_kernel_sent_right_goes_wrong(
         allowed = {
             dev for dev in DEVICES if any(fnmatchcase(dev, pattern) for pattern in world.allowed)
         }
-        run(Configure(data.draw(configs(world)), host=host, force=True), in_time())
+        run(Configure(data.draw(configs(world)), host=host, force=True), at_once())
 
         def wrong() -> set[tuple[str, int]]:
             devs = frozenset(allowed.union(oracle.expected()))
@@ -589,7 +589,7 @@ def test_no_address_that_the_kernel_sent_right_goes_wrong(
 
         assume(oracle.expected())
         before = wrong()
-        ctx = in_time()
+        ctx = at_once()
         if fails:
             fake.files.fail_at(number)
         else:
@@ -634,7 +634,7 @@ def test_an_apply_never_makes_a_node_worse(
             # Only a kernel decides which next hops stay when a device goes down.
             reject()
         if earlier is not None:
-            run(Configure(earlier, host=host, force=True), in_time())
+            run(Configure(earlier, host=host, force=True), at_once())
         return host
 
     host = prepared()
@@ -643,7 +643,7 @@ def test_an_apply_never_makes_a_node_worse(
     before = state(host)
     was = prove_now(wanted, Fabric(), host)
     assume(was.expected_devs)
-    ctx = in_time()
+    ctx = at_once()
     ports: dict[str, Any] = {
         "signal": host.files,
         "routes": host.routes,
@@ -660,6 +660,6 @@ def test_an_apply_never_makes_a_node_worse(
         with suppress(HostRoutingError):
             ports[trouble].operations.record("nothing")
     assert right_addresses(was) <= right_addresses(prove_now(wanted, Fabric(), host))
-    run(Configure(wanted, host=twin, force=True), in_time())
+    run(Configure(wanted, host=twin, force=True), at_once())
     if is_installed and not report.ok:
         assert state(host) in (before, state(twin))

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.boot_units import install_upstream
 from support.kernel import connect, uplink
-from support.patience import in_time
+from support.patience import at_once
 from support.tasks import FailingTask
 
 from hostrouting import (
@@ -54,7 +54,7 @@ def state(host: FakeHost) -> object:
 
 def undone(host: FakeHost, wanted: HostRoutingConfig, *after: Task) -> Report:
     """Run Configure and then a task that fails, and undo the run."""
-    return run(Serial(Configure(wanted, host=host), *after, LATE), in_time(), undo_on_failure=True)
+    return run(Serial(Configure(wanted, host=host), *after, LATE), at_once(), undo_on_failure=True)
 
 
 def test_a_caller_that_holds_the_lock_undoes_its_run_under_it() -> None:
@@ -65,7 +65,7 @@ def test_a_caller_that_holds_the_lock_undoes_its_run_under_it() -> None:
     install_upstream(host.files)
     before = state(host)
     wanted = config("172.16.8.0/22", cidrs=("10.1.0.0/16",))
-    with host.lock.hold(in_time()) as held:
+    with host.lock.hold(at_once()) as held:
         run(Serial(Configure(wanted, host=host), LATE), held, undo_on_failure=True)
         assert state(host) == before
         assert host.lock.is_held
@@ -112,7 +112,7 @@ def test_a_batch_that_was_rolled_back_records_nothing() -> None:
     host = node()
     host.routes.refuse_at(2)
     report = run(
-        ConfigureStaticRoutes(config("172.16.8.0/22", "172.16.9.0/24"), host=host), in_time()
+        ConfigureStaticRoutes(config("172.16.8.0/22", "172.16.9.0/24"), host=host), at_once()
     )
     assert report.status == "failed"
     assert not [change for change in report.changes if "proto 142" in change.subject]
@@ -140,7 +140,7 @@ def test_a_run_that_fails_anywhere(
     """
     host = node()
     if first:
-        execute(Configure(config(*first, cidrs=cidrs), host=host), in_time())
+        execute(Configure(config(*first, cidrs=cidrs), host=host), at_once())
     before = state(host)
     late = Armed(host.files if files else host.services, number)
     report = undone(host, config(*second, cidrs=cidrs), late)
@@ -181,7 +181,7 @@ def test_an_interrupt_while_routes_change() -> None:
     with pytest.raises(KeyboardInterrupt):
         run(
             ConfigureStaticRoutes(config("172.16.16.0/24"), host=host),
-            in_time(),
+            at_once(),
             undo_on_failure=True,
         )
     assert readings
@@ -201,7 +201,7 @@ def test_reset_finishes_an_undo_whose_reload_failed() -> None:
     report = undone(host, config("172.16.8.0/22"), Busy("busy", OSError()))
     assert "systemd is busy" in str(report.error)
     host.services.operations.calls.clear()
-    execute(Reset(config(), host=host), in_time())
+    execute(Reset(config(), host=host), at_once())
     assert ("daemon_reload",) in host.services.operations.calls
     assert state(host) == before
 
@@ -220,7 +220,7 @@ def test_files_that_stay_after_an_undo_are_read_by_the_next_run(
         raise UnitError("it is busy")
 
     monkeypatch.setattr(host.services, "daemon_reload", refuse)
-    report = run(Configure(config("172.16.8.0/21"), host=host), in_time())
+    report = run(Configure(config("172.16.8.0/21"), host=host), at_once())
     assert report.status == "failed"
     assert host.files.read_link(GENERATION_LINK) == "of-another-program"
     assert host.files.exists(UNFINISHED)
@@ -245,7 +245,7 @@ def test_a_task_that_cannot_install_its_files_keeps_the_earlier_routes(
 
     monkeypatch.setattr(host.files, "write", full)
     with pytest.raises(HostFileError):
-        ConfigureStaticRoutes(config("172.16.16.0/24"), host=host).do(in_time())
+        ConfigureStaticRoutes(config("172.16.16.0/24"), host=host).do(at_once())
     assert state(host) == before
 
 
@@ -256,10 +256,10 @@ def test_a_check_that_fails_is_undone_with_its_marker() -> None:
     before = state(host)
     section = {"expectedCidrs": ["172.17.0.0/16"], "mode": "STRICT"}
     check = CheckRouteOverlap(HostRoutingConfig.from_mapping({"routeOverlap": section}), host=host)
-    assert run(check, in_time()).status == "failed"
+    assert run(check, at_once()).status == "failed"
     assert state(host) != before
-    check.undo(in_time())
-    assert run(check, in_time(), undo_on_failure=True).status == "failed"
+    check.undo(at_once())
+    assert run(check, at_once(), undo_on_failure=True).status == "failed"
     assert state(host) == before
 
 
@@ -280,7 +280,7 @@ def test_a_task_by_itself_holds_the_lock(kind: type[ConfigureStaticRoutes]) -> N
     host.lock.holder = 4711
     for act in kind(EVERYTHING, host=host).do, kind(EVERYTHING, host=host).undo:
         with pytest.raises(Exception, match=r"\(process 4711\) holds"):
-            act(in_time(5))
+            act(at_once(5))
     assert state(host) == before
 
 

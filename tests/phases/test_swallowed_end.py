@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
-from support.patience import in_time
+from support.patience import at_once
 from support.tasks import RecordingTask, statuses
 
 from phases import (
@@ -41,7 +41,7 @@ def swallow(ctx: Context) -> None:
 
 def test_a_swallowed_deadline_fails_the_task() -> None:
     """The error names the task, the deadline and what its author must do; it can be tried again."""
-    report = run(Serial(swallow, name="all"), in_time(5))
+    report = run(Serial(swallow, name="all"), at_once(5))
     assert statuses(report) == {"nap": "failed", "all": "failed"}
     assert str(report.error) == f"all/nap: deadline exceeded: not done within 5 s; {CAUGHT}"
     assert isinstance(report.error, TaskFailedError)
@@ -61,7 +61,7 @@ def test_a_swallowed_deadline_fails_the_task() -> None:
 )
 def test_a_deadline_that_is_swallowed_inside_with_timeout(limited: Task) -> None:
     """Its own deadline counts as that of the run, and a task after it is not reached."""
-    report = run(Serial(limited, RecordingTask("next", []), name="all"), in_time(600))
+    report = run(Serial(limited, RecordingTask("next", []), name="all"), at_once(600))
     assert report.status == "failed"
     assert report.children[1].status == "not-reached"
     assert isinstance(report.error, TaskFailedError)
@@ -80,11 +80,11 @@ def test_it_is_tried_again_and_undone_as_after_any_failure() -> None:
             ctx.sleep(patience.pop(0))
 
     retried = with_retry(with_timeout(nap, 5), attempts=3)
-    assert run(retried, in_time(600)).status == "ok"
+    assert run(retried, at_once(600)).status == "ok"
     assert not patience
     assert not undone
     patience.append(60)
-    assert run(with_timeout(nap, 5), in_time(600), undo_on_failure=True).changes == ()
+    assert run(with_timeout(nap, 5), at_once(600), undo_on_failure=True).changes == ()
     assert undone == ["bed"]
 
 
@@ -139,12 +139,12 @@ def test_a_task_that_catches_what_a_task_inside_raised() -> None:
         return outer
 
     honest = task("nap")(lambda ctx: ctx.sleep(60))
-    report = run(catching(honest), in_time(5))
+    report = run(catching(honest), at_once(5))
     assert statuses(report) == {"nap": "cancelled", "outer": "failed"}
-    report = run(catching(swallow), in_time(5))
+    report = run(catching(swallow), at_once(5))
     assert statuses(report) == {"nap": "failed", "outer": "ok"}
     assert report.degraded
-    report = run(catching(with_timeout(honest, 5)), in_time(60))
+    report = run(catching(with_timeout(honest, 5)), at_once(60))
     assert statuses(report) == {"nap": "failed", "outer": "ok"}
     assert report.degraded
 
@@ -157,7 +157,7 @@ def test_a_thread_of_the_task_counts() -> None:
         with ThreadPoolExecutor(1) as threads, suppress(DeadlineExceededError):
             threads.submit(ctx.sleep, 60).result()
 
-    assert run(pool, in_time(5)).status == "failed"
+    assert run(pool, at_once(5)).status == "failed"
 
 
 def test_a_task_beside_it_is_not_blamed() -> None:
@@ -194,16 +194,16 @@ def test_a_task_may_declare_that_the_end_is_its_normal_end() -> None:
             ctx.expiring().child(timeout=3600).sleep(600)
 
     for limited in serve, with_timeout(serve, 60), Serial(serve):
-        assert run(limited, in_time(5)).status == "ok"
-    assert run(with_timeout(serve, 5), in_time(60)).status == "ok"
+        assert run(limited, at_once(5)).status == "ok"
+    assert run(with_timeout(serve, 5), at_once(60)).status == "ok"
     raising = task("raise")(lambda ctx: ctx.expiring().sleep(60))
-    assert run(raising, in_time(5)).status == "cancelled"
+    assert run(raising, at_once(5)).status == "cancelled"
 
     @task("inside")
     def inside(ctx: Context) -> None:
         execute(swallow, ctx.expiring())
 
-    assert statuses(run(inside, in_time(5))) == {"nap": "failed", "inside": "failed"}
+    assert statuses(run(inside, at_once(5))) == {"nap": "failed", "inside": "failed"}
 
 
 def test_a_plan_that_swallows_the_end_has_failed() -> None:
@@ -216,11 +216,11 @@ def test_a_plan_that_swallows_the_end_has_failed() -> None:
 
     half = task("half", plan=look)(lambda _: None)
     with pytest.raises(TaskFailedError, match=f"^all/half: deadline exceeded: .*; {CAUGHT}$"):
-        plan(Serial(half, name="all"), in_time(5))
+        plan(Serial(half, name="all"), at_once(5))
 
 
 def test_an_undo_that_swallows_the_end_has_failed() -> None:
     """It is unknown what it has left out."""
     half = task("half", undo=swallow.do)(lambda _: None)
     with pytest.raises(TaskFailedError, match=f"^half: deadline exceeded: .*; {CAUGHT}$"):
-        undo(half, in_time(5))
+        undo(half, at_once(5))

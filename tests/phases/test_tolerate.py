@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from support.patience import in_time
+from support.patience import at_once
 from support.tasks import FailingTask, RecordingTask, statuses
 
 from phases import (
@@ -130,7 +130,7 @@ def test_the_end_of_the_context_is_not_tolerated() -> None:
     report = run(
         tolerate(task("nap")(lambda ctx: ctx.sleep(60))),
         timeout=5,
-        ctx=in_time(),
+        ctx=at_once(),
     )
     assert report.status == "cancelled"
 
@@ -147,9 +147,9 @@ def test_the_end_of_the_context_is_not_tolerated() -> None:
 def test_wrappers_come_in_any_order(wrap: Callable[[Task], Task]) -> None:
     """A tolerated task with a deadline or with retries is tolerated, and tried as often."""
     nap = task("nap")(lambda ctx: ctx.sleep(60))
-    execute(wrap(nap), in_time())
+    execute(wrap(nap), at_once())
     probes = _probes()
-    execute(wrap(probes), in_time())
+    execute(wrap(probes), at_once())
     assert probes.calls in {1, 2}
 
 

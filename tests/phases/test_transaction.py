@@ -5,7 +5,7 @@ committed.
 from collections.abc import Callable
 
 import pytest
-from support.patience import in_time
+from support.patience import at_once
 
 from phases import Change, Context, Serial, Transaction, execute, run, task
 
@@ -86,7 +86,7 @@ def test_an_inverse_that_hangs_leaves_time_for_the_others() -> None:
     """A rollback has a time of its own, and each inverse gets half of the rest: the context of the
     work may be over.
     """
-    ctx = in_time(0)
+    ctx = at_once(0)
     transaction = Transaction(ctx)
     left: list[float | None] = []
     transaction.ctx.record(FIRST, undo=lambda own: left.append(own.remaining()))

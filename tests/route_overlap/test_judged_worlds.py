@@ -17,7 +17,7 @@ import pytest
 from support.egress_oracle import answers_of_kernel
 from support.kernel import kernel_of, make, needs_kernel
 from support.overlap_answers import ScriptRun, run_script
-from support.patience import in_time
+from support.patience import at_once
 
 from hostrouting import OverlapReport, prove_egress
 from hostrouting.exceptions import UnknownDecisionError
@@ -278,7 +278,7 @@ def _judge(seed: int, family: int) -> None:
         kernel = kernel_of(node)
         live = _proof(kernel, world)
         _run_script(node, world).must_follow(live)
-        recorded = NodeRecord.parse(take_record(in_time(), FakeHost(kernel)).to_line()).host
+        recorded = NodeRecord.parse(take_record(at_once(), FakeHost(kernel)).to_line()).host
         try:
             assert _proof(recorded.routes, world).lines() == live.lines()
         except UnknownDecisionError:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from support.kernel import kernel_of, needs_kernel
-from support.patience import in_time
+from support.patience import at_once
 from support.worlds import NODES, NOT_PLAIN
 
 from hostrouting import HostRoutingConfig
@@ -26,7 +26,7 @@ def test_it_is_right(name: str, tmp_path: Path) -> None:
         fabric = ordinary.fabric(node)
         kernel = kernel_of(node)
         ran = ordinary.boot(node, tmp_path, {"expectedDevs": [*(ordinary.expected or ())]})
-        recorded = NodeRecord.parse(take_record(in_time(), FakeHost(kernel)).to_line()).host
+        recorded = NodeRecord.parse(take_record(at_once(), FakeHost(kernel)).to_line()).host
         reports = [
             prove_families(
                 routing,

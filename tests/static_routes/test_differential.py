@@ -18,7 +18,7 @@ from support.examples import FEW
 from support.kernel import host_of, kernel_of, needs_kernel, node_with_vrf
 from support.needs import needs
 from support.node_worlds import World, contested_worlds, static_route_configs
-from support.patience import in_time
+from support.patience import at_once
 from support.static_route_scripts import config_of, impatient, install, static_route
 
 from hostrouting import ConfigureStaticRoutes, HostRoutingConfig, StaticRoute
@@ -49,7 +49,7 @@ def run_script(
 def run_task(node: KernelNode, config: HostRoutingConfig) -> Exception | None:
     host = host_of(kernel_of(node), is_live=True)
     try:
-        ConfigureStaticRoutes(config, host=host).do(in_time())
+        ConfigureStaticRoutes(config, host=host).do(at_once())
     except BackendError as error:
         return error
     return None
@@ -102,7 +102,7 @@ def check_both(
             return
         assert status in {11, 12}
         assert output
-        outcome = repair_once(in_time(), installed_on(booted, config))
+        outcome = repair_once(at_once(), installed_on(booted, config))
         check_others(before, fib(booted))
         assert bool(outcome.refusals) == bool(error), (outcome, error)
         if error is None:
@@ -282,7 +282,7 @@ def test_so_they_do_with_ipv6(
             assert run_script(booted, config, "now") == (10, output[-1:])
             return
         assert output
-        outcome = repair_once(in_time(), installed_on(booted, config))
+        outcome = repair_once(at_once(), installed_on(booted, config))
         assert {route for route in both_families(booted) if route.nexthops} <= {*before}
         check_others(before, both_families(booted))
         assert bool(outcome.refusals) == bool(error), (outcome, error)

@@ -13,7 +13,7 @@ import pytest
 from support.kernel import host_of, needs_kernel
 from support.live_routes import change_routes
 from support.needs import require
-from support.patience import in_time
+from support.patience import at_once
 from support.static_route_scripts import config_of, static_route
 
 from hostrouting import ConfigureStaticRoutes, HostRoutingConfig, Reset, StaticRoute
@@ -74,7 +74,7 @@ def plan_of(host: Host, *routes: StaticRoute) -> RoutePlan:
 
 
 def apply(host: Host, *routes: StaticRoute) -> None:
-    change_routes(in_time(), config_of(routes), host)
+    change_routes(at_once(), config_of(routes), host)
 
 
 def at(host: Host, destination: str = PLACE) -> list[str]:

@@ -13,7 +13,7 @@ from support.examples import FEW
 from support.infiniband import infiniband, namespace_of
 from support.kernel import host_of, kernel_of, needs_kernel
 from support.live_routes import change_routes
-from support.patience import in_time
+from support.patience import at_once
 from support.static_route_scripts import config_of, impatient, install
 
 from hostrouting import HostRoutingConfig, StaticRoute
@@ -238,12 +238,12 @@ def test_boot_and_task_end_in_the_same_table(world: World, config: HostRoutingCo
             world.arrange(node, stack)
         host = pinned(configured, config, exits)
         with suppress(BackendError):
-            change_routes(in_time(), config, host, waits=False)
+            change_routes(at_once(), config, host, waits=False)
             argv = ["nsenter", f"--net=/run/netns/{booted.name}", "bash", "-s"]
             script = impatient(config, exits=as_named(exits))
             done = subprocess.run(argv, input=script, capture_output=True, check=False)
             if done.returncode != 10:
-                repair_once(in_time(), pinned(booted, config, exits))
+                repair_once(at_once(), pinned(booted, config, exits))
             assert own_routes(booted) == own_routes(configured), done.stderr
 
 

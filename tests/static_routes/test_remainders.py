@@ -19,7 +19,7 @@ from typing import IO, Final
 import pytest
 from support.kernel import kernel_host
 from support.needs import needs
-from support.patience import in_time
+from support.patience import at_once
 
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.testing import KernelNode
@@ -110,11 +110,11 @@ class Beside:
     def apply(self, config: HostRoutingConfig) -> None:
         """Apply a config."""
         # Nothing heals while it waits.
-        execute(Configure(config, host=self.host), in_time())
+        execute(Configure(config, host=self.host), at_once())
 
     def reset(self) -> None:
         """Remove all of hostrouting's."""
-        execute(Reset(HostRoutingConfig(), host=self.host), in_time())
+        execute(Reset(HostRoutingConfig(), host=self.host), at_once())
 
     def act(self, command: str) -> tuple[str, str]:
         """Run a command of the program in both; return the refusals, or empty texts."""

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from support.kernel import connect, uplink
 from support.needs import needs
-from support.patience import in_time
+from support.patience import at_once
 from support.static_route_nodes import CONFIG, DROP_IN, WANTED, other_routes, own_routes, state
 from support.static_route_scripts import config_of, static_route
 
@@ -94,13 +94,13 @@ class TestWaiting:
         cancellation ends it at once.
         """
         host = FakeHost()
-        ctx = in_time(3)
+        ctx = at_once(3)
         with pytest.raises(BackendError, match=r"no IPv4 default route, not even after 1\.5 s"):
             configure(host, ctx)
-        ctx = in_time(0.5)
+        ctx = at_once(0.5)
         with pytest.raises(BackendError, match=r"no IPv4 default route, not even after 0\.2 s"):
             configure(host, ctx)
-        ctx = in_time()
+        ctx = at_once()
         ctx.cancel("enough")
         with pytest.raises(CancelledError):
             configure(host, ctx)

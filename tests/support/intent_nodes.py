@@ -4,12 +4,12 @@ from typing import Any
 
 from support.kernel import uplink
 from support.memory_links import add_address
+from support.patience import at_once
 
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.boot.intent import Intent, require_intent
 from hostrouting.testing import FakeHost
-from phases import Context, execute
-from phases.testing import ManualClock
+from phases import execute
 
 ROUTES: dict[str, Any] = {
     "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
@@ -19,10 +19,6 @@ PROBES = {"probeSnat": {"enabled": True, "dev": "eth0", "detect": "address"}}
 SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
 GATES = {"gates": ["systemd-nspawn@.service"]}
 READY = "/etc/systemd/system/hostrouting-ready.service"
-
-
-def in_time() -> Context:
-    return Context(timeout=600, clock=ManualClock(auto=True))
 
 
 def node(*, ipv6: bool = True) -> FakeHost:
@@ -46,7 +42,7 @@ def config(**sections: object) -> HostRoutingConfig:
 
 
 def apply(host: FakeHost, **sections: object) -> None:
-    execute(Configure(config(**sections), host=host), in_time())
+    execute(Configure(config(**sections), host=host), at_once())
 
 
 def unpin(host: FakeHost) -> None:

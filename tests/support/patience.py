@@ -36,8 +36,10 @@ def wait_until(is_met: Callable[[], object], missing: str) -> None:
         time.sleep(_PAUSE)
 
 
-def in_time(timeout: float | None = None) -> Context:
-    """Return a context whose clock needs no waiting."""
+def at_once(timeout: float | None = None) -> Context:
+    """Return a context whose clock jumps to the end of each wait; `timeout` is its limit by that
+    clock.
+    """
     return Context(timeout=timeout, clock=ManualClock(auto=True))
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.intent_nodes import ROUTES, apply, config, in_time, node
+from support.intent_nodes import ROUTES, apply, config, node
+from support.patience import at_once
 
 from hostrouting import Configure, HostRoutingConfig, Reset, check_node, render_files
 from hostrouting.base.findings import NodeFinding
@@ -172,7 +173,7 @@ def managing(host: FakeHost, state: str = "configured") -> FakeHost:
         b"[Service]\nExecStart=/bin/sleep\n",
         mode=0o644,
     )
-    host.services.start(in_time(), "systemd-networkd.service")
+    host.services.start(at_once(), "systemd-networkd.service")
     [index] = [device.ifindex for device in host.routes.links() if device.name == "eth0"]
     text = f"# This is private data. Do not parse.\nADMIN_STATE={state}\nOPER_STATE=routable\n"
     host.files.write(f"/run/systemd/netif/links/{index}", text.encode(), mode=0o644)
@@ -180,7 +181,7 @@ def managing(host: FakeHost, state: str = "configured") -> FakeHost:
 
 
 def findings(host: FakeHost, **sections: object) -> list[NodeFinding]:
-    found = check_node(in_time(), config(**sections), host).findings
+    found = check_node(at_once(), config(**sections), host).findings
     return [finding for finding in found if finding.kind == "networkd"]
 
 
@@ -225,7 +226,7 @@ def test_routes_are_read_only_where_a_device_is_managed(
         return routes(family)
 
     monkeypatch.setattr(host.routes, "routes", count)
-    found = networkd_findings(in_time(), wanted, host)
+    found = networkd_findings(at_once(), wanted, host)
     assert [finding.subject for finding in found] == (["eth0"] if state == "configured" else [])
     assert bool(read) == (state == "configured")
 
@@ -233,7 +234,7 @@ def test_routes_are_read_only_where_a_device_is_managed(
 def test_a_networkd_that_does_not_run() -> None:
     """Its files below /run stay when it ends, and mean nothing then."""
     host = managing(node())
-    host.services.stop(in_time(), "systemd-networkd.service")
+    host.services.stop(at_once(), "systemd-networkd.service")
     assert findings(host, **ROUTES) == []
 
 
@@ -264,16 +265,16 @@ def test_it_comes_and_goes_with_the_config() -> None:
     host = node()
     wanted = config(**KEPT)
     assert DROP_IN_PATH in [
-        change.subject for change in plan(Configure(wanted, host=host), in_time()).changes
+        change.subject for change in plan(Configure(wanted, host=host), at_once()).changes
     ]
     apply(host, **KEPT)
     assert host.files.read(DROP_IN_PATH) == drop_in().content
     assert drop_in() in render_files(wanted, host=host).files
-    assert not plan(Configure(wanted, host=host), in_time()).changes
+    assert not plan(Configure(wanted, host=host), at_once()).changes
     apply(host, **WATCHED)
     assert not host.files.exists(DROP_IN_PATH)
     assert not host.files.exists("/etc/systemd/networkd.conf.d")
     for last in Reset(wanted, host=host), Configure(HostRoutingConfig(), host=host):
         apply(host, **KEPT)
-        execute(last, in_time())
+        execute(last, at_once())
         assert not host.files.exists("/etc/systemd/networkd.conf.d")

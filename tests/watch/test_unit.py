@@ -12,8 +12,9 @@ from support.boot_units import assert_exposed_at_most, assert_verified
 from support.filled import asset, changes
 from support.images import make_image
 from support.in_process import run_here
-from support.intent_nodes import PROBES, ROUTES, SWEEP, apply, config, in_time, node
+from support.intent_nodes import PROBES, ROUTES, SWEEP, apply, config, node
 from support.needs import needs
+from support.patience import at_once
 
 from hostrouting import Configure, HostRoutingConfig, Reset, check_node
 from hostrouting.base.findings import NodeFinding
@@ -76,11 +77,11 @@ def files_of_watch(host: FakeHost) -> list[str]:
 
 
 def planned(host: FakeHost, wanted: HostRoutingConfig) -> tuple[Change, ...]:
-    return plan(Configure(wanted, host=host), in_time()).changes
+    return plan(Configure(wanted, host=host), at_once()).changes
 
 
 def found(host: FakeHost, wanted: HostRoutingConfig) -> tuple[NodeFinding, ...]:
-    return check_node(in_time(), wanted, host).findings
+    return check_node(at_once(), wanted, host).findings
 
 
 @pytest.mark.parametrize(
@@ -241,10 +242,10 @@ def test_without_a_command_the_service_is_refused_and_the_rest_is_done(
         "to 'timer', which needs no command"
     )
     with pytest.raises(TaskFailedError) as caught:
-        execute(ConfigureWatch(wanted, host=host), in_time())
+        execute(ConfigureWatch(wanted, host=host), at_once())
     assert isinstance(caught.value.cause, UnitError)
     assert str(caught.value.cause) == reason
-    execute(Configure(wanted, host=host), in_time())
+    execute(Configure(wanted, host=host), at_once())
     assert reason in caplog.text
     assert host.files.exists(f"{UNITS}/static-routes.service")
     assert files_of_watch(host) == []
@@ -274,15 +275,15 @@ def test_the_unit_is_installed_and_runs(sections: dict[str, Any], unit: str, tar
     apply(host, **ROUTES, **sections)
     assert files_of_watch(host) == [f"{UNITS}/{unit}", link]
     assert {f"+ {UNITS}/{unit}", f"+ {link}", f"~ {unit} (started)"} <= set(changes)
-    first = host.services.state(in_time(), unit)
+    first = host.services.state(at_once(), unit)
     assert first.is_running
     assert planned(host, wanted) == ()
     assert found(host, wanted) == ()
     apply(host, **ROUTES, **sections)
-    assert host.services.state(in_time(), unit) == first
-    execute(Reset(config(), host=host), in_time())
+    assert host.services.state(at_once(), unit) == first
+    execute(Reset(config(), host=host), at_once())
     assert set(host.files.tree.snapshot()) <= before
-    assert not host.services.state(in_time(), unit).is_running
+    assert not host.services.state(at_once(), unit).is_running
 
 
 def test_a_unit_whose_files_are_lost_leaves_the_intent_by_its_task_alone() -> None:
@@ -291,7 +292,7 @@ def test_a_unit_whose_files_are_lost_leaves_the_intent_by_its_task_alone() -> No
     apply(host, **ROUTES, **BY_TIMER)
     for path in files_of_watch(host):
         host.files.remove(path)
-    ConfigureWatch(config(**ROUTES, **BY_TIMER), host=host).undo(in_time())
+    ConfigureWatch(config(**ROUTES, **BY_TIMER), host=host).undo(at_once())
     assert not require_intent(host).watch.enabled
 
 
@@ -300,13 +301,13 @@ def test_a_stopped_unit_is_started_again() -> None:
     host = with_command()
     wanted = config(**ROUTES, **BY_TIMER)
     apply(host, **ROUTES, **BY_TIMER)
-    host.services.stop(in_time(), TIMER)
+    host.services.stop(at_once(), TIMER)
     assert [str(change) for change in planned(host, wanted)] == [f"~ {TIMER} (started)"]
     assert [str(finding) for finding in found(host, wanted)] == [
         f"warning: failed-unit: {TIMER}: does not run; apply the config"
     ]
     apply(host, **ROUTES, **BY_TIMER)
-    assert host.services.state(in_time(), TIMER).is_running
+    assert host.services.state(at_once(), TIMER).is_running
 
 
 def test_a_service_that_fails_is_reported_with_the_way_to_its_reason() -> None:
@@ -377,7 +378,7 @@ def test_what_has_no_effect_is_a_finding(
     """
     host = with_command()
     apply(host, **sections)
-    [finding] = check_node(in_time(), config(**sections), host).findings
+    [finding] = check_node(at_once(), config(**sections), host).findings
     assert finding.kind == "watch"
     assert finding.subject == f"hostRouting{subject}"
     assert finding.severity == severity
@@ -386,7 +387,7 @@ def test_what_has_no_effect_is_a_finding(
     if sections != BY_TIMER:
         by_service = {**sections, "watch": {**sections["watch"], "mode": "service"}}
         apply(host, **by_service)
-        assert not check_node(in_time(), config(**by_service), host).findings
+        assert not check_node(at_once(), config(**by_service), host).findings
 
 
 def test_another_interval_restarts_the_timer() -> None:

@@ -14,7 +14,7 @@ import attrs
 import pytest
 from support.imds import FakeIMDS, IMDSAnswer, network_interface
 from support.memory_links import add_address, remove_address
-from support.patience import in_time
+from support.patience import at_once
 from support.probe_listings import expected_listing, rules_in
 from support.probe_nodes import (
     ADDRESS,
@@ -300,7 +300,7 @@ class TestDo:
         lead(host)
         before = state(host)
         with pytest.raises(BackendError) as caught:
-            apply(host, in_time(3))
+            apply(host, at_once(3))
         assert str(caught.value) == (
             "IPv6 probes cannot reach pods: there is no IPv6 default route, not even within the time "
             "allowed. No rule was changed; see why no router advertises itself, or give hostRouting.probeSnat.dev"
@@ -403,7 +403,7 @@ class TestNoPart:
     ) -> None:
         """The log has it; as a warning, where two programs could get into each other's way."""
         caplog.set_level(logging.INFO)
-        apply(host, in_time(), takes_no_part(host, why))
+        apply(host, at_once(), takes_no_part(host, why))
         logged = [f"{record.levelname}: {record.getMessage()}" for record in caplog.records]
         assert (
             f"{message}: the node needs no rules for IPv6 probes; earlier ones are removed"

@@ -12,7 +12,7 @@ import pytest
 from support.kernel import connect, powerless
 from support.memory_links import learn
 from support.needs import needs
-from support.patience import in_time
+from support.patience import at_once
 from support.stale_cni_worlds import arp_reply, config_of, context, dnat, node_of, whole_state
 
 from hostrouting import CleanStaleCNI, HostRoutingConfig, check_node
@@ -208,7 +208,7 @@ def test_one_run_at_a_time() -> None:
     """A sweep waits for the run lock, as every run does that changes something."""
     host = made_host()
     with host.lock.hold(Context()), pytest.raises(LockHeldError):
-        sweep_node(in_time(1), config_of(), host)
+        sweep_node(at_once(1), config_of(), host)
     assert sweep_node(context(), config_of(), host).ok
 
 
