@@ -150,6 +150,7 @@ def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
         == "wrong: ip: the node lacks it: a boot would find the gates shut, and they stay shut"
     )
     assert f"  ip: {reason}; install the package iproute2" in result.stdout.splitlines()
+    assert "nft" not in result.stdout
     applied = on_mended("apply", "--json")
     assert applied.returncode == 1
     answer = json.loads(applied.stdout)
@@ -442,11 +443,12 @@ def test_an_apply_prints_little() -> None:
     first = on_mended("apply", "-v")
     assert "completed task=configure/install-boot-files" in first.stderr
     assert not [change for change in first.stdout.splitlines() if change in first.stderr]
+    # Stdout and stderr, which follow the exit status.
     assert [len(result.splitlines()) for result in on_mended("apply")[1:]] == [1, 0]
 
 
-def test_a_failed_apply_prints_at_most_twelve_lines() -> None:
-    """Its errors come first, and the last line counts the rest; with -v all of them are there."""
+def test_a_failed_apply_prints_ten_lines_of_errors() -> None:
+    """On stderr its errors come first, and the last line counts the rest; with -v all are there."""
     cidrs = [f"172.16.{number}.0/24" for number in range(0, 60, 2)]
     strict = gated({"routeOverlap": {"expectedCidrs": cidrs, "mode": "STRICT"}})
     failed = on_stdin(strict, "apply")

@@ -181,6 +181,7 @@ class TestOddities:
         """A file of another user is not a leftover of our writers, whatever its name."""
         for name in ".a.hostrouting-0123456789abcdef", ".b.hostrouting-0123456789abcdef":
             (tmp_path / name).touch()
+        # The last one.
         os.chown(tmp_path / name, NOBODY, -1)
         RootedFiles(str(tmp_path)).write("/c", b"", mode=0o644)
         assert entries(tmp_path) == [name, "c"]
@@ -208,6 +209,7 @@ class TestOddities:
         monkeypatch.setattr(os, "rename", note_rename)
         files = RootedFiles(str(tmp_path))
         files.write("/a", b"one\n", mode=0o644)
+        # Each slice below has the steps of one more act.
         assert steps == [("sync", 4), "rename", ("sync", "folder")]
         files.write("/a", b"one\n", mode=0o755)
         assert steps[3:] == [("sync", 4)]

@@ -143,6 +143,7 @@ def test_an_agent_sees_the_overlap_that_warn_tolerates(host: FakeHost) -> None:
     proof = report.find("configure/check-route-overlap").result
     assert [finding.kind for _, finding in proof.findings] == ["overlap"]
     assert report.result_of(OverlapReport) is proof
+    # The fourth step is check-route-overlap.
     step = report.to_mapping()["children"][3]
     assert step["result"]["cidrs"][0]["cidr"] == "172.16.8.0/22"
     decider = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
@@ -168,8 +169,8 @@ def test_an_agent_sees_the_overlap_that_warn_tolerates(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("is_live", [True, False])
 def test_a_program_that_the_boot_lacks_degrades_the_run(*, is_live: bool) -> None:
-    """As the command's apply exits with 1; the finding is that of `check_node`, and the step around
-    has it in its report.
+    """The run is ok and degraded; the finding is that of `check_node`, and is in the report of the
+    step, also within a larger task.
     """
     host = gpu_node() if is_live else FakeHost(is_live=False)
     host.files.programs |= FakeHost().files.programs
@@ -341,6 +342,7 @@ def test_an_agents_config_without_hostrouting_changes_nothing(
     wanted = (
         "nothing is changed, and what is installed stays: hostRouting is missing or null: is this "
     )
+    # One of the plan, and one of the run.
     assert [message.startswith(wanted) for message in warnings] == [True, True]
     undo(task)
     assert run(task, skip=["clean-stale-cni"]).ok
@@ -390,6 +392,7 @@ def test_each_task_can_be_done_alone(host: FakeHost) -> None:
     whole = configure(host, **ROUTES, **OVERLAP)
     reports = [run(subtask, at_once()) for subtask in whole.subtasks]
     assert [report.status for report in reports] == ["ok"] * len(reports)
+    # The boot files, the routes, and the proof.
     assert [bool(report.changes) for report in reports[:3]] == [True, True, True]
     assert isinstance(reports[2].result, OverlapReport)
     assert state(host) == state(other)
@@ -451,8 +454,8 @@ def crowded(host: FakeHost) -> FakeHost:
 
 
 def test_everything_at_once_and_back(crowded: FakeHost) -> None:
-    """Four tasks run in order, and reset restores the machine's earlier state, down to each rule
-    and file.
+    """An apply of four tasks changes the machine, and reset restores its earlier state, down to each
+    rule and file.
     """
     before = crowded.routes.routes(), crowded.files.tree.snapshot(), crowded.ebtables.lines()
     task = configure(crowded, **ROUTES, **PROBES, **SWEEP, **OVERLAP)
@@ -579,7 +582,7 @@ def test_a_sibling_in_trouble(
     required: bool,
 ) -> None:
     """Routes, proof and gate are installed; the run fails only if the section has `required`. A
-    cloud that never answers gets half of the remaining time, however short.
+    cloud that never answers takes only a part of the remaining time.
     """
     trouble(crowded)
     [(section, values)] = sections.items()
@@ -604,8 +607,8 @@ def test_a_sibling_in_trouble(
 
 
 def test_a_first_apply_that_fails_persists(host: FakeHost) -> None:
-    """No lease yet: after one wait of 30 s unit, script and gate of routes and check are there for
-    the next boot; all failures are reported.
+    """No lease yet: after one wait of 30 s the units of routes and check, and the gate, are there
+    for the next boot; both failures are reported.
     """
     lose_the_default_route(host)
     ctx = at_once()
@@ -700,7 +703,7 @@ def test_held_units_are_started_and_named(host: FakeHost) -> None:
 def test_nothing_is_started_while_routing_is_wrong(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After a failure of the pair, or of a required task, held gates stay held."""
+    """After a failure of the pair held gates stay held, and the log names them."""
     with pytest.raises(TaskFailedError):
         execute(configure(host, **GATED, **OVERLAP))
     host.services.start(at_once(), "hostrouting-held@systemd-nspawn@kube1.service.service")

@@ -150,6 +150,7 @@ class TestRunning:
             ran = run_script(node, tmp_path, cidrs, options=options, environment=counted)
             assert ran.status == 10
             counts.append(take_counts(tmp_path))
+        # For each of 900 CIDRs more: two commands, and four lines of answers.
         few, many = counts
         assert many == (few.processes, few.commands + 1_800, few.lines + 3_600)
 

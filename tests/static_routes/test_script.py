@@ -263,7 +263,7 @@ class TestRunning:
         ],
     )
     def test_which_default_route_completes_a_route(self, node: KernelNode, commands: str) -> None:
-        """The best one of another program."""
+        """The first one of a device, and of two devices the one with the lower metric."""
         for command in commands.split("; "):
             node.ip(f"route add {command}")
         config = config_of([StaticRoute(destination="172.20.1.0/24")])

@@ -266,6 +266,7 @@ def test_stopped_masked_or_disabled_units_stay_down(tmp_path: Path) -> None:
             machine.wait_for(f"{unit}: Failed with result 'exit-code'.", unit=unit)
         assert machine.state(unit_of("restarting")).sub_state == "auto-restart"
         machine.wait_for(STILL_WAITING, unit=RETRY)
+        # failed, restarting and asking.
         machine.run("systemctl", "stop", *units[:3])
         cursor = machine.cursor()
         machine.run("systemctl", "start", "--no-block", unit_of("asking"))
@@ -281,6 +282,7 @@ def test_stopped_masked_or_disabled_units_stay_down(tmp_path: Path) -> None:
         machine.wait_until_up(unit_of("restarted"))
         machine.wait_for_retry()
         assert set(machine.payloads()) == {"kube1", "kubelet", "restarted"}
+        # All but restarted.
         assert not any(machine.state(unit).is_running for unit in units[:-1])
         machine.break_routing()
         # The second one was never enabled.
