@@ -11,7 +11,6 @@ from support.command_line import CHECKED as OVERLAP
 from support.command_line import ROUTES
 from support.kernel import connect
 from support.live_routes import change_routes
-from support.memory_links import remove_address
 from support.patience import at_once
 from support.run_nodes import (
     PROBES,
@@ -37,7 +36,7 @@ from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.look import prove_config
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange
-from phases import CancelledError, Context, execute, plan, run, task
+from phases import CancelledError, Context, execute, run, task
 from phases.hosting import leave
 from phases.testing import ManualClock
 
@@ -305,22 +304,6 @@ def test_a_plan_after_a_run_that_was_killed(
     host.files.write("/run/hostrouting.unfinished", b"", mode=0o644)
     assert main(["plan", "--exit-code", str(config)]) == 4
     assert capsys.readouterr().out == "~ systemd (it has not read all unit files: daemon-reload)\n"
-
-
-def test_probes_alone_on_a_node_without_ipv6(
-    host: FakeHost, caplog: pytest.LogCaptureFixture
-) -> None:
-    """An apply that installs nothing, for no rules are needed, is one: `check` does not advise it
-    again and again, and as no gate is installed, no notice announces what one will do.
-    """
-    config = config_of(**PROBES)
-    host.services.start(at_once(), "systemd-nspawn@kube1.service")
-    assert findings_of(check(host, config)) == [("warning", "not-applied", "hostRouting")]
-    remove_address(host.link_layer, "eth0", "2001:db8::4/64")
-    assert plan(Configure(config, host=host), at_once()).changes == ()
-    execute(Configure(config, host=host), at_once())
-    assert "kube1" not in caplog.text
-    assert findings_of(check(host, config)) == []
 
 
 @pytest.mark.parametrize("missing", [[], [("error", "probe-snat", "IPv6 probes")]])

@@ -423,23 +423,6 @@ def test_a_task_alone_joins_no_run_of_another_thread(host: FakeHost) -> None:
     assert isinstance(other.error.cause, LockHeldError)
 
 
-def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:
-    """`skip` takes the names that upstream gave the tasks; what the whole does has steps, too."""
-    report = run(configure(host, **ROUTES, **OVERLAP), skip=["configure-static-routes"])
-    assert [(each.name, each.status) for each in report.walk()] == [
-        ("plan-changes", "ok"),
-        ("install-boot-files", "ok"),
-        ("configure-static-routes", "skipped"),
-        ("check-route-overlap", "failed"),
-        ("clean-stale-cni", "ok"),
-        ("configure-probe-snat", "ok"),
-        ("configure-watch", "ok"),
-        ("configure", "failed"),
-    ]
-    assert not host.files.exists("/etc/systemd/system/static-routes.service")
-    assert host.files.exists("/etc/systemd/system/check-route-overlap.service")
-
-
 # --- the siblings of the routing pair
 
 TABLE = "ip6", "azureSLBProbe"

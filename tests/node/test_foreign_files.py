@@ -26,7 +26,6 @@ from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.boot.steps import SCRIPT_PATHS, SHARED_PATHS, is_own
 from hostrouting.exceptions import UnitError
 from hostrouting.host import OUR_PROTOCOL
-from hostrouting.host.units import MASK
 from hostrouting.testing import FakeHost
 from phases import plan, run
 
@@ -220,13 +219,3 @@ def test_foreign_rules_are_not_deleted() -> None:
     assert run(ConfigureProbeSNAT(config(), host=host), at_once()).ok
     assert not host.files.exists(PROBE)
     assert host.files.read(RULESET_PATH) == b"table ip6 azureSLBProbe {}\n"
-
-
-def test_a_mask_stays_what_it_is() -> None:
-    """It is an administrator's decision about the unit of hostrouting."""
-    host = gpu_node()
-    host.files.link(STATIC, MASK)
-    assert names_of(host) == []
-    report = run(Configure(config(**ROUTES), host=host), at_once())
-    assert "systemctl unmask" in str(report.error)
-    assert host.files.read_link(STATIC) == MASK

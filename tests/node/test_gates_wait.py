@@ -9,7 +9,6 @@ from support.patience import ActingClock, at_once
 from support.run_nodes import gpu_node, lose_our_routes, lose_the_default_route
 
 from hostrouting import CheckRouteOverlap, Configure, ConfigureStaticRoutes, RouteOverlapConfig
-from hostrouting.exceptions import LockHeldError
 from hostrouting.testing import FakeHost
 from phases import CancelledError, Context, TaskFailedError, execute, run
 
@@ -177,23 +176,6 @@ def test_nothing_waits_while_gates_do(host: FakeHost, monkeypatch: pytest.Monkey
     assert clock.monotonic() == 0
     assert state(host)[1] == before[1]
     assert host.lock.locked_files == set()
-
-
-def test_a_lock_that_another_program_keeps(host: FakeHost) -> None:
-    """The run fails after 15 s, before its first change, with a command that shows the program."""
-    before = state(host)
-    clock = ActingClock()
-    host.lock.locked_files.add(LOCK)
-    with pytest.raises(TaskFailedError) as caught:
-        execute(Configure(MORE, host=host), Context(clock=clock))
-    [error] = caught.value.failures
-    assert isinstance(error, LockHeldError)
-    assert str(error) == (
-        f"another program (such as the gate of a unit) holds {LOCK} and did not end in time; "
-        "see: lslocks | grep hostrouting.lock"
-    )
-    assert state(host) == before
-    assert clock.monotonic() == 15
 
 
 def test_an_earlier_release_had_none(host: FakeHost) -> None:
