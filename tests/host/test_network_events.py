@@ -344,6 +344,7 @@ class KernelEventsContract(NetworkEventsContract):
             eth0.add_address("eth0", f"10.224.0.{last}/16")
         listener.take()
         eth0.remove_address("eth0", "10.224.0.4/16")
+        # The routes of the primary one follow.
         assert shown(listener.take())[:5] == [
             "remove 10.224.0.5/16 dev eth0",
             "remove local 10.224.0.5 dev eth0 table local proto kernel scope host src 10.224.0.4",

@@ -151,8 +151,10 @@ def test_an_advertisement_with_a_wrong_bit_is_none(data: st.DataObject, address:
         ),
     ],
 )
-def test_an_invalid_advertisement_is_not_an_answer(frame: bytes) -> None:
-    """Advertisements that a host must discard by RFC 4861 are no answers."""
+def test_an_invalid_frame_is_not_an_answer(frame: bytes) -> None:
+    """An advertisement that a host must discard by RFC 4861 is none, nor is an ARP reply of long
+    addresses.
+    """
     assert answered_address(frame) is None
 
 
@@ -398,7 +400,7 @@ def tap(node: KernelNode) -> socket.socket:
 
 
 def received(opened: socket.socket) -> Iterator[tuple[bytes, tuple[str, int, int, int, bytes]]]:
-    """Return every frame that has arrived."""
+    """Yield every frame that has arrived."""
     while True:
         try:
             yield opened.recvfrom(2048)

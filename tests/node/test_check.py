@@ -264,8 +264,8 @@ def test_a_connected_route_after_an_own_one(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("address", [None, "172.16.8.4/22"])
 def test_the_verdict_after_a_run_is_that_of_status(host: FakeHost, address: str | None) -> None:
-    """It does not compare the routes that the run has read back, and yet finds one that comes
-    before the kernel's.
+    """By the config of the run or by the installed one it is the same, also where a route comes
+    before the kernel's own.
     """
     config = applied(host, **ROUTES)
     if address:

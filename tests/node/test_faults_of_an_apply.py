@@ -136,13 +136,13 @@ class ReadOnly(Exception):  # noqa: N818 - it stands for what happens to a disk
     """The disk becomes read-only: each later change fails, too, and so does the undo."""
 
 
-def full(number: int) -> HostFileError:
+def refused_write(number: int) -> HostFileError:
     return HostFileError(f"cannot write /etc/x: {os.strerror(number)}")
 
 
 FAULTS: dict[str, list[BaseException]] = {
     "files": [
-        *map(full, (errno.EROFS, errno.ENOSPC, errno.EIO, errno.EACCES)),
+        *map(refused_write, (errno.EROFS, errno.ENOSPC, errno.EIO, errno.EACCES)),
         KeyboardInterrupt(),
         Interrupt(),
     ],

@@ -104,7 +104,7 @@ def test_what_an_apply_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_an_apply_of_ipv6_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same, and of IPv4 what the exit of IPv6 depends on."""
+    """An apply of IPv6 routes needs what one of IPv4 routes does, and reads those of IPv4 as often."""
     small = routed("fd00:8::/64")
     more = routed("fd00:8::/64", "fd00:9::/64")
     counts = Counts(host, monkeypatch)
@@ -116,7 +116,7 @@ def test_what_an_apply_of_ipv6_needs(host: FakeHost, monkeypatch: pytest.MonkeyP
 
 
 def test_what_upstreams_files_need(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They count as a first apply, as they are not installed by hostrouting."""
+    """An apply over upstream's files needs what a first one does: hostrouting has not installed them."""
     install_upstream(host.files)
     counts = Counts(host, monkeypatch)
     one = {"stories": 1, "plans": 2, "reconciles": 2, "files": 1}

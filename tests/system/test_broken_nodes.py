@@ -54,8 +54,8 @@ NETWORK = json.dumps(
 WIDER = json.dumps(
     {**CONFIG, "routeOverlap": {**CONFIG["routeOverlap"], "expectedCidrs": [CIDR, "10.96.0.0/16"]}}
 )
-#: It says by which gateway a default route was.
-GATED = json.dumps(
+#: It names the gateway of its route.
+WITH_GATEWAY = json.dumps(
     {
         **CONFIG,
         "staticRoutes": {"enabled": True, "routes": [{"destination": CIDR, "gateway": GATEWAY}]},
@@ -211,7 +211,7 @@ BROKEN = {
         ("ip route add default via 10.224.0.1 dev eth0",),
     ),
     "its static device was down, and the config names the gateway": Node(
-        f"hostrouting apply - <<< '{GATED}'; ip link set eth0 down; ip link set eth0 up",
+        f"hostrouting apply - <<< '{WITH_GATEWAY}'; ip link set eth0 down; ip link set eth0 up",
         ("ip route add default via 10.224.0.1 dev eth0", APPLY),
     ),
     "its static device was down, and nothing names the gateway": Node(

@@ -50,7 +50,7 @@ def unit_of(name: str) -> str:
 
 
 def seconds_until_up(machine: GatedMachine, units: list[str], *, since: float) -> dict[str, float]:
-    """When each unit logged that it is up, in seconds since a point on the kernel's clock."""
+    """Return when each unit logged that it is up, in seconds since a point on the kernel's clock."""
     for unit in units:
         machine.wait_until_up(unit)
     entries = machine.run(
