@@ -59,6 +59,7 @@ def test_a_quoted_command_runs_as_pasted(words: list[str]) -> None:
     line = quoted("printf", r"%s\0", *words, "\udcff")
     assert line.isprintable()
     result = subprocess.run(["bash", "-c", line], check=True, capture_output=True).stdout
+    # Each word ends with a NUL, so the last part is empty.
     assert result.split(b"\0")[:-1] == [word.encode() for word in words] + [b"\xff"]
 
 

@@ -54,6 +54,7 @@ def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
             keeps = read_line(watching.stdout)
             repair = read_line(watching.stdout)
             duties = f"keeps {duties_of(HostRoutingConfig.from_mapping(watched))}"
+            # The version and the time come first.
             assert [*keeps.values()][2:] == ["info", "keeps", None, duties]
             route = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
             assert [*repair.values()][2:] == ["warning", "repair", route, f"repaired: + {route}"]

@@ -202,6 +202,7 @@ class TestOnTheKernel:
             ]
             assert [event.verb for event in events] == ["add", "append", "replace", "remove"]
             assert events[1].route == merged
+            # The replacement, and the removal of what it has left.
             assert [str(event.route.gateway) for event in events[2:]] == ["fd00:1::8"] * 2
             node.kernel.ip("-6 rule add priority 50 from fd00:1::/64 lookup 88")
             [rule] = [event for event in listener.take() if isinstance(event, RuleEvent)]

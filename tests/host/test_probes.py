@@ -222,6 +222,7 @@ class TestOnTheKernel:
         node.kernel.ip("link set azure0 type bridge mcast_snooping 1 mcast_querier 1")
         for dev in "azv1", "azv2":
             node.kernel.run("sysctl", "-qw", f"net.ipv6.conf.{dev}.disable_ipv6=1")
+        # The last two are the IPv6 addresses.
         assert layer.answering(Context(), THERE[2:]) == set(THERE[2:])
 
     def test_devices_that_vanish_or_go_down_are_passed_over(self, node: KernelLinks) -> None:
@@ -356,6 +357,7 @@ class TestOnTheKernel:
         node.kernel.run("sysctl", "-qw", f"net.ipv6.conf.all.forwarding={forwarding}")
         node.kernel.ip("route add fd00:1::10/128 dev azv2")
         before = self.shown(node)[0]
+        # The last two are the IPv6 addresses.
         assert layer.answering(Context(), THERE[2:]) == set(THERE[2:])
         assert self.shown(node)[0] == before
         assert ("fe80::" in "".join(self.shown(node)[1])) == (addr_gen_mode == 0)

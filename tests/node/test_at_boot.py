@@ -88,7 +88,9 @@ def test_a_wrong_node(mode: str, priority: int, more: str) -> None:
 
 
 def test_many_findings_are_in_the_marker() -> None:
-    """The journal has ten of them."""
+    """Of twelve findings the journal has ten below the verdict, the number of the rest, and a step; the
+    marker has all.
+    """
     host = FakeHost()
     uplink(host.routes, **FABRIC)
     installed(host, mode="WARN", expectedCidrs=[f"172.16.{number}.0/24" for number in range(8, 20)])
@@ -111,8 +113,8 @@ def test_what_may_heal_is_a_reason_to_wait() -> None:
     assert markers(host) == {DETECTED: "172.16.8.0/22: no-route 172.16.8.0-172.16.11.255\n"}
 
 
-def test_warnings_and_causes_are_printed() -> None:
-    """As the task logs them."""
+def test_warnings_are_printed() -> None:
+    """A warning about the config is the line below the verdict."""
     host = FakeHost()
     uplink(host.routes, **FABRIC)
     installed(host, mode="WARN", allowedDevs=["*"])

@@ -143,6 +143,7 @@ class TestOnePlace:
         node.insert_route(FOREIGN, verb=verb)
         own = "172.16.1.0/24 dev ib0 proto kernel scope link src 172.16.1.4"
         assert str(reconcile([WANTED], node.routes()).connected[WANTED]) == own
+        # The first route is the own one.
         assert set(brought_about(node, [WANTED])[1:]) == {own, str(FOREIGN)}
 
     def test_undecided_places_are_left(self, node: MemoryBackend) -> None:

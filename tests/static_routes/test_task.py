@@ -113,6 +113,7 @@ class TestPlan:
             ),
             "- 172.20.0.0/16 via 10.224.0.1 dev eth0 table 100 proto 142",
         ]
+        # Those of all units follow.
         assert changes[4:9] == [
             f"+ {path}" for path in (INTENT_PATH, GATING_PATH, PROGRAM_PATH, SCRIPT_PATH, UNIT_PATH)
         ]
