@@ -14,6 +14,7 @@ import pytest
 from support.documents import ROOT
 from support.kernel import needs_kernel
 from support.needs import needs
+from support.processes import ended
 
 from benchmarks.targets import FURTHER, PROMISES
 
@@ -31,9 +32,7 @@ def run(
     *options: str, within: Sequence[str] = (), program: str = "run.py"
 ) -> subprocess.CompletedProcess[str]:
     file = str(ROOT / "benchmarks" / program)
-    return subprocess.run(
-        [*within, sys.executable, file, *options], check=False, capture_output=True, text=True
-    )
+    return ended(*within, sys.executable, file, *options)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@ exist.
 """
 
 import re
-import subprocess
 import sys
 from collections.abc import Iterable
 from functools import cache
@@ -16,12 +15,11 @@ from importlinter.api import read_configuration
 from support.documents import ROOT, blocks, links, paths_in
 from support.needs import needs
 from support.printed import leaves
+from support.processes import ended
 
 
 def run(*argv: str) -> str:
-    return subprocess.run(
-        [sys.executable, *argv], check=True, capture_output=True, text=True, cwd=ROOT
-    ).stdout
+    return ended(sys.executable, *argv, check=True, cwd=ROOT).stdout
 
 
 def without_times(tree: str) -> str:

@@ -6,7 +6,6 @@ import importlib
 import inspect
 import pkgutil
 import re
-import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import get_type_hints
 import attrs
 import pytest
 from support.documents import ROOT, blocks
+from support.processes import ended
 
 import hostrouting
 import phases
@@ -200,9 +200,7 @@ def loaded_by(statement: str) -> set[str]:
     program = (
         f"import sys; before = set(sys.modules); {statement}; print(*set(sys.modules) - before)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
+    done = ended(sys.executable, "-c", program, check=True)
     return set(done.stdout.split())
 
 
@@ -261,9 +259,7 @@ def test_a_foreign_package_phases_is_named_with_the_remedy(statement: str, tmp_p
     foreign.parent.mkdir()
     foreign.write_text("from phases.app import App\n", encoding="utf-8")
     program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {statement}"
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=False, capture_output=True, text=True
-    )
+    done = ended(sys.executable, "-c", program)
     last = done.stderr.splitlines()[-1]
     assert last.startswith(f"ImportError: {foreign} is not hostrouting's own package 'phases'")
     assert "pip uninstall --yes phases; pip install --force-reinstall --no-deps hostrouting" in last

@@ -10,6 +10,7 @@ import pytest
 from hatchling.builders.sdist import SdistBuilder
 from mutants.run import ROOMS
 from support.documents import ROOT, blocks, links
+from support.processes import ended
 
 from benchmarks.targets import PROMISES
 from hostrouting import __version__
@@ -88,9 +89,7 @@ CHANGELOG = f"# Changelog\n\n## {__version__} - 2026-12-01\n\nThe first.\n\n### 
 
 def notes(changelog: str, tag: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "release/notes.py", tag]
-    return subprocess.run(
-        words, input=changelog, check=False, capture_output=True, text=True, cwd=ROOT
-    )
+    return ended(*words, input=changelog, cwd=ROOT)
 
 
 def test_the_notes_of_a_release_are_its_section() -> None:

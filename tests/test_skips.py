@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support import needs
 from support.needs import missing, require
+from support.processes import ended
 
 ROOT = Path(__file__).parents[1]
 INNER = """
@@ -71,9 +72,7 @@ def test_on_ci_a_file_that_skips_itself_is_a_failure(tmp_path: Path) -> None:
     words = [f"{sysconfig.get_path('scripts')}/pytest", "--rootdir=.", "-otestpaths=."]
     env = {"PATH": str(tmp_path), "PYTHONPATH": str(ROOT / "tests")}
     usual, done = (
-        subprocess.run(
-            words, check=False, cwd=tmp_path, capture_output=True, text=True, env={**env, **more}
-        )
+        ended(*words, cwd=tmp_path, env={**env, **more})
         for more in ({}, {"HOSTROUTING_NO_SKIP": "1"})
     )
     assert usual.returncode == 0

@@ -15,6 +15,7 @@ from support.command_line import COMMAND, run
 from support.fleets import FULL, fleet
 from support.in_process import Result, run_here
 from support.kernel import needs_kernel
+from support.processes import ended
 
 from hostrouting import OverlapMode, OverlapReport
 from hostrouting.base.commands import printable
@@ -179,9 +180,7 @@ def test_no_record_takes_for_ever() -> None:
     """
     # Without the environment of this process: the error of the timer may meet a lock of what
     # measures coverage.
-    done = subprocess.run(
-        [sys.executable, "-c", _FOR_EVER], env={}, check=True, capture_output=True, text=True
-    )
+    done = ended(sys.executable, "-c", _FOR_EVER, check=True, env={})
     assert done.stdout.splitlines() == ["False its proof takes more than 0.1 s", "True "]
 
 
@@ -208,9 +207,7 @@ print(*caught, sep="\\n")
 
 def test_a_proof_that_catches_the_error_ends_all_the_same() -> None:
     """The limit raises it again and again, until it meets code that does not catch it."""
-    done = subprocess.run(
-        [sys.executable, "-c", _CAUGHT], env={}, check=False, capture_output=True, text=True
-    )
+    done = ended(sys.executable, "-c", _CAUGHT, env={})
     assert done.stdout.splitlines() == [
         "first its proof takes more than 0.2 s",
         "second its proof takes more than 0.2 s",

@@ -171,9 +171,7 @@ def test_the_plugin_never_waits(tmp_path: Path) -> None:
     marker = tmp_path / Path(MARKER_DETECTED).name
     for make in os.mkfifo, os.mkdir:
         make(marker)
-        done = subprocess.run(
-            [PLUGIN, tmp_path], check=False, capture_output=True, text=True, timeout=60
-        )
+        done = ended(PLUGIN, tmp_path, timeout=60)
         assert done.returncode == 1
         assert done.stdout == WRONG
         marker.unlink() if marker.is_fifo() else marker.rmdir()

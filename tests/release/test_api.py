@@ -1,11 +1,11 @@
 """The snapshot of the public names: a change of it is reviewed."""
 
 import re
-import subprocess
 import sys
 from functools import cache
 
 from support.documents import ROOT
+from support.processes import ended
 
 import phases
 import phases.exceptions
@@ -14,9 +14,7 @@ import phases.exceptions
 def printed(program: str) -> str:
     """Return what a program prints that runs beside `api.py`."""
     words = [sys.executable, "-c", program]
-    return subprocess.run(
-        words, cwd=ROOT / "release", capture_output=True, text=True, check=True
-    ).stdout
+    return ended(*words, check=True, cwd=ROOT / "release").stdout
 
 
 @cache

@@ -1,10 +1,10 @@
 """The manual page: it has each command and option of the parser, and the exit statuses."""
 
 import re
-import subprocess
 import sys
 
 from support.documents import ROOT
+from support.processes import ended
 
 from hostrouting.cli.parser import parser
 
@@ -12,9 +12,7 @@ from hostrouting.cli.parser import parser
 def made() -> str:
     script = "import manual; print(manual.page())"
     words = [sys.executable, "-c", script]
-    printed = subprocess.run(
-        words, cwd=ROOT / "release", capture_output=True, text=True, check=True
-    ).stdout
+    printed = ended(*words, check=True, cwd=ROOT / "release").stdout
     return printed.replace(r"\-", "-")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 import pytest
 from support.documents import ROOT
 from support.images import make_image
+from support.processes import ended
 
 from hostrouting import __version__
 
@@ -25,9 +26,7 @@ def build(output: Path, *pythons: str) -> Path:
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run a bare Python: without any package, and without settings from the environment."""
-    return subprocess.run(
-        [sys.executable, "-IS", *words], check=False, capture_output=True, text=True, cwd="/"
-    )
+    return ended(sys.executable, "-IS", *words, cwd="/")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from functools import cache
 from typing import Any, get_args
@@ -11,6 +10,7 @@ from jsonschema import Draft202012Validator
 from support.answers import SCHEMAS
 from support.config_errors import config_schema
 from support.documents import ROOT
+from support.processes import ended
 
 from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.config.wire import schema_of, wire_fields
@@ -29,11 +29,7 @@ def made() -> Any:
     schemas of answers.
     """
     words = [sys.executable, "-c", _QUESTIONS]
-    return json.loads(
-        subprocess.run(
-            words, cwd=ROOT / "release", capture_output=True, text=True, check=True
-        ).stdout
-    )
+    return json.loads(ended(*words, check=True, cwd=ROOT / "release").stdout)
 
 
 def fields(cls: Any) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The rules as text and as nft shows them: to the byte, to the real nft, and back."""
 
 import re
-import subprocess
 from collections.abc import Generator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from support.needs import needs
 from support.probe_listings import expected_listing, rules_in
 from support.probe_nodes import AGENTBAKERS
 from support.probe_worlds import RULES
+from support.processes import ended
 
 from hostrouting import ProbeSNATConfig
 from hostrouting.azure.probe_snat.ruleset import (
@@ -82,9 +82,7 @@ class TestFiles:
     @needs("systemd-path")
     def test_where_systemd_looks_for_nft(self) -> None:
         """We search each folder of the search path that is built into systemd."""
-        path = subprocess.run(
-            ["systemd-path", "search-binaries-default"], check=True, capture_output=True, text=True
-        ).stdout.strip()
+        path = ended("systemd-path", "search-binaries-default", check=True).stdout.strip()
         # Where a distribution has merged its folders, systemd names each of them once.
         assert {*path.split(":")} <= {*PROGRAM_FOLDERS}
 

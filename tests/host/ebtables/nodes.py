@@ -1,9 +1,9 @@
 """Rules of ebtables in a namespace, loaded and shown by the tool itself; stand-ins for tools."""
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from support.processes import ended
 from support.tool_versions import version_of
 
 from hostrouting.host import EbtablesRule
@@ -23,9 +23,7 @@ class Table:
 
     def run(self, *argv: str, stdin: str = "") -> str:
         """Run a program in the namespace."""
-        done = subprocess.run(
-            [*self._enter, *argv], input=stdin, capture_output=True, text=True, check=False
-        )
+        done = ended(*self._enter, *argv, input=stdin)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
