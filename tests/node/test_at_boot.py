@@ -259,7 +259,7 @@ def test_the_kernel_decides(node: KernelNode, image: Path) -> None:
 def test_neither_the_installation_nor_its_environment_is_needed(
     node: KernelNode, image: Path
 ) -> None:
-    """Both are gone after the apply."""
+    """The answer is the same once the project's folder and the environment's are empty."""
     gone = f"for folder in {sys.prefix} {ROOT}; do mount -t tmpfs none $folder; done; cd /; "
     assert run_on(node, image, gone + GATE_SCRIPT) == ["10", FINE]
 

@@ -142,7 +142,7 @@ def test_the_answer_mends_or_nothing_does(case: tuple[World, dict[str, Any]]) ->
 @settings(max_examples=FEW, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_in_the_kernel(case: tuple[World, dict[str, Any]]) -> None:
-    """The same on a node whose kernel accepts and proves the routes."""
+    """On a node whose kernel accepts and proves the routes the answer mends, or nothing does."""
     with KernelNode.made() as node:
         case[0].arrange(node)
         judge(node, case[1])

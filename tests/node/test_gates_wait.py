@@ -93,12 +93,12 @@ def test_an_undo_ends_before_the_wait(host: FakeHost, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("kind", [ConfigureStaticRoutes, CheckRouteOverlap])
-def test_a_task_alone(
+def test_gates_wait_for_a_task_alone(
     host: FakeHost,
     monkeypatch: pytest.MonkeyPatch,
     kind: type[ConfigureStaticRoutes | CheckRouteOverlap],
 ) -> None:
-    """The same for a pipeline of an agent."""
+    """A gate waits while a task of an agent's pipeline exchanges files, and not afterwards."""
     moments = Moments(host, monkeypatch)
     wanted = attrs.evolve(
         MORE, route_overlap=RouteOverlapConfig(expected_cidrs=("172.16.16.0/24",))

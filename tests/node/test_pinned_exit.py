@@ -382,7 +382,7 @@ def test_force_moves_it(host: FakeHost, mode: str) -> None:
 
 
 def test_a_reset_and_an_empty_config_are_never_refused(host: FakeHost) -> None:
-    """Both leave no pin."""
+    """Each of the two succeeds where another exit decides by now, and leaves no pin."""
     for task in (
         Reset(HostRoutingConfig(), host=host),
         Configure(HostRoutingConfig.from_mapping({"hostRouting": {}}), host=host),
@@ -419,7 +419,7 @@ def test_a_record_has_the_pin(host: FakeHost, *, fails: bool) -> None:
 
 @pytest.mark.parametrize("section", [ROUTES, {}])
 def test_a_config_that_names_the_new_device(host: FakeHost, section: dict[str, Any]) -> None:
-    """Both default routes stay."""
+    """An apply whose expectedDevs names the device takes it, undegraded, and pins no exit."""
     expected = CHECKED if section else FAR
     assert applied(host, config_of(section, expected)).ok
     bring_the_later_route(host)

@@ -92,7 +92,7 @@ def test_an_apply_makes_what_its_plan_shows(world: node_worlds.World, data: st.D
 def test_an_apply_of_a_kernel_makes_what_its_plan_shows(
     world: node_worlds.World, data: st.DataObject
 ) -> None:
-    """The same with a kernel, whose routes are those of the plan, for configs of the pair."""
+    """For configs of the pair, the routes of the kernel are those of the plan."""
     with KernelNode.made() as kernel:
         world.arrange(kernel)
         host, _ = on(kernel)

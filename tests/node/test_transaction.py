@@ -550,7 +550,7 @@ def on(kernel: KernelNode) -> tuple[Host, FakeHost]:
 @needs_kernel
 @given(worlds, st.data())
 def test_a_plan_foresees_the_kernel(world: node_worlds.World, data: st.DataObject) -> None:
-    """The same with a kernel, which decides about each route and each address itself."""
+    """The forecast is the verdict after the apply, where a kernel decides about each route."""
     with KernelNode.made() as kernel:
         world.arrange(kernel)
         host, _ = on(kernel)

@@ -314,7 +314,7 @@ def test_beside_a_program_in_memory(seed: int) -> None:
     "first", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(20, HISTORIES, 20))]
 )
 def test_beside_a_program_in_the_kernel(first: int) -> None:
-    """The same in the kernel, in twenty histories."""
+    """No own change loses anything of the program's in the kernel, in twenty histories."""
     for seed in range(first, first + 20):
         with KernelNode.made() as node:
             check_history(node, prepared(node), seed)
