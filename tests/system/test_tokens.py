@@ -58,6 +58,8 @@ ROWS = [
         "mv /usr/bin/nsenter /usr/bin/nsenter.away",
         "/usr/bin/nsenter is lost; install util-linux",
     ),
+    ("mv /usr/bin/setpriv /usr/bin/setpriv.away", LOST.format(127)),
+    ("mv /usr/bin/sha256sum /usr/bin/sha256sum.away", UNLISTED),
 ]
 #: A tenth of a second for the three that each refusal takes.
 HURRY = r"""
@@ -69,8 +71,8 @@ systemctl daemon-reload
 cp -a /etc/aks-flex-node /run/whole
 """
 UNDO = """
-for program in /usr/bin/flock /usr/bin/nsenter; do
-    [[ ! -e $program.away ]] || mv $program.away $program
+for away in /usr/bin/*.away; do
+    [[ ! -e $away ]] || mv $away ${away%.away}
 done
 rm -rf /etc/aks-flex-node
 cp -a /run/whole /etc/aks-flex-node
