@@ -53,7 +53,7 @@ AGENTS: Final = (
 _CRASHES: Final = 3
 _SECONDS_BETWEEN_CRASHES: Final = 15.0
 _JOB = "Job"
-#: The time of its first start in this boot.
+#: When a unit left its rest last: it was started, or systemd restarted it.
 _BEGAN = "InactiveExitTimestampMonotonic"
 #: The time when the marker became active, in microseconds of the monotonic clock.
 _SINCE = "ActiveEnterTimestampMonotonic"
@@ -194,13 +194,13 @@ class Gates:
 
         Its marker is started by the first refusal, and reloaded by later ones. But a restart by
         systemd restarts the marker, too: such a unit has been down since it ran last, or else since
-        its first start.
+        the boot.
         """
-        times = self._services.settings(ctx, gate, _RESTARTS, _RAN, _BEGAN)
+        times = self._services.settings(ctx, gate, _RESTARTS, _RAN)
         if times[_RESTARTS] in {"", "0"}:
             marker = self._services.settings(ctx, instance_of(HELD_TEMPLATE, gate), _SINCE)
             return int(marker[_SINCE] or 0) / 1e6
-        return int(times[_RAN] or times[_BEGAN] or 0) / 1e6
+        return int(times[_RAN] or 0) / 1e6
 
     # --- marks
 

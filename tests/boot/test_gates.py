@@ -271,14 +271,18 @@ def test_a_unit_that_has_passed_its_gate_is_not_refused(
     [
         ("NRestarts=0\nActiveExitTimestampMonotonic=20000000", 90.0),
         ("NRestarts=2\nActiveExitTimestampMonotonic=20000000", 20.0),
-        ("NRestarts=2\nActiveExitTimestampMonotonic=0", 0.0),
+        (
+            # Each restart by systemd renews the time of a start.
+            "NRestarts=2\nActiveExitTimestampMonotonic=0\nInactiveExitTimestampMonotonic=80000000",
+            0.0,
+        ),
     ],
 )
 def test_since_when_a_unit_is_held(
     host: FakeHost, ctx: Context, times: str, seconds: float
 ) -> None:
-    """Since its mark was started; one that systemd restarts since it ran last, or 0 if nothing is
-    known of that.
+    """Since its mark was started; one that systemd restarts since it ran last, or since the boot if
+    it never ran.
     """
     # The fake returns what the file of a unit has.
     mark = "[Service]\nActiveEnterTimestampMonotonic=90000000\n"
