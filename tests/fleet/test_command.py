@@ -284,6 +284,15 @@ def test_groups_have_a_limit() -> None:
     assert summary.groups["kind 7"] == (2, ["n7", "n1200"])
 
 
+def test_a_note_is_no_reason() -> None:
+    """A node counts in the groups of its errors and warnings alone."""
+    summary = Summary()
+    findings = (NodeFinding("fabric", "", "", "note"), NodeFinding("lost-route", "", "", "warning"))
+    report = NodeReport(overlap=OverlapReport(), mode=OverlapMode.WARN, findings=findings)
+    summary.add(NodeVerdict(hostname="n1", report=report))
+    assert [*summary.groups] == ["lost-route"]
+
+
 def test_the_summary_has_a_zero_for_what_no_line_is() -> None:
     """A line that is not a record is refused; the numbers of nodes and of overlaps are there."""
     summary = Summary()

@@ -4,6 +4,8 @@ that is wrong.
 
 import json
 import re
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -21,6 +23,7 @@ from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.rules import Range
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context
+from phases.testing import ManualClock
 
 #: No number, address or switch is any of these; names may be the texts.
 WRONG: list[Any] = [
@@ -182,6 +185,22 @@ def test_a_node_is_taken_without_its_links() -> None:
         INTENT_PATH, json.dumps({"hostRouting": CONFIG.to_mapping()}).encode(), mode=0o644
     )
     assert take_record(Context(), host).config == CONFIG
+
+
+@pytest.fixture
+def in_tokyo() -> Iterator[None]:
+    """Nine hours before UTC, for this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "JST-9")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_tokyo")
+def test_the_time_of_a_record_is_utc() -> None:
+    """Whatever the time zone of the node."""
+    assert take_record(Context(clock=ManualClock()), FakeHost()).time == "2026-01-01T00:00:00Z"
 
 
 def test_the_verdict_on_a_node_without_a_name_says_so() -> None:

@@ -127,3 +127,12 @@ def test_a_plan_is_proven() -> None:
     assert "there is no network device eth0" in stuck.undecided
     assert stuck.report is None
     assert stuck.overlaps_now
+
+
+def test_a_route_that_waits_is_not_a_change() -> None:
+    """A route without a gateway waits for the default route that the node lacks."""
+    config = HostRoutingConfig.from_mapping(
+        {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
+    )
+    waiting = prove_record(attrs.evolve(LOST, routes=LOST.routes[1:]), config, planned=True)
+    assert waiting.changes == 0

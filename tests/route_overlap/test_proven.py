@@ -33,14 +33,15 @@ class Node(MemoryBackend):
 
 def test_the_json_is_the_agreed_one() -> None:
     """Names, order and values as `check --json` promises them."""
-    report = prove_egress(Node(), ["172.16.8.0/22"])
+    report = prove_egress(Node(), ["172.16.8.0/22", "10.96.0.0/16"])
     assert json.dumps(report.to_mapping(mode="STRICT")) == (
         '{"ok": false, "mode": "STRICT", "expected_devs": ["eth0"], "cidrs": ['
         '{"cidr": "172.16.8.0/22", "ok": false, "findings": ['
         '{"kind": "overlap", "first": "172.16.8.0", "last": "172.16.11.255", "devs": ["ib0"], "dev": "ib0", '
         '"route": "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"}], '
         '"suggested_routes": [{"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0", '
-        '"takes_from": ["ib0"]}]}]}'
+        '"takes_from": ["ib0"]}]}, '
+        '{"cidr": "10.96.0.0/16", "ok": true, "findings": [], "suggested_routes": []}]}'
     )
 
 
