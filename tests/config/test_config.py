@@ -332,6 +332,11 @@ def test_a_mistake_in_enabled_hides_the_rule_on_pod_cidrs() -> None:
     assert [mistake.path for mistake in caught.value.errors] == ["hostRouting.staleCni.enabled"]
 
 
+def test_a_folder_may_have_two_dots_in_its_name() -> None:
+    """Only `..` itself leads to another folder."""
+    assert StaleCNIConfig(backup_dir="/var/backups/2026..27").backup_dir == "/var/backups/2026..27"
+
+
 def test_values_of_ipaddress_stand_for_their_texts() -> None:
     """In the fields for addresses and networks; a device has a name."""
     route: Any = {"destination": ip_network("10.0.0.0/8"), "gateway": ip_address("10.224.0.1")}

@@ -109,6 +109,24 @@ def test_among_higher_metrics_the_preference_decides() -> None:
     assert decided.metric == 3
 
 
+@needs_kernel
+def test_a_rule_selects_by_the_upper_bits_of_the_traffic_class() -> None:
+    """An IPv6 rule with a tos compares the upper three bits of a packet's traffic class, too."""
+    with KernelNode.made() as node:
+        node.add_link("eth0")
+        node.add_link("ib0")
+        node.ip("-6 route add default dev eth0")
+        node.ip("-6 route add default dev ib0 table 88")
+        node.ip("-6 rule add tos 0xa0 table 88 priority 9")
+        kernel = kernel_of(node)
+        model = Fib.of(kernel.links(), kernel.routes(IPV6), kernel.rules(IPV6))
+        for tos, dev in (0xA0, "ib0"), (0, "eth0"):
+            decided = model.decide(Packet(SOMEWHERE, tos=tos, family=IPV6)).route
+            assert decided is not None
+            assert decided.devs == (dev,)
+            assert f" dev {dev} " in node.ip(f"-6 route get 2001:db8::1 tos {tos:#04x}")
+
+
 def test_the_source_is_not_modelled() -> None:
     """Unless the route names one."""
     fib = Fib.of([ETH0], [default("eth0")])

@@ -199,7 +199,7 @@ def in_tokyo() -> Iterator[None]:
 
 @pytest.mark.usefixtures("in_tokyo")
 def test_the_time_of_a_record_is_utc() -> None:
-    """Whatever the time zone of the node."""
+    """A record has the time of UTC, and its node may be in any time zone."""
     assert take_record(Context(clock=ManualClock()), FakeHost()).time == "2026-01-01T00:00:00Z"
 
 

@@ -130,7 +130,9 @@ def test_a_plan_is_proven() -> None:
 
 
 def test_a_route_that_waits_is_not_a_change() -> None:
-    """A route without a gateway waits for the default route that the node lacks."""
+    """A route without a gateway waits for the default route that the node lacks, and no change is
+    counted for it.
+    """
     config = HostRoutingConfig.from_mapping(
         {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
     )

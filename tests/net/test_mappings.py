@@ -81,6 +81,12 @@ def test_a_route_is_readable() -> None:
     assert object_to_mapping(ObservedRoute(0, 0, dev="ppp0"))["route"] == "default dev ppp0 proto 0"
 
 
+def test_a_route_whose_time_has_ended_is_read() -> None:
+    """The kernel shows a route with a time below zero until its removal."""
+    mapping = {"family": IPV6, "network": "fd00::", "prefix_length": 8, "expires": -1}
+    assert FORMS[ObservedRoute].read(mapping).expires == -1
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

@@ -20,6 +20,8 @@ RELOAD = "and run: networkctl reload"
 NETPLAN = {
     "/etc/netplan/01-other.yaml": "network: {ethernets: {eno1: {dhcp4: true}}}\n",
     "/etc/netplan/50-cloud-init.yaml": "network:\n  ethernets:\n    eth1:\n      dhcp4: true\n",
+    # netplan does not read it.
+    "/etc/netplan/50-cloud-init.yaml.orig": "network: {ethernets: {eth1: {dhcp4: true}}}\n",
 }
 
 

@@ -176,6 +176,23 @@ def test_a_unit_that_has_changed_since_its_end(
     assert found == reasons
 
 
+def test_a_unit_whose_conditions_are_not_tested_yet(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its start systemd shows ConditionResult=no, too: the unit is late, and not skipped."""
+
+    def answer(_: Context, unit: str, *names: str) -> UnitState | dict[str, str]:
+        if not names:
+            return UnitState(unit, "loaded", "inactive", "dead")
+        return {**dict.fromkeys(names, "0"), "ConditionResult": "no"}
+
+    for query in "state", "settings":
+        monkeypatch.setattr(host.services, query, answer)
+    late = attrs.evolve(config("10.0.0.0/8"), after=("fabric.service",))
+    [finding] = unready_units(Context(), late, host)
+    assert finding.kind == "late-unit"
+
+
 def test_a_unit_that_its_own_condition_skips(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
