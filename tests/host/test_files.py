@@ -168,6 +168,21 @@ class TestOddities:
         assert done.stdout == "False\n"
         assert done.stderr == ""
 
+    @needs("root")
+    def test_a_disk_without_free_inodes_is_full(self, tmp_path: Path) -> None:
+        """A new file needs an inode, however many blocks are free."""
+        program = (
+            "import sys; from hostrouting.host.files.store import RootedFiles; "
+            "RootedFiles(sys.argv[1]).refuse_unwritable('/etc', size=1)"
+        )
+        script = f"""
+            mount -t tmpfs -o nr_inodes=1 none {tmp_path} || exit 2
+            exec {sys.executable} -c "{program}" {tmp_path}
+        """
+        done = ended("unshare", "--mount", "bash", "-c", script)
+        assert done.returncode == 1
+        assert "/etc: No space left on device" in done.stderr
+
     def test_a_fifo_does_not_keep_us_waiting(self, tmp_path: Path) -> None:
         """A fifo without writer is replaced like any object that is no file, and reads as empty."""
         os.mkfifo(tmp_path / "a")
@@ -189,17 +204,17 @@ class TestOddities:
     def test_a_loss_of_power_finds_all_on_the_disk(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The content is synced before the rename and the folder after it, so that a name never has
-        partial content.
+        """The content and the mode are synced before the rename and the folder after it, so that a
+        name never has a part of them.
         """
         steps: list[object] = []
         rename = os.rename
 
         def note_sync(descriptor: int) -> None:
             status = os.fstat(descriptor)
-            steps.append(
-                ("sync", "folder") if stat.S_ISDIR(status.st_mode) else ("sync", status.st_size)
-            )
+            is_folder = stat.S_ISDIR(status.st_mode)
+            mode = stat.S_IMODE(status.st_mode)
+            steps.append(("sync", "folder") if is_folder else ("sync", status.st_size, mode))
 
         def note_rename(before: str, after: str, **folders: Any) -> None:
             steps.append("rename")
@@ -210,15 +225,31 @@ class TestOddities:
         files = RootedFiles(str(tmp_path))
         files.write("/a", b"one\n", mode=0o644)
         # Each slice below has the steps of one more act.
-        assert steps == [("sync", 4), "rename", ("sync", "folder")]
+        assert steps == [("sync", 4, 0o644), "rename", ("sync", "folder")]
         files.write("/a", b"one\n", mode=0o755)
-        assert steps[3:] == [("sync", 4)]
+        assert steps[3:] == [("sync", 4, 0o755)]
         files.remove("/a")
         assert steps[4:] == [("sync", "folder")]
         files.write("/etc/a", b"", mode=0o644)
-        assert steps[5:] == [("sync", "folder"), ("sync", 0), "rename", ("sync", "folder")]
+        assert steps[5:] == [("sync", "folder"), ("sync", 0, 0o644), "rename", ("sync", "folder")]
         files.link("/b", "a")
         assert steps[9:] == ["rename", ("sync", "folder")]
+        (tmp_path / "c").mkdir()
+        files.remove_directory_if_empty("/c")
+        assert steps[11:] == [("sync", "folder")]
+
+    def test_only_its_writer_can_open_an_unfinished_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Until its content is whole, a file has no mode that lets another user read it."""
+        modes = []
+
+        def note_mode(descriptor: int, _mode: int) -> None:
+            modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+
+        monkeypatch.setattr(os, "fchmod", note_mode)
+        RootedFiles(str(tmp_path)).write("/a", b"secret\n", mode=0o644)
+        assert modes == [0o600]
 
     @pytest.mark.parametrize("error", [OSError(28, os.strerror(28)), KeyboardInterrupt()])
     def test_a_write_that_fails_midway_leaves_the_old_file(

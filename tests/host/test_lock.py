@@ -43,6 +43,14 @@ with FileLock(root=sys.argv[1]).hold(Context()):
     sys.stdin.read()
 """
 
+HOLDER_OF_A_FILE = f"""
+import sys
+from hostrouting.host.files.lock import FileLock
+from phases import Context
+with FileLock(root=sys.argv[1]).hold_file(Context(), "{FILE}"):
+    print("held")
+"""
+
 
 @contextmanager
 def another_run(root: Path) -> Generator[subprocess.Popen[str]]:
@@ -207,6 +215,21 @@ class TestFileLock(RunLockContract):
             raise AssertionError
         assert lock.holder_name() == "process unknown"
 
+    def test_a_fifo_in_the_place_of_a_shared_file_is_refused(
+        self, tmp_path: Path, lock: RunLock
+    ) -> None:
+        """A fifo where other programs have their lock file is an error with its path, and no run
+        waits for its writer.
+        """
+        assert lock is not None
+        file = tmp_path / FILE.lstrip("/")
+        file.unlink()
+        os.mkfifo(file)
+        # In another process, as no context ends an open that waits.
+        done = ended(sys.executable, "-c", HOLDER_OF_A_FILE, tmp_path, timeout=30)
+        assert done.stdout == ""
+        assert f"{file}: it is not a plain file; remove it" in done.stderr
+
     def test_an_interrupt_at_any_line_frees_it(self, lock: RunLock) -> None:
         """A run that is interrupted while it takes the lock leaves it free, whichever line it has
         reached.
@@ -315,18 +338,12 @@ class TestFileLock(RunLockContract):
     def test_a_file_on_a_read_only_disk_is_locked(self, tmp_path: Path, lock: RunLock) -> None:
         """A run that changes no file needs no disk that can be written."""
         assert lock is not None
-        code = (
-            "import sys\n"
-            "from hostrouting.host.files.lock import FileLock\n"
-            "from phases import Context\n"
-            f"with FileLock(root=sys.argv[1]).hold_file(Context(), '{FILE}'): print('held')\n"
-        )
         script = f"""
             mount --bind {tmp_path}/etc {tmp_path}/etc || exit
             mount -o remount,bind,ro {tmp_path}/etc || exit
             exec "$0" -c "$1" {tmp_path}
         """
-        argv = ["unshare", "--mount", "bash", "-c", script, sys.executable, code]
+        argv = ["unshare", "--mount", "bash", "-c", script, sys.executable, HOLDER_OF_A_FILE]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert done.stdout == "held\n", done.stderr
         assert done.returncode == 0, done.stderr

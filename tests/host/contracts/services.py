@@ -144,6 +144,16 @@ class ServiceManagerContract:
         assert own & units.ordered_before("ct-second.service") == {"ct-third.service"}
         assert not own & units.ordered_before("ct-third.service")
 
+    @pytest.mark.parametrize("word", ["no", "false", "0", "off"])
+    def test_a_target_waits_for_what_it_starts(self, units: Units, word: str) -> None:
+        """By default; not for a unit with DefaultDependencies=no, in each of systemd's words."""
+        goal = f"ct-goal-{word}.target"
+        names = {f"ct-usual-{word}.service": "yes", f"ct-early-{word}.service": word}
+        units.write(goal, f"[Unit]\nWants={' '.join(names)}\n")
+        for name, value in names.items():
+            units.install(name, unit=f"Wants={goal}\nDefaultDependencies={value}")
+        assert [goal in units.ordered_before(name) for name in names] == [True, False]
+
     def test_order_may_come_from_a_drop_in(self, units: Units) -> None:
         """A drop-in adds to the unit file, a template's for every instance, and can remove nothing."""
         units.install("ct-dropped@.service", unit="Before=ct-fourth.service")
