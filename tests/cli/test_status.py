@@ -414,6 +414,15 @@ def test_an_answer_that_cannot_be_written_changes_no_verdict(
     assert " is not JSON: line 1, column 2" in verdict()
 
 
+def test_the_journal_has_the_reason_of_a_failed_apply(verdict: Callable[[], str]) -> None:
+    """It is the error of the run, not the state in which the node is then."""
+    on_stdin(gated(CHECKED), "apply")
+    assert verdict() == (
+        "configure/check-route-overlap: 1 of 1 expected CIDRs do not leave by eth0 as a whole: "
+        "172.16.8.0/22"
+    )
+
+
 def test_a_second_signal_is_named_in_the_journal(
     host: FakeHost, verdict: Callable[[], str]
 ) -> None:
@@ -587,6 +596,15 @@ def test_break_glass_keeps_the_gates_of_a_plan_open(host: FakeHost) -> None:
     assert result.returncode == 1
     assert result.stdout.splitlines()[-2] == f"gates that STRICT holds then: {open_by}"
     assert "holds" not in json.loads(on_stdin(gated(CHECKED), "plan", "--json").stdout)
+
+
+def test_break_glass_in_a_status_for_programs(host: FakeHost) -> None:
+    """It is the reason why every gate is open, and null while the gates act."""
+    on_mended("apply")
+    assert json.loads(run_here("status", "--json").stdout)["break_glass"] is None
+    host.files.write("/run/hostrouting.disabled", b"", mode=0o644)
+    answer = json.loads(run_here("status", "--json").stdout)
+    assert answer["break_glass"].endswith(": /run/hostrouting.disabled exists")
 
 
 def test_a_check_advises_no_apply_that_would_be_refused(tmp_path: Path) -> None:

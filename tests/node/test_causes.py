@@ -1,7 +1,8 @@
 """What stands in the way of an apply, in the order in which it must go; on a fake machine."""
 
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 
 import attrs
 import pytest
@@ -105,6 +106,21 @@ def test_each_finding_of_a_status_has_a_reason_and_a_cause_its_command(host: Fak
     assert [each["kind"] for each in findings if not each["reason"]] == []
     [command] = [each["command"] for each in findings if each["kind"] == "device-down"]
     assert command == "ip link set eth0 up"
+
+
+@pytest.fixture
+def _local_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The clock on the wall is nine hours ahead of UTC until the test ends."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "JST-9")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_local_time")
+def test_a_time_for_programs_is_utc() -> None:
+    """It ends in Z, and so is the same whatever the time zone of the node."""
     since = NodeFinding("held", "a.service", "waits", since=1785542400.5).to_mapping()["since"]
     assert since == "2026-08-01T00:00:00Z"
 
