@@ -13,7 +13,8 @@
 #   12    routing is unknown: something has failed, another run holds the lock, or an apply is open.
 #         Of a gate only under WARN: STRICT refuses it.
 #
-# Without GATE the reason is printed: a line, if it is as before. The units themselves are started only if their states or messages are out of date.
+# Without GATE the reason is printed: a line, if it is as before. The units themselves are started
+# only if their states or messages are out of date.
 
 set -fu
 # Another user that could open a file could hold its lock.
