@@ -415,7 +415,7 @@ def test_an_answer_that_cannot_be_written_changes_no_verdict(
 
 
 def test_the_journal_has_the_reason_of_a_failed_apply(verdict: Callable[[], str]) -> None:
-    """It is the error of the run, not the state in which the node is then."""
+    """The verdict there is the error of the run, not the state in which the node is then."""
     on_stdin(gated(CHECKED), "apply")
     assert verdict() == (
         "configure/check-route-overlap: 1 of 1 expected CIDRs do not leave by eth0 as a whole: "
@@ -599,7 +599,7 @@ def test_break_glass_keeps_the_gates_of_a_plan_open(host: FakeHost) -> None:
 
 
 def test_break_glass_in_a_status_for_programs(host: FakeHost) -> None:
-    """It is the reason why every gate is open, and null while the gates act."""
+    """In JSON it is the reason why every gate is open, and null while the gates act."""
     on_mended("apply")
     assert json.loads(run_here("status", "--json").stdout)["break_glass"] is None
     host.files.write("/run/hostrouting.disabled", b"", mode=0o644)

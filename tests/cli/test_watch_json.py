@@ -119,7 +119,7 @@ def test_a_reader_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_kind_of_a_line_without_an_event(capfd: pytest.CaptureFixture[str]) -> None:
-    """A warning or an error is trouble, and anything less a note."""
+    """A warning or an error without an event is trouble, and anything less a note."""
     log_to_stderr(verbose=False, talks=True, is_brief=False, as_json=True)
     for level in logging.INFO, logging.WARNING, logging.ERROR:
         logging.getLogger("hostrouting").log(level, "on")

@@ -120,7 +120,7 @@ def _local_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_local_time")
 def test_a_time_for_programs_is_utc() -> None:
-    """It ends in Z, and so is the same whatever the time zone of the node."""
+    """The time of a finding ends in Z, and is the same in each time zone."""
     since = NodeFinding("held", "a.service", "waits", since=1785542400.5).to_mapping()["since"]
     assert since == "2026-08-01T00:00:00Z"
 

@@ -146,7 +146,9 @@ class ServiceManagerContract:
 
     @pytest.mark.parametrize("word", ["no", "false", "0", "off"])
     def test_a_target_waits_for_what_it_starts(self, units: Units, word: str) -> None:
-        """By default; not for a unit with DefaultDependencies=no, in each of systemd's words."""
+        """By default a target waits for the units that it starts, but not for one with
+        DefaultDependencies=no, in each of systemd's words.
+        """
         goal = f"ct-goal-{word}.target"
         names = {f"ct-usual-{word}.service": "yes", f"ct-early-{word}.service": word}
         units.write(goal, f"[Unit]\nWants={' '.join(names)}\n")
