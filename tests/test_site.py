@@ -101,7 +101,7 @@ def test_each_public_member_has_an_anchor(module: str) -> None:
 
 def test_the_members_of_a_class_are_read() -> None:
     """The test above looks for each way in which a class has a member."""
-    assert {"errno", "retryable"} <= set(members("hostrouting")["BackendError"])
+    assert {"errno", "retryable"} <= set(members("hostrouting.exceptions")["BackendError"])
     assert {"do", "plan", "name"} <= set(members("hostrouting")["CheckRouteOverlap"])
     assert {"routes", "live"} <= set(members("hostrouting")["Host"])
 
