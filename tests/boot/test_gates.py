@@ -323,6 +323,7 @@ def test_why_every_gate_is_open(host: FakeHost) -> None:
     assert broken_glass(host.files) is None
     host.files.write("/proc/cmdline", b"quiet hostrouting.disabled\n", mode=0o444)
     assert broken_glass(host.files) == "hostrouting.disabled is on the command line of the kernel"
+    # Each is named before those above.
     for path in "/run/hostrouting.disabled", "/etc/aks-flex-node/hostrouting.disabled":
         host.files.write(path, b"", mode=0o644)
         assert broken_glass(host.files) == f"{path} exists"

@@ -68,7 +68,7 @@ class TestLive:
         assert repr(host.lock) == repr(FileLock(root="/"))
 
     def test_other_adapters_are_made_on_first_use(self) -> None:
-        """A part that a run does not need is not imported, as a test below proves; each can be
+        """A part that a run does not need is not imported, as a test above proves; each can be
         made.
         """
         host = Host.live()

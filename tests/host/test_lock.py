@@ -35,7 +35,6 @@ LOCK = "/run/hostrouting.lock"
 
 HOLDER = """
 import sys
-from hostrouting.host.files import lock as module
 from hostrouting.host.files.lock import FileLock
 from phases import Context
 with FileLock(root=sys.argv[1]).hold(Context()):
@@ -134,7 +133,7 @@ class TestFileLock(RunLockContract):
     def test_a_child_gets_an_error_that_its_parent_holds_it(
         self, tmp_path: Path, lock: RunLock
     ) -> None:
-        """A direct or indirect child of a run waits until its deadline, and its error names the
+        """An indirect child of a run waits until its deadline, and its error names the
         holder.
         """
         child = HOLDER.replace("Context()", "Context(timeout=0.2)")

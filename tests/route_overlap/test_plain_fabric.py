@@ -39,7 +39,7 @@ def node() -> Iterator[KernelNode]:
 
 
 class Case(NamedTuple):
-    """Commands of `ip`, what is expected, what is not plain, and the files of the agent."""
+    """Commands of `ip`, the word for what is not plain, the expected CIDR, and the agent's files."""
 
     commands: str = ROUTE
     word: str = ""
@@ -223,4 +223,4 @@ class TestNetworks:
             hardware(tmp_path, dev)
         of_node = Case(case.commands, cidr="10.96.0.0/16", pool=None, is_right=case.is_right)
         ran = run(node, tmp_path, of_node, {"expectedDevs": [case.network]})
-        assert ran.output.startswith("cannot be proven here: carrier (1"), ran.output
+        assert ran.output.startswith(f"cannot be proven here: carrier ({case.network}"), ran.output

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from support.systemd_box import SystemdBox
 
-#: A check that fails while /etc/overlap exists, and four machines, each bound to it in another way.
+#: Two checks that fail while /etc/overlap exists, and units for the facts below.
 UNITS = {
     "check.service": """\
 [Unit]

@@ -21,11 +21,11 @@ def watched(caplog: pytest.LogCaptureFixture) -> ProvenNode:
 
 
 def test_an_announced_fabric(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """A pool that announces a network of expected addresses is an alarm within two readings of the
-    next interval.
+    """A pool that announces a network of expected addresses, with the device event that wakes the
+    keeper, is an alarm after two readings.
     """
     watched.announces_fabric()
-    watched.run(61)
+    watched.run(2)
     assert [vars(record)["kind"] for record in caplog.records if "cidr" in vars(record)] == [
         "announced"
     ]
@@ -48,6 +48,7 @@ def test_a_pool_on_a_node_of_many_routes(
     """
     monkeypatch.setattr("hostrouting.watch.proof._SHARE", 1e-9)
     watched.run(61)
+    # Without an event.
     watched.announces_fabric(wakes=False)
     watched.run(62)
     assert "announced 172.16.0.0" in caplog.text
@@ -60,10 +61,10 @@ def test_a_pool_that_is_being_written(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture, torn: bytes
 ) -> None:
     """A pool without its addresses for less than a second ends no alarm; one that has lost them
-    ends it.
+    ends it. Each change comes with an event of a device.
     """
     watched.announces_fabric()
-    watched.run(62)
+    watched.run(2)
     caplog.clear()
     for _ in range(5):
         watched.writes_pool(torn)

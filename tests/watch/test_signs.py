@@ -185,6 +185,7 @@ class TestLivingClock:
         for _ in range(3):
             ctx.sleep(0.001)
         assert supervisor.heard == [{"WATCHDOG": "1"}]
+        # An interval of 0 is one, too; None stands for the lack of a manager.
         supervisor.seconds_between_signs = 0.0
         LivingClock(supervisor).wait(threading.Lock(), 0.0)
         assert len(supervisor.heard) == 2

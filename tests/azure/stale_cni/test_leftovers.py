@@ -42,7 +42,9 @@ HOPS = NextHop(Address.parse("fe80::1"), "eth0"), NextHop(None, "azv1")
     ids=repr,
 )
 def test_objects_that_belong_to_no_pod_are_skipped(leftover: Restorable) -> None:
-    """Other devices; routes of the kernel, routers, DHCP and hostrouting; routes to more than pods."""
+    """Other devices; routes of the kernel, of routers, of hostrouting and, on the bridge, of DHCP;
+    routes to more than pods.
+    """
     assert judged(snapshot(leftover)) == []
 
 

@@ -201,7 +201,7 @@ def test_a_bridge_of_another_name_is_refused() -> None:
 
 def test_a_folder_of_records_that_others_can_write_is_reported_beforehand() -> None:
     """The sweep would write nothing down there, and so remove nothing: plan and check report it,
-    and not 'apply'.
+    and their step is not 'apply'.
     """
     host = made_host()
     config = config_of(backup_dir="/srv/records")

@@ -129,7 +129,7 @@ def test_a_run_leaves_nothing_on_its_task() -> None:
 
 
 def test_a_dry_run_changes_nothing_and_lists_stale_objects() -> None:
-    """A dry run takes one reading, and shows if a sweep would be refused."""
+    """A dry run shows if a sweep would be refused."""
     host = made_host()
     before = whole_state(host)
     report = sweep_node(context(), config_of(), host, dry_run=True)
