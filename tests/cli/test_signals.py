@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import signal
 import sys
 from tempfile import TemporaryFile
@@ -204,11 +205,18 @@ def test_a_signal_undoes_the_run(by: signal.Signals, host: FakeHost) -> None:
 # --- a failed apply
 
 
+@pytest.fixture
+def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the next step of a failed apply be that of root."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+
 def without_files(answer: Result) -> list[str]:
     """Return the lines of an answer, but for the files below /etc."""
     return [line for line in answer.stdout.splitlines() if not line.startswith("  + /etc/")]
 
 
+@pytest.mark.usefixtures("as_root")
 def test_what_stays_is_apart_from_what_has_started(host: FakeHost) -> None:
     """Golden lines of a first apply that fails its proof, and has started the watch."""
     connect(host.routes, ib0="172.16.1.4/16")
@@ -230,6 +238,7 @@ def test_what_stays_is_apart_from_what_has_started(host: FakeHost) -> None:
     ]
 
 
+@pytest.mark.usefixtures("as_root")
 def test_what_was_undone_is_apart_from_what_stays(host: FakeHost) -> None:
     """Golden lines of an apply over an installed config that fails after its routes: it is undone;
     a route whose inverse fails stays.

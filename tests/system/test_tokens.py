@@ -28,6 +28,7 @@ cut() { head -n "$2" "$1" > /run/cut; cat /run/cut > "$1"; }
 fill() { head -c 4096 /dev/zero > "$1"; }
 give_away() { chown 65534 "$1"; chmod 600 "$1"; }
 """
+WITHOUT_NSENTER = "/usr/bin/nsenter is lost or damaged; install util-linux"
 #: The accident, and the reason in the journal.
 ROWS = [
     ("rm $list", UNLISTED),
@@ -54,10 +55,12 @@ ROWS = [
         "mv /usr/bin/flock /usr/bin/flock.away",
         "there is no program flock; install util-linux",
     ),
+    ("mv /usr/bin/nsenter /usr/bin/nsenter.away", WITHOUT_NSENTER),
     (
-        "mv /usr/bin/nsenter /usr/bin/nsenter.away",
-        "/usr/bin/nsenter is lost; install util-linux",
+        "mv /usr/bin/nsenter /usr/bin/nsenter.away; install /dev/null /usr/bin/nsenter",
+        WITHOUT_NSENTER,
     ),
+    ("mv /usr/bin/nsenter /usr/bin/nsenter.away; cp /bin/false /usr/bin/nsenter", WITHOUT_NSENTER),
     ("mv /usr/bin/setpriv /usr/bin/setpriv.away", LOST.format(127)),
     ("mv /usr/bin/sha256sum /usr/bin/sha256sum.away", UNLISTED),
 ]

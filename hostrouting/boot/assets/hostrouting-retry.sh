@@ -84,7 +84,8 @@ is_down() { # unit
 
 # Succeed if a unit that waited is up, or has run since.
 was_started() { # unit
-    [[ ! ${is[$1 Job]} ]] || return
+    # Without an answer of systemd it still waits.
+    [[ ${is[$1 ActiveState]} && ! ${is[$1 Job]} ]] || return
     ! is_down "$1" || ((${is[$1 InactiveExitTimestampMonotonic]:-0} > ${waits[$1]:-0}))
 }
 

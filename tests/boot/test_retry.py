@@ -1,0 +1,26 @@
+"""The functions of the script that starts held units, with a systemd that gives no answer."""
+
+import subprocess
+
+from support.documents import ROOT
+
+SCRIPT = ROOT / "hostrouting/boot/assets/hostrouting-retry.sh"
+#: Defines the functions of the script, and a systemd with one marked unit. It is asked for marks
+#: first, and gives no answer about the unit itself.
+PROGRAM = """
+source <(sed '/^sleep 0.5$/,$d' "$1")
+systemctl() {
+    [[ $1 == show ]] || echo "systemctl $*" >&2
+    [[ $* == *@* ]] || return 1
+    printf '%s\\n' Id=hostrouting-waits@web.service.service ActiveState=active
+}
+list_held
+echo "${!waits[@]}"
+"""
+
+
+def test_a_unit_waits_on_while_systemd_gives_no_answer() -> None:
+    """Its mark is not stopped, since systemd has not answered whether it has started."""
+    argv = ["bash", "-c", PROGRAM, "bash", str(SCRIPT)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("web.service\n", "")
