@@ -321,7 +321,8 @@ def assert_bootable(host: FakeHost) -> None:
     assert not gates_of(host) or f"{UNITS}/hostrouting-ready.service" in snapshot
     for unit in host.files.tree.names(f"{UNITS}/hostrouting-ready.service.requires"):
         assert f"{UNITS}/{unit}" in snapshot
-        assert f"/etc/aks-flex-node/{unit.removesuffix('.service')}.sh" in snapshot
+        # A link to it may lead nowhere.
+        assert host.files.tree.read(f"/etc/aks-flex-node/{unit.removesuffix('.service')}.sh")
 
 
 def gates_of(host: FakeHost) -> set[str]:

@@ -128,10 +128,13 @@ def test_a_unit_that_cannot_be_a_gate_is_refused(
         "RefuseManualStart=no",
         "JobTimeoutSec=0",
         "JobTimeoutSec=60",
+        "[Service]\nTimeoutStartSec=0",
     ],
 )
 def test_settings_that_do_no_harm(host: FakeHost, ctx: Context, setting: str) -> None:
-    """A failure that starts a unit, or would isolate one that is not named, and a long timeout."""
+    """A failure that starts a unit, or would isolate one that is not named, and a long timeout or
+    none.
+    """
     configured(host, NSPAWN, f"[Unit]\n{setting}")
     assert faults(host, ctx) == []
 
@@ -193,13 +196,15 @@ def test_a_short_timeout_of_the_job(host: FakeHost, ctx: Context, setting: str) 
     assert Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
 
 
-def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context) -> None:
-    """It is a finding if an active target wants it, and its gate does not keep it down; after too
-    many starts its step is another one, since `systemctl start` fails until the unit is reset.
+@pytest.mark.parametrize("wanting", ["WantedBy", "RequiredBy"])
+def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context, wanting: str) -> None:
+    """It is a finding if an active target wants or requires it, and its gate does not keep it down;
+    after too many starts its step is another one, since `systemctl start` fails until the unit is
+    reset.
 
     An install over upstream's links does not start it later: it did not require upstream's units.
     """
-    configured(host, NSPAWN, "[Install]\nWantedBy=machines.target")
+    configured(host, NSPAWN, f"[Install]\n{wanting}=machines.target")
     host.files.write("/lib/systemd/system/machines.target", b"[Unit]\n", mode=0o644)
     Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
     machine = "systemd-nspawn@kube1.service"

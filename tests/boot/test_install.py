@@ -291,12 +291,13 @@ def test_where_no_systemd_runs_the_files_are_what_it_has_read(tmp_path: Path, ct
     assert chroot.drift(ctx, unit)
 
 
+@pytest.mark.parametrize("before", [None, b"# of an earlier release\n"])
 @pytest.mark.parametrize("path", [DROP_IN, f"{UNITS}/static-routes.service"])
 def test_a_live_run_loads_the_files_of_an_offline_run(
-    host: FakeHost, ctx: Context, path: str
+    host: FakeHost, ctx: Context, path: str, before: bytes | None
 ) -> None:
-    """After `--root /` on this machine no file differs, and a live run makes systemd load the
-    files.
+    """After `--root /` on this machine no file differs, and a live run makes systemd load those
+    that it has not read, or read before they changed.
     """
     host.services.start(ctx, "systemd-nspawn@kube1.service")
     install(host, STATIC)
@@ -305,6 +306,8 @@ def test_a_live_run_loads_the_files_of_an_offline_run(
     host.services.start(ctx, "static-routes.service", wait=False)
     content = host.files.read(path) or b""
     host.files.remove(path)
+    if before is not None:
+        host.files.write(path, before, mode=0o644)
     host.services.daemon_reload(ctx)
     host.files.write(path, content, mode=0o644)
     planned = boot(host).plan_install(ctx, stand_in(STATIC))

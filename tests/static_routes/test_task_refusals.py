@@ -17,6 +17,7 @@ from support.static_route_scripts import config_of, static_route
 from hostrouting import Configure, ConfigureStaticRoutes, StaticRoute
 from hostrouting.exceptions import BackendError, RouteRejectedError, UnitError
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.static_routes.plan import plan_routes
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import CancelledError, Context, TaskFailedError, execute, plan, run, with_retry
 from phases.testing import ManualClock
@@ -311,3 +312,15 @@ class TestRefusals:
         with pytest.raises(UnitError):
             configure(host, ctx)
         assert state(host) == before
+
+
+def test_only_a_refused_route_leaves_its_place_to_a_suggested_one() -> None:
+    """A route that waits for a default route stays in the accepted section, and one whose gateway
+    is on no link does not.
+    """
+    node = MemoryBackend()
+    node.add_link("eth0")
+    node.add_address("eth0", "10.224.0.4/16")
+    waits = StaticRoute(destination="172.16.8.0/22")
+    refused = static_route("172.16.16.0/24 via 10.99.0.1 dev eth0")
+    assert plan_routes(config_of([waits, refused]), FakeHost(node)).accepted.routes == (waits,)

@@ -5,7 +5,7 @@ config.
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.intent_nodes import ROUTES, apply, config, node
 from support.patience import at_once
@@ -68,6 +68,7 @@ def texts(draw: st.DrawFn) -> tuple[str, bool | None]:
 
 
 @given(st.lists(texts(), max_size=4))
+@example([("[Network]\nManageForeignRoutes=No", False)])
 def test_the_last_readable_switch_of_its_section_counts(
     files: list[tuple[str, bool | None]],
 ) -> None:

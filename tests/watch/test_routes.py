@@ -165,6 +165,20 @@ class TestContest:
         assert caplog.messages[-1] == f"route '{OWN_ROUTE}' was not replaced or deleted for an hour"
         assert self.taken(kept, node, clock, lambda node: node.delete_route(OWN_ROUTE)) == 0
 
+    def test_a_contest_has_no_end_while_changes_go_on(
+        self, kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A contested route that is deleted again before an hour is over was not left alone for an
+        hour, though there are few deletions within the last hour by then.
+        """
+        caplog.set_level(logging.INFO)
+        clock = ManualClock()
+        kept.act(clock)
+        for seconds in 0, 0, 0, 0, 3500, 200:
+            clock.advance(seconds)
+            self.taken(kept, node, clock, lambda node: node.delete_route(OWN_ROUTE))
+        assert not [message for message in caplog.messages if message.endswith("for an hour")]
+
     def test_the_state_meanwhile(self, kept: Kept, node: MemoryBackend) -> None:
         """A route that pauses is not in force; a repair of other routes leaves its place alone, and
         what others do there meanwhile makes the pause no longer.

@@ -129,6 +129,12 @@ def test_the_newest_comes_first() -> None:
     ]
 
 
+def test_only_root_can_read_a_record() -> None:
+    """A record contains the addresses of a cluster: its file has the mode 0600."""
+    files = MemoryFiles()
+    assert files.mode(added(Sweeps(files, FOLDER)).path) == 0o600
+
+
 def test_a_record_never_takes_the_place_of_another() -> None:
     """After an older record is removed, in the same second, the next one is after the newest."""
     sweeps = Sweeps(MemoryFiles(), FOLDER)
