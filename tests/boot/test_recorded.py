@@ -114,6 +114,7 @@ def test_a_new_time_does_not_keep_an_undo_from_the_files(
     recorded.write_dated(MARKER, b"fine\n", mode=0o644)
     host.files.write(MARKER, b"other\nproven 2026-01-01T00:05:00Z\n", mode=0o644)
     assert recorded.undo(ctx) is False
+    assert host.files.read(MARKER) == b"other\nproven 2026-01-01T00:05:00Z\n"
 
 
 @given(st.binary(), st.integers(0, 2**33))

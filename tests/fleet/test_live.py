@@ -79,7 +79,7 @@ def test_a_record_has_the_findings(world: World, announced: Announced, tmp_path:
 
 @pytest.mark.parametrize("forwarding", [0, 1])
 def test_a_gateway_that_failed(forwarding: int, tmp_path: Path) -> None:
-    """A host passes over that of any route, and a router does not."""
+    """A host passes over that of any route while another one is left, and a router does not."""
     with WiredNode.made() as node:
         node.add_links("e0", "e1")
         node.switch(all__forwarding=forwarding)

@@ -81,8 +81,8 @@ class TestSystemctl(LiveServiceManagerContract):
         self, box: SystemdBox, units: Units, ctx: Context
     ) -> None:
         """About units, templates and loaded instances that it has read; what comes later changes it
-        not. systemd answers for other units and settings, and for a unit by an alias. Marks are read
-        first, for a unit that has passed its gate has no mark any more.
+        not, and an alias that was read counts as read. systemd answers for other units and settings.
+        Marks are read first, for a unit that has passed its gate has no mark any more.
         """
         for instance in "one", r"two\x2dthree":
             units.install_daemon("ct-read@.service")

@@ -121,7 +121,8 @@ def place_of(mutant: Mutant, texts: dict[Path, str]) -> Path:
     if len(places) != 1:
         found = ", ".join(str(path.relative_to(ROOT)) for path in places) or "no file"
         raise SystemExit(
-            f"{mutant.room}: {mutant.name}: its text is once in one file, but here in {found}"
+            f"tests/mutants/{mutant.room}.txt: {mutant.name}: its text is in {found}; "
+            "move or replace the mutant together with the code"
         )
     return places[0]
 

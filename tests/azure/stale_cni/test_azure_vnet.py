@@ -249,7 +249,7 @@ def test_a_configuration_of_any_depth_is_found() -> None:
 
 
 def test_an_unreadable_file_counts_and_has_a_reason() -> None:
-    """A folder, or a link to itself: the runtime may read it in some way, so it is a reason."""
+    """Such as a folder: the runtime may read it in some way, so it is a reason."""
     files = written("/etc/cni/net.d/10-azure.conflist", '{"type": "azure-vnet"}')
     files.tree.make_directory("/etc/cni/net.d/x.conflist")
     assert configured(files) == [
