@@ -76,7 +76,7 @@ look() {
     if ! read_list; then
         damaged=${damaged%%:*}
         damaged=${damaged:-$list}
-        conclude 12 '' "$folder/${damaged#./} is lost or damaged; $apply"
+        conclude 12 '' "${damaged/#./$folder} is lost or damaged; $apply"
         return
     fi
     for file in "${files[@]}"; do
