@@ -94,7 +94,10 @@ find_expected() { # IPv4 default routes of table main, links
     is_infiniband "$exit" "$2" && defer default "$1"
     [[ $exit || ${given[*]-} ]] || defer default IPv4
     for name in "${given[@]:-$exit}"; do
-        is_named "$exit" "$name" && name=$exit
+        if [[ $name == */* ]]; then
+            holds "$exit" "$name" || defer network "$name"
+            name=$exit
+        fi
         need_carrier "$name" "$2" || return
         expected+=("$name")
     done
