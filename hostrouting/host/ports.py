@@ -568,7 +568,9 @@ class RunLock(Protocol):
         """Hold an exclusive lock (flock) on a file of `FileStore` while the `with` block runs.
 
         Other programs wait for it, or hold it for moments. So this waits for 15 s at most; then a
-        `LockHeldError` names the file. One that cannot be opened is a `HostFileError`.
+        `LockHeldError` names the file. One that cannot be opened is a `HostFileError`. The time of
+        the file is that of the last hold: a program that reads it before and after its work sees
+        whether the lock was held meanwhile.
         """
 
 

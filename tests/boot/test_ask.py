@@ -68,6 +68,19 @@ def test_an_error_of_arithmetic_is_not_a_pass(node: KernelNode, image: Path) -> 
     assert run_on(node, image, program) == ["1 value too great"] * 3
 
 
+def test_what_an_apply_has_undone_is_no_answer(node: KernelNode, tmp_path: Path) -> None:
+    """An apply that begins and ends during the look makes it look again."""
+    # The check is right while an apply has changed routes that it undoes before the check ends.
+    undone = """
+    lock=/etc/aks-flex-node/hostrouting.lock
+    [[ -e /run/undone ]] && exit 11
+    touch /run/undone
+    flock "$lock" touch "$lock"
+    """
+    image = installed(tmp_path, stand_in(STATIC), stand_in(CHECK, undone))
+    assert run_on(node, image, PRINT_STATUS) == ["11"]
+
+
 def test_an_answer_from_later_does_not_count(node: KernelNode, image: Path) -> None:
     """Neither a yes on a wrong node, nor a no on a right one."""
     wrong = f"printf '999999999.00 10 \\n\\n' > {ANSWER}; touch /run/overlap\n"

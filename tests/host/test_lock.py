@@ -287,15 +287,16 @@ class TestFileLock(RunLockContract):
         with lock.hold(Context(timeout=0.05)):
             assert len(tries) == 2
 
-    def test_a_file_stays_as_it_is(self, tmp_path: Path, lock: RunLock) -> None:
-        """No process id is written to it, and it is not removed."""
+    def test_a_file_stays_with_the_time_of_its_hold(self, tmp_path: Path, lock: RunLock) -> None:
+        """No process id is written to it, and it is not removed; it has the time when it was held."""
         file = tmp_path / FILE.lstrip("/")
+        os.utime(file, ns=(0, 0))
         before = file.stat()
         with lock.hold_file(Context(), FILE):
-            pass
+            held = file.stat().st_mtime_ns
         after = file.stat()
+        assert 0 < held == after.st_mtime_ns
         assert after.st_ino == before.st_ino
-        assert after.st_mtime_ns == before.st_mtime_ns
         assert after.st_size == 0
 
     def test_an_absent_file_is_not_made(self, tmp_path: Path, lock: RunLock) -> None:

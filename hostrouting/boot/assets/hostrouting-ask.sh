@@ -101,6 +101,11 @@ look() {
     conclude 10 '' ''
 }
 
+# Print when an apply has last begun to hold the lock.
+last_apply() {
+    date -r "$lock" +%s.%N 2> /dev/null
+}
+
 # Succeed if no apply is open, or once it has ended.
 apply_is_over() { # options of flock
     [[ -e $lock ]] || return 0
@@ -173,9 +178,10 @@ is_out_of_date() {
 # Set the answer, one run at a time. A hundred gates may ask at once: an answer to a question that
 # began later is theirs, too.
 ask_in_turn() {
-    local asked began
+    local asked began applied
     conclude 12 '' 'there is no program flock; install util-linux'
     type -P flock > /dev/null || return
+    applied=$(last_apply)
     wait_for_apply || return
     read -r asked _ < /proc/uptime
     lock_answer || return
@@ -183,9 +189,8 @@ ask_in_turn() {
         [[ -e $run/route-overlap.detected ]] && was=11
         read -r began _ < /proc/uptime
         look
-        # An apply that began meanwhile may undo what was found. Each run has a file; it saves a
-        # process where there is none.
-        if ((status == 10)) && [[ -e /run/hostrouting.lock ]] && ! apply_is_over --nonblock; then
+        # An apply that began meanwhile may undo what was found, or has undone it already.
+        if ((status == 10)) && [[ $(last_apply) != "$applied" ]]; then
             exec 9<&-
             ask_in_turn
             return

@@ -165,6 +165,10 @@ class FileLock(WaitingLock):
     def _locked_for_programs(self, path: str) -> Iterator[bool]:
         # A run that changes no file may have a read-only disk.
         with _locked(self._root, path, os.O_RDONLY) as descriptor:
+            if descriptor is not None:
+                # A read-only disk keeps the time.
+                with suppress(OSError):
+                    os.utime(descriptor)
             yield descriptor is not None
 
     def _remove(self, descriptor: int) -> None:
