@@ -24,7 +24,6 @@ from hostrouting.boot.intent import UNCHANGED, Intent
 from hostrouting.boot.layout import (
     ANSWER,
     FREE_UNITS,
-    GATE_RUN_FILES,
     GATING_PATH,
     PROGRAM_PATH,
     READY_LINKS,
@@ -489,8 +488,7 @@ class Boot:
             if not self._files.names(folder):
                 self._files.remove_directory_if_empty(folder)
         if not self.is_installed:
-            for path in GATE_RUN_FILES:
-                self._files.remove(path)
+            self._files.remove(ANSWER)
             # As `systemctl disable` does after the last link.
             for folder in (SCRIPT_DIRECTORY, RUNTIME_DIRECTORY, *STARTING_LINKS):
                 self._files.remove_directory_if_empty(folder)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.base.commands import quoted
-from hostrouting.base.errors import HostFileError, UnitError
+from hostrouting.base.errors import UnitError
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.layout import (
     DROP_IN_NAME,
@@ -17,7 +17,6 @@ from hostrouting.boot.layout import (
     RETRY_UNIT,
     SCRIPT_DIRECTORY,
     WAITS_TEMPLATE,
-    WAKE,
     BootUnit,
     drop_in_of,
 )
@@ -411,15 +410,13 @@ class Gates:
 
 
 def release(ctx: Context, host: Host) -> list[str]:
-    """Wake hostrouting-retry.service; return the units that it will start if routing is right.
+    """Return the units that hostrouting-retry.service will start within 5 s if routing is right.
 
-    Without this call it would check routing within 10 s. Only this service starts held units,
-    because it remembers which ones must stay down, and the dependents of units held before.
+    Only this service starts held units, because it remembers which ones must stay down, and the
+    dependents of units held before.
     """
     held = Gates(host.services).held(ctx)
     if held:
-        with suppress(HostFileError):
-            host.files.write(WAKE, b"", mode=0o644)
         # It runs already, unless it has just been killed.
         host.services.start(ctx, RETRY_UNIT)
     return held

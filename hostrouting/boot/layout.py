@@ -42,12 +42,8 @@ UNIT_DIRECTORY: Final = "/etc/systemd/system"
 #: All files that a boot needs are in these folders.
 BOOT_FOLDERS: Final = (f"{SCRIPT_DIRECTORY}/", f"{UNIT_DIRECTORY}/")
 RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"
-#: Makes the retry of the gates check routing within a second.
-WAKE: Final = f"{RUNTIME_DIRECTORY}/hostrouting.wake"
 #: The last answer of the script of the gates, which it takes for its own if it is recent.
 ANSWER: Final = f"{RUNTIME_DIRECTORY}/hostrouting.answer"
-#: The files that the scripts of the gates leave on a machine, with the last result of the check.
-GATE_RUN_FILES: Final = (ANSWER, WAKE)
 #: The wait of a run or a boot for right routing. The start timeout of a gate must be longer.
 WAIT_SECONDS: Final = 30.0
 #: The seconds that the scripts have waited in this boot.

@@ -7,8 +7,7 @@ from support.boot_units import NSPAWN, STATIC, departure_of, stand_in
 
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.gates import Gates, release
-from hostrouting.boot.layout import WAKE
-from hostrouting.exceptions import HostFileError, UnitError
+from hostrouting.exceptions import UnitError
 from hostrouting.testing import FakeHost
 from phases import Context
 
@@ -23,7 +22,7 @@ def refuse(host: FakeHost, ctx: Context) -> None:
         host.services.start(ctx, f"hostrouting-held@{gate}.service")
 
 
-def test_release_wakes_the_retry(host: FakeHost, ctx: Context) -> None:
+def test_release_starts_the_retry(host: FakeHost, ctx: Context) -> None:
     """If a unit is held, `release` has the retry look, and does not replace it; otherwise it does
     nothing.
     """
@@ -34,7 +33,6 @@ def test_release_wakes_the_retry(host: FakeHost, ctx: Context) -> None:
     calls = [call for call in host.services.operations.calls if call[1:] == (RETRY,)]
     assert calls[-1:] == [("start", RETRY)]
     assert ("stop", RETRY) not in calls
-    assert host.files.exists(WAKE)
 
 
 def test_a_gate_that_passes_by_itself_is_reported(
@@ -60,14 +58,6 @@ def test_a_held_unit_that_tries_again_is_not_released(host: FakeHost, ctx: Conte
     host.services.start(ctx, GATES[-1])
     boot = Boot(host, gates=[NSPAWN])
     assert boot.release(ctx, GATES, is_right=False) == ([*GATES], [])
-
-
-def test_release_does_without_room_in_run(host: FakeHost, ctx: Context) -> None:
-    """The retry looks by itself, a few seconds later."""
-    refuse(host, ctx)
-    host.files.fail_at(1, HostFileError("No space left on device"))
-    assert release(ctx, host) == list(GATES)
-    assert not host.files.exists(WAKE)
 
 
 def test_only_what_is_not_a_gate_any_more_is_started(host: FakeHost, ctx: Context) -> None:

@@ -223,4 +223,4 @@ class TestNetworks:
             hardware(tmp_path, dev)
         of_node = Case(case.commands, cidr="10.96.0.0/16", pool=None, is_right=case.is_right)
         ran = run(node, tmp_path, of_node, {"expectedDevs": [case.network]})
-        assert ran.output.startswith("cannot be proven here: network ("), ran.output
+        assert ran.output.startswith(f"cannot be proven here: carrier ({case.network}"), ran.output

@@ -326,9 +326,11 @@ class TestRunning:
             assert own_routes(node) == [f"{ROUTE} linkdown"]
 
     def test_a_gateway_that_is_taken_to_be_on_the_link(self, node: KernelNode) -> None:
-        """An `onlink` default gateway needs the same word in our route."""
+        """An `onlink` default gateway needs the same word in our route. The program adds it."""
         node.ip("route add default via 192.0.2.1 dev eth0 onlink")
-        assert boot(node, StaticRoute(destination="172.20.1.0/24"))[0] == 10
+        config = config_of([StaticRoute(destination="172.20.1.0/24")])
+        assert boot(node, *config.static_routes.routes)[0] == 12
+        assert boot_with_program(node, config) == (10, ["routes in force: 1"])
         assert own_routes(node) == ["172.20.1.0/24 via 192.0.2.1 dev eth0 onlink"]
 
     def test_a_dead_next_hop_is_passed_over(self, node: KernelNode) -> None:

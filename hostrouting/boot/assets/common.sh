@@ -74,9 +74,11 @@ is_infiniband() { # device, links
     [[ $'\n'$2 =~ $'\n'[0-9]+": $1"$form ]]
 }
 
-# Succeed if a network in the config stands for a device: for hardware that alone has an address in
-# it.
-holds() { # device, network
+# Succeed if a name in the config is that of a device, or a network that stands for it: for hardware
+# that alone has an address in the network.
+is_named() { # device, name
+    [[ $2 == "$1" ]] && return
+    [[ $2 == */* ]] || return
     look 4 "address show to $2" "address show dev $1 to $2" || defer ip "$complaint"
     # Bash 5.1 makes nothing of empty parts.
     [[ ${parts[1]-} && ${parts[1]} == "${parts[0]}" && -e /sys/class/net/$1/device ]]
@@ -161,11 +163,10 @@ wait_a_second() { # reason
     if [[ $end != +([0-9]) ]]; then
         end=$((now + waits))
         { printf '%s\n' "$end" > "$waited"; } 2> /dev/null || return
+        print 4 "waiting up to $waits s: $1"
     fi
     left=$((10#$end - now))
     ((0 < left && left <= waits)) || return
-    [[ ${is_waiting-} ]] || print 4 "waiting up to $left s: $1"
-    is_waiting=yes
     sleep 1
 }
 
@@ -179,14 +180,14 @@ print() { # priority, lines
 # names a file for: the timer of watch, and the starts of gates, would repeat it for ever.
 finish() { # exit status, priority, verdict
     local last='' since='' fact=${3%%$'\n'*}
-    if [[ ${JOURNAL_STREAM-} ]]; then
-        [[ -r $told ]] && IFS= read -rd '' last < "$told"
-        [[ $last == "$3" ]] && since=$(date -r "$told" +%H:%M)
-    fi
+    # A person gets all of it.
+    [[ ${JOURNAL_STREAM-} ]] || told=/dev/null
+    [[ -r $told ]] && IFS= read -rd '' last < "$told"
+    [[ $last == "$3" ]] && since=$(date -r "$told" +%H:%M)
     [[ $asked ]] && printf '\36%s\36%s\36' "$since" "$fact"
     if [[ ! $since ]]; then
         print "$2" "$3"
-        [[ ${JOURNAL_STREAM-} ]] && { printf %s "$3" > "$told"; } 2> /dev/null
+        { printf %s "$3" > "$told"; } 2> /dev/null
     elif (($2 <= 3)); then
         # Each failure has a line, though.
         print 3 "as before, since $since: $fact"

@@ -38,8 +38,6 @@ files=() damaged=''
 # The answer: the exit status, the unit that does not succeed, and its reason; the time since when
 # the journal has this reason, empty for a new one, and the first fact of it in a line.
 status='' unit='' reason='' since='' fact=''
-# The status of the last answer.
-was=''
 
 # Set the answer.
 conclude() { # status, unit, reason
@@ -144,9 +142,8 @@ take_answer() { # the time of the question
     # What another user wrote is no answer.
     [[ -O $run && -O $answer ]] || return
     { read -r began was unit && read -r known && read -r text; } 2> /dev/null < "$answer"
-    [[ $was == @(10|11|12) ]] || was=''
     # Bash would run a command in a number that it has not matched.
-    [[ $was && $began == +([0-9]).+([0-9]) && $known == [0-9][0-9]:[0-9][0-9] ]] || return
+    [[ $was == 1[0-2] && $began == +([0-9]).+([0-9]) && $known == [0-9][0-9]:[0-9][0-9] ]] || return
     read -r now _ < /proc/uptime
     ((10#${1/./} < 10#${began/./} && 10#${began/./} <= 10#${now/./})) || return
     conclude "$was" "$unit" "as before, since $known: $text"

@@ -21,10 +21,6 @@ export LC_ALL=C
 # tries[GATE TIME]: the starts since that question
 # enabled[UNIT]: it was enabled once
 declare -A is held waits tries enabled
-# An apply makes this file, to have routing looked at within a second.
-wake=/run/aks-flex-node/hostrouting.wake
-# The seconds to the next question.
-pause=2
 # The reason that the log has.
 logged=''
 waiters=("$BASH" -p /etc/systemd/system/hostrouting-waiters.sh)
@@ -124,9 +120,8 @@ release() { # reason
     for gate in "${!held[@]}"; do
         try="$gate ${held[$gate]}"
         if [[ ${is[$gate Job]} ]] || ! is_down "$gate"; then
-            # It asks, ends a refusal, or is about to restart: a start would change nothing. Look
-            # again.
-            [[ ${tries[$try]} ]] || pause=2
+            # It asks, ends a refusal, or is about to restart: a start would change nothing.
+            continue
         elif ((${tries[$try]:-0} == 3)); then
             # Another part of it fails.
             forget "$gate" "it was started and never asked for routing; see: systemctl status $gate"
@@ -175,14 +170,12 @@ mark_waiters() {
 # Start the units that wait for gates which are held no more: they have passed by themselves, or are
 # gates no more.
 release_waiters() {
-    local unit blocked=''
+    local unit blocked
     ((${#waits[@]})) || return
-    if ((${#held[@]})); then
-        blocked=$("${waiters[@]}" list "${!held[@]}") || return
-    fi
+    blocked=$("${waiters[@]}" list "${!held[@]}") || return
     for unit in "${!waits[@]}"; do
         [[ $'\n'$blocked$'\n' == *$'\n'"$unit"$'\n'* ]] && continue
-        if [[ ${is[$unit Job]} == '' ]]; then
+        if [[ ! ${is[$unit Job]} ]]; then
             echo "<5>hostrouting: starting $unit: no gate holds what it requires"
             start_waiting "$unit"
         fi
@@ -201,20 +194,6 @@ is_disabled() {
         [[ " $(< /proc/cmdline) " == *' hostrouting.disabled '* ]]
 }
 
-# Wait until the next question, or until an apply wants it.
-wait_for_turn() {
-    local second
-    for ((second = 0; second < pause; second++)); do
-        # What cannot be removed would leave no pause.
-        if [[ -f $wake ]] && rm "$wake" 2> /dev/null; then
-            pause=2
-            return
-        fi
-        sleep 1
-    done
-    pause=$((pause < 7 ? pause * 3 / 2 : 10))
-}
-
 # Log why units are held, once until it changes.
 report() { # reason, empty where routing is right
     [[ $1 && $1 != "$logged" ]] && echo "<4>hostrouting: units are held: ${1//$'\n'/$'\n<4>'}"
@@ -228,7 +207,7 @@ while true; do
     mark_waiters
     release_waiters
     ((${#held[@]})) || break
-    wait_for_turn
+    sleep 5
     if is_disabled; then
         release 'the gates are disabled'
         continue

@@ -94,10 +94,7 @@ find_expected() { # IPv4 default routes of table main, links
     is_infiniband "$exit" "$2" && defer default "$1"
     [[ $exit || ${given[*]-} ]] || defer default IPv4
     for name in "${given[@]:-$exit}"; do
-        if [[ $name == */* ]]; then
-            holds "$exit" "$name" || defer network "$name"
-            name=$exit
-        fi
+        is_named "$exit" "$name" && name=$exit
         need_carrier "$name" "$2" || return
         expected+=("$name")
     done

@@ -47,7 +47,7 @@ told=$folder/static-routes.told
 mark=" proto $protocol"
 # A default route that is plain: a gateway, a device, and other words.
 plain='^default via ((inet6 )?[0-9a-f.:]+) dev ([A-Za-z0-9_.-]+)(( (proto|scope|src|metric'
-plain+='|mtu|advmss|hoplimit|expires|pref) [A-Za-z0-9_.:]+| onlink| linkdown)*) *$'
+plain+='|mtu|advmss|hoplimit|expires|pref) [A-Za-z0-9_.:]+| linkdown)*) *$'
 # Later starts in this boot do not wait.
 [[ -e $told ]] && waits=''
 
@@ -56,9 +56,8 @@ plain+='|mtu|advmss|hoplimit|expires|pref) [A-Za-z0-9_.:]+| onlink| linkdown)*) 
 # Succeed if a device may complete routes.
 is_exit() { # device
     local name IFS=' '
-    for name in ${exits[family]}; do
-        [[ $name == "$1" ]] && return
-        [[ $name == */* ]] && holds "$1" "$name" && return
+    for name in ${exits[family]:-$1}; do
+        is_named "$1" "$name" && return
     done
     return 1
 }
@@ -75,9 +74,8 @@ complete() { # default routes, links
         [[ ${rows[0]} =~ $plain ]] || defer default "${rows[0]}"
         dev=${BASH_REMATCH[3]}
         hop="via ${BASH_REMATCH[1]} dev $dev"
-        [[ ${BASH_REMATCH[4]} == *' onlink'* ]] && hop+=' onlink'
         hops=(['dev ?']="dev $dev" ['via ? dev ?']="$hop" ["via ? dev $dev"]="$hop")
-        [[ ! ${exits[family]} ]] || is_exit "$dev" || defer exit "${exits[family]}"
+        is_exit "$dev" || defer exit "${exits[family]}"
         # A router in the fabric may have brought it.
         is_infiniband "$dev" "$2" && defer default "$1"
     fi
@@ -119,7 +117,7 @@ find_place() { # route
 # The wanted routes that hostrouting does not have -> missing, or incomplete. It must have no other
 # one, each must be the first of its place, and a place that lacks one must be empty.
 find_missing() {
-    local row place last='' IFS=$'\n'
+    local row last='' IFS=$'\n'
     local -A has=() taken=()
     # shellcheck disable=SC2206 # Split into rows.
     local rows=($present)
