@@ -5,18 +5,14 @@ docs/kernel-facts.md names each of them, together with the tests that prove the 
 """
 
 import errno
-import json
 import os
 import socket
 import struct
-import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pytest
 from support.kernel import kernel_of, needs_kernel
 from support.needs import needs
-from support.processes import ended
 
 from hostrouting.host import IPV6
 from hostrouting.host.netlink.conversation import BATCH, in_namespace, open_here
@@ -24,9 +20,7 @@ from hostrouting.testing import KernelNode
 
 pytestmark = needs_kernel
 
-FABRIC = "172.16.0.0/16"
 RTM_NEWROUTE = 24
-IPV4_ROUTE_EVENTS = 0x40
 
 
 @pytest.fixture
@@ -38,11 +32,6 @@ def node() -> Iterator[KernelNode]:
         made.ip("route add default via 10.224.0.1")
         made.add_link("ib0")
         yield made
-
-
-def device_for(node: KernelNode, address: str) -> str:
-    (answer,) = json.loads(node.ip(f"-json route get {address}"))
-    return str(answer["dev"])
 
 
 def answers_received(sender: socket.socket) -> int:
@@ -58,80 +47,6 @@ def answers_received(sender: socket.socket) -> int:
             (length,) = struct.unpack_from("=I", datagram, offset)
             number += 1
             offset += (length + 3) & ~3
-
-
-@pytest.mark.parametrize(
-    "destination", ["0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "255.255.255.255/32"]
-)
-def test_the_kernel_accepts_destinations_that_no_packet_should_take(
-    node: KernelNode, destination: str
-) -> None:
-    """Only the config refuses such routes: the kernel would install them."""
-    node.ip(f"route add {destination} via 10.224.0.1")
-    assert node.ip(f"route show exact {destination}")
-
-
-@pytest.mark.parametrize("before", ["172.16.0.0/12", "172.16.0.0/16 metric 50"])
-def test_a_late_connected_route_decides(node: KernelNode, before: str) -> None:
-    """An address that comes later brings a /16 of metric 0, which beats a shorter prefix and a
-    higher metric.
-    """
-    node.ip("route add", *before.split(), "via 10.224.0.1")
-    assert device_for(node, "172.16.8.1") == "eth0"
-    node.ip("address add 172.16.1.4/16 dev ib0")
-    assert device_for(node, "172.16.8.1") == "ib0"
-
-
-def test_a_longer_route_keeps_its_addresses(node: KernelNode) -> None:
-    """A route inside the late /16 still decides for its own addresses; the rest of the /16 leaves
-    by the fabric.
-    """
-    node.ip("route add 172.16.8.0/22 via 10.224.0.1")
-    node.ip("address add 172.16.1.4/16 dev ib0")
-    assert device_for(node, "172.16.8.1") == "eth0"
-    assert device_for(node, "172.16.1.9") == "ib0"
-
-
-def test_no_route_beats_the_local_table(node: KernelNode) -> None:
-    """The node's own address stays local whatever route the main table has for it."""
-    node.ip("address add 172.16.1.4/16 dev ib0")
-    node.ip("route add 172.16.1.4/32 via 10.224.0.1")
-    assert node.ip("route get 172.16.1.4").startswith("local ")
-
-
-def test_replace_with_another_metric_adds_a_route(node: KernelNode) -> None:
-    """NLM_F_REPLACE looks for the same metric, so a connected route of metric 0 stays in addition
-    to the new one.
-    """
-    node.ip("address add 172.16.1.4/16 dev ib0")
-    node.ip(f"route replace {FABRIC} via 10.224.0.1 metric 50")
-    assert len(node.ip(f"route show exact {FABRIC}").splitlines()) == 2
-
-
-def test_replace_overwrites_the_kernels_own_route(node: KernelNode) -> None:
-    """With metric 0 the connected route is gone, and nothing warns of it."""
-    node.ip("address add 172.16.1.4/16 dev ib0")
-    node.ip(f"route replace {FABRIC} via 10.224.0.1")
-    assert "proto kernel" not in node.ip(f"route show exact {FABRIC}")
-
-
-def test_an_event_lacks_the_process_that_made_the_change(node: KernelNode) -> None:
-    """It has the port of the requesting socket: a process id only for a first socket, and as its
-    namespace numbers it.
-
-    So an event of a container names another process of the node, and one of a daemon with two
-    sockets names none.
-    """
-    with in_namespace(node.name, open_here) as listener, ExitStack() as stack:
-        listener.bind((0, IPV4_ROUTE_EVENTS))
-        add = f"ip -n {node.name} route add 192.0.2.0/24 dev eth0"
-        ended("unshare", "--pid", "--fork", *add.split(), check=True)
-        announced = listener.recv(1 << 16)
-        assert struct.unpack_from("=I", announced, 12) == (1,)
-        ports = [stack.enter_context(in_namespace(node.name, open_here)) for _ in range(2)]
-        for opened in ports:
-            opened.bind((0, 0))
-        assert [opened.getsockname()[0] for opened in ports].count(os.getpid()) <= 1
 
 
 def test_a_default_receive_buffer_holds_a_batch_of_answers(node: KernelNode) -> None:
@@ -173,26 +88,6 @@ def test_ipv6_routes_by_gateways_merge_and_others_stand_behind(node: KernelNode,
     assert dump(("delete", plain), ("delete", two), (verb, plain)) == [one, plain]
     assert dump((verb, two)) == [merged]
     assert dump(("delete", "fd00:9::/32")) == [plain]
-
-
-LINES_OF_IP = """\
-route add 192.0.2.0/24 via 10.224.0.1
-route add 198.51.100.0/24 via 9.9.9.9
-route add 203.0.113.0/24 via 10.224.0.1
-"""
-
-
-@pytest.mark.parametrize(("options", "routes"), [([], 1), (["-force"], 2)])
-def test_a_batch_of_ip_stops_at_the_first_refusal_unless_forced(
-    node: KernelNode, options: list[str], routes: int
-) -> None:
-    """Routes before the refused line stay either way; the error names the number of the line."""
-    command = ["ip", "-n", node.name, "-4", "-o", *options, "-batch", "-"]
-    ended = subprocess.run(command, input=LINES_OF_IP, capture_output=True, text=True, check=False)
-    assert ended.returncode == 1
-    assert "Command failed -:2" in ended.stderr
-    added = node.ip("route show via 10.224.0.1").splitlines()
-    assert len([route for route in added if not route.startswith("default")]) == routes
 
 
 @needs("nft", "ebtables-nft")

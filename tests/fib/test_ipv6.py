@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.egress_oracle import answers_of_kernel
 from support.ipv6_decisions import Decision, each_decision, two_links
 from support.kernel import kernel_of, needs_kernel
 from support.routers import WiredNode
@@ -60,10 +61,16 @@ def links() -> Iterator[WiredNode]:
 @needs_kernel
 @each_decision
 def test_the_model_decides_as_the_kernel(links: WiredNode, decision: Decision) -> None:
-    """A model of what the kernel shows has its answers; tests/test_ipv6_facts.py has the kernel's."""
+    """Each fact of the table holds in the kernel, and in a model of what it shows."""
+    questions = [f"route get fibmatch {question}" for question in decision.answers]
     with decision.arranged(links):
+        of_kernel = answers_of_kernel(links.name, "-6", questions)
         kernel = kernel_of(links)
         model = Fib.of(kernel.links(), kernel.routes(IPV6), kernel.rules(IPV6))
+    shown = [
+        "local" if answer.get("type") == "local" else answer.get("dev", "") for answer in of_kernel
+    ]
+    assert shown == [*decision.answers.values()]
     decided = {question: _by(model, question) for question in decision.answers}
     assert decided == decision.answers
 

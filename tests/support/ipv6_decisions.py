@@ -1,7 +1,7 @@
 """What the kernel decides by IPv6: commands of `ip`, questions, and the answer to each.
 
-This is the one table of these facts. The test of the kernel runs it, and so do those of the model,
-of the proof and of the oracle.
+This is the one table of these facts. The test of kernel and model runs it, and so does that of the
+proof.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -124,10 +124,11 @@ def test_what_the_model_does_not_know_of_next_hops(worlds: TwoWorlds) -> None:
         worlds.memory.set_up("e0", up=False)
 
 
-def test_routes_of_ipv6_go_with_their_address_and_their_device(worlds: TwoWorlds) -> None:
+def test_routes_of_ipv6_come_and_go_with_their_address_and_their_device(worlds: TwoWorlds) -> None:
     """Both worlds have the same routes after each step."""
     worlds.family = IPV6
     worlds.both(lambda world: world.add_address("e0", "fd00:1::1/64"))
+    worlds.same_routes()
     worlds.both(partial(_insert, "fd00:9::/48 dev e0 metric 1", "add"))
     worlds.both(lambda world: world.remove_address("e0", "fd00:1::1/64"))
     worlds.same_routes()
