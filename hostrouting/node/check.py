@@ -6,7 +6,7 @@ import os
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import attrs
 
@@ -162,12 +162,11 @@ def _with_command(findings: Sequence[NodeFinding], command: str) -> tuple[NodeFi
     """Return the findings, with the command of those that an apply repairs."""
     # An apply waits for each route, and fails without it.
     waits = any(finding.apply == "later" for finding in findings)
-
-    def commanded(finding: NodeFinding) -> NodeFinding:
-        apply = "later" if finding.apply and waits else finding.apply
-        return attrs.evolve(finding, command=command, apply=apply) if apply else finding
-
-    return tuple(map(commanded, findings))
+    moment: Literal["now", "later"] = "later" if waits else "now"
+    return tuple(
+        attrs.evolve(finding, command=command, apply=moment) if finding.apply else finding
+        for finding in findings
+    )
 
 
 @attrs.define(eq=False, repr=False)

@@ -82,8 +82,10 @@ class NodeReport(NodeState):
         is_right = self.verdict in {"right", "waiting"} or self.wrong == self.ailing
         # The first line names who gives a device what it lacks.
         names_giver = any(each.kind == "lost-default" for each in self.overlap.causes)
+        # The line of a route has what it waits for. A check has the steps for other addresses.
         waits = any(each.apply == "later" for each in self.findings)
-        shows_all = (is_right and not self.not_asked) or names_giver or waits
+        only_waits = waits and all(each.ok or each.configured_routes for each in self.overlap.cidrs)
+        shows_all = (is_right and not self.not_asked) or names_giver or only_waits
         return remedy or (None if shows_all else CHECK)
 
     @property

@@ -27,8 +27,8 @@ from hostrouting import Host
 from hostrouting.boot.intent import NOT_INSTALLED, read_intent
 from hostrouting.boot.layout import INTENT_PATH, PROGRAM_PATH
 from hostrouting.exceptions import BackendError, HostFileError, UnitError
-from hostrouting.net.addresses import IPV4
-from hostrouting.net.routes import OUR_PROTOCOL, TABLE_NAMES
+from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.routes import OUR_PROTOCOL, TABLE_NAMES, RouteChange
 from hostrouting.net.rules import FIRST_RULES
 from hostrouting.node import history
 from hostrouting.node.status import node_status
@@ -259,6 +259,21 @@ def test_a_route_that_waits_where_nothing_is_expected(host: FakeHost) -> None:
     lines = run_here("status").stdout.splitlines()
     assert f"; once each route can be added, run: {APPLY}" in lines[2]
     assert not any(line.startswith("next:") for line in lines)
+
+
+def test_a_route_that_waits_beside_an_address_without_a_route(host: FakeHost) -> None:
+    """A check names the route for the address, which is not that of the config that waits."""
+    section = {"enabled": True, "routes": [{"destination": "fd00:64::/48"}]}
+    expected = {"expectedCidrs": ["172.16.128.0/24"], "mode": "WARN"}
+    config = {"gates": [], "staticRoutes": section, "routeOverlap": expected}
+    assert on_stdin(config, "apply").returncode == 0
+    [default] = [route for route in host.routes.routes(IPV6) if not route.prefix_length]
+    lost = [default, *host.routes.routes_of(OUR_PROTOCOL, IPV6)]
+    host.routes.apply([RouteChange.remove(route) for route in lost])
+    lines = run_here("status").stdout.splitlines()
+    assert f"; once each route can be added, run: {APPLY}" in lines[2]
+    assert lines[-1] == next_step("hostrouting check")
+    assert '"destination": "172.16.128.0/24"' in run_here("check").stdout
 
 
 def test_the_next_step_of_a_user_without_rights(
