@@ -17,7 +17,6 @@ from hostrouting.boot.gates import (
     is_gated,
     is_starting,
     is_unsuitable,
-    release,
     ungated_agents,
 )
 from hostrouting.boot.intent import UNCHANGED, Intent
@@ -350,10 +349,11 @@ class Boot:
     def release(
         self, ctx: Context, before: Sequence[str], *, is_right: bool
     ) -> tuple[list[str], list[str]]:
-        """Start the held gates if routing is right; return the held units and those that start.
+        """Have the held units started if routing is right; return those that stay, and that start.
 
         `before` are the units that were held before this run. Failures of hostrouting's units date
-        from an earlier check, and are reset.
+        from an earlier check, and are reset. The retry alone starts held units: it remembers which
+        ones must stay down, and the dependents of units held before.
         """
         wakes = is_right and self._host.is_live and self.is_installed
         if wakes:
@@ -361,8 +361,10 @@ class Boot:
                 if state.active_state == "failed":
                     self._services.stop(ctx, state.name)
         # Queried once: a gate may pass by itself at any time.
-        held = release(ctx, self._host) if wakes else self.held(ctx)
+        held = self.held(ctx)
         if wakes and held:
+            # It runs already, unless it has just been killed.
+            self._services.start(ctx, RETRY_UNIT)
             # They may be held because the interpreter has changed since an apply.
             self._try_program(ctx)
         passed = [name for name in before if name not in held]

@@ -14,7 +14,6 @@ from hostrouting.boot.layout import (
     DROP_IN_NAME,
     HELD_TEMPLATE,
     READY_UNIT,
-    RETRY_UNIT,
     SCRIPT_DIRECTORY,
     WAITS_TEMPLATE,
     BootUnit,
@@ -26,7 +25,7 @@ from hostrouting.host.units import instance_of, seconds, template_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hostrouting.host import FileStore, Host, ServiceManager, UnitState
+    from hostrouting.host import FileStore, ServiceManager, UnitState
     from phases import Context
 
 #: The beginning of a marker's name: hostrouting-held@<gate>.service.
@@ -407,19 +406,6 @@ class Gates:
                 reason = f"has failed ({trigger.result}), and does not start {unit} any more"
                 step = f"see: systemctl status {name}; start it again once routing is right"
                 yield NodeFinding("failed-trigger", name, reason, "warning", step)
-
-
-def release(ctx: Context, host: Host) -> list[str]:
-    """Return the units that hostrouting-retry.service will start within 5 s if routing is right.
-
-    Only this service starts held units, because it remembers which ones must stay down, and the
-    dependents of units held before.
-    """
-    held = Gates(host.services).held(ctx)
-    if held:
-        # It runs already, unless it has just been killed.
-        host.services.start(ctx, RETRY_UNIT)
-    return held
 
 
 def _is_startable(state: UnitState) -> bool:

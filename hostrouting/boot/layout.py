@@ -46,7 +46,7 @@ RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"
 ANSWER: Final = f"{RUNTIME_DIRECTORY}/hostrouting.answer"
 #: The wait of a run or a boot for right routing. The start timeout of a gate must be longer.
 WAIT_SECONDS: Final = 30.0
-#: The seconds that the scripts have waited in this boot.
+#: The second after the boot in which the wait of the scripts ends, once one has begun to wait.
 WAITED: Final = f"{RUNTIME_DIRECTORY}/waited"
 READY_UNIT: Final = "hostrouting-ready.service"
 #: Marks a unit that its gate has refused; see its asset.

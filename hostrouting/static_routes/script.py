@@ -19,7 +19,7 @@ DEPARTURE: Final = _TEMPLATE.departure
 
 #: The last message of the script to journald.
 LOGGED: Final = f"{RUNTIME_DIRECTORY}/static-routes.told"
-#: The files that the script may leave on a running machine, with the seconds waited.
+#: The files that the script may leave on a running machine.
 RUN_FILES: Final = (WAITED, LOGGED)
 
 

@@ -6,7 +6,7 @@ import pytest
 from support.boot_units import NSPAWN, STATIC, departure_of, stand_in
 
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.gates import Gates, release
+from hostrouting.boot.gates import Gates
 from hostrouting.exceptions import UnitError
 from hostrouting.testing import FakeHost
 from phases import Context
@@ -26,10 +26,11 @@ def test_release_starts_the_retry(host: FakeHost, ctx: Context) -> None:
     """If a unit is held, `release` has the retry look, and does not replace it; otherwise it does
     nothing.
     """
-    assert release(ctx, host) == []
+    boot = Boot(host)
+    assert boot.release(ctx, (), is_right=True) == ([], [])
     assert ("start", RETRY) not in host.services.operations.calls
     refuse(host, ctx)
-    assert release(ctx, host) == list(GATES)
+    assert boot.release(ctx, (), is_right=True) == ([], [*GATES])
     calls = [call for call in host.services.operations.calls if call[1:] == (RETRY,)]
     assert calls[-1:] == [("start", RETRY)]
     assert ("stop", RETRY) not in calls

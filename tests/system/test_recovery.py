@@ -21,7 +21,7 @@ from support.gated_machine import (
     refusal,
 )
 
-from hostrouting.boot.gates import Gates, release
+from hostrouting.boot.gates import Gates
 from hostrouting.boot.layout import UNIT_DIRECTORY
 from hostrouting.exceptions import UnitError
 
@@ -145,10 +145,11 @@ def test_an_apply_names_what_starts(tmp_path: Path) -> None:
         machine.wait_for_refusal()
         since = time.monotonic()
         machine.mend_routing()
-        assert KUBE in release(machine.ctx, machine.host)
+        _, names = machine.boot.release(machine.ctx, (), is_right=True)
+        assert KUBE in names
         assert seconds_until_up(machine, [KUBE], since=since)[KUBE] < 10
         machine.wait_for_retry()
-        assert release(machine.ctx, machine.host) == []
+        assert machine.boot.release(machine.ctx, (), is_right=True) == ([], [])
 
 
 def test_a_unit_that_is_stopped_while_recovery_checks(tmp_path: Path) -> None:
@@ -206,7 +207,7 @@ def test_dependents_of_a_gate_that_came_up_before(tmp_path: Path, disturb: str) 
         if disturb == "kill":
             machine.systemctl("kill", "--signal=KILL", RETRY)
         if disturb == "apply":
-            assert release(machine.ctx, machine.host) == [KUBE]
+            assert machine.boot.release(machine.ctx, (), is_right=True) == ([], [KUBE])
         machine.systemctl("kill", "--signal=CONT", RETRY)
         machine.wait_until_up("needs.service")
         assert held(machine) == [KUBE]
