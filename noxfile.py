@@ -126,10 +126,9 @@ def _build_wheel(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def lint(session: nox.Session) -> None:
-    """Check the style, the places of the mutants, the imports between rooms, and the scripts."""
+    """Check the style, the imports between rooms, and the scripts."""
     _run(session, "ruff", "check", ".")
     _run(session, "ruff", "format", "--check", ".")
-    _run(session, "python", "tests/mutants/run.py", "--list")
     _run(session, "lint-imports")
     scripts = [path for path in Path(".ci").iterdir() if path.suffix != ".lock"]
     # Those that begin with another name are parts of scripts.

@@ -1,7 +1,4 @@
-"""What the eleven commands show on a terminal of 80 columns, with colours and without: golden files.
-
-`UPDATE_SCREENS=1 pytest tests/cli/test_screens.py` writes them anew; the diff is for the reviewer.
-"""
+"""What the eleven commands show on a terminal of 80 columns, with colours and without: golden files."""
 
 import fcntl
 import json
@@ -23,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.command_line import CHECKED, MENDED, OTHER_COMMAND
+from support.golden import assert_golden
 from support.in_process import run_in_process
 from support.intent_nodes import node as node_in_memory
 from support.kernel import connect
@@ -139,10 +137,7 @@ def test_the_screens(host: FakeHost, tmp_path: Path, term: str, ending: str) -> 
         screens[name] = screens.get(name, "") + text.replace("\x1b", "\\x1b")
     assert len(screens) == 11
     for name, text in screens.items():
-        golden = SCREENS / f"{name}.{ending}"
-        if os.environ.get("UPDATE_SCREENS"):
-            golden.write_text(text, encoding="utf-8")
-        assert text == golden.read_text(encoding="utf-8"), name
+        assert_golden(SCREENS / f"{name}.{ending}", text)
 
 
 WORDS = st.lists(st.text("abc./:", min_size=1, max_size=30), min_size=1, max_size=40).map(" ".join)

@@ -1,4 +1,6 @@
-"""Refused values of Python, and several mistakes at once; `tests/cli/test_as_typed.py` has files."""
+"""Refused values of Python, and several mistakes at once; `tests/cli/configs.txt` has files, and the
+messages.
+"""
 
 from typing import Any
 
@@ -7,7 +9,7 @@ from support.config_errors import GOOD, ROUTE, errors
 
 from hostrouting.config.sections import OWN_UNITS, HostRoutingConfig
 from hostrouting.config.siblings import WatchConfig
-from hostrouting.exceptions import ConfigMistake, InvalidConfigError
+from hostrouting.exceptions import InvalidConfigError
 
 
 @pytest.mark.parametrize(
@@ -16,26 +18,21 @@ from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 )
 def test_our_units_as_gates(name: str) -> None:
     """One of our units as a gate would wait for itself for ever."""
-    problem = "it is installed by hostrouting and cannot wait for itself; name another unit"
-    message = f"'{name}' is not the name of a .service unit that can be a gate: {problem}"
-    assert errors({"gates": [name]}) == [("hostRouting.gates[0]", message)]
+    assert [error.path for error in errors({"gates": [name]})] == ["hostRouting.gates[0]"]
 
 
 def test_each_repetition_names_the_first_of_its_kind() -> None:
     """Of three gates that are the same, the second and the third repeat the first."""
-    assert errors({"gates": ["a.service", "b.service", "a.service", "a.service"]}) == [
-        (
-            f"hostRouting.gates[{index}]",
-            "'a.service' repeats gates[0]; remove one of them",
-        )
-        for index in (2, 3)
-    ]
+    assert [
+        (error.path, "gates[0]" in error.message)
+        for error in errors({"gates": ["a.service", "b.service", "a.service", "a.service"]})
+    ] == [("hostRouting.gates[2]", True), ("hostRouting.gates[3]", True)]
 
 
 def test_each_wrong_member_of_a_list_is_named() -> None:
     """Wrong members hide neither each other nor the repetitions after them."""
     gates = ["a.socket", "a.service", "b.socket", "a.service"]
-    assert [path for path, _ in errors({"gates": gates})] == [
+    assert [error.path for error in errors({"gates": gates})] == [
         "hostRouting.gates[0]",
         "hostRouting.gates[2]",
         "hostRouting.gates[3]",
@@ -48,35 +45,26 @@ def test_each_wrong_member_of_a_list_is_named() -> None:
 )
 def test_keys_that_are_not_strings(key: object, found: str) -> None:
     """A Python mapping may have any key; hostRouting's are strings."""
-    assert errors({key: {}, "gates": []}) == [
-        ("hostRouting", f"expected strings as keys, found {found}")
-    ]
+    [error] = errors({key: {}, "gates": []})
+    assert str(error) == f"hostRouting: expected strings as keys, found {found}"
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "message"),
+    ("field", "value", "found"),
     [
-        (
-            "metric",
-            10**5000,
-            "whole number from 0 to 4294967295, found a number of more than 128 bits",
-        ),
-        ("metric", float("nan"), "whole number from 0 to 4294967295, found the number nan"),
-        ("metric", object(), "whole number from 0 to 4294967295, found a Python object"),
-        (
-            "destination",
-            "1" * 2000,
-            f"network such as '172.16.0.0/16' or 'fd00::/64', found the string '{'1' * 80}'...",
-        ),
+        ("metric", 10**5000, "a number of more than 128 bits"),
+        ("metric", float("nan"), "the number nan"),
+        ("metric", object(), "a Python object"),
+        ("destination", "1" * 2000, f"the string '{'1' * 80}'..."),
     ],
     ids=["long", "nan", "object", "longer"],
 )
-def test_values_that_no_message_writes_out(field: str, value: object, message: str) -> None:
+def test_values_that_no_message_writes_out(field: str, value: object, found: str) -> None:
     """They are described, or shortened."""
     routes = [GOOD, {"destination": "172.16.0.0/16", field: value}]
-    assert errors({"staticRoutes": {"enabled": True, "routes": routes}}) == [
-        (f"{ROUTE}.{field}", f"expected a {message}")
-    ]
+    [error] = errors({"staticRoutes": {"enabled": True, "routes": routes}})
+    assert error.path == f"{ROUTE}.{field}"
+    assert error.message.endswith(f", found {found}")
 
 
 def test_every_error_is_reported_at_once() -> None:
@@ -102,19 +90,18 @@ def test_every_error_is_reported_at_once() -> None:
                 }
             }
         )
-    assert str(caught.value) == (
-        "7 errors in the config:\n"
-        "  hostRouting.typo: is not a known key; known here are after, gates, probeSnat, routeOverlap, "
-        "staleCni, staticRoutes, watch\n"
-        "  hostRouting.staticRoutes.routes[3].dve: is not a known key; did you mean 'dev'?\n"
-        "  hostRouting.staticRoutes.routes[3].destination: is required: the network that the route leads to, such as "
-        "'172.16.0.0/16'\n"
-        "  hostRouting.staticRoutes.routes[3].gateway: '10.224.0' is not an IPv4 address such as '10.224.0.1'\n"
-        "  hostRouting.watch.interval: expected a duration from '1s' to '86400s', found the number 5\n"
-        "  hostRouting.watch.enabled: expected true or false, found the number 1\n"
-        "  hostRouting.gates[0]: 'x' is not the name of a .service unit that can be a gate: "
-        "it does not end in '.service'"
-    )
+    assert [error.path.removeprefix("hostRouting.") for error in caught.value.errors] == [
+        "typo",
+        "staticRoutes.routes[3].dve",
+        "staticRoutes.routes[3].destination",
+        "staticRoutes.routes[3].gateway",
+        "watch.interval",
+        "watch.enabled",
+        "gates[0]",
+    ]
+    first, *lines = str(caught.value).splitlines()
+    assert first.startswith("7 ")
+    assert lines == [f"  {error}" for error in caught.value.errors]
 
 
 @pytest.mark.parametrize(
@@ -126,13 +113,7 @@ def test_a_config_without_hostrouting_is_void_with_a_reason(mapping: dict[str, o
     """
     config = HostRoutingConfig.from_mapping(mapping)
     assert config.given is None
-    assert config.void == [
-        ConfigMistake(
-            "hostRouting",
-            "is missing or null: is this the right config? "
-            'to remove all that hostrouting installed, write {"hostRouting": {}} or use --allow-empty',
-        )
-    ]
+    assert [mistake.path for mistake in config.void] == ["hostRouting"]
     assert HostRoutingConfig.from_mapping({"hostRouting": {}}).void == []
 
 
@@ -144,9 +125,7 @@ def test_intervals_in_python_are_seconds(interval: Any) -> None:
     with pytest.raises(InvalidConfigError) as caught:
         WatchConfig(interval=interval)
     assert caught.value.errors[0].path == "interval"
-    assert caught.value.errors[0].message.startswith(
-        "expected a number of seconds from 1 to 86400, found "
-    )
+    assert " seconds from 1 to 86400, found " in caught.value.errors[0].message
 
 
 @pytest.mark.parametrize(
@@ -167,7 +146,6 @@ def test_a_word_of_another_tool_has_its_key(word: str, key: str) -> None:
     with pytest.raises(InvalidConfigError) as caught:
         HostRoutingConfig.from_mapping({"hostRouting": document})
     [of_route, of_watch] = caught.value.errors
-    assert str(of_route) == (
-        f"hostRouting.staticRoutes.routes[0].{word}: is not a known key; did you mean {key!r}?"
-    )
-    assert f"did you mean {key!r}" not in of_watch.message
+    assert of_route.path == f"hostRouting.staticRoutes.routes[0].{word}"
+    assert of_route.message.endswith(f" {key!r}?")
+    assert repr(key) not in of_watch.message

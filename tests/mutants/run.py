@@ -127,7 +127,7 @@ def place_of(mutant: Mutant, texts: dict[Path, str]) -> Path:
     return places[0]
 
 
-def _diff_since(base: str) -> str:
+def diff_since(base: str) -> str:
     """Return how the packages differ from a commit's common ancestor with this tree."""
     words = ["git", "diff", "--unified=0", "--no-ext-diff", "--merge-base", base, "--"]
     words += ["hostrouting", "phases"]
@@ -277,7 +277,7 @@ def _chosen(arguments: argparse.Namespace) -> dict[Mutant, Path]:
     texts = sources(ROOT)
     places = {mutant: place_of(mutant, texts) for mutant in chosen}
     if arguments.since:
-        changed = changed_lines(_diff_since(arguments.since))
+        changed = changed_lines(diff_since(arguments.since))
         chosen = [
             mutant
             for mutant in chosen

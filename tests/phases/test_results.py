@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import attrs
 import pytest
+from support.golden import assert_golden
 
 from phases import (
     CancelledError,
@@ -164,9 +165,6 @@ def _parsing(_: Context) -> object:
     return json.loads("{")
 
 
-#: Written anew with UPDATE_RESULTS=1.
-GOLDEN = Path(__file__).with_name("results.txt")
-
 #: What fails, as the result table has what completes: two are of code, with a line of their own.
 ERRORS: list[Task] = [
     task("join")(_looking_up),
@@ -220,9 +218,7 @@ def test_each_result_error_and_signal_is_shown_whole(caplog: pytest.LogCaptureFi
     works = [_returning(value) for value, _ in RESULTS]
     works += [*ERRORS, *map(_stopping, [signal.SIGINT, signal.SIGTERM])]
     shown = "\n\n".join(_whole(work, caplog) for work in works) + "\n"
-    if os.environ.get("UPDATE_RESULTS"):
-        GOLDEN.write_text(shown, encoding="utf-8")
-    assert shown == GOLDEN.read_text(encoding="utf-8")
+    assert_golden(Path(__file__).with_name("results.txt"), shown)
 
 
 def test_a_bug_is_tried_again_if_it_is_named() -> None:

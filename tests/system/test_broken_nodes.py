@@ -24,9 +24,9 @@ from support.gated_machine import (
     KUBELET,
     RoutedMachine,
 )
+from support.golden import FIRST_LINES, assert_first_line, golden_lines
 from support.printed import WITHOUT_CONFIG
 from support.systemd_box import require_program
-from system.first_lines import assert_first_line, first_lines
 from system.test_lost_default import LEASED
 from system.troubles import RUN_FULL
 
@@ -503,7 +503,7 @@ def test_the_page_of_first_aid() -> None:
     rows = re.findall(
         r"^\| [^|`]* \| `(.*)` \| `(.*)` \|$", page.partition("\n\n## Quick")[0], re.MULTILINE
     )
-    lines = {name: line.partition("; ")[0] for name, line in first_lines().items()}
+    lines = {name: line.partition("; ")[0] for name, line in golden_lines(FIRST_LINES).items()}
     shown = {
         (lines[name], node.steps[0].partition(" # ")[0])
         for name, node in BROKEN.items()

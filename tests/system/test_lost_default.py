@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import pytest
 from support.gated_machine import shell_with, status_of
+from support.golden import assert_first_line
 from support.needs import require
 from support.patience import wait_until
 from support.systemd_box import SystemdBox, install_command, require_program
 from support.trees import make_tree
-from system.first_lines import assert_first_line
 from system.test_networkd import Machine, prepare
 from system.test_networkd_dhcp import NETWORK, WIRE
 

@@ -3,7 +3,18 @@
 from pathlib import Path
 
 import pytest
-from mutants.run import ROOT, Mutant, _diff_since, changed_lines, judge, report
+from mutants.run import (
+    ROOMS,
+    ROOT,
+    Mutant,
+    changed_lines,
+    diff_since,
+    judge,
+    mutants,
+    place_of,
+    report,
+    sources,
+)
 
 CODE = "def twice(number):\n    return number * 2\n"
 RIGHT = "def test_twice():\n    assert twice(3) == 6\n"
@@ -16,6 +27,15 @@ def test_by_chance():
     marker.touch()
     assert ran
 """
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_each_mutant_has_its_place(room: str) -> None:
+    """What its block quotes is in the code, and once."""
+    texts = sources(ROOT)
+    for mutant in mutants():
+        if mutant.room == room:
+            place_of(mutant, texts)
 
 
 @pytest.fixture
@@ -93,7 +113,7 @@ def test_a_commit_that_git_lacks_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     git.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SystemExit) as caught:
-        _diff_since("absent")
+        diff_since("absent")
     assert caught.value.code == (
         "--since absent: fatal: bad revision; name a commit that git has here"
     )
