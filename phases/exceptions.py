@@ -216,7 +216,7 @@ def may_pass(error: BaseException) -> bool:
 
 
 def is_bug(error: BaseException) -> bool:
-    """Return True for an error that nobody raised on purpose: where it is tells more than its text.
+    """Return True for an error that nobody raised on purpose: its place helps more than its text.
 
     One that is raised on purpose is an OSError, or says if it is `retryable`.
     """

@@ -56,7 +56,7 @@ class Run:
         self._earlier = first_intent(ctx, host)
         #: True on a node without hostrouting.
         self.is_first: bool = not boot.is_installed
-        #: True once its whole config is in force: an interrupt ends the rest alone.
+        #: True once its whole config is in force: an interrupt after that undoes nothing.
         self.is_complete: bool = False
         self._kept = 0
         self.failures: list[TaskFailedError] = []
@@ -96,8 +96,8 @@ class Run:
             self._gates = None
 
     def hold_gates(self) -> None:
-        """Let gates wait until they are opened; what prevents that ends the run."""
-        # Without gates there is nothing to hold, and the lock is a file of theirs.
+        """Let gates wait until they are opened; raise if their lock is held, or cannot be."""
+        # Without gates there is nothing to hold, and no file to lock.
         if self._gates is not None or not self.boot.is_installed:
             return
         # It may be lost, and to mend it later could exchange the file that is locked.

@@ -27,7 +27,7 @@ class Facts(Generic[Subject, Value]):
     known: Mapping[Subject, Value] = attrs.field(factory=dict)
     #: Those of the last ones that are to be logged: they were not known, or with another value.
     new: Mapping[Subject, Value] = attrs.field(factory=dict)
-    #: Those that were known before, and are no facts any more.
+    #: Those that were known before, and are not true any more.
     over: Mapping[Subject, Value] = attrs.field(factory=dict)
 
     @property

@@ -52,7 +52,7 @@ AGENTS: Final = (
 _CRASHES: Final = 3
 _SECONDS_BETWEEN_CRASHES: Final = 15.0
 _JOB = "Job"
-#: When a unit left its rest last: it was started, or systemd restarted it.
+#: When a unit was started last, or restarted by systemd.
 _BEGAN = "InactiveExitTimestampMonotonic"
 #: The time when the marker became active, in microseconds of the monotonic clock.
 _SINCE = "ActiveEnterTimestampMonotonic"

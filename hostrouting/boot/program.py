@@ -57,8 +57,8 @@ _UNCHECKED = (1).to_bytes(4, "little")
 _ABOUT = b"""\
 # Installed by hostrouting; `hostrouting reset` removes it. Boot scripts run it.
 """
-#: Runs on any Python, before hostrouting can be imported: 12 is no answer, and the
-#: reason is on stdout, as that of at_boot.py.
+#: Runs on any Python, before hostrouting can be imported. As in at_boot.py, the status of a failure
+#: is 12, and its reason is on stdout.
 _MAIN = b"""\
 import sys
 

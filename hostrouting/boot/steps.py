@@ -124,7 +124,7 @@ class Generation(NamedTuple):
 
     @property
     def name(self) -> str:
-        """That of the folder, derived from the contents: the same files have the same folder."""
+        """The name of the folder, by the contents: the same files have the same folder."""
         checksum = 0
         for content in self.contents.values():
             checksum = zlib.crc32(content, zlib.crc32(b"%d\n" % len(content), checksum))
@@ -429,7 +429,7 @@ class Steps:
         return self._remove([INTENT_PATH])
 
     def _link(self, intent: Merged) -> Iterator[DiskStep]:
-        """Yield the steps by which paths that are no unit's lead to the generation in force."""
+        """Yield the steps by which the paths of no unit lead to the generation in force."""
         paths = [GATING_PATH, PROGRAM_PATH]
         for path in paths if intent.content is None else [INTENT_PATH, *paths]:
             yield from self._put(BootFile(path, b""))
@@ -511,7 +511,7 @@ class Steps:
     def _install(self, unit: BootUnit) -> list[DiskStep]:
         """Return the steps for its files, the links to its scripts, and those of [Install].
 
-        A mask of a unit that no gate waits for is no refusal.
+        A masked unit is left out if no gate waits for it, and refused otherwise.
         """
         is_optional = not (unit.is_gating or unit.name == READY_UNIT)
         steps = []

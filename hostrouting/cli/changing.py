@@ -23,6 +23,7 @@ from phases.hosting import reason_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Sequence
 
     from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
@@ -76,7 +77,6 @@ def _answer(
     look = (ctx.shielded() if ctx.cancelled else ctx).child(_SECONDS_TO_LOOK)
     applied = getattr(report.task, "applied", None) if report.ok else None
     node = verdict_now(look, host, installs, applied)
-    held = [] if report.ok else _held(look, host)
     sentence, step = node.sentence, node.next
     if arguments.live:
         sentence, step = _verdict_of_live(report, node)
@@ -86,19 +86,12 @@ def _answer(
     # A program is missing, or another one has changed a route since the proof.
     is_wrong = installs is not None and node.is_wrong
     arguments.verdict = report.error or sentence
-    answer: dict[str, object] = {"verdict": sentence, "next": step}
+    answer: dict[str, object] = {}
     if arguments.json:
-        # Its 10,000 changes take a while.
-        answer |= report.to_mapping()
-    answer["ok"] = report.ok and not is_wrong
-    answer["overlap"] = _first_proof(report) if arguments.json else None
-    account = {
-        "held": held,
-        "released": [change.subject for change in report.changes if change.kind == RELEASED],
-        "spared": node.spared,
-        "findings": node.to_mapping().get("findings") if arguments.json else None,
-    }
-    answer |= {name: value for name, value in account.items() if value}
+        held = [] if report.ok else _held(look, host)
+        answer = {"verdict": sentence, "next": step, **report.to_mapping()}
+        answer["ok"] = report.ok and not is_wrong
+        answer |= _account(report, node, held)
     if report.error:
         _logger.error("%s", explained(report.error, is_logged=True))
         end_log(failed=True)
@@ -111,6 +104,19 @@ def _answer(
     if report.error:
         return status_after(report.error)
     return BAD if is_wrong else FINE
+
+
+def _account(report: Report, node: NodeReport, held: Sequence[str]) -> dict[str, object]:
+    """Return the proof of a run, its held and started units, and the findings about the node."""
+    released = [change.subject for change in report.changes if change.kind == RELEASED]
+    found = {
+        "held": held,
+        "released": released,
+        "spared": node.spared,
+        "findings": node.to_mapping().get("findings"),
+    }
+    given = {name: value for name, value in found.items() if value}
+    return {"overlap": _first_proof(report), **given}
 
 
 def _held(ctx: Context, host: Host) -> list[str]:

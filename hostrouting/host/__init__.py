@@ -122,7 +122,7 @@ __all__ = [
 if not TYPE_CHECKING:
     # A type checker would take any name for one of this module.
     def __getattr__(name: str) -> object:
-        """Import the ports, which only name types, and their values, or the events."""
+        """Import a port, a value of one, or an event: most uses only name its type."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         room = "net.events" if name.endswith("Event") else "host.ports"

@@ -569,8 +569,8 @@ class RunLock(Protocol):
 
         Other programs wait for it, or hold it for moments. So this waits for 15 s at most; then a
         `LockHeldError` names the file. One that cannot be opened is a `HostFileError`. The time of
-        the file is that of the last hold: a program that reads it before and after its work sees
-        whether the lock was held meanwhile.
+        the file is that at which the last hold began: a program that reads it before and after its
+        work sees whether one began meanwhile.
         """
 
 

@@ -2,11 +2,11 @@
 
     python3 -IS hostrouting.zip VERB WORD [wait] [ask]
 
-WORD is what the script could not answer, for people who see the process. With `wait` the script may
+WORD is what the script could not answer, for people who list processes. With `wait` the script may
 wait a second, and ask again. With `ask` values precede the text, as in `finish` of the scripts. The
-program ends with the status of its `BootVerdict`, which it prints as
-the scripts print theirs. Whatever else happens ends with another status, and the reason in a line
-on stdout, for the script's own verdict.
+program ends with the status of its `BootVerdict`, which it prints as the scripts print theirs.
+Whatever else happens ends with another status, and the reason in a line on stdout, for the script's
+own verdict.
 
 It has no options and no log of its own, so that it begins at once.
 """
@@ -160,7 +160,7 @@ def _check(ctx: Context, host: Host, may_wait: bool) -> BootVerdict:
     """Prove the expected CIDRs, and write the marker."""
     config = require_intent(host)
     if not config.route_overlap.cidrs:
-        # All of none are right. Only the script of another config asks.
+        # A yes would prove nothing. Only the script of another config runs this.
         raise HostFileError(f"{INTENT_PATH} has no expected CIDRs; apply the config again")
     report, reason, _ = look_once(ctx, config, host)
     if reason and may_wait:
@@ -206,7 +206,7 @@ def _routes(ctx: Context, host: Host, may_wait: bool) -> BootVerdict:
     outcome = repair_once(ctx, host)
     if outcome.may_heal and may_wait:
         return BootVerdict(EARLY, outcome.refusals[0])
-    # Those of a boot are no repairs, and only a boot waits.
+    # The first run of a boot adds routes, and repairs none.
     is_boot = host.files.read(ROUTES_LOGGED) is None
     changes = () if is_boot else tuple(f"repaired: {change}" for change in outcome.changes)
     if outcome.refusals:

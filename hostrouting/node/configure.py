@@ -428,7 +428,7 @@ class Configure(_Whole):
                 left=story.left,
             )
             leave(ctx, self.applied)
-            # Under WARN an address that leaves wrong is no error of the node.
+            # Under WARN an address that leaves wrong is not an error of the node.
             if self.applied.is_wrong or not self.applied.overlap.ok:
                 ctx.degrade(self.applied.first_wrong)
 
@@ -503,7 +503,7 @@ class Reset(_Whole):
         """Return the place of a capability in the order of a reset."""
         section = capability.in_config(self._config)
         if not FREE_UNITS.isdisjoint(section.units):
-            # It keeps the others right, and would bring them back.
+            # It keeps the rest right, and would restore it.
             return 0
         # One that installs nothing restores what it has removed.
         return 1 if section.part_names() else 2

@@ -17,8 +17,8 @@ from phases.mistakes import NoTruth
 Verdict: TypeAlias = Literal["right", "unknown", "waiting", "warning", "wrong"]
 #: The kind of the finding about a program that a boot lacks.
 NO_PROGRAM = "no-program"
-#: The kinds of findings whose command comes before an apply: what makes one needless first, then
-#: what stands in its way. An apply in vain is no step.
+#: The kinds of findings whose command comes before an apply: first what makes an apply needless,
+#: then what stands in its way.
 _ORDER: Final = (
     "under-way",
     "device-down",

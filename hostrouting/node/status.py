@@ -77,7 +77,7 @@ def node_status(
     if config is not None:
         applied = look_after_apply(ctx, config, host) if applied is None else applied
     else:
-        # A link that leads nowhere is no config.
+        # A link that leads nowhere does not count as a config.
         config = read_intent(host.files)
         if config is None:
             return _status_without_config(ctx, host)
@@ -188,7 +188,7 @@ def verdict_now(
 
 
 def _remains(ctx: Context, host: Host) -> str:
-    """Return a sentence: no config is installed, and a run has left these; "" if none has."""
+    """Return a sentence on what a run has left without a config; "" if it has left nothing."""
     left = _left_files(ctx, host)
     step = "a reset with --root removes that"
     if host.is_live:

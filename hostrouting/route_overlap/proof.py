@@ -212,7 +212,7 @@ def _suggested(
     node: RoutingSnapshot, bad: Sequence[Sequence[DecidedPart]]
 ) -> Sequence[Sequence[SuggestedRoute]]:
     """Return the routes that would make each CIDR right."""
-    # A route by the gateway of another exit is no remedy while the pinned one works.
+    # While the pinned exit works, a route by the gateway of another one would not help.
     if node.moved or not any(bad):
         return [()] * len(bad)
     # Imported late: a node without findings does not need it.

@@ -71,7 +71,7 @@ def inverse(made: Reconciliation, observed: Routes) -> tuple[list[RouteChange], 
 
 
 def _signatures(routes: Routes) -> set[object]:
-    """Return what tells the routes of hostrouting in one place apart."""
+    """Return what distinguishes the routes of hostrouting in one place."""
     return {*map(signature, owned_in(routes))}
 
 

@@ -162,7 +162,7 @@ def no_way(route: Route | StaticRoute, devices: Mapping[str, Device]) -> str:
 
 
 def own_gateways(links: Iterable[Device]) -> dict[Address, str]:
-    """Return each address of the node that is no gateway, with the reason."""
+    """Return the addresses of the node that cannot be gateways, each with the reason."""
     own = ((address.address, link.name) for link in links for address in link.addresses)
     return {
         address: f"is an address of this node, on {dev}; give that of the router"

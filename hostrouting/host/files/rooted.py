@@ -31,7 +31,7 @@ _PASS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def require_writable(content: object, mode: object) -> None:
-    """Raise TypeError for anything but bytes, and for a mode that is no number."""
+    """Raise TypeError for anything but bytes, and for a mode that is not a number."""
     if not isinstance(content, bytes):
         raise wrong_argument("content", content, "bytes", "b'...'")
     if not isinstance(mode, int):
