@@ -3,9 +3,11 @@ its tables have the commands and lines of the code.
 """
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Mapping
+from difflib import SequenceMatcher
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +25,8 @@ from hostrouting.cli.commands import all_commands
 from hostrouting.testing import FakeHost
 from phases import Context
 
-PAGE = (ROOT / "docs/operators.md").read_text(encoding="utf-8")
+PATH: Final = ROOT / "docs/operators.md"
+PAGE: Final = PATH.read_text(encoding="utf-8")
 CIDR = "172.16.8.0/22"
 #: A GPU node in small, with a router on each link, and the fabric's network around the cluster's.
 LINKS = """
@@ -139,6 +142,23 @@ def pattern_of(expected: str) -> str:
     return "".join("(?:.*\n)*?" if line == "...\n" else re.escape(line) for line in lines)
 
 
+def renewed(expected: str, output: str) -> str:
+    """Return an output for the page: of lines that differ by times alone the old ones, and `...`."""
+    old, new = expected.splitlines(keepends=True), output.splitlines(keepends=True)
+    alike = SequenceMatcher(None, [*map(plain, old)], [*map(plain, new)], autojunk=False)
+    lines = []
+    for _, begin, end, new_begin, new_end in alike.get_opcodes():
+        before, others = old[begin:end], new[new_begin:new_end]
+        if [*map(plain, before)] == [*map(plain, others)]:
+            lines += before
+        elif "...\n" in before:
+            cut = before.index("...\n")
+            lines += [*others[:cut], "...\n", *others[len(others) - len(before) + cut + 1 :]]
+        else:
+            lines += others
+    return "".join(lines)
+
+
 def console_blocks() -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the state of each block of the page, with its commands and their outputs."""
     found = re.findall(r"^```console (\w+)\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
@@ -220,8 +240,17 @@ def test_the_outputs_are_real(state: str, tmp_path: Path) -> None:
         for command, expected in SESSIONS[state]:
             if command.startswith("journalctl"):
                 machine.journal()
-            output = plain(paste(command))
-            assert re.fullmatch(pattern_of(expected), output), f"$ {command}\n{output}"
+            output = paste(command)
+            if "UPDATE_GOLDEN" in os.environ:
+                shown = renewed(expected, output)
+                page = PATH.read_text(encoding="utf-8")
+                asked = f"$ {command}\n"
+                PATH.write_text(page.replace(asked + expected, asked + shown), encoding="utf-8")
+            else:
+                shown = expected
+            assert re.fullmatch(pattern_of(shown), plain(output)), (
+                f"if {PATH} is to have this, run the test with UPDATE_GOLDEN=1: $ {command}\n{output}"
+            )
 
 
 # --- the journal
@@ -247,4 +276,4 @@ def test_every_row_has_a_line() -> None:
     code = "".join(path.read_text(encoding="utf-8") for path in sources)
     # Texts of several lines, and the verdicts on several CIDRs and on one, are put together.
     code = re.sub(r'\\\n|"\s+f?"', "", code) + leaves("")
-    assert [words for words in rows() if words not in code] == []
+    assert [words for words in rows() if words not in code] == [], f"of {PATH}"
