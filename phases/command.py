@@ -54,7 +54,7 @@ def run_command(
         raise TypeError(f"argv must be a list of a program and its arguments (got {argv!r})")
     ctx.check()
     data = input.encode() if isinstance(input, str) else input
-    # Imported here: it takes 8 ms, which only a program that starts processes should pay.
+    # Imported late: it takes 8 ms, and only a program that starts processes needs it.
     import subprocess
     from signal import SIGKILL, SIGTERM
 

@@ -20,59 +20,6 @@ from support.processes import ended
 import hostrouting
 import phases
 
-_TASK = "its room is loaded where the section is enabled or a task is made"
-#: The functions that import, and why: most starts do not need what they import, and it costs time,
-#: in percent of the instructions of an agent's imports. All else is imported at the top of a file;
-#: `benchmarks/start.py` counts what that costs.
-DOORS = {
-    "hostrouting/apply/capability.py::_check": _TASK,
-    "hostrouting/apply/capability.py::_routes": _TASK,
-    "hostrouting/__main__.py::main": "until its handler is there, Ctrl-C would print a traceback",
-    "hostrouting/azure/probe_snat/capability.py::_keeper": "only a watch has keepers",
-    "hostrouting/azure/probe_snat/capability.py::_parts": _TASK,
-    "hostrouting/azure/probe_snat/capability.py::_task": _TASK,
-    "hostrouting/azure/stale_cni/capability.py::_keeper": "only a watch has keepers",
-    "hostrouting/azure/stale_cni/capability.py::_task": _TASK,
-    "hostrouting/boot/intent.py::installed_checksum": "hashlib loads OpenSSL: 3 %",
-    "hostrouting/boot/layout.py::gating_entry": "hashlib loads OpenSSL: 3 %; a script has no checksum",
-    "hostrouting/boot/program.py::new_program": "zipfile, pkgutil: only a new program needs them",
-    "hostrouting/node/report.py::_last_change": "datetime: 0.9 %, and only `status` shows an age",
-    "hostrouting/cli/commands/__init__.py::all_commands": "pkgutil: only the help lists commands",
-    "hostrouting/node/check.py::_is_fixable": "only a wrong node needs a fix",
-    "hostrouting/cli/commands/check.py::_fix": "--fix is rare",
-    "hostrouting/cli/commands/check.py::run": "--from and --format are rare",
-    "hostrouting/cli/commands/plan.py::run": "--from is rare",
-    "hostrouting/cli/shared.py::status_after": "the proof: only a failure may have its report",
-    "hostrouting/cli/shared.py::recorded_run": "only a run that changes the node is recorded",
-    "hostrouting/fleet/__init__.py::__getattr__": "a node that records itself proves nothing",
-    "hostrouting/fleet/record.py::host": "the model: only a proof needs it",
-    "hostrouting/host/__init__.py::live": "a program with other backends needs no adapter",
-    "hostrouting/host/__init__.py::offline": "the same; and pathlib costs 4 %",
-    "hostrouting/host/netlink/backend.py::apply": "most starts change no route",
-    "hostrouting/host/netlink/conversation.py::in_namespace": "ctypes: few name a namespace",
-    "hostrouting/net/addresses.py::_parse_ipv6": "socket: 4 %, and many configs have IPv4 alone",
-    "hostrouting/net/addresses.py::format_address": "socket: see `_parse_ipv6`",
-    "hostrouting/node/at_boot.py::_routes": "the check of a boot runs more often",
-    "hostrouting/node/check.py::is_worse": "the forecast: only a wrong node needs it",
-    "hostrouting/node/configure.py::_look": "the check after an apply: an agent may do without",
-    "hostrouting/route_overlap/families.py::_chosen": "a node without findings needs no routes",
-    "hostrouting/route_overlap/proof.py::_announce": "few nodes announce a fabric",
-    "hostrouting/route_overlap/proof.py::_notes_on_packets": "few nodes have rules by marks",
-    "hostrouting/route_overlap/proof.py::_suggested": "a right node needs no routes",
-    "hostrouting/route_overlap/snapshot.py::_modelled": "the model: a right node of IPv4 needs none",
-    "hostrouting/route_overlap/families.py::_lost_default": "an exit hardly ever loses its route",
-    "hostrouting/route_overlap/snapshot.py::owner_step": "most nodes have one default route",
-    "hostrouting/static_routes/forecast.py::_model_of": "the model: only a forecast needs it",
-    "hostrouting/watch/capability.py::_first": "only `init` looks for the command",
-    "hostrouting/watch/capability.py::_networkd": "only `check` and an apply look at networkd",
-    "hostrouting/watch/capability.py::_parts": _TASK,
-    "hostrouting/watch/capability.py::_task": _TASK,
-    "hostrouting/watch/unit.py::command_path": "sysconfig: only the unit of a watch needs it",
-    "phases/command.py::run_command": "subprocess: 3 %",
-    "phases/exceptions.py::__init__": "signal: 0.8 %, and only a killed command needs it",
-    "phases/exceptions.py::most_similar": "difflib: only a misspelled name needs it",
-    "phases/runner.py::cancel_on_signals": "signal: 0.8 %",
-}
 #: The modules whose names are public.
 PUBLIC = {*re.findall(r"(?m)^module (\S+)$", (ROOT / "tests/public_api.txt").read_text("utf-8"))}
 
@@ -229,23 +176,28 @@ def test_importing_loads_no_netlink_and_no_test_tools() -> None:
     assert loaded_by("import hostrouting.testing") & {"pyroute2", "pytest", "hypothesis"} == set()
 
 
-def test_an_import_stands_at_the_top_of_its_file_or_is_a_door() -> None:
-    """A function imports what most starts do not need and costs much, for the reason in `DOORS`."""
-    doors = set()
+def test_an_import_stands_at_the_top_of_its_file_or_says_why_not() -> None:
+    """A function imports what most starts do not need and costs much: the line above has the reason."""
+    unexplained = []
     for package in hostrouting, phases:
         folder = Path(str(package.__file__)).parent
         for file in folder.rglob("*.py"):
-            place = file.relative_to(folder.parent)
-            tree = ast.parse(file.read_text(encoding="utf-8"))
-            doors |= {f"{place}::{name}" for name in functions_that_import(tree)}
-    assert doors == set(DOORS)
+            text = file.read_text(encoding="utf-8")
+            above = text.splitlines()
+            for line in sorted(lines_of_late_imports(ast.parse(text))):
+                # Imports below one another have one reason.
+                reason = next(each for each in reversed(above[: line - 1]) if each)
+                if "# Imported late: " in reason or " import " in f" {reason}":
+                    continue
+                unexplained += [f"{file}:{line}: say above it: # Imported late: WHY"]
+    assert unexplained == []
 
 
-def functions_that_import(tree: ast.Module) -> set[str]:
-    """Return the names of the functions with an import."""
+def lines_of_late_imports(tree: ast.Module) -> set[int]:
+    """Return the lines of the imports within functions."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     return {
-        function.name
+        node.lineno
         for function in functions
         for node in ast.walk(function)
         if isinstance(node, ast.Import | ast.ImportFrom)

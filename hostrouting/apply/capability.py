@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 
 def _routes() -> type[ConfigureStaticRoutes]:
+    # Imported late: only a node whose section is enabled needs its room.
     from hostrouting.apply.pair import ConfigureStaticRoutes
 
     return ConfigureStaticRoutes
 
 
 def _check() -> type[CheckRouteOverlap]:
+    # Imported late: only a node whose section is enabled needs its room.
     from hostrouting.apply.pair import CheckRouteOverlap
 
     return CheckRouteOverlap

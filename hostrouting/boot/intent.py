@@ -175,7 +175,8 @@ def intent_names(files: FileStore, section: str) -> bool:
 
 def installed_checksum(files: FileStore) -> str:
     """Return the first 12 digits of the SHA-256 of the file, "" without a file."""
-    import hashlib  # loads OpenSSL
+    # Imported late: hashlib loads OpenSSL.
+    import hashlib
 
     content = files.read(INTENT_PATH)
     return "" if content is None else hashlib.sha256(content).hexdigest()[:12]

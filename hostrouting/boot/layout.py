@@ -254,7 +254,8 @@ def gating_entry(path: str, content: bytes) -> str:
     >>> gating_entry("/etc/aks-flex-node/a.sh", b"exit 10")[-12:]
     'df17  ./a.sh'
     """
-    import hashlib  # loads OpenSSL
+    # Imported late: hashlib loads OpenSSL, and a script has no checksum.
+    import hashlib
 
     place = path.replace(SCRIPT_DIRECTORY, ".") if path.endswith(".sh") else path
     return f"{hashlib.sha256(content).hexdigest()}  {place}"

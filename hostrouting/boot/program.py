@@ -203,7 +203,7 @@ def _checksum(modules: tuple[str, ...]) -> int:
 @lru_cache(maxsize=4)
 def new_program(interpreter: str) -> bytes:
     """Return a new program for an interpreter."""
-    # Only an apply that changes the program needs them.
+    # Imported late: only an apply that changes the program needs them.
     from pkgutil import iter_modules
     from zipfile import ZIP_STORED, ZipFile, ZipInfo
 

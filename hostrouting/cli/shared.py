@@ -118,6 +118,7 @@ def recorded_run(arguments: Namespace) -> AbstractContextManager[None]:
     """Return a context that records the run in the journal, if the command changes the node."""
     if not arguments.chosen.has_history or arguments.root is not None or arguments.dry_run:
         return nullcontext()
+    # Imported late: only a run that changes the node is recorded.
     from hostrouting.node.history import recorded
 
     return recorded(arguments, RootedFiles())
@@ -148,6 +149,7 @@ def explained(error: BaseException, *, is_logged: bool = False) -> object:
 
 def status_after(error: BaseException) -> int:
     """Return the exit status of a failure."""
+    # Imported late: only a failure may have the report of the proof.
     from hostrouting.route_overlap.errors import RouteOverlapError
 
     reason = getattr(error, "reason", "")

@@ -23,6 +23,7 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # Imported late: a node that records itself proves nothing.
         from hostrouting.fleet import verdict
 
         return getattr(verdict, name)

@@ -118,6 +118,7 @@ class NodeRecord:
     @property
     def host(self) -> Host:
         """The node for the proof; its routes are a model."""
+        # Imported late: only a proof needs the model.
         from hostrouting.fib import Fib
 
         fib = Fib.of(self.devices, self.routes, self.rules)

@@ -155,7 +155,8 @@ def format_address(family: int, number: int) -> str:
     """Return the text of an address of either family, in the spelling of `ip` and the kernel."""
     if family == IPV4:
         return f"{number >> 24}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
-    import socket  # takes 15 M instructions, and many configs have IPv4 alone
+    # Imported late: socket takes 15 M instructions, and many configs have IPv4 alone.
+    import socket
 
     return socket.inet_ntop(socket.AF_INET6, number.to_bytes(16, "big"))
 
@@ -260,7 +261,8 @@ def parse_cidr(text: str) -> tuple[int, int]:
 
 
 def _parse_ipv6(text: str) -> int:
-    import socket  # see `format_address`
+    # Imported late: see `format_address`.
+    import socket
 
     try:
         return int.from_bytes(socket.inet_pton(socket.AF_INET6, text), "big")

@@ -199,7 +199,7 @@ def _verdict_of(report: OverlapReport) -> str:
 
 def _routes(ctx: Context, host: Host, may_wait: bool) -> BootVerdict:
     """Bring the static routes into force, as far as the node allows now."""
-    # The check runs more often.
+    # Imported late: the check of a boot runs more often.
     from hostrouting.static_routes.at_boot import repair_once
     from hostrouting.static_routes.script import LOGGED as ROUTES_LOGGED
 

@@ -324,6 +324,7 @@ class _Look:
         with suppress(HostRoutingError, DeadlineExceededError):
             if left and is_strict and all(each.stays for each in left):
                 return not self.boot.has_traces
+            # Imported late: only a wrong node needs the forecast.
             from hostrouting.static_routes.forecast import Forecaster
 
             # `{}` is meant to drop all addresses.

@@ -415,6 +415,7 @@ class Configure(_Whole):
 
     def _look(self, ctx: Context, story: Story, own: Context) -> None:
         """Degrade the step if the aim is not reached, by all that was done, and by its proof."""
+        # Imported late: an agent may do without the check after an apply.
         from hostrouting.node.check import look_after_apply
 
         # What cannot be read is unknown.

@@ -230,6 +230,7 @@ def _notes_on_packets(
     """
     if not node.allowed.expected or not any(rule.packets for rule in node.rules):
         return
+    # Imported late: few nodes have rules by marks.
     from hostrouting.route_overlap.policy import astray
 
     starts = {decided.part.first for parts in bad for decided in parts}

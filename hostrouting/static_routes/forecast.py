@@ -196,7 +196,8 @@ class Forecaster:
 
     def _model_of(self, node: Host) -> Fib:
         """Return the model of the node, with IPv6 if it is proven or changed."""
-        from hostrouting.fib import Fib  # needed for changes alone
+        # Imported late: only changes need the model.
+        from hostrouting.fib import Fib
 
         # That of a recorded node is one already.
         if isinstance(self._host.routes, Fib):

@@ -67,7 +67,8 @@ def command_path(host: Host) -> str:
     """
     if host.command:
         return host.command
-    import sysconfig  # 5 ms, for nodes with a service only
+    # Imported late: sysconfig takes 5 ms, and only a node with a service needs it.
+    import sysconfig
 
     files = host.files
     # Set if this module is loaded from a zip file, which is then the command.

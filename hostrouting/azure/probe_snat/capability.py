@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def _task() -> type[ConfigureProbeSNAT]:
+    # Imported late: only a node whose section is enabled needs its room.
     from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
 
     return ConfigureProbeSNAT
@@ -29,6 +30,7 @@ def _task() -> type[ConfigureProbeSNAT]:
 def _parts(config: HostRoutingConfig, host: Host | None) -> list[Part]:
     if not config.probe_snat.enabled:
         return []
+    # Imported late: only a node whose section is enabled needs its room.
     from hostrouting.azure.probe_snat.detect import rules_to_install
     from hostrouting.azure.probe_snat.ruleset import boot_unit
 
@@ -57,6 +59,7 @@ def _findings(ctx: Context, inquiry: Inquiry) -> Iterable[NodeFinding]:
 
 
 def _keeper() -> type[SiblingKeeper]:
+    # Imported late: only a watch has keepers.
     from hostrouting.azure.probe_snat.keeper import ProbeKeeper
     from hostrouting.azure.probe_snat.ruleset import template
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 def _task() -> type[CleanStaleCNI]:
+    # Imported late: only a node whose section is enabled needs its room.
     from hostrouting.azure.stale_cni.task import CleanStaleCNI
 
     return CleanStaleCNI
@@ -29,6 +30,7 @@ def _findings(ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
 
 
 def _keeper() -> type[SiblingKeeper]:
+    # Imported late: only a watch has keepers.
     from hostrouting.azure.stale_cni.keeper import StaleObjectKeeper
 
     return StaleObjectKeeper

@@ -31,6 +31,7 @@ def command_named(name: str) -> Command | None:
 
 def all_commands() -> dict[str, Command]:
     """Return all commands by name, as the help lists them: first those that only read."""
+    # Imported late: only the help lists commands.
     from pkgutil import iter_modules
 
     # It costs more than a command's own file.

@@ -37,6 +37,7 @@ _logger = logging.getLogger("hostrouting")
 def run(arguments: Namespace) -> int:
     """Prove the expected CIDRs, and compare the installed files."""
     if arguments.records:
+        # Imported late: --from is rare.
         from hostrouting.cli.recorded_nodes import prove_records
 
         return prove_records(arguments, planned=False, fail_on=arguments.fail_on)
@@ -60,6 +61,7 @@ def run(arguments: Namespace) -> int:
         report = awaited(ctx, arguments.wait, check, _state)
         lines = report.lines()
         if arguments.format:
+            # Imported late: --format is rare.
             from hostrouting.fleet.metrics import exposition
 
             text = exposition(report, config, now=ctx.clock.time())
@@ -75,6 +77,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _fix(ctx: Context, arguments: Namespace, config: HostRoutingConfig, host: Host) -> int:
+    # Imported late: --fix is rare.
     from hostrouting.node.fix import fixed, replaced
 
     result = awaited(ctx, arguments.wait, partial(fixed, ctx, config, host), _why_unfixed)

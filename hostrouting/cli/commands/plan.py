@@ -42,6 +42,7 @@ _logger = logging.getLogger("hostrouting")
 def run(arguments: Namespace) -> int:
     """Print the changes that an apply would make, or the proofs of recorded nodes as planned."""
     if arguments.records:
+        # Imported late: --from is rare.
         from hostrouting.cli.recorded_nodes import prove_records
 
         return prove_records(arguments, planned=True, fail_on="error")
