@@ -161,9 +161,10 @@ class Context:
 
         Args:
             change: The change, as reports show it.
-            undo: The inverse. It must be safe to call twice, and must change nothing, but log a
-                warning, if something else has altered the place since. One inverse given for
-                consecutive changes reverses them all and is called once.
+            undo: The inverse. It must be safe to call twice. If something else has altered the
+                place since, it must change nothing, log a warning, and return False: the change
+                stays in the report. One inverse given for consecutive changes reverses them all and
+                is called once.
 
         >>> from phases import Change, run, task
         >>> hosts = task("hosts")(lambda ctx: ctx.record(Change("+", "/etc/hosts")))

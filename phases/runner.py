@@ -432,9 +432,11 @@ def _undo_run(outermost: Step, ctx: Context) -> None:
     failures: list[TaskFailedError] = []
 
     def reverse(record: Record) -> bool:
+        # It has the result of the inverse.
+        report = Report(record.report.task, record.report.parent)
         # Each inverse has a context of its own, which an interrupt cancels.
-        _undo(Report(record.report.task, record.report.parent), record.undo, ctx.shielded())
-        return record.undo is not None
+        _undo(report, record.undo, ctx.shielded())
+        return record.undo is not None and report.result is not False
 
     def fail(report: Report, error: BaseException) -> None:
         errors = [each for each in (report.error, error) if each is not None]

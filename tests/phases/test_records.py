@@ -73,6 +73,23 @@ def test_a_method_is_one_inverse() -> None:
     assert report.children[0].changes == (C,)
 
 
+def test_a_change_that_an_inverse_leaves_stays_in_the_report() -> None:
+    """Another program has altered the place, so the inverse returns False; the task is not undone.
+    The False of a task is a value as any other.
+    """
+
+    @task("make")
+    def make(ctx: Context) -> bool:
+        ctx.record(A, undo=lambda _: None)
+        ctx.record(B, undo=lambda _: False)
+        return False
+
+    report = run(Serial(make, FAIL), undo_on_failure=True)
+    assert report.changes == (B,)
+    assert report.undone == (A,)
+    assert report.children[0].status == "ok"
+
+
 def test_a_task_that_records_and_changed_nothing_is_not_undone() -> None:
     """`undo` would reverse an earlier run; a task that records everything, with no record, has
     nothing to undo.

@@ -255,17 +255,17 @@ class ConfigureProbeSNAT(SectionTask):
         self._host.nftables.load(ctx, render(after) if after else delete_script())
         ctx.record(change_to(before, after), undo=partial(self._restore_table, after, before))
 
-    def _restore_table(self, left: Loaded, before: Loaded, ctx: Context) -> None:
-        """Load the earlier rules again, or delete the table without any, unless it has changed."""
+    def _restore_table(self, left: Loaded, before: Loaded, ctx: Context) -> bool:
+        """Load the earlier rules again, or delete the table; return False if it has changed."""
         earlier = before if isinstance(before, ProbeRules) else None
         with self._host.lock.hold(ctx) as held:
             now = loaded_rules(held, self._host)
-            if now == earlier:
-                return
-            if now != left:
+            if now not in (left, earlier):
                 self._log(WARNING, "%s changed since this run loaded it; it stays as it is", TABLE)
-                return
-            self._host.nftables.load(held, render(earlier) if earlier else delete_script())
+                return False
+            if now != earlier:
+                self._host.nftables.load(held, render(earlier) if earlier else delete_script())
+            return True
 
     # --- planning
 

@@ -372,14 +372,16 @@ class CleanStaleCNI(NodeTask):
 
     # --- restoring
 
-    def _undo_sweep(self, record: SweepRecord, ctx: Context) -> None:
+    def _undo_sweep(self, record: SweepRecord, ctx: Context) -> bool:
+        """Restore the objects of a sweep; return False if other programs have changed some."""
         with self._host.lock.hold(ctx) as held:
             if not self._host.files.exists(record.path):
                 self._logger.warning("another run has restored the objects of %s", record.path)
-            # The inverse of a sweep leaves alone what other programs have changed since.
-            elif lost := self._restore(held, record):
-                for line in [*lost, self._stays(record, len(lost))]:
-                    self._logger.warning("%s", line)
+                return True
+            lost = self._restore(held, record)
+            for line in [*lost, self._stays(record, len(lost))] if lost else ():
+                self._logger.warning("%s", line)
+            return not lost
 
     def _restore(self, ctx: Context, record: SweepRecord) -> list[str]:
         """Restore what is absent; return a line for each object that cannot be restored."""

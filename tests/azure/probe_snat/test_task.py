@@ -167,8 +167,8 @@ class TestDo:
     def test_an_undo_leaves_a_table_that_changed(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A run fails after another program has changed the table: that stays, and a warning has
-        so.
+        """A run fails after another program has changed the table: that stays, in the report, too,
+        and a warning has so.
         """
 
         @task("later", records=True)
@@ -176,8 +176,11 @@ class TestDo:
             host.nftables.texts[OWN_TABLE] = "flags dormant"
             raise OSError
 
-        run(Serial(ConfigureProbeSNAT(CONFIG, host=host), later), ctx, undo_on_failure=True)
+        report = run(
+            Serial(ConfigureProbeSNAT(CONFIG, host=host), later), ctx, undo_on_failure=True
+        )
         assert host.nftables.texts[OWN_TABLE] == "flags dormant"
+        assert [change.subject for change in report.changes] == [TABLE]
         assert messages_at(caplog, logging.WARNING) == [
             f"{TABLE} changed since this run loaded it; it stays as it is"
         ]

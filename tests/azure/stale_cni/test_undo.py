@@ -94,7 +94,9 @@ def test_undo_leaves_places_that_were_taken() -> None:
 def test_the_inverse_of_a_sweep_leaves_places_that_were_taken(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Within a run that is undone it is no failure: the log has a line for each object."""
+    """Within a run that is undone it is no failure: the log has a line for each object, and what was
+    swept stays in the report.
+    """
     host = made_host()
 
     @task("fail")
@@ -104,6 +106,7 @@ def test_the_inverse_of_a_sweep_leaves_places_that_were_taken(
 
     report = run(Serial(sweep(host), fail), context(), undo_on_failure=True)
     assert str(report.error) == "fail: a later task"
+    assert sorted(change.subject for change in report.changes) == sorted(STALE)
     assert [line for line in caplog.messages if "restored" in line] == [
         "10.240.0.11 dev azv1 scope link is not restored: the device azv1 is gone",
         "fd00:10:240::11 dev azv1 metric 1024 is not restored: the device azv1 is gone",
