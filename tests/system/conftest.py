@@ -29,8 +29,6 @@ STORIES = frozenset(
         "test_routing_pair.py::test_static_routes_make_strict_pass",
         "test_routing_pair.py::test_strict_holds_and_heals",
         "test_routing_pair.py::test_warn_waits_once",
-        "test_systemd_facts.py::test_a_machine_whose_requirement_failed_is_not_tried_again",
-        "test_systemd_facts.py::test_before_a_template_orders_nothing",
         "test_upgrade.py::test_our_scripts_run_and_the_machine_goes_on",
         "test_watch_proof.py::test_an_alarm_holds_the_next_start_and_stops_nothing",
         "test_watch_service.py::test_from_the_boot_to_the_reset",

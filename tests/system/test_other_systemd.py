@@ -43,7 +43,6 @@ _TESTS = (
     "system/test_probe_snat.py",
     "system/test_recovery.py",
     "system/test_routing_pair.py",
-    "system/test_systemd_facts.py",
     "system/test_tokens.py",
     "system/test_upgrade.py",
     "system/test_waiters.py",
