@@ -7,8 +7,9 @@ import logging
 import os
 import sys
 import sysconfig
+import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,16 @@ def needs_kernel() -> None:
 def ctx() -> Context:
     """A context whose clock jumps to the end of each wait."""
     return at_once()
+
+
+@pytest.fixture
+def in_tokyo() -> Iterator[None]:
+    """Let this process be nine hours ahead of UTC."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "JST-9")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

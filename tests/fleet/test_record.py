@@ -4,8 +4,6 @@ that is wrong.
 
 import json
 import re
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -185,16 +183,6 @@ def test_a_node_is_taken_without_its_links() -> None:
         INTENT_PATH, json.dumps({"hostRouting": CONFIG.to_mapping()}).encode(), mode=0o644
     )
     assert take_record(Context(), host).config == CONFIG
-
-
-@pytest.fixture
-def in_tokyo() -> Iterator[None]:
-    """Nine hours before UTC, for this process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TZ", "JST-9")
-        time.tzset()
-        yield
-    time.tzset()
 
 
 @pytest.mark.usefixtures("in_tokyo")

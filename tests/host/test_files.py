@@ -153,33 +153,27 @@ class TestAReadOnlyDisk:
 
 
 class TestOddities:
+    @staticmethod
+    def mounted(root: Path, mount: str, call: str) -> subprocess.CompletedProcess[str]:
+        """Print the answer of the files of a folder, after a mount that nobody else sees."""
+        store = "from hostrouting.host.files.store import RootedFiles"
+        program = f"{store}; print(RootedFiles('{root}').{call})"
+        script = f'mount -t tmpfs {mount} || exit 2; exec {sys.executable} -c "$0"'
+        return ended("unshare", "--mount", "bash", "-c", script, program)
+
     @needs("root")
     def test_a_folder_that_is_a_mount_point_stays(self, tmp_path: Path) -> None:
         """It is empty, and the kernel calls it busy: that is no error."""
-        program = (
-            "import sys; from hostrouting.host.files.store import RootedFiles; "
-            "print(RootedFiles(sys.argv[1]).remove_directory_if_empty('/a'))"
-        )
-        script = f"""
-            mkdir {tmp_path}/a && mount -t tmpfs none {tmp_path}/a || exit 1
-            exec {sys.executable} -c "{program}" {tmp_path}
-        """
-        done = ended("unshare", "--mount", "bash", "-c", script)
+        (tmp_path / "a").mkdir()
+        done = self.mounted(tmp_path, f"none {tmp_path}/a", "remove_directory_if_empty('/a')")
         assert done.stdout == "False\n"
         assert done.stderr == ""
 
     @needs("root")
     def test_a_disk_without_free_inodes_is_full(self, tmp_path: Path) -> None:
         """A new file needs an inode, however many blocks are free."""
-        program = (
-            "import sys; from hostrouting.host.files.store import RootedFiles; "
-            "RootedFiles(sys.argv[1]).refuse_unwritable('/etc', size=1)"
-        )
-        script = f"""
-            mount -t tmpfs -o nr_inodes=1 none {tmp_path} || exit 2
-            exec {sys.executable} -c "{program}" {tmp_path}
-        """
-        done = ended("unshare", "--mount", "bash", "-c", script)
+        mount = f"-o nr_inodes=1 none {tmp_path}"
+        done = self.mounted(tmp_path, mount, "refuse_unwritable('/etc', size=1)")
         assert done.returncode == 1
         assert "/etc: No space left on device" in done.stderr
 

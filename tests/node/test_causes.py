@@ -1,8 +1,7 @@
 """What stands in the way of an apply, in the order in which it must go; on a fake machine."""
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import attrs
 import pytest
@@ -108,17 +107,7 @@ def test_each_finding_of_a_status_has_a_reason_and_a_cause_its_command(host: Fak
     assert command == "ip link set eth0 up"
 
 
-@pytest.fixture
-def _local_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The clock on the wall is nine hours ahead of UTC until the test ends."""
-    with monkeypatch.context() as patched:
-        patched.setenv("TZ", "JST-9")
-        time.tzset()
-        yield
-    time.tzset()
-
-
-@pytest.mark.usefixtures("_local_time")
+@pytest.mark.usefixtures("in_tokyo")
 def test_a_time_for_programs_is_utc() -> None:
     """The time of a finding ends in Z, and is the same in each time zone."""
     since = NodeFinding("held", "a.service", "waits", since=1785542400.5).to_mapping()["since"]

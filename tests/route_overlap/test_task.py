@@ -158,57 +158,43 @@ def test_a_unit_that_fails_while_it_is_queried(
     assert finding.reason.startswith("is failed (exit-code)")
 
 
-@pytest.mark.parametrize(("changed", "reasons"), [("5", []), ("9", ["is inactive (dead)"])])
-def test_a_unit_that_has_changed_since_its_end(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch, changed: str, reasons: list[str]
+_LATE = "late-unit", "is inactive (dead), neither active nor ended with success in this boot"
+_SPARED = "spared-unit", "is skipped, so routing is proven without it"
+
+
+@pytest.mark.parametrize(
+    ("moment", "shown", "result", "found"),
+    [
+        ("5", {}, "success", []),
+        # It failed and was reset, and its end with success was an earlier one.
+        ("5", {"StateChangeTimestampMonotonic": "9"}, "success", [_LATE]),
+        # Its conditions are not tested yet.
+        ("0", {"ConditionResult": "no"}, "success", [_LATE]),
+        # A program of its ExecCondition= has refused its start: it is down on purpose.
+        ("5", {"ConditionResult": "yes"}, "exec-condition", [_SPARED]),
+    ],
+)
+def test_a_unit_that_is_down(
+    host: FakeHost,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    moment: str,
+    shown: dict[str, str],
+    result: str,
+    found: list[tuple[str, str]],
 ) -> None:
-    """A unit that failed and was reset is inactive, and its end with success was an earlier one."""
+    """Its last end was a success, or it is late, or it is skipped."""
 
     def answer(_: Context, unit: str, *names: str) -> UnitState | dict[str, str]:
         if not names:
-            return UnitState(unit, "loaded", "inactive", "dead")
-        return {**dict.fromkeys(names, "5"), "StateChangeTimestampMonotonic": changed}
+            return UnitState(unit, "loaded", "inactive", "dead", result=result)
+        return {**dict.fromkeys(names, moment), **shown}
 
     for query in "state", "settings":
         monkeypatch.setattr(host.services, query, answer)
     late = attrs.evolve(config("10.0.0.0/8"), after=("fabric.service",))
-    found = [finding.reason.partition(",")[0] for finding in unready_units(Context(), late, host)]
-    assert found == reasons
-
-
-def test_a_unit_whose_conditions_are_not_tested_yet(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before its start systemd shows ConditionResult=no, too: the unit is late, and not skipped."""
-
-    def answer(_: Context, unit: str, *names: str) -> UnitState | dict[str, str]:
-        if not names:
-            return UnitState(unit, "loaded", "inactive", "dead")
-        return {**dict.fromkeys(names, "0"), "ConditionResult": "no"}
-
-    for query in "state", "settings":
-        monkeypatch.setattr(host.services, query, answer)
-    late = attrs.evolve(config("10.0.0.0/8"), after=("fabric.service",))
-    [finding] = unready_units(Context(), late, host)
-    assert finding.kind == "late-unit"
-
-
-def test_a_unit_that_its_own_condition_skips(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A program of its ExecCondition= has refused its start: it is down on purpose."""
-
-    def answer(_: Context, unit: str, *names: str) -> UnitState | dict[str, str]:
-        if not names:
-            return UnitState(unit, "loaded", "inactive", "dead", result="exec-condition")
-        return {**dict.fromkeys(names, "5"), "ConditionResult": "yes"}
-
-    for query in "state", "settings":
-        monkeypatch.setattr(host.services, query, answer)
-    late = attrs.evolve(config("10.0.0.0/8"), after=("fabric.service",))
-    [finding] = unready_units(Context(), late, host)
-    assert finding.kind == "spared-unit"
-    assert finding.reason == "is skipped, so routing is proven without it"
+    findings = unready_units(Context(), late, host)
+    assert [(one.kind, one.reason) for one in findings] == found
 
 
 def test_a_late_default_route_is_waited_for() -> None:

@@ -374,36 +374,8 @@ def test_a_backend_may_declare_that_it_does_not_keep_metrics() -> None:
     keeps("test_unknown_attributes_are_kept", node, backend, backend)
 
 
-class TestOtherWords(RouteBackendContract):
-    """No promise depends on the words that print a route: a new attribute may bring another."""
-
-    test_a_lack_of_privilege_has_its_error: Any = None
-    test_the_nexthop_object_of_a_route_is_kept: Any = None
-
-    @pytest.fixture(autouse=True)
-    def other_words(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Print every route with one more word, as those that have a new attribute."""
-        for of_routes in Route, ObservedRoute:
-            printed = of_routes.__str__
-            monkeypatch.setattr(
-                of_routes, "__str__", lambda one, printed=printed: f"{printed(one)} mtu 1400"
-            )
-
-    @pytest.fixture
-    def node(self) -> MemoryBackend:
-        return MemoryBackend()
-
-    @pytest.fixture
-    def backend(self, node: MemoryBackend) -> MemoryBackend:
-        return node
-
-    @pytest.fixture
-    def failing(self) -> RouteBackend:
-        return NetlinkBackend(netns="hostrouting-absent")
-
-
-class TestOtherErrors(RouteBackendContract):
-    """No promise depends on the words of an error: a backend has its own."""
+class ContractInMemory(RouteBackendContract):
+    """What the model of a node can keep."""
 
     test_a_lack_of_privilege_has_its_error: Any = None
     test_the_nexthop_object_of_a_route_is_kept: Any = None
@@ -414,11 +386,32 @@ class TestOtherErrors(RouteBackendContract):
 
     @pytest.fixture
     def backend(self, node: MemoryBackend) -> Any:
-        return Wrapper(node, {**fails("apply", other_words), **wraps("lookup", in_other_words)})
+        return node
 
     @pytest.fixture
     def failing(self) -> RouteBackend:
         return NetlinkBackend(netns="hostrouting-absent")
+
+
+class TestOtherWords(ContractInMemory):
+    """No promise depends on the words that print a route: a new attribute may bring another."""
+
+    @pytest.fixture(autouse=True)
+    def other_words(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Print every route with one more word, as those that have a new attribute."""
+        for of_routes in Route, ObservedRoute:
+            printed = of_routes.__str__
+            monkeypatch.setattr(
+                of_routes, "__str__", lambda one, printed=printed: f"{printed(one)} mtu 1400"
+            )
+
+
+class TestOtherErrors(ContractInMemory):
+    """No promise depends on the words of an error: a backend has its own."""
+
+    @pytest.fixture
+    def backend(self, node: MemoryBackend) -> Any:
+        return Wrapper(node, {**fails("apply", other_words), **wraps("lookup", in_other_words)})
 
 
 def other_words(error: BackendError) -> BackendError:
