@@ -2,16 +2,17 @@
 answer.
 """
 
+import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from fuzz.netlink_mutator import messages_of
 from support import played_kernel
 from support.played_kernel import PlayedKernel, listener_of, played
 
 from hostrouting.host import IPV6, Neighbour, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.netlink.frames import HEADER_LENGTH
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.testing.route_texts import route
@@ -77,9 +78,19 @@ def _reader(requests: Sequence[int], call: Callable[[], object]) -> Callable[[by
     return read
 
 
+def _messages_of(data: bytes) -> list[bytes]:
+    """Cut the messages apart, even where a length lies."""
+    found, offset = [], 0
+    while offset + HEADER_LENGTH <= len(data):
+        length = max(HEADER_LENGTH, struct.unpack_from("=I", data, offset)[0])
+        found.append(data[offset : offset + length])
+        offset += length + 3 & ~3
+    return found
+
+
 def _events(data: bytes) -> object:
     with played({}):
-        listener = listener_of(PlayedKernel({}, announced=messages_of(data)))
+        listener = listener_of(PlayedKernel({}, announced=_messages_of(data)))
         try:
             return _shown([value for event in listener.take() for value in event])
         finally:

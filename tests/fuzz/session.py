@@ -128,13 +128,7 @@ def _fuzz(atheris: Any, target: Target, seconds: int, seed: int, found: str) -> 
     """Fuzz one target in this process, without return; inputs that reach new code are written into
     `found`.
     """
-    from fuzz import netlink_mutator
-
     is_netlink = target.name.startswith("netlink-")
-
-    def mutator(data: bytes, most: int, number: int) -> bytes:
-        return netlink_mutator.mutate(data, most, number, atheris.Mutate)
-
     inputs = Path(found, target.name)
     inputs.mkdir()
     argv = [
@@ -147,5 +141,5 @@ def _fuzz(atheris: Any, target: Target, seconds: int, seed: int, found: str) -> 
         str(inputs),
         str(target.folder),
     ]
-    atheris.Setup(argv, target.run, **({"custom_mutator": mutator} if is_netlink else {}))
+    atheris.Setup(argv, target.run)
     atheris.Fuzz()

@@ -1,4 +1,4 @@
-"""Beside Debian's bird, dhcpcd, keepalived and NetworkManager, which keep a route to the
+"""Beside Debian's bird, dhcpcd and NetworkManager, which keep a route to the
 destination of our route.
 """
 
@@ -21,7 +21,7 @@ PACKAGES = (
     *("python3", "systemd", "dbus", "iproute2", "procps"),
     # debootstrap does not find the one that polkitd needs.
     "libpam-systemd",
-    *("bird2", "dhcpcd-base", "dnsmasq-base", "frr", "keepalived", "network-manager"),
+    *("bird2", "dhcpcd-base", "dnsmasq-base", "frr", "network-manager"),
 )
 PLACE = "172.16.8.0/22"
 OWN_ROUTE = f"{PLACE} via 10.224.0.1 dev eth0 proto 142"
@@ -92,16 +92,16 @@ class Program:
 
 def _program(
     unit: str,
-    metric: int | None,
+    metric: int,
     prepare: str,
     route: str,
     *,
     adds_exclusively: bool = False,
     **disturbances: str,
 ) -> Program:
-    """Describe a program that can be restarted, with its metric if that can be chosen."""
+    """Describe a program that can be restarted, with its metric."""
     return Program(
-        name=unit if metric is None else f"{unit} with metric {metric}",
+        name=f"{unit} with metric {metric}",
         prepare=prepare,
         route=f"{PLACE} via 10.224.0.@ dev eth0 proto {route}"
         + (f" metric {metric}" if metric else ""),
@@ -134,34 +134,6 @@ enable /lib/systemd/system/bird.service
         reload=f"sed -i 's#{PLACE} via [^;]*#{PLACE} via 10.224.0.@#' /etc/bird/bird.conf; "
         "systemctl reload bird",
     )
-
-
-_KEEPALIVED = _program(
-    "keepalived",
-    None,
-    f"""{_ADDRESS}
-cat > /etc/keepalived/keepalived.conf <<'END'
-global_defs {{
-    vrrp_version 3
-}}
-vrrp_instance one {{
-    state BACKUP
-    interface eth0
-    virtual_router_id 51
-    priority 100
-    advert_int 0.1
-    virtual_ipaddress {{ 10.224.0.77/24 dev eth0 }}
-    virtual_routes {{
-        {PLACE} via 10.224.0.9 dev eth0
-    }}
-}}
-END
-enable /lib/systemd/system/keepalived.service
-""",
-    "keepalived",
-    reload=f"sed -i 's#{PLACE} via .* dev#{PLACE} via 10.224.0.@ dev#' /etc/keepalived/keepalived.conf; "
-    "systemctl reload keepalived",
-)
 
 
 def _dhcpcd(metric: int) -> Program:
@@ -230,7 +202,6 @@ PROGRAMS = {
     program.name: program
     for program in (
         *map(_bird, (32, 0)),
-        _KEEPALIVED,
         _dhcpcd(1002),
         *map(_network_manager, (100, 0)),
     )
@@ -293,12 +264,6 @@ class Beside(SystemdBox):
         """Wait until our route is the first of its place."""
         self.wait_until(lambda: self.place()[:1] == [OWN_ROUTE])
 
-    def transitions(self) -> list[str]:
-        """Return the states of VRRP in the journal."""
-        return [
-            line for line in self.journal("--unit=keepalived.service") if line.endswith(" STATE")
-        ]
-
 
 pytestmark = pytest.mark.soak
 
@@ -360,25 +325,3 @@ def test_zebra(tree: Path, tmp_path: Path) -> None:
         machine.wait_until(lambda: machine.place() == [OWN_ROUTE])
         machine.reset()
         machine.wait_until(lambda: machine.place() == [ZEBRA.wants(OLDER)])
-
-
-def test_no_transition(tree: Path, tmp_path: Path) -> None:
-    """Of keepalived there are the transitions that there are without us, and none at an apply or a
-    reset.
-    """
-    program = PROGRAMS["keepalived"]
-    notes = []
-    for with_us in False, True:
-        with Beside(program, tree, tmp_path / str(with_us)) as machine:
-            notes.append(machine.transitions())
-            if with_us:
-                machine.apply()
-            assert machine.transitions() == notes[-1]
-            for disturbance in program.disturbances:
-                machine.disturb(disturbance)
-            if with_us:
-                machine.until_in_force()
-                machine.reset()
-            notes.append(machine.transitions())
-    # The first two are without us.
-    assert notes[:2] == notes[2:]
