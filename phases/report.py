@@ -75,7 +75,7 @@ class Report(NoTruth):
 
     def __init__(self, task: Task, parent: Report | None = None) -> None:
         self.task = task
-        #: That of the task around this one.
+        #: The report of the task around this one.
         self.parent = parent
         #: The path of the task, without its name.
         self.names: tuple[str, ...] = () if parent is None else parent.names_inside

@@ -180,7 +180,7 @@ class Story:
         steps = run.boot.steps_to_install(run.ctx, *parts)
         if not run.is_first:
             run.boot.refuse_unwritable(steps)
-        # Those in a place that the config needs are refused above.
+        # A file in a place that the config needs was refused above.
         for found in run.boot.foreign(*parts):
             run.log.warning("%s", found.text, extra={"kind": found.kind})
         # The files of the earlier config stay until the commit: an undo needs no space.

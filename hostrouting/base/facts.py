@@ -25,9 +25,9 @@ class Facts(Generic[Subject, Value]):
     """
 
     known: Mapping[Subject, Value] = attrs.field(factory=dict)
-    #: Those of the last ones that are to be logged: they were not known, or with another value.
+    #: The last facts that are to be logged: they were not known, or with another value.
     new: Mapping[Subject, Value] = attrs.field(factory=dict)
-    #: Those that were known before, and are not true any more.
+    #: The facts that were known before, and are not true any more.
     over: Mapping[Subject, Value] = attrs.field(factory=dict)
 
     @property

@@ -366,8 +366,8 @@ class Gates:
         times = self._services.settings(ctx, state.name, _RESTARTS, _CRASHED, _RAN)
         if int(times[_RESTARTS] or 0) < _CRASHES:
             return False
-        # That of a unit that is refused again and again has ended long ago. One that was never up
-        # has a process that ended; its next start clears that time.
+        # The payload of a unit that is refused again and again has ended long ago. A unit that was
+        # never up has the time when its process ended, until its next start.
         ended = max(int(times[_CRASHED] or 0), int(times[_RAN] or 0)) / 1e6
         is_recent = ended > 0 and ctx.clock.monotonic() - ended < _SECONDS_BETWEEN_CRASHES
         return is_recent or state.result == "start-limit-hit"

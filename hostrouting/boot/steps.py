@@ -167,7 +167,7 @@ def program_file(
     if installed is None:
         # `render` needs no root.
         with suppress(HostFileError):
-            # That of the scripts in force, even if its link was lost or replaced.
+            # The program of the scripts in force, even if its link was lost or replaced.
             installed = host.files.read(f"{SCRIPT_DIRECTORY}/{link_of(PROGRAM_PATH)}")
     return BootFile(PROGRAM_PATH, wanted_program(host, installed, is_planned=is_planned))
 
@@ -351,7 +351,7 @@ class Steps:
         changes = _changes_to(generation, filter(linked.__contains__, wanted), files, in_force)
         now = files.read_link(GENERATION_LINK)
         if now == generation.name:
-            # Those that are right were read through their links: the program is large.
+            # The files that are right were read through their links: the program is large.
             right = linked & wanted.keys() - changes.keys() - {GATING_PATH}
             return _Exchange(_written(self._disk, generation, changes, right), [])
         is_same = generation.contents.items() >= in_force.items() >= wanted.items()

@@ -127,7 +127,7 @@ def recorded_run(arguments: Namespace) -> AbstractContextManager[None]:
 def print_answer(arguments: Namespace, mapping: Mapping[str, object], lines: Iterable[str]) -> None:
     """Print the answer of a command: as JSON, or as lines with colours."""
     if arguments.json:
-        # That of a watch is the last of many lines.
+        # The answer of a watch is the last of many lines.
         print_lines([json_line(mapping)]) if arguments.chosen.goes_on else print_json(mapping)
     else:
         print_lines(map(painted, wrapped(lines, width=width_of_stdout())))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from hostrouting.config.sections import HostRoutingConfig
 
-#: Those that are held, and those that are shown.
+#: The most groups that are held, and the most that are shown.
 _MOST_GROUPS = 1000
 _SHOWN = 50
 _EXAMPLES = 3

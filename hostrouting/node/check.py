@@ -178,7 +178,7 @@ class _Look:
     config: HostRoutingConfig
     host: Host
     overlap: OverlapReport
-    #: That of `look_after_apply`.
+    #: The report of `look_after_apply`.
     applied: NodeReport | None = None
     #: False if the cloud is not to be queried about what is installed.
     queries: bool = False

@@ -38,7 +38,7 @@ class FamilyProof(NamedTuple):
 
     node: RoutingSnapshot
     cidrs: Sequence[str]
-    #: Those of each CIDR.
+    #: The findings of each CIDR.
     findings: Sequence[tuple[Finding, ...]]
     suggested: Sequence[Sequence[SuggestedRoute]]
     #: The devices by which the CIDRs leave, and may.

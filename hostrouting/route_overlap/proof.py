@@ -102,10 +102,10 @@ def prove_families(
     pinned: Exits | None = None,
     accepted: Accepted | None = None,
 ) -> OverlapReport:
-    """Prove CIDRs; see `prove_egress`. Suggested routes complete `config`.
+    """Prove CIDRs; see `prove_egress`.
 
-    Or the section that is `accepted` of it, which is read only if routes are suggested. Where a
-    default route has moved the exit from the `pinned` device of a family, the report says so (see
+    Suggested routes complete the section that is `accepted`, which is read only if there are any,
+    or that of `config`. The report names each exit that has moved from its `pinned` device (see
     `MovedExit`). An address that will leave by an announced `fabric` is a finding, too.
     """
     prefixes = [Prefix.parse(str(cidr)).masked for cidr in cidrs]

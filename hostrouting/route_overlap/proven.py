@@ -35,9 +35,9 @@ from phases.mistakes import NoTruth
 _EXPLANATIONS: Final = frozenset(
     {"lost-rule", "several-exits", "moved-exit", "device-down", "lost-default"}
 )
-#: Those of them on what has changed on the node.
+#: The kinds of these notes on what has changed on the node.
 _CAUSES: Final = _EXPLANATIONS - {"several-exits"}
-#: What is wrong with addresses, behind these.
+#: What is wrong with addresses, as the end of a sentence about them.
 CLAUSES: Final[dict[str, str]] = {
     "overlap": "leaves by {dev}",
     "no-route": "has no route",

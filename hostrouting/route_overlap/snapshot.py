@@ -163,7 +163,7 @@ class RoutingSnapshot:
             right = "Host.live(), or MemoryBackend() in a test"
             raise wrong_argument("node", node, "a Host or a RouteBackend", right)
         self.backend = backend
-        #: Those of a host, which show the owners of its routes.
+        #: The files of a host, which show the owners of its routes.
         self.files: FileStore | None = node.files if isinstance(node, Host) else None
         self.family = family
         #: Empty, unless a proof sets them.

@@ -84,7 +84,7 @@ class Worse(NamedTuple):
 
     #: Or a family that would leave by another device than when it was right last.
     fact: WorseRange | LostHop | MovedExit
-    #: That of the section, after the changes.
+    #: The proof of the section, after the changes.
     report: OverlapReport
     #: The section by which it counts.
     section: CountedSection
@@ -117,7 +117,7 @@ class Worse(NamedTuple):
 class Forecast(NamedTuple):
     """A proof that is compared with the one before the run."""
 
-    #: That of the config; None if nothing is to be proven, or the model cannot decide.
+    #: The proof of the config; None if nothing is to be proven, or the model cannot decide.
     report: OverlapReport | None = None
     #: Of the config's section, and of the installed one.
     worse: tuple[Worse, ...] = ()
@@ -199,7 +199,7 @@ class Forecaster:
         # Imported late: only changes need the model.
         from hostrouting.fib import Fib
 
-        # That of a recorded node is one already.
+        # A recorded node is a model already.
         if isinstance(self._host.routes, Fib):
             return self._host.routes
         routes = chain.from_iterable(map(node.routes.routes, self._families))

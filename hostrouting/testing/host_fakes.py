@@ -30,7 +30,7 @@ from hostrouting.testing.memory_packets import MemoryEbtables, MemoryNftables
 from hostrouting.testing.memory_services import MemoryServices
 from phases import Context
 
-#: Those that a boot needs.
+#: The programs that a boot needs.
 _PROGRAMS = ("bash", "ip", "flock", "nsenter", "setpriv", "python3", "nft")
 
 

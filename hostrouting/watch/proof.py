@@ -81,7 +81,7 @@ class ProofKeeper(Keeper):
     #: How many readings in a row showed other findings, and when the next one may.
     _bad_readings: int = 0
     _next_count: float = -inf
-    #: That of lines about other findings of the CIDRs that have an alarm.
+    #: The pace of lines about other findings of the CIDRs that have an alarm.
     _lines: Pace = _LINES
     #: The marker cannot be written.
     _marker: Trouble = attrs.field(init=False)
@@ -212,7 +212,7 @@ class ProofKeeper(Keeper):
             self._bad_readings = 0
             if self._has_marker(ok=report.ok):
                 self._logged = logged
-                # That of a right node has the time of its last proof.
+                # The marker of a right node has the time of its last proof.
                 return self._leave_marker(ctx, report) if report.ok else inf
         elif not report.ok:
             spreads = bool(findings.known.keys() - logged.known.keys())

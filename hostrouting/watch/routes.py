@@ -66,7 +66,7 @@ class RouteKeeper(Keeper):
     _taken: set[Place] = attrs.field(factory=set)
     #: The places in which another program has replaced or deleted a route within an hour.
     _contests: dict[Place, Contest] = attrs.field(factory=dict)
-    #: Those whose routes do not come back before a time.
+    #: The places whose routes do not come back before a time.
     _paused: dict[Place, float] = attrs.field(factory=dict)
     #: The contested places, by the text of their routes.
     _contested: Facts[Place, str] = attrs.field(factory=Facts)

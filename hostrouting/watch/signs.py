@@ -30,7 +30,7 @@ class LivingClock(SystemClock):
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._due = -inf
-        #: That of the last wait of the main thread.
+        #: The doorbell of the last wait of the main thread.
         self._doorbell = threading.Lock()
 
     @contextmanager

@@ -129,10 +129,10 @@ def _damaged(path: str, reason: str) -> str:
 class Recorded(NamedTuple):
     """The records of all sweeps in a folder."""
 
-    #: Those of this boot, the newest first: a position in a chain is the position after all earlier
+    #: The records of this boot, the newest first: a position in a chain is that after all earlier
     #: sweeps.
     current: list[SweepRecord]
-    #: Those of earlier boots, whose objects are gone for good.
+    #: The records of earlier boots, whose objects are gone for good.
     outlived: list[SweepRecord]
     damaged: list[SweepRecord]
 

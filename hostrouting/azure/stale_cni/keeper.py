@@ -40,7 +40,7 @@ class StaleObjectKeeper(SiblingKeeper):
     _alive: frozenset[str] = frozenset()
     #: The objects that were swept within an hour.
     _contests: dict[str, Contest] = attrs.field(factory=dict)
-    #: Those that are left to the program that adds them.
+    #: The objects that are left to the program that adds them.
     _contested: Facts[str, None] = attrs.field(factory=Facts)
 
     def act(self, ctx: Context) -> float:

@@ -22,7 +22,7 @@ def command_named(name: str) -> Command | None:
     try:
         command: Command = import_module(module).COMMAND
     except ModuleNotFoundError as error:
-        # That of a module which the file imports is a failure.
+        # The file is there, and imports a module that is missing.
         if error.name != module:
             raise
         return None

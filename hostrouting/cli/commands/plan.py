@@ -88,7 +88,7 @@ def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = Fal
         first = [*unread]
         if host.is_live and isinstance(host.services, OfflineUnits):
             first.insert(0, _NO_SYSTEMD)
-        # Those that it needs away are changes that are refused.
+        # A file in a place that the config needs is a change that is refused.
         foreign = [] if unread else Boot(host).foreign(Intent(config=config))
         first += [found.text for found in foreign if found.severity == "note"]
         notices = log_notices(ctx, config, host, *first, reads=not unread)

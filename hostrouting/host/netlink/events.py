@@ -277,7 +277,7 @@ class NetlinkListener(Adapter):
                 self._receive()
                 if self._stored or self._loss:
                     notify()
-                    # Those that follow at once come together. `take` does not wait for this.
+                    # Events that follow at once come together. `take` does not wait for this.
                     the_end.poll(_MILLISECONDS_TOGETHER)
         except Exception as error:  # noqa: BLE001 - `take` raises it
             self._failure = error
