@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -318,8 +317,8 @@ def entries(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.slow
 class TestKilledWriters:
+    @pytest.mark.slow
     @pytest.mark.parametrize("old", [None, b"old\n"])
     def test_a_write_is_whole_wherever_it_is_killed(
         self, tmp_path: Path, old: bytes | None
@@ -403,32 +402,30 @@ class TestKilledWriters:
             files.sweep(folder)
         assert entries(tmp_path / "etc/own") == ["a"]
 
-    def test_many_writers_of_one_file_do_not_meet(self, tmp_path: Path) -> None:
-        """Threads that write the same file at the same time: each write succeeds whole, and nothing
-        is left.
-        """
-        contents = [bytes([letter]) * 1000 for letter in b"abcd"]
-        seen: list[bytes | None] = []
-        errors: list[BaseException] = []
+    def test_a_writer_whose_unfinished_file_another_one_sweeps_makes_it_anew(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A file is swept before its writer has locked it, and a link until it has its name."""
+        files = RootedFiles(str(tmp_path))
 
-        def work(content: bytes) -> None:
-            files = RootedFiles(str(tmp_path))
-            try:
-                for _ in range(50):
-                    files.write("/a", content, mode=0o644)
-                    seen.append(files.read("/a"))
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the test shows it
-                errors.append(error)
+        def let_another_sweep_before(module: Any, name: str) -> None:
+            call = getattr(module, name)
 
-        threads = [threading.Thread(target=work, args=(content,)) for content in contents]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert errors == []
-        assert set(seen) <= set(contents)
-        assert len(seen) == 200
-        assert entries(tmp_path) == ["a"]
+            def sweep_once(*arguments: Any, **options: Any) -> None:
+                monkeypatch.setattr(module, name, call)
+                assert entries(tmp_path) != files.names("/")
+                files.sweep("/")
+                assert entries(tmp_path) == files.names("/")
+                call(*arguments, **options)
+
+            monkeypatch.setattr(module, name, sweep_once)
+
+        let_another_sweep_before(fcntl, "flock")
+        files.write("/a", b"one\n", mode=0o644)
+        let_another_sweep_before(os, "rename")
+        files.link("/b", "a")
+        assert entries(tmp_path) == ["a", "b"]
+        assert files.read("/b") == b"one\n"
 
 
 def killed_at(line: int, action: Callable[[], object]) -> bool:
