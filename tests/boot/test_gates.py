@@ -310,13 +310,17 @@ def test_since_when_a_unit_is_held(
     ],
 )
 def test_a_unit_that_fails_by_itself(host: FakeHost, times: str, is_crashing: bool) -> None:
-    """Systemd has restarted it three times, and it ended less than 15 seconds ago."""
+    """Systemd has restarted it three times, and it ended less than 15 seconds ago, or has reached
+    its limit of starts.
+    """
     clock = ManualClock()
     clock.advance(100.0 - clock.monotonic())
     host.files.write(f"{UNITS}/{KUBELET}", f"[Service]\n{times}\n".encode(), mode=0o644)
     ctx = Context(clock=clock)
     state = host.services.state(ctx, KUBELET)
     assert Gates(host.services).is_crashing(ctx, state) is is_crashing
+    given_up = state._replace(result="start-limit-hit")
+    assert Gates(host.services).is_crashing(ctx, given_up) is ("NRestarts=3" in times)
 
 
 def test_why_every_gate_is_open(host: FakeHost) -> None:

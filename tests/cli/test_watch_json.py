@@ -119,12 +119,15 @@ def test_a_reader_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_kind_of_a_line_without_an_event(capfd: pytest.CaptureFixture[str]) -> None:
-    """A warning or an error without an event is trouble, and anything less a note."""
+    """A warning or an error without an event is trouble, and anything less a note. Its command is
+    a value of its own.
+    """
     log_to_stderr(verbose=False, talks=True, is_brief=False, as_json=True)
     for level in logging.INFO, logging.WARNING, logging.ERROR:
-        logging.getLogger("hostrouting").log(level, "on")
-    lines = capfd.readouterr().out.splitlines()
-    assert [json.loads(line)["kind"] for line in lines] == ["note", "trouble", "trouble"]
+        logging.getLogger("hostrouting").log(level, "on", extra={"command": "hostrouting check"})
+    lines = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [line["kind"] for line in lines] == ["note", "trouble", "trouble"]
+    assert {line["command"] for line in lines} == {"hostrouting check"}
 
 
 def test_a_reader_that_is_gone(

@@ -1,6 +1,7 @@
 """The service manager: its contract on real systemd and on an image's files, and its errors."""
 
 import math
+import os
 from collections.abc import Generator
 from functools import partial
 from pathlib import Path
@@ -177,15 +178,22 @@ class TestOfflineUnits(ServiceManagerContract):
     def test_units_of_the_distribution_are_found(
         self, files: FileStore, image: Path, ctx: Context
     ) -> None:
-        """A gate may lie in any folder that systemd reads, over a link or not."""
+        """A gate may lie in any folder that systemd reads, over a link or not. What its package starts
+        is not enabled.
+        """
         files.write(
             "/usr/lib/systemd/system/ct-vendor@.service",
             b"[Unit]\nBefore=network.target\n",
             mode=0o644,
         )
         (image / "lib").symlink_to("usr/lib")
+        (image / "lib/systemd/system/a.target.wants").mkdir()
+        (image / "lib/systemd/system/a.target.wants/ct-vendor@.service").symlink_to(
+            "../ct-vendor@.service"
+        )
         services = OfflineUnits(str(image))
         assert services.state(ctx, "ct-vendor@.service").exists
+        assert not services.state(ctx, "ct-vendor@.service").is_enabled
         assert "network.target" in services.ordered_before(ctx, "ct-vendor@.service")
 
 
@@ -218,6 +226,19 @@ class TestErrors:
             "there is no systemctl on PATH, as in a container; for its files alone, use --root and its "
             "folder (Host.offline); for its routes until the next boot, run: hostrouting apply --live CONFIG"
         )
+
+
+@pytest.mark.parametrize(("user", "question"), [(0, ""), (1000, "\nare you root?")])
+def test_a_refusal_has_the_next_step(
+    monkeypatch: pytest.MonkeyPatch, user: int, question: str
+) -> None:
+    """The journal, and for any other user root."""
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    with pytest.raises(UnitError) as caught:
+        Systemctl(("false",)).start(Context(), "a.service")
+    assert str(caught.value) == (
+        f"`false start -- a.service` ended with status 1\nsee: journalctl -b -u a.service{question}"
+    )
 
 
 @pytest.mark.parametrize(

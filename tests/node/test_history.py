@@ -62,10 +62,11 @@ def test_an_entry_has_the_user_and_the_change_of_the_config(
             )
             raise OSError
         fields = fields_of(journal.recv(10_000))
-    names = "COMMAND", "SUDO_UID", "AFTER"
+    names = "COMMAND", "SUDO_UID", "BEFORE", "AFTER"
     assert [fields[f"HOSTROUTING_{name}"] for name in names] == [
         "apply",
         "1000\nMESSAGE=forged",
+        "",
         "ca3d163bab05",
     ]
     assert f"`journalctl -o cat MESSAGE_ID={fields['MESSAGE_ID']}`" in (
