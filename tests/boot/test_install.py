@@ -6,10 +6,11 @@ from pathlib import Path
 
 import attrs
 import pytest
-from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
+from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, stand_in
 from support.boots import (
     DROP_IN,
     READY,
+    UNFINISHED,
     UNITS,
     boot,
     install,
@@ -260,7 +261,7 @@ def test_the_drop_in_of_a_gate_that_left_goes(host: FakeHost, ctx: Context) -> N
 
 def test_an_image_gets_the_same(host: FakeHost, ctx: Context) -> None:
     """Files and links are those of a live machine; there is no note under /run, and systemd is
-    not queried.
+    not queried. Nothing runs earlier scripts, so they go at once.
     """
     image = FakeHost(is_live=False)
     image.files.write(
@@ -275,6 +276,8 @@ def test_an_image_gets_the_same(host: FakeHost, ctx: Context) -> None:
     assert image.services.started == []
     changing = {"daemon_reload", "enable", "disable", "start", "stop"}
     assert {call[0] for call in image.services.operations.calls} & changing == set()
+    assert boot(image).install(ctx, stand_in(STATIC, "true\n"))
+    assert len(generation_folders(image.files)) == 1
 
 
 def test_where_no_systemd_runs_the_files_are_what_it_has_read(tmp_path: Path, ctx: Context) -> None:
@@ -316,6 +319,31 @@ def test_a_live_run_loads_the_files_of_an_offline_run(
     ]
     assert install(host, STATIC)
     assert host.services.state(ctx, "systemd-nspawn@kube1.service").drop_ins == {DROP_IN}
+    assert not install(host, STATIC)
+
+
+def test_a_live_run_loads_what_another_run_has_left(host: FakeHost, ctx: Context) -> None:
+    """A run that was killed has left its note; an offline one has removed a link by which systemd
+    still starts a unit.
+    """
+    reload = ["~ systemd (it has not read all unit files: daemon-reload)"]
+    install(host, STATIC, CHECK)
+    host.files.write(UNFINISHED, b"", mode=0o644)
+    assert planned(host, STATIC, CHECK) == reload
+    assert install(host, STATIC, CHECK)
+    # A failed unit stays in systemd's memory.
+    host.services.failing.add("hostrouting-ready.service")
+    host.services.start(ctx, "hostrouting-ready.service", wait=False)
+    offline = Host(
+        routes=host.routes,
+        services=MemoryServices(host.files.tree, is_live=False),
+        files=host.files,
+        lock=host.lock,
+        is_live=False,
+    )
+    Boot(offline, gates=[NSPAWN]).install(ctx, stand_in(STATIC), departure_of(CHECK))
+    assert planned(host, STATIC) == reload
+    assert install(host, STATIC)
     assert not install(host, STATIC)
 
 

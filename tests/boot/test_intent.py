@@ -292,6 +292,15 @@ def test_an_unknown_section_is_not_taken_for_an_empty_one(content: bytes | None)
     assert read_intent(host.files) == config(**ROUTES, **OVERLAP)
 
 
+def test_a_lost_link_loses_no_section() -> None:
+    """A task alone finds the others in the file in force."""
+    host = node()
+    apply(host, **ROUTES, **OVERLAP)
+    host.files.remove(INTENT_PATH)
+    execute(CheckRouteOverlap(config(**OVERLAP), host=host), at_once())
+    assert read_intent(host.files) == config(**ROUTES, **OVERLAP)
+
+
 def test_an_earlier_release_left_none() -> None:
     """Scripts in force without an intent: the plan has the intent, and the pinned exit in the
     script; the next apply makes both.
