@@ -168,10 +168,9 @@ def test_a_node_is_taken_without_its_links() -> None:
     )
     host = FakeHost(backend)
     host.files.write("/proc/sys/kernel/hostname", b"node-7\n", mode=0o444)
-    host.files.write("/proc/sys/net/ipv6/conf/all/forwarding", b"1\n", mode=0o644)
     host.files.write(INTENT_PATH, b"{", mode=0o644)
     record = take_record(Context(), host)
-    assert (record.hostname, record.is_router) == ("node-7", True)
+    assert record.hostname == "node-7"
     [eth0] = [device for device in record.devices if device.name == "eth0"]
     assert (eth0.neighbours, eth0.failed) == ((parse_ipv4("10.224.0.1"),), ())
     assert record.config is None
