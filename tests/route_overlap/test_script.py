@@ -77,8 +77,8 @@ class TestFiles:
             "+firsts=(167772160 167772160 2852039166 2886729728)",
             "+lasts=(184549375 167772415 2852039166 2886795263)",
             *("-verdict='@VERDICT@'", f"+verdict='{cidrs} leave by'"),
-            *("-allowed='@ALLOWED@'", "-given=(@DEVICES@)"),
-            *(f"+allowed='{patterns}'", "+given=('eth0' '10.224.0.0/16')"),
+            *("-given=(@DEVICES@)", "+given=('eth0' '10.224.0.0/16')"),
+            *("-allowed='@ALLOWED@'", f"+allowed='{patterns}'"),
             *("-fabric=@FABRIC@", "+fabric=auto", "-beyond=@BEYOND@", "+beyond="),
         ]
         # The kernel treats multicast and broadcast addresses specially: they are looked up, too.

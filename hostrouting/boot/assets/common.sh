@@ -28,10 +28,7 @@ command_not_found_handle() {
     kill -KILL "$$"
 }
 
-# Look in a subshell: `found` is what it printed, which may be why it ended.
-found=''
-
-# Take why a look has ended.
+# Take why a look has ended: it took place in a subshell, and `found` is what that printed.
 take_reason() {
     why=${found%%$'\36'*}
     detail=${found#*$'\36'}

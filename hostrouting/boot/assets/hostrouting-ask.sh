@@ -32,7 +32,10 @@ answer=$run/hostrouting.answer
 # An apply holds this lock as long as it may undo what it has changed.
 lock=$folder/hostrouting.lock
 apply='run: @hostrouting apply@'
-gate='' waited=''
+gate=''
+# The seconds that this run may still wait for an apply: a refusal takes 33 s, and a gate has 50 s at
+# least.
+patience=16
 # The files of the list, and one that is not that of the last apply.
 files=() damaged=''
 # The answer: the exit status, the unit that does not succeed, and its reason; the time since when
@@ -49,7 +52,7 @@ conclude() { # status, unit, reason
 read_list() {
     local file=''
     files=()
-    # Nobody may write to a pipe.
+    # A pipe in place of a file would never end.
     damaged=$(timeout 5 sha256sum --check --strict --quiet "$list" 2> /dev/null) || return
     # Its last line is that of this script: without it, the list was cut.
     while read -r _ file && [[ $file != ./hostrouting-ask.sh ]]; do
@@ -104,24 +107,16 @@ last_apply() {
     date -r "$lock" +%s.%N 2> /dev/null
 }
 
-# Succeed if no apply is open, or once it has ended.
-apply_is_over() { # options of flock
-    [[ -e $lock ]] || return 0
-    [[ -f $lock && -r $lock ]] && flock --shared "$@" 8 8< "$lock"
-}
-
 # Succeed if no apply is open, or once it has ended; wait once. Otherwise set the answer.
 wait_for_apply() {
-    apply_is_over --nonblock && return
+    local limit=$patience
+    [[ -e $lock ]] || return 0
     conclude 12 '' "$lock cannot be opened; $apply"
     [[ -f $lock && -r $lock ]] || return
-    if [[ ! $waited ]]; then
-        waited=yes
-        # A refusal takes 33 s, and a gate has 50 s at least.
-        apply_is_over --timeout 16 && return
-    fi
+    flock --shared --nonblock 8 8< "$lock" && return
     conclude 12 '' 'an apply is under way, which may still be undone'
-    return 1
+    patience=0
+    flock --shared --timeout "$limit" 8 8< "$lock"
 }
 
 # Lock the last answer. If another run holds it, set the answer.

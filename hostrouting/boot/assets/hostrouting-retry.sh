@@ -63,7 +63,7 @@ list_held() {
     ((${#held[@]} + ${#waits[@]})) || return
     look_at "${!held[@]}" "${!waits[@]}"
     for unit in "${!held[@]}"; do
-        # It passed while the gates were disabled, or stops its own mark just now.
+        # It has passed: while the gates were disabled, or just now.
         [[ ${is[$unit ActiveState]} == active ]] && stop_marks held "$unit"
     done
     for unit in "${!waits[@]}"; do
@@ -72,7 +72,7 @@ list_held() {
         unset -v 'waits[$unit]'
     done
     for unit in "${!held[@]}" "${!waits[@]}"; do
-        # It may be forgotten with a unit that it requires.
+        # An earlier turn may have forgotten it, together with a unit that it requires.
         [[ ${held[$unit]}${waits[$unit]} ]] || continue
         is_taken_down "$unit" && forget "$unit" "it was ${is[$unit UnitFileState]%%-*}"
     done
@@ -200,7 +200,8 @@ report() { # reason, empty where routing is right
     logged=$1
 }
 
-# Each start of a gate starts this script, and a right one has passed by then.
+# Each start of a gate starts this script. A gate that is right has passed after half a second, and
+# then nothing is held.
 sleep 0.5
 while true; do
     list_held

@@ -28,10 +28,11 @@ firsts=(@FIRSTS@)
 lasts=(@LASTS@)
 # The verdict, but for the devices at its end.
 verdict='@VERDICT@'
-# Patterns of the devices that may carry, beside those by which the CIDRs must leave: the given
-# ones, and that for which each given network stands. Without any, it is that of the default route.
-allowed='@ALLOWED@'
+# The devices by which the CIDRs must leave, or networks of their addresses. Without any, it is the
+# device of the default route.
 given=(@DEVICES@)
+# Patterns of further devices that may carry a CIDR.
+allowed='@ALLOWED@'
 # `auto`: a fabric that the cloud's agent announces counts.
 fabric=@FABRIC@
 # What only the program judges: units of `after`, a `fabric` of the config, or nothing.
@@ -95,7 +96,7 @@ find_expected() { # IPv4 default routes of table main, links
     [[ $exit || ${given[*]-} ]] || defer default IPv4
     for name in "${given[@]:-$exit}"; do
         is_named "$exit" "$name" && name=$exit
-        need_carrier "$name" "$2" || return
+        need_carrier "$name" "$2"
         expected+=("$name")
     done
 }
@@ -153,8 +154,8 @@ judge() { # row
 judge_rows() { # rows
     local row IFS=$'\n'
     for row in $1; do
-        # No other table decides.
-        [[ $row == *' table '* && $row != *' table 255 '* ]] || judge "$row" || return
+        # The rules lead to no other table.
+        [[ $row == *' table '* && $row != *' table 255 '* ]] || judge "$row"
     done
 }
 
@@ -162,7 +163,7 @@ judge_rows() { # rows
 judge_answer() { # length of the CIDR, that of an address, answer
     local length=${3#[234] }
     length=${length%% *}
-    judge "$3" || return
+    judge "$3"
     [[ $length == default ]] && length=/0
     [[ $length == */* ]] || length+=/$2
     covers+=("${length#*/}")
@@ -214,12 +215,12 @@ judge_fabric() { # rules, links, addresses
     # A rule may select by what comes, and table local precedes it.
     [[ $1 == $'0:\tfrom all lookup 255'* && ! $1 =~ 'from '[0-9] ]] || defer fabric "$1"
     for address in "${announced[@]}"; do
-        judge_announced "$address" || return
+        judge_announced "$address"
     done
     # The agent sets devices up, and the kernel connects their networks.
     for line in $3; do
         line=${line#*: }
-        need_carrier "${line%% *}" "$2" || return
+        need_carrier "${line%% *}" "$2"
     done
 }
 
@@ -239,11 +240,11 @@ prove() { # family
     printf -v inside %s "${parts[@]:4:${#questions[@]}}"
     answers=("${parts[@]:4 + ${#questions[@]}}")
     # IPv6 has the same.
-    [[ $1 == 6 ]] || find_expected "${parts[3]}" "$links" || return
-    judge_rules "$rules" "$addresses$inside${answers[*]}" || return
-    judge_rows "$inside" || return
+    [[ $1 == 6 ]] || find_expected "${parts[3]}" "$links"
+    judge_rules "$rules" "$addresses$inside${answers[*]}"
+    judge_rows "$inside"
     for i in "${!cidrs[@]}"; do
-        judge_answer "${cidrs[i]#*/}" $(($1 == 4 ? 32 : 128)) "${answers[i]%$'\n'}" || return
+        judge_answer "${cidrs[i]#*/}" $(($1 == 4 ? 32 : 128)) "${answers[i]%$'\n'}"
     done
     [[ $1 == 6 ]] || judge_fabric "$rules" "$links" "$addresses"
 }
@@ -253,9 +254,9 @@ prove() { # family
 prove_all() {
     local dev names devs=''
     [[ $beyond ]] && defer "$beyond"
-    read_fabric || return
-    prove 4 || return
-    [[ ! ${points[6]} ]] || prove 6 || return
+    read_fabric
+    prove 4
+    [[ ${points[6]} ]] && prove 6
     names=("${!carriers[@]}")
     ((${#names[@]} > 1)) && mapfile -t names < <(printf '%s\n' "${names[@]}" | sort)
     for dev in "${expected[@]}" "${names[@]}"; do

@@ -152,16 +152,14 @@ find_missing() {
             missing+=("$row")
         fi
     done
-    for row in "${!has[@]}"; do
-        defer row "$row"
-    done
+    ((${#has[@]})) && defer row "${!has[*]}"
 }
 
 # Bring the family into force, if need be by additions. Print the routes that are refused.
 settle() {
     local additions reason=''
     look_after '' || defer ip "$complaint"
-    find_missing || return
+    find_missing
     if ((${#missing[@]})); then
         printf -v additions "route add %s$mark\n" "${missing[@]}"
         if look_after "$additions"; then
@@ -170,8 +168,9 @@ settle() {
             reason="ip has complained first: $complaint"
             look_after '' || defer ip "$complaint"
         fi
-        find_missing || return
+        find_missing
     fi
+    # Without a complaint they would be there.
     [[ $reason == '' && ${missing[*]} ]] && defer missing "${missing[0]}"
     refuse 'no default route completes it' "${incomplete[@]}"
     refuse "$reason" "${missing[@]}"
