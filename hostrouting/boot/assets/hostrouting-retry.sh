@@ -194,12 +194,6 @@ is_disabled() {
         [[ " $(< /proc/cmdline) " == *' hostrouting.disabled '* ]]
 }
 
-# Log why units are held, once until it changes.
-report() { # reason, empty where routing is right
-    [[ $1 && $1 != "$logged" ]] && echo "<4>hostrouting: units are held: ${1//$'\n'/$'\n<4>'}"
-    logged=$1
-}
-
 # Each start of a gate starts this script. A gate that is right has passed after half a second, and
 # then nothing is held.
 sleep 0.5
@@ -213,9 +207,11 @@ while true; do
         release 'the gates are disabled'
         continue
     fi
-    said=$(/etc/aks-flex-node/hostrouting-ask.sh)
+    why=$(/etc/aks-flex-node/hostrouting-ask.sh)
     status=$?
-    report "$said"
+    # Until it changes, the log has the reason once.
+    [[ $why && $why != "$logged" ]] && echo "<4>hostrouting: units are held: ${why//$'\n'/$'\n<4>'}"
+    logged=$why
     if ((status == 10)); then
         release 'routing is right'
     elif ((status != 11)) && is_warn; then

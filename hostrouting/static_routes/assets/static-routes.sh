@@ -144,8 +144,11 @@ find_missing() {
             unset -v 'has["$row"]'
             continue
         fi
-        find_place "$row"
-        [[ ${taken["$place"]-} ]] && defer place "${taken["$place"]}"
+        # Most boots find none, and to find a place takes time.
+        if ((${#taken[@]})); then
+            find_place "$row"
+            [[ ${taken["$place"]-} ]] && defer place "${taken["$place"]}"
+        fi
         if [[ $row == *' ?'* ]]; then
             incomplete+=("$row")
         else
