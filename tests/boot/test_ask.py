@@ -184,6 +184,33 @@ def test_a_changed_file_gives_no_answer(node: KernelNode, image: Path, name: str
     ]
 
 
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [
+        ("sed -i '2s/^./#/' hostrouting.units", "check-route-overlap.sh"),
+        (
+            "install /dev/null /run/empty; mount --bind /run/empty /usr/bin/sha256sum",
+            "static-routes.sh",
+        ),
+    ],
+    ids=["a comment", "an empty sha256sum"],
+)
+def test_a_file_that_is_not_compared_counts_as_damaged(
+    node: KernelNode, image: Path, damage: str, name: str
+) -> None:
+    """A bit made its line in the list a comment, or sha256sum says nothing: no script is run."""
+    program = f"""
+    cd /etc/aks-flex-node/hostrouting
+    echo 'exit 10' > check-route-overlap.sh
+    {damage}
+    {AS_A_GATE} {GATE_SCRIPT} || echo $?
+    """
+    assert run_on(node, image, program) == [
+        f"/etc/aks-flex-node/{name} is lost or damaged; run: hostrouting apply {INTENT_PATH}",
+        "12",
+    ]
+
+
 @pytest.mark.parametrize("end", ["cat", "head -c -1"])
 @pytest.mark.parametrize("lines", [0, 1, 2])
 def test_a_list_that_was_cut_gives_no_answer(

@@ -47,18 +47,23 @@ conclude() { # status, unit, reason
     status=$1 unit=$2 reason=$3 since='' fact=''
 }
 
-# Read the list, and look at each file in it: of a script that was cut, bash runs what is left, and
-# nft loads that of a file. Set `damaged` to a file that is not that of the last apply.
-read_list() {
-    local file=''
-    files=()
-    # A pipe in place of a file would never end.
-    damaged=$(timeout 5 sha256sum --check --strict --quiet "$list" 2> /dev/null) || return
+# Check the files of the list: of a script that was cut, bash runs what is left, and nft loads that
+# of a file. Set `damaged` to a file that is not that of the last apply.
+check_files() {
+    local answers file=''
+    files=() damaged=$list
+    [[ -f $list && -r $list ]] || return
+    # A pipe in place of a script would never end.
+    answers=$'\n'$(timeout 5 sha256sum --check "$list" 2> /dev/null)$'\n'
     # Its last line is that of this script: without it, the list was cut.
     while read -r _ file && [[ $file != ./hostrouting-ask.sh ]]; do
         files+=("$file")
     done < "$list"
-    [[ $file == ./hostrouting-ask.sh ]]
+    [[ $file == ./hostrouting-ask.sh ]] || return
+    # A sha256sum that is damaged may be silent, and so it is about a line that looks like a comment.
+    for damaged in "${files[@]}" "$file"; do
+        [[ $answers == *$'\n'"$damaged: OK"$'\n'* ]] || return
+    done
 }
 
 # Print what a file of the list prints, and return its exit status; run in a subshell.
@@ -76,9 +81,7 @@ look() {
     conclude 12 '' "$folder cannot be entered; $apply"
     # Those of one apply: its folder stays when the next one exchanges it.
     cd -P "$folder/hostrouting" 2> /dev/null || cd "$folder" || return
-    if ! read_list; then
-        damaged=${damaged%%:*}
-        damaged=${damaged:-$list}
+    if ! check_files; then
         conclude 12 '' "${damaged/#./$folder} is lost or damaged; $apply"
         return
     fi
