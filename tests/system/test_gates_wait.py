@@ -119,8 +119,8 @@ WARN = Intent(config=HostRoutingConfig.from_mapping({"gates": list(GATES)}))
 
 @contextmanager
 def locked(machine: GatedMachine) -> Generator[None]:
-    """Hold the lock as an apply does."""
-    argv = [*machine.enter, "flock", LOCK, "sh", "-c", "echo held; read _"]
+    """Hold the lock as an apply does, which renews its time: a gate may look just now."""
+    argv = [*machine.enter, "flock", LOCK, "sh", "-c", f"touch {LOCK}; echo held; read _"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as apply:
         assert apply.stdout is not None
         assert apply.stdout.readline() == "held\n"

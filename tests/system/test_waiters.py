@@ -176,7 +176,7 @@ def test_a_question_without_an_answer(tmp_path: Path, trouble: str) -> None:
     units = {"requires.service": requiring(KUBE), "needs.target": requiring(KUBE, service="")}
     gate_script = "/etc/aks-flex-node/hostrouting/hostrouting-ask.sh"
     more = {
-        "impatient": f"printf '[Service]\\nTimeoutStartSec=1\\n' > {UNIT_DIRECTORY}/{NSPAWN}.d/70-now.conf\n",
+        "impatient": f"printf '[Service]\\nTimeoutStartSec=2\\n' > {UNIT_DIRECTORY}/{NSPAWN}.d/70-now.conf\n",
         "lost": f"mv {gate_script} /run/gate.sh\n",
     }
     with GatedMachine(
