@@ -50,6 +50,6 @@ while read -r _ unit job _; do
     ((${#mark} > 255)) || marks+=("$mark")
 done < <(systemctl list-jobs --full --no-legend)
 ((${#marks[@]})) || exit 0
-way=start
-[[ $verb == renew ]] && way=reload-or-restart
-systemctl "$way" --no-block -- "${marks[@]}"
+# A start does nothing with a mark that is active.
+declare -A commands=([mark]=start [renew]=reload-or-restart)
+systemctl "${commands[$verb]}" --no-block -- "${marks[@]}"
