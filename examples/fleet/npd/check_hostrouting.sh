@@ -28,14 +28,17 @@ answer() { # exit status, text
 # The marker of a right node names the time of its proof in its second line. A clock that was set
 # back makes a time of the future, which says as little as an old one.
 require_recent() {
-    local lines=('' '') date age
+    local lines=() date oldest newest
     [[ -f $right ]] && mapfile -n 2 -t lines < "$right"
-    date=${lines[1]#proven }
-    if [[ $date != [0-9][0-9][0-9][0-9]-*T*Z ]] || ! age=$(date --date "$date" +%s); then
+    date=${lines[1]-}
+    date=${date#proven }
+    if [[ $date != [0-9][0-9][0-9][0-9]-*T*Z ]]; then
         answer 2 'the marker does not name the time of its proof'
     fi
-    age=$((EPOCHSECONDS - age))
-    if ((age < -limit || age > limit)); then
+    # Times in UTC of one form compare as texts.
+    TZ=UTC0 printf -v oldest '%(%Y-%m-%dT%H:%M:%SZ)T' $((EPOCHSECONDS - limit))
+    TZ=UTC0 printf -v newest '%(%Y-%m-%dT%H:%M:%SZ)T' $((EPOCHSECONDS + limit))
+    if [[ $date < $oldest || $date > $newest ]]; then
         answer 2 "the last proof is of $date, not within $limit s of now"
     fi
 }
