@@ -64,8 +64,8 @@ class Step(NamedTuple):
         is_left_out = report.has_inverse or is_group(task) or (undo is None and report.children)
         if status == "ok" and self.records is not None and not is_left_out:
             with self.lock:
-                if report.children or report.attempts > 1:
-                    # Its own inverse reverses the tasks inside, too, and earlier attempts.
+                if report.children or report.records:
+                    # Its own inverse reverses what it has changed, and the tasks inside, too.
                     inside = set(report.walk())
                     others = [record for record in self.records if record.report not in inside]
                     self.records[:] = others

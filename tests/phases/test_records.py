@@ -119,6 +119,25 @@ def test_an_inverse_takes_the_place_of_the_method() -> None:
     assert journal == ["inverse"]
 
 
+def test_the_method_reverses_what_a_task_has_recorded(caplog: pytest.LogCaptureFixture) -> None:
+    """A change without an inverse is undone by it: no line says that it cannot be."""
+
+    class Routes(RecordingTask):
+        def do(self, ctx: Context) -> None:
+            ctx.record(A)
+
+    report = run(Serial(Routes("routes", []), FAIL), undo_on_failure=True)
+    assert report.undone == (A,)
+    assert "cannot undo task=serial/routes" not in caplog.messages
+
+
+def test_a_task_that_failed_is_not_undone() -> None:
+    """Its change is: the report shows which task failed."""
+    report = run(_recording(A, fail=True), undo_on_failure=True)
+    assert report.undone == (A,)
+    assert report.status == "failed"
+
+
 def test_a_group_that_is_undone_in_part_has_failed() -> None:
     """A completed group with one task that is undone and one whose inverse failed is not undone,
     whichever is first.
