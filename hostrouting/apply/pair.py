@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hostrouting.apply.run import locked
-from hostrouting.apply.story import Story, Wanted, Ways, decide
+from hostrouting.apply.story import Story, Wanted, Ways, decide, forget_boot
 from hostrouting.base.findings import REFUSED, UNPROVEN
 from hostrouting.boot.intent import exits_under, installed_over, refuse_local_over
-from hostrouting.boot.layout import RUNTIME_DIRECTORY, WAIT_SECONDS, WAITED
+from hostrouting.boot.layout import WAIT_SECONDS
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.task import SectionTask
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode
@@ -155,10 +155,7 @@ class CheckRouteOverlap(SectionTask):
         if not self._config.route_overlap.cidrs:
             for path in MARKERS:
                 files.remove(path)
-            for path in (LOGGED, WAITED):
-                self._host.files.remove(path)
-            # These files kept Boot from removing the folder.
-            self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
+            forget_boot(self._host, LOGGED)
             return None
         if not self._host.is_live:
             return None

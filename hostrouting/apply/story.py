@@ -17,7 +17,7 @@ from hostrouting.apply.run import SECONDS_TO_UNDO
 from hostrouting.base.conflicts import ConflictError, until_settled
 from hostrouting.base.errors import BackendError, HostFileError
 from hostrouting.base.waits import begin_wait
-from hostrouting.boot.layout import RUNTIME_DIRECTORY, units_in
+from hostrouting.boot.layout import RUNTIME_DIRECTORY, WAITED, units_in
 from hostrouting.host.reading import at_one_moment
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.rejected import RouteRejectedError
@@ -26,7 +26,7 @@ from hostrouting.static_routes.converge import log_consequences, make_changes
 from hostrouting.static_routes.forecast import Forecast, Forecaster, judge
 from hostrouting.static_routes.plan import RoutePlan, plan_routes
 from hostrouting.static_routes.refusals import why_merged
-from hostrouting.static_routes.script import RUN_FILES
+from hostrouting.static_routes.script import LOGGED
 from phases.hosting import interruptible
 
 if TYPE_CHECKING:
@@ -365,7 +365,7 @@ class Story:
         count = len(plan.changes)
         run.log.info("routes changed: %d", count, extra={"changed": count})
         if not self.wanted.config.static_routes.routes:
-            _remove_files_of_a_boot(run.host)
+            forget_boot(run.host, LOGGED)
             _refuse_merged(run.host)
 
     def _reasons(self, error: BackendError) -> str:
@@ -407,10 +407,11 @@ class Story:
         return (self.left or plan_routes(self.wanted.config, self.run.host)).accepted
 
 
-def _remove_files_of_a_boot(host: Host) -> None:
-    """Remove what a boot script, which is gone, has written to /run."""
-    for path in RUN_FILES:
+def forget_boot(host: Host, logged: str) -> None:
+    """Remove what a boot script, which is gone, has written to /run: `logged` has its last text."""
+    for path in (WAITED, logged):
         host.files.remove(path)
+    # These files kept Boot from removing the folder.
     host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
 
 

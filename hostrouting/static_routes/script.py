@@ -6,7 +6,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from hostrouting.boot.layout import RUNTIME_DIRECTORY, WAITED, BootTemplate, BootUnit, Departure
+from hostrouting.boot.layout import RUNTIME_DIRECTORY, BootTemplate, BootUnit, Departure
 from hostrouting.net.addresses import IPV4, IPV6, roots_of
 from hostrouting.net.routes import metric_words
 
@@ -19,8 +19,6 @@ DEPARTURE: Final = _TEMPLATE.departure
 
 #: The last message of the script to journald.
 LOGGED: Final = f"{RUNTIME_DIRECTORY}/static-routes.told"
-#: The files that the script may leave on a running machine.
-RUN_FILES: Final = (WAITED, LOGGED)
 
 
 def render_script(config: HostRoutingConfig, exits: NamedExits | None = None) -> bytes:
