@@ -70,8 +70,7 @@ class NodeReport(NodeState):
         """The command that repairs the node; None if there is none.
 
         An apply or a `check --fix` needs the `path` that `check_node` got. With the facts of a
-        node, it may be one that shows what is wrong: None if only warnings are left, and no single
-        command helps against them.
+        node, it may be a check: if that has steps for wrong addresses, or more is not looked at.
         """
         if self.absence:
             return self.step
@@ -79,13 +78,14 @@ class NodeReport(NodeState):
         facts = self.facts
         if facts is None or not facts.is_live:
             return remedy if facts is None else None
-        is_right = self.verdict in {"right", "waiting"} or self.wrong == self.ailing
         # The first line names who gives a device what it lacks.
         names_giver = any(each.kind == "lost-default" for each in self.overlap.causes)
         # The line of a route has what it waits for. A check has the steps for other addresses.
         waits = any(each.apply == "later" for each in self.findings)
         only_waits = waits and all(each.ok or each.configured_routes for each in self.overlap.cidrs)
-        shows_all = (is_right and not self.not_asked) or names_giver or only_waits
+        # Of all else than addresses the page has the steps, too.
+        is_proven = self.overlap.is_proven or bool(self.under_way)
+        shows_all = (is_proven and not self.not_asked) or names_giver or only_waits
         return remedy or (None if shows_all else CHECK)
 
     @property
@@ -249,7 +249,9 @@ class NodeReport(NodeState):
         for name, sibling in facts.siblings.items():
             state = f"{sibling['unit']} ({sibling['active_state']})" if sibling else "not enabled"
             states[name] = state
-        foreign = [each.text for each in self.findings if each.kind == "foreign-file"]
+        # A file in a place that the config needs is among the errors.
+        found = [each for each in self.findings if each.kind == "foreign-file"]
+        foreign = [each.text for each in found if each.severity == "note"]
         return {**states, "foreign files": "; ".join(foreign)} if foreign else states
 
     @property

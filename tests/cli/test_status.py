@@ -276,6 +276,24 @@ def test_a_route_that_waits_beside_an_address_without_a_route(host: FakeHost) ->
     assert '"destination": "172.16.128.0/24"' in run_here("check").stdout
 
 
+def test_a_file_of_another_owner_is_named_once(host: FakeHost) -> None:
+    """In the way of the config it is an error with its step, to which a check would add nothing; a
+    namesake that is not in the way has its row among the facts.
+    """
+    on_mended("apply")
+    text = b"[Service]\nExecStart=/opt/site/check\n"
+    host.files.write("/etc/systemd/system/probe-snat.service", text, mode=0o644)
+    row = "foreign files: /etc/systemd/system/probe-snat.service: is another owner's"
+    assert run_here("status").stdout.count(row) == 1
+    host.files.write("/etc/systemd/system/check-route-overlap.service", text, mode=0o644)
+    lines = run_here("status").stdout.splitlines()
+    assert [line.partition("; ")[2] for line in lines if "check-route-overlap.service" in line] == [
+        "",
+        "an apply that needs its place is refused: move it away or rename it",
+    ]
+    assert not any(line.startswith("next:") for line in lines)
+
+
 def test_the_next_step_of_a_user_without_rights(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
