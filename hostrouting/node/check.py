@@ -158,11 +158,10 @@ def own_routes(node: Host) -> list[ObservedRoute]:
     return [route for reading in readings for route in reading]
 
 
-def _with_command(findings: Sequence[NodeFinding], command: str) -> tuple[NodeFinding, ...]:
-    """Return the findings, with the command of those that an apply repairs."""
-    # An apply waits for each route, and fails without it.
-    waits = any(finding.apply == "later" for finding in findings)
-    moment: Literal["now", "later"] = "later" if waits else "now"
+def _with_command(
+    findings: Sequence[NodeFinding], command: str, moment: Literal["now", "later"]
+) -> tuple[NodeFinding, ...]:
+    """Return the findings, with the command and its moment for those that an apply repairs."""
     return tuple(
         attrs.evolve(finding, command=command, apply=moment) if finding.apply else finding
         for finding in findings
@@ -220,8 +219,10 @@ class _Look:
                 step = command_line("plan" if is_worse or refused else "apply", path, root=root)
             if step and is_fixable and (is_worse or self.overlap.has_lost_exit):
                 step = fix_line(path)
-        if step:
-            findings = _with_command(findings, step)
+            # An apply waits for each route, and fails without it, unless it is refused at once.
+            waits = not refused and any(finding.apply == "later" for finding in findings)
+            if step:
+                findings = _with_command(findings, step, "later" if waits else "now")
         return NodeReport(
             overlap=self.overlap,
             mode=self.config.route_overlap.mode,

@@ -276,6 +276,24 @@ def test_a_route_that_waits_beside_an_address_without_a_route(host: FakeHost) ->
     assert '"destination": "172.16.128.0/24"' in run_here("check").stdout
 
 
+def test_a_route_that_waits_beside_one_that_is_refused(host: FakeHost) -> None:
+    """An apply would not wait: the plan has what is refused, and is a step now."""
+    connect(host.routes, eth9="10.9.0.4/16")
+    routes = [
+        {"destination": "fd00:64::/48"},
+        {"destination": "172.16.64.0/24", "gateway": "10.9.0.1", "dev": "eth9"},
+    ]
+    config = {"gates": [], "staticRoutes": {"enabled": True, "routes": routes}}
+    assert on_stdin(config, "apply").returncode == 0
+    [default] = [route for route in host.routes.routes(IPV6) if not route.prefix_length]
+    lost = [default, *host.routes.routes_of(OUR_PROTOCOL, IPV6)]
+    host.routes.apply([RouteChange.remove(route) for route in lost])
+    host.routes.remove_link("eth9")
+    status = run_here("status").stdout
+    assert "once each route can be added" not in status
+    assert status.splitlines()[-1] == next_step(f"hostrouting plan {INTENT_PATH}")
+
+
 def test_a_file_of_another_owner_is_named_once(host: FakeHost) -> None:
     """In the way of the config it is an error with its step, to which a check would add nothing; a
     namesake that is not in the way has its row among the facts.
