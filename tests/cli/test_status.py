@@ -213,7 +213,9 @@ def test_a_node_in_trouble(
     sentence: str,
     step: str | None,
 ) -> None:
-    """The sentence has the first cause and the held unit; the exit status is that of `check`."""
+    """The sentence has the first cause and the held unit; the exit status is that of `check`. The
+    template of a held unit has no other state.
+    """
     on_mended("apply")
     trouble(host)
     result = run_here("status", "--json")
@@ -222,6 +224,8 @@ def test_a_node_in_trouble(
     assert answer["verdict"] == sentence
     assert answer["next"] == step
     assert answer["ok"] == (status == 0)
+    states = {gate["state"] for gate in answer["gates"].values()}
+    assert (states == {"held"}) is (".service is held" in sentence)
     assert run_here("check").returncode == status
 
 

@@ -99,12 +99,17 @@ def test_the_first_step(host: FakeHost, troubles: list[Trouble], fact: str, step
 
 
 def test_each_finding_of_a_status_has_a_reason_and_a_cause_its_command(host: FakeHost) -> None:
-    """Those of addresses are sentences, too; a program reads the command from its own key."""
+    """Those of addresses are sentences, too; a program reads the command from its own key. No
+    address that is wrong counts as right.
+    """
     IS_DOWN(host)
-    findings = node_status(at_once(), host).to_mapping()["findings"]
+    answer = node_status(at_once(), host).to_mapping()
+    findings = answer["findings"]
     assert [each["kind"] for each in findings if not each["reason"]] == []
-    [command] = [each["command"] for each in findings if each["kind"] == "device-down"]
-    assert command == "ip link set eth0 up"
+    [cause] = [each for each in findings if each["kind"] == "device-down"]
+    assert cause["command"] == "ip link set eth0 up"
+    assert cause["reason"].endswith("; run: ip link set eth0 up")
+    assert answer["cidrs"] == {"expected": 1, "right": 0}
 
 
 @pytest.mark.usefixtures("in_tokyo")
