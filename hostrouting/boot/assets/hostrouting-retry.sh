@@ -30,9 +30,6 @@ look_at() {
     local line unit text IFS=$'\n'
     text=$(systemctl show --all --property=Id,LoadState,UnitFileState,ActiveState,Job,DropInPaths \
         --property=StateChangeTimestampMonotonic,InactiveExitTimestampMonotonic -- "$@")
-    # systemctl quotes names with a backslash.
-    text=${text//\"/}
-    text=${text//\\\\/\\}
     is=() all=()
     # No here-string: a long one needs room in /tmp.
     for line in $text; do
