@@ -30,6 +30,7 @@ from hostrouting.host.netlink.device_codec import parse_devices, parse_youngest
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.host.netlink.frames import attribute, message, word
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
+from hostrouting.host.netlink.route_codec import parse_route
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import DEVICELESS_KINDS, KINDS
 from hostrouting.testing import KernelNode
@@ -311,9 +312,15 @@ def test_other_families_are_passed_over() -> None:
 
 
 def test_a_route_that_has_just_ended_is_not_made_immortal() -> None:
-    """It ends a second after its return: 0 would mean that it never does."""
+    """It ends a second after its return: 0 would mean that it never does. So does the rest of a
+    second that is read.
+    """
     ended = ObservedRoute.parse("fd00:c::/64", "eth0", expires=-1)
     assert attribute(23, word.pack(1)) in pack_route(ended, {"eth0": 3})
+    head = struct.pack("=8BI", IPV6, 0, 0, 0, 254, 9, 0, 1, 0) + attribute(4, word.pack(3))
+    for ticks, seconds in (0, 0), (1, 1), (101, 2), (-1, -1):
+        left = attribute(12, struct.pack("=8xi20x", ticks))
+        assert parse_route(head + left, {3: "eth0"}).expires == seconds
 
 
 def test_a_filter_without_program_has_no_name() -> None:

@@ -260,6 +260,11 @@ class TestNftCommandAlone:
                 {"table": {"family": "ip6", "name": "own", "unreadable": True}}
             ]
 
+    def test_the_comment_of_a_table_does_not_differ(self) -> None:
+        """It is shown since nft 1.1 alone."""
+        shown = '{"nftables": [{"table": {"name": "own", "comment": "of a test"}}]}'
+        assert self.query(f"echo '{shown}'") == [{"table": {"name": "own"}}]
+
     def test_a_newer_nft_has_a_suggestion(self) -> None:
         """Nft's message with a suggestion still means an absent table; a missing namespace does
         not.

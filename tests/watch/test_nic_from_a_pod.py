@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import attrs
 import pytest
 from support.kept_routes import OWN_ROUTE as ROUTE
 from support.kept_routes import ROUTE as WANTED
@@ -40,3 +41,18 @@ def test_it_waits_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
         f"repaired: + {ROUTE}",
         "no route waits any more",
     ]
+
+
+def test_the_end_of_one_wait_is_not_that_of_all(caplog: pytest.LogCaptureFixture) -> None:
+    """The route of another NIC waits on."""
+    caplog.set_level("INFO")
+    node = MemoryBackend()
+    other = attrs.evolve(WANTED, destination="172.16.2.0/24", dev="eth1")
+    with node.events.listen(Context()) as listener:
+        kept = Kept(node, listener, WANTED, other)
+        kept.act()
+        node.add_link("eth0")
+        node.add_address("eth0", "10.224.0.4/16")
+        kept.act()
+    assert standing(node) == [str(ROUTE)]
+    assert "no route waits any more" not in caplog.messages
