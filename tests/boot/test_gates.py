@@ -7,7 +7,7 @@ from support.boot_units import NSPAWN, STATIC, install_upstream, stand_in
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.gates import Gates, broken_glass, is_unsuitable
+from hostrouting.boot.gates import Gates, broken_glass, is_starting, is_unsuitable
 from hostrouting.exceptions import UnitError
 from hostrouting.host.units import UnitState
 from hostrouting.testing import FakeHost, MemoryServices
@@ -204,7 +204,9 @@ def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context, wanting: 
 
     An install over upstream's links does not start it later: it did not require upstream's units.
     """
-    configured(host, NSPAWN, f"[Install]\n{wanting}=machines.target")
+    # As of a unit whose conditions systemd has not tested.
+    untested = "[Unit]\nConditionResult=no\nConditionTimestampMonotonic=0\n"
+    configured(host, NSPAWN, f"{untested}[Install]\n{wanting}=machines.target")
     host.files.write("/lib/systemd/system/machines.target", b"[Unit]\n", mode=0o644)
     Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
     machine = "systemd-nspawn@kube1.service"
@@ -269,6 +271,13 @@ def test_a_unit_that_has_passed_its_gate_is_not_refused(
     services = Starting(host.files.tree)
     services.sub_state = sub_state
     assert Gates(services).is_refused_now(ctx, NSPAWN) == is_refused
+
+
+@pytest.mark.parametrize(("job", "starts"), [("", False), ("0", False), ("17", True)])
+def test_a_unit_with_a_job_starts(host: FakeHost, ctx: Context, job: str, *, starts: bool) -> None:
+    """It is down until systemd comes to it."""
+    host.files.write(f"{UNITS}/{KUBELET}", f"[Service]\nJob={job}\n".encode(), mode=0o644)
+    assert is_starting(ctx, host.services, KUBELET) is starts
 
 
 @pytest.mark.parametrize(
