@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.printed import FOLDER, LOOP, NOT_ROLLED_BACK
 
 import hostrouting.exceptions
 import phases
@@ -207,12 +208,12 @@ def test_every_error_class_is_copied_here() -> None:
             (
                 "2 route changes were refused:\n  + 10.0.0.0/8 dev eth0 proto 142 scope link: x\n"
                 "  + 10.0.0.0/8 dev eth0 proto 142 scope link: x\n"
-                "THE ROLLBACK IS INCOMPLETE, these differ from before:\n  y\n  z"
+                f"{NOT_ROLLED_BACK}:\n  y\n  z"
             ),
             (
                 "2 route changes were refused: + 10.0.0.0/8 dev eth0 proto 142 scope link: x; "
                 "+ 10.0.0.0/8 dev eth0 proto 142 scope link: x; "
-                "THE ROLLBACK IS INCOMPLETE, these differ from before: y; z"
+                f"{NOT_ROLLED_BACK}: y; z"
             ),
         ),
         (
@@ -270,10 +271,8 @@ def test_the_reason_of_a_file_has_a_command_that_can_be_run(
 
 def test_a_path_that_is_of_another_kind() -> None:
     """A folder or a link in the place of a file is to go; nothing else helps."""
-    assert why_refused(errno.EISDIR, "/etc") == "Is a directory; move this folder away"
-    assert why_refused(errno.ELOOP, "/etc/a") == (
-        "Too many levels of symbolic links; remove this link"
-    )
+    assert why_refused(errno.EISDIR, "/etc") == FOLDER
+    assert why_refused(errno.ELOOP, "/etc/a") == (LOOP)
 
 
 def test_a_user_without_rights_is_to_be_root(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 from support.boot_units import CHECK, STATIC, stand_in
 from support.documents import ROOT
 from support.needs import needs
+from support.printed import DAMAGED, ROUTING_UNKNOWN
 from support.shell_nodes import ANSWER, AS_A_GATE, GATE_SCRIPT, installed, run_on
 
 from hostrouting.boot.layout import INTENT_PATH
@@ -147,7 +148,7 @@ def test_a_lock_that_is_held_during_the_pause(node: KernelNode, image: Path) -> 
     """
     assert run_on(node, image, program) == [
         "<3>hostrouting: a.service is refused: check-route-overlap: stand-in: an overlap",
-        f"<4>hostrouting: a.service starts, although routing is unknown: {HELD}",
+        f"<4>hostrouting: a.service {ROUTING_UNKNOWN}: {HELD}",
         "12",
     ]
 
@@ -179,7 +180,7 @@ def test_a_changed_file_gives_no_answer(node: KernelNode, image: Path, name: str
     {AS_A_GATE} {GATE_SCRIPT} || echo $?
     """
     assert run_on(node, image, program) == [
-        f"/etc/aks-flex-node/{name} is lost or damaged; run: hostrouting apply {INTENT_PATH}",
+        f"/etc/aks-flex-node/{name} {DAMAGED}; run: hostrouting apply {INTENT_PATH}",
         "12",
     ]
 
@@ -225,7 +226,7 @@ def test_a_list_that_was_cut_gives_no_answer(
     {AS_A_GATE} {GATE_SCRIPT} || echo $?
     """
     assert run_on(node, image, program) == [
-        f"/etc/aks-flex-node/hostrouting.units is lost or damaged; run: hostrouting apply {INTENT_PATH}",
+        f"/etc/aks-flex-node/hostrouting.units {DAMAGED}; run: hostrouting apply {INTENT_PATH}",
         "12",
     ]
 

@@ -18,6 +18,7 @@ from support.boot_units import (
 )
 from support.boots import DROP_IN, READY, UNFINISHED, UNITS, boot, install, planned
 from support.needs import require
+from support.printed import MASKED, NO_GATE_YET
 
 from hostrouting import Host, OverlapMode
 from hostrouting.base.findings import REFUSED
@@ -189,7 +190,7 @@ class TestMasks:
             with pytest.raises(UnitError) as caught:
                 call(ctx, stand_in(STATIC))
             assert str(caught.value) == (
-                f"cannot install {path}: an administrator has masked it by a link to /dev/null; if it is to be "
+                f"cannot install {path}: {MASKED} by a link to /dev/null; if it is to be "
                 "installed, remove the link (systemctl unmask), otherwise take out the part of hostRouting "
                 "that needs it"
             )
@@ -232,10 +233,7 @@ def test_a_gate_that_matches_nothing(host: FakeHost, ctx: Context) -> None:
     gated = boot(host, "kubelt.service")
     gated.install(ctx, stand_in(STATIC))
     [notice] = gated.notices(ctx)
-    assert notice.text == (
-        "kubelt.service: no unit file matches it, so nothing waits for routing there yet; "
-        "if it is not to be installed later, correct hostRouting.gates"
-    )
+    assert notice.text == (f"kubelt.service: {NO_GATE_YET}")
 
 
 def test_one_of_the_default_gates_is_enough(host: FakeHost, ctx: Context) -> None:

@@ -11,6 +11,7 @@ import pytest
 from support.intent_nodes import ROUTES, apply, config, node
 from support.needs import needs
 from support.patience import at_once
+from support.printed import MAY_CHANGE
 
 from hostrouting import Configure, Reset, check_node
 from hostrouting.exceptions import HostFileError
@@ -65,7 +66,7 @@ def test_an_apply_is_refused_before_any_change(
     before = state(host)
     mode = host.files.mode(path) or field.get("mode", 0o755)
     fact = f"{path} (owner {field.get('owner', 0)}, mode {mode:04o})"
-    refusal = f"users other than root may change {fact}; run: chown 0 {path} && chmod go-w {path}"
+    refusal = f"{MAY_CHANGE}{fact}; run: chown 0 {path} && chmod go-w {path}"
     acts: list[Callable[..., object]] = [plan, execute]
     for changed, act in product(({}, {"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}}), acts):
         with pytest.raises(TaskFailedError) as caught:

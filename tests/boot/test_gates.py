@@ -4,6 +4,7 @@ from unittest.mock import patch
 
 import pytest
 from support.boot_units import NSPAWN, STATIC, install_upstream, stand_in
+from support.printed import START_AGAIN, STARTS_NOT
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.boot import Boot
@@ -241,8 +242,8 @@ def test_a_socket_that_failed_with_its_gate(host: FakeHost, ctx: Context) -> Non
     host.services.start(ctx, "machines.path")
     [fault] = faults(host, ctx)
     assert str(fault) == (
-        "warning: failed-trigger: machines.socket: has failed (exit-code), and does not start "
-        "systemd-nspawn@.service any more; see: systemctl status machines.socket; start it again once routing is right"
+        f"warning: failed-trigger: machines.socket: has failed (exit-code), {STARTS_NOT}"
+        f"systemd-nspawn@.service any more; see: systemctl status machines.socket; {START_AGAIN}"
     )
     assert not is_unsuitable(fault)
 

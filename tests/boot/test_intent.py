@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from support.intent_nodes import GATES, OVERLAP, PROBES, READY, ROUTES, SWEEP, apply, config, node
 from support.patience import at_once
+from support.printed import REPLACE_IT
 
 from hostrouting import (
     CheckRouteOverlap,
@@ -33,7 +34,6 @@ from phases import Change, execute, plan, run, undo
 #: The file to which the path of the intent leads.
 IN_FORCE = "/etc/aks-flex-node/hostrouting/hostrouting.json"
 WATCH = {"watch": {"enabled": True}}
-REPLACED = "or replace it with your own: hostrouting apply CONFIG"
 #: An apply that finds the node right has written it.
 PINNED = {"pinnedExits": {"IPv4": "eth0"}}
 
@@ -122,7 +122,10 @@ def test_only_our_part_of_an_agents_config_is_stored() -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", rf"^the installed config {INTENT_PATH} is not JSON: it is empty; .* it, {REPLACED}$"),
+        (
+            b"",
+            rf"^the installed config {INTENT_PATH} is not JSON: it is empty; .* it, {REPLACE_IT}$",
+        ),
         *(
             (content, f"^hostRouting: is missing or empty in the installed config {INTENT_PATH};")
             for content in (
@@ -147,7 +150,7 @@ def test_a_mistake_in_the_installed_config_names_the_file() -> None:
     """Whoever asks for the status has given no file."""
     host = node()
     host.files.write(INTENT_PATH, b'{"hostRouting": {"gates": [], "zz": 1}}', mode=0o644)
-    place = f"in the installed config {re.escape(INTENT_PATH)}; correct it there, {REPLACED}"
+    place = f"in the installed config {re.escape(INTENT_PATH)}; correct it there, {REPLACE_IT}"
     with pytest.raises(
         InvalidConfigError, match=rf"^hostRouting\.zz: is not a known key; .*; {place}$"
     ):

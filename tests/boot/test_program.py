@@ -15,6 +15,7 @@ import pytest
 from support.boot_units import departure_of, stand_in
 from support.images import make_image
 from support.patience import at_once
+from support.printed import MAY_CHANGE
 from support.processes import ended
 
 from hostrouting import Configure, Host
@@ -363,7 +364,7 @@ def test_a_node_without_an_interpreter_is_reported() -> None:
     found = interpreter_finding(host)
     assert found is not None
     assert found.reason.startswith(
-        "users other than root can change /usr/bin/python3: users other than root may change /usr/bin/python3 "
+        f"users other than root can change /usr/bin/python3: {MAY_CHANGE}/usr/bin/python3 "
         "(owner 0, mode 0777); run: chown 0 /usr/bin/python3 && chmod go-w /usr/bin/python3, and a boot would"
     )
 

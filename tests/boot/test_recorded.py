@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.printed import LEFT_BY_THE_RUN
 
 from hostrouting.boot.recorded import RecordedFiles, UnfinishedUndoError, dated, undated
 from hostrouting.exceptions import HostFileError
@@ -26,7 +27,7 @@ def test_the_undo_begins_with_the_newest_change(host: FakeHost, ctx: Context) ->
     with pytest.raises(UnfinishedUndoError) as caught:
         recorded.undo(ctx)
     assert str(caught.value) == (
-        f"these stay as the run left them: {SCRIPT}; cannot remove {SCRIPT}: "
+        f"{LEFT_BY_THE_RUN}{SCRIPT}; cannot remove {SCRIPT}: "
         'Read-only file system; run: mount -o remount,rw "$(findmnt -n -o TARGET -T /etc/aks-flex-node)"'
     )
     left = host.files.tree.snapshot()

@@ -17,6 +17,7 @@ from support.images import make_image
 from support.in_process import run_here
 from support.kernel import needs_kernel, powerless
 from support.needs import needs
+from support.printed import ANOTHER_FILE, BEFORE_THE_PIPE, NOT_CLOSED, TOO_LARGE
 
 from hostrouting.boot.intent import NOT_INSTALLED
 from hostrouting.testing import KernelNode
@@ -141,18 +142,18 @@ PATHS = [
     ("JSON", 2, " is not JSON: line 2, column 13: Expecting value at '}}'; correct it there"),
     ("absent", 3, ": No such file or directory; check the path"),
     ("folder", 3, ": Is a directory; give the path of the JSON file in it"),
-    ("below a file", 3, ": Not a directory; give the path of another file"),
-    ("loop", 3, ": Too many levels of symbolic links; give the path of another file"),
+    ("below a file", 3, f": Not a directory; {ANOTHER_FILE}"),
+    ("loop", 3, f": Too many levels of symbolic links; {ANOTHER_FILE}"),
     (
         "device",
         3,
-        ": it is a device, and a config is a file or a pipe; give the path of another file",
+        f": it is a device, and a config is a file or a pipe; {ANOTHER_FILE}",
     ),
-    ("large", 3, ": it has more than 1 MiB, and a config has less; give the path of another file"),
+    ("large", 3, f": {TOO_LARGE}; {ANOTHER_FILE}"),
     (
         "pipe",
         3,
-        ": its writer has not closed it within 0.01 s; write the config into it and close it, or allow more time",
+        f": {NOT_CLOSED}0.01 s; write the config into it and close it, or allow more time",
     ),
 ]
 
@@ -256,8 +257,7 @@ def test_a_stdout_that_is_closed_from_the_start_changes_no_answer(
         assert ended.returncode == status, ended.stderr
         assert "NoneType" not in ended.stderr
     assert through_shell("<&-", "check", "-").stderr == (
-        "hostrouting: the config on stdin is empty; see the message of the command before the "
-        "pipe, or give the path of a config\n"
+        f"hostrouting: the config on stdin is empty; {BEFORE_THE_PIPE}\n"
     )
     assert through_shell(">&- 2>&-", "plan", "--exit-code", "--root", root, config).returncode == 4
 

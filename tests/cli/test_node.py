@@ -17,7 +17,7 @@ from support.in_process import run_here
 from support.kernel import needs_kernel, powerless
 from support.needs import needs
 from support.patience import wait_until
-from support.printed import leaves, next_step
+from support.printed import KEPT_NOWHERE, NOT_APPLIED, WITHOUT_IT, leaves, next_step
 from support.processes import ended
 
 from hostrouting.testing import KernelNode
@@ -30,7 +30,7 @@ def not_applied(config: str | Path) -> dict[str, str]:
     return {
         "kind": "not-applied",
         "subject": "hostRouting",
-        "reason": f"nothing of this config is installed for the next boot; run: hostrouting apply {config}",
+        "reason": f"{NOT_APPLIED} for the next boot; run: hostrouting apply {config}",
         "severity": "warning",
         "command": f"hostrouting apply {config}",
     }
@@ -82,7 +82,7 @@ def test_check_passes_once_the_route_is_there(node: KernelNode, checked: Path) -
     """Exit 0, and the device is named; a warning is exit 1 with `--fail-on warning`."""
     node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
     answered = run("check", checked, inside=node)
-    missing = "nothing of this config is installed for the next boot"
+    missing = f"{NOT_APPLIED} for the next boot"
     assert answered.returncode == 0
     assert answered.stdout.splitlines() == [
         f"warning: hostRouting: {missing}",
@@ -296,11 +296,9 @@ def test_a_first_try_needs_no_systemd(
         assert tried.stdout.endswith(f"\n{status}\n{left}"), tried
         assert word in tried.stdout
         # A refused run has left nothing that a reset would have to remove.
-        assert tried.stdout.count("nothing is kept at the next boot") == (given == config)
+        assert tried.stdout.count(KEPT_NOWHERE) == (given == config)
     checked_after = run("check", config, inside=node).stdout
-    assert (
-        "nothing of this config is installed for the next boot\n" + next_step("") in checked_after
-    )
+    assert f"{NOT_APPLIED} for the next boot\n" + next_step("") in checked_after
     answer = json.loads(run("apply", "--live", "--json", config, inside=node).stdout)
     assert answer["ok"] is True
     assert answer["overlap"]["ok"] is True
@@ -337,7 +335,7 @@ def test_without_systemd_no_unit_is_waited_for(node: KernelNode, tmp_path: Path)
     """None could start, so a check reads the files of units, as a plan and `apply --live` do."""
     path = config_of(tmp_path, **CHECKED, after=["no-such.service"])
     checked = run("check", path, inside=node)
-    assert "no-such.service: is not-found, so routing is proven without it" in checked.stdout
+    assert f"no-such.service: is not-found, {WITHOUT_IT}" in checked.stdout
     assert checked.stderr == ""
 
 

@@ -13,7 +13,15 @@ from support.command_line import OTHER_COMMAND
 from support.in_process import Result, run_here
 from support.intent_nodes import node as node_in_memory
 from support.kernel import connect
-from support.printed import leaves, next_step
+from support.printed import (
+    IN_FORCE,
+    KEPT_NOWHERE,
+    NONE_HELD,
+    SECOND_SIGNAL,
+    UNKNOWN_STATE,
+    leaves,
+    next_step,
+)
 
 from hostrouting import Host, HostRoutingConfig
 from hostrouting.cli import changing
@@ -28,8 +36,7 @@ pytestmark = pytest.mark.skipif(bool(OTHER_COMMAND), reason="they run within thi
 FIRST = {"destination": "172.16.8.0/22"}
 BOTH = [FIRST, {"destination": "172.16.16.0/24"}]
 STAYS = (
-    "hostrouting: a second signal ended the run, or its undo; what was changed until then stays; "
-    "see: hostrouting status\n"
+    f"hostrouting: {SECOND_SIGNAL}; what was changed until then stays; see: hostrouting status\n"
 )
 
 
@@ -118,7 +125,7 @@ def test_a_signal_in_the_look_after_a_failed_run(
     assert ended.returncode == 143
     assert ended.stderr == "hostrouting: reset: systemd is busy\n"
     assert ended.stdout == (
-        "the state of the node is unknown: cancelled: SIGTERM\n" + next_step("hostrouting check\n")
+        f"{UNKNOWN_STATE}cancelled: SIGTERM\n" + next_step("hostrouting check\n")
     )
 
 
@@ -250,7 +257,7 @@ def test_what_was_undone_is_apart_from_what_stays(host: FakeHost) -> None:
     assert undone.stdout == (
         "these were undone:\n"
         "  + 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142\n"
-        "right: 1 of 1 routes are in force, no CIDR is expected, no gate is held\n"
+        f"right: {IN_FORCE}, no CIDR is expected, {NONE_HELD}\n"
     )
 
     def fail() -> None:
@@ -286,8 +293,7 @@ def test_what_stays_of_a_first_try_is_kept_at_no_boot(host: FakeHost) -> None:
     assert tried.stdout == (
         "these changes stay:\n"
         "  + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142\n"
-        "wrong: 1 of 1 expected CIDRs do not leave by eth0 as a whole; nothing is kept at the next "
-        "boot; to remove the routes, run: hostrouting reset\n"
+        f"wrong: 1 of 1 expected CIDRs do not leave by eth0 as a whole; {KEPT_NOWHERE}\n"
         + next_step("hostrouting check CONFIG\n")
     )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.command_line import COMMAND
 from support.in_process import run_here
+from support.printed import NOT_CLOSED, TOO_LARGE
 from support.processes import ended
 
 #: With the name of each module as soon as it is imported.
@@ -126,8 +127,8 @@ def test_a_stderr_that_takes_nothing_changes_no_status(
 def test_stdin_has_the_limits_of_a_file() -> None:
     """A config on stdin has a limit of size and one of time."""
     for given, reason in (
-        ("/dev/zero", "it has more than 1 MiB"),
-        (None, "its writer has not closed it within 0.05 s"),
+        ("/dev/zero", TOO_LARGE),
+        (None, f"{NOT_CLOSED}0.05 s"),
     ):
         source, end = os.pipe()
         try:

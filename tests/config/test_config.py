@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 import pytest
 from support.config_json import FULL
+from support.printed import NO_DEVICE_NAME, NO_IPV4_ADDRESS
 
 from hostrouting.config.sections import (
     DEFAULT_ALLOWED_DEVS,
@@ -241,9 +242,9 @@ def test_a_value_names_its_own_fields() -> None:
         ConfigMistake(
             "destination", "'172.16.1.5/24' has host bits; the network is '172.16.1.0/24'"
         ),
-        ConfigMistake("gateway", "'10.224.0' is not an IPv4 address such as '10.224.0.1'"),
+        ConfigMistake("gateway", f"'10.224.0' {NO_IPV4_ADDRESS}"),
         ConfigMistake(
-            "dev", "'eth0; rm -rf /' is not a device name: ';' is not allowed in it; see: ip link"
+            "dev", f"'eth0; rm -rf /' {NO_DEVICE_NAME}';' is not allowed in it; see: ip link"
         ),
         ConfigMistake(
             "metric", "expected a whole number from 0 to 4294967295, found the number -1"

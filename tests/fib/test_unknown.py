@@ -4,6 +4,7 @@ import errno
 
 import pytest
 from support.kernel import connect, kernel_of, needs_kernel, uplink
+from support.printed import NO_GROUP
 
 from hostrouting.fib import Fib, Packet, UnknownDecisionError
 from hostrouting.host import Device, ObservedRoute, Rule
@@ -70,7 +71,7 @@ def test_the_group_of_a_device_that_came_meanwhile() -> None:
     node = fib(Rule(100, table=254, suppress_group=5))
     assert node.decide(Packet(NINE)).route == DEFAULT
     late = Fib.of([], [DEFAULT], node.rules())
-    assert late.decide(Packet(NINE)).unknown == "the model lacks the group of eth0"
+    assert late.decide(Packet(NINE)).unknown == f"{NO_GROUP}eth0"
 
 
 def test_an_unknown_selector_counts_only_if_the_known_ones_fit() -> None:

@@ -15,6 +15,7 @@ from support.command_line import COMMAND, run
 from support.fleets import FULL, fleet
 from support.in_process import Result, run_here
 from support.kernel import needs_kernel
+from support.printed import ONE_LINE
 from support.processes import ended
 
 from hostrouting import OverlapMode, OverlapReport
@@ -130,10 +131,7 @@ def test_bad_lines_do_not_stop_the_rest(
     result = run_here("check", config, "--from", "-")
     assert result.returncode == 3
     assert lines_of(result) == [
-        (
-            "-:2: column 1: Expecting value; a record is one line, as `record` prints it; "
-            "a CONFIG stands before --from"
-        ),
+        (f"-:2: column 1: Expecting value; {ONE_LINE}; a CONFIG stands before --from"),
         "-:3: .devices[0].name: it should be text, not list",
         "-:4: it has more than 16 MiB",
         "3 x refused: -:2, -:3, -:4",

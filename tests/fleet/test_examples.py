@@ -17,7 +17,7 @@ import pytest
 from support.documents import ROOT
 from support.gated_machine import GatedMachine, require_nspawn
 from support.needs import needs
-from support.printed import leaves
+from support.printed import IN_FORCE, leaves
 from support.processes import ended
 from support.systemd_box import PYTHON, install_command, require_program
 
@@ -239,7 +239,7 @@ def test_cloud_init(tmp_path: Path) -> None:
         for words in document["runcmd"]:
             machine.run(*words)
         machine.until("grep -q in_force.} 1$ /var/lib/prometheus/node-exporter/hostrouting.prom")
-        assert "routes: 1 of 1 routes are in force" in machine.run("hostrouting", "status").stdout
+        assert f"routes: {IN_FORCE}" in machine.run("hostrouting", "status").stdout
         machine.run("hostrouting", "reset")
         assert (
             machine.run("systemctl", "is-enabled", "hostrouting-metrics.timer").stdout

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from support.fleets import CONFIG, FULL, as_document, leaves, records
 from support.kernel import connect
+from support.printed import ANOTHER_FAMILY, ONE_LINE
 
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.fleet import NodeRecord, prove_record, take_record
@@ -117,7 +118,7 @@ def test_a_wrong_value_is_refused_by_its_place() -> None:
         (b"[]", "the record should be an object, not list"),
         (b"[" * 100_000, "it is nested too deeply"),
         (b'{"version": 1, "devices": ' + b"[" * 100_000, "it is nested too deeply"),
-        (b"\xff{}", "byte 1: is not UTF-8; a record is one line, as `record` prints it"),
+        (b"\xff{}", f"byte 1: is not UTF-8; {ONE_LINE}"),
         ("\ufeff{}".encode(), "column 1: Unexpected UTF-8 BOM"),
         (b'{"version": 1, "devices": %s}' % (b"9" * 5000), "Exceeds the limit"),
         (b'{"version": 1, "merged": NaN}', ".merged: it should be true or false, not float"),
@@ -138,7 +139,7 @@ def test_a_wrong_value_is_refused_by_its_place() -> None:
         ),
         (
             b'{"version": 1, "rules": [{"priority": 1, "source": "fd00::/8"}]}',
-            ".rules[0].source: is of another family",
+            f".rules[0].{ANOTHER_FAMILY}",
         ),
         (b" " * (LONGEST + 1), "it has more than 16 MiB"),
     ],

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import small_world
 from support.played_kernel import PlayedKernel, listener_of, pack_route, played
+from support.printed import NO_INDEX
 
 from hostrouting.exceptions import BackendError, EventsLostError
 from hostrouting.host import IPV4, IPV6, Device, NetworkEvent, Route, RouteEvent
@@ -132,7 +133,7 @@ def test_rules_are_read_as_in_a_dump() -> None:
         ),
         pytest.param(
             message(NEWROUTE, 0x600, pack_route(ROUTE, {"e0": 99})),
-            "no device has the index 99",
+            f"{NO_INDEX}99",
             id="device",
         ),
         pytest.param(

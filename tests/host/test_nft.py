@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support import nft_chain_by_chain
 from support.examples import FEW
 from support.needs import needs
+from support.printed import LACKING_TOOL
 from support.probe_worlds import owned_table
 from support.tool_versions import version_of
 
@@ -204,17 +205,17 @@ class TestNftCommandAlone:
         """Every method names the package."""
         nftables = NftCommand(("/nonexistent/nft",))
         with pytest.raises(
-            ToolNotFoundError, match="nft is needed to list the table ip6 own, but not installed"
+            ToolNotFoundError, match=f"nft is needed to list the table ip6 own, {LACKING_TOOL}"
         ) as caught:
             own_table(nftables)
         assert caught.value.tool == "nft"
         assert caught.value.package == "nftables"
         with pytest.raises(
             ToolNotFoundError,
-            match="to load the ruleset, but not installed; install the package nftables",
+            match=f"to load the ruleset, {LACKING_TOOL}; install the package nftables",
         ):
             nftables.load(Context(), "")
-        with pytest.raises(ToolNotFoundError, match="to accept the ruleset, but not installed"):
+        with pytest.raises(ToolNotFoundError, match=f"to accept the ruleset, {LACKING_TOOL}"):
             nftables.check(Context(), "")
 
     def test_a_file_that_is_not_a_programme(self, tmp_path: Path) -> None:
@@ -278,7 +279,5 @@ class TestNftCommandAlone:
 
     def test_the_signal_that_killed_nft_is_named(self) -> None:
         """The error of a crash without output names the signal."""
-        with pytest.raises(
-            BackendError, match=r"cannot list the table ip6 own: .*was killed by SIGABRT"
-        ):
+        with pytest.raises(BackendError, match=r"cannot list the table ip6 own: .*SIGABRT"):
             self.query("kill -ABRT $$")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 from support import small_world
 from support.played_kernel import PlayedKernel
+from support.printed import NO_INDEX
 
 from hostrouting.host import IPV4, IPV6, Address, NextHop, ObservedRoute, Route
 from hostrouting.host.netlink import frames
@@ -203,7 +204,7 @@ def test_an_unknown_device_is_read_again() -> None:
     again.
     """
     message = packed([Route(network=9 << 24, prefix_length=8, dev="e0")])
-    with pytest.raises(UnknownDeviceError, match=f"no device has the index {INDEXES['e0']}"):
+    with pytest.raises(UnknownDeviceError, match=f"{NO_INDEX}{INDEXES['e0']}"):
         RouteReader({}).read_answers(memoryview(message))
     readers = iter([RouteReader({}), RouteReader(NAMES)])
     kernel = Conversation(PlayedKernel({}))  # type: ignore[arg-type]

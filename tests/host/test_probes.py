@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks
 from support.patience import wait_until
+from support.printed import NOT_ASKED
 from support.probe_worlds import ICMPV6, checksum_is_right, packet
 
 from hostrouting.exceptions import BackendError
@@ -373,9 +374,7 @@ except PermissionDeniedError as error:
     print(error.errno, error)
 """
 ANSWERED = "[('azv1', '10.240.0.9'), ('azv2', 'fd00:1::10')]\n"
-REFUSED = (
-    f"{errno.EPERM} asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked\n"
-)
+REFUSED = f"{errno.EPERM} {NOT_ASKED}\n"
 
 
 @needs_kernel

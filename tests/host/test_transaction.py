@@ -4,6 +4,7 @@ import errno
 
 import pytest
 from support.kernel import connect
+from support.printed import NOT_ROLLED_BACK
 
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import RouteChange
@@ -37,7 +38,7 @@ def test_a_rollback_that_fails_names_the_differences(node: MemoryBackend) -> Non
     assert str(caught.value) == (
         "1 route change was refused:\n"
         "  + 8.0.0.0/8 dev eth0 proto 142 scope link: injected fault (No buffer space available)\n"
-        "THE ROLLBACK IS INCOMPLETE, these differ from before:\n"
+        f"{NOT_ROLLED_BACK}:\n"
         "  still there: 9.0.0.0/8 dev eth0 proto 142 scope link\n"
         "  missing: 7.0.0.0/8 dev eth0 scope link"
     )

@@ -8,6 +8,7 @@ import re
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.printed import NO_DEVICE_NAME, NO_IPV4_ADDRESS
 
 from hostrouting.net.addresses import (
     IPV4,
@@ -70,9 +71,9 @@ def test_addresses_are_those_that_the_standard_library_accepts(text: str) -> Non
     try:
         expected = int(ipaddress.IPv4Address(text))
     except ValueError:
-        with pytest.raises(ValueError, match="is not an IPv4 address") as caught:
+        with pytest.raises(ValueError, match=NO_IPV4_ADDRESS) as caught:
             parse_ipv4(text)
-        assert str(caught.value) == f"{text!r} is not an IPv4 address such as '10.224.0.1'"
+        assert str(caught.value) == f"{text!r} {NO_IPV4_ADDRESS}"
     else:
         assert parse_ipv4(text) == expected
 
@@ -122,9 +123,9 @@ def test_masks_and_cidr_text_are_the_standard_librarys(address: int, length: int
 )
 def test_text_that_libc_would_choke_on_is_a_plain_value_error(text: str) -> None:
     """NUL, surrogates, zones, other families and other notations are refused with the one message."""
-    with pytest.raises(ValueError, match="is not an IPv4 address") as caught:
+    with pytest.raises(ValueError, match=NO_IPV4_ADDRESS) as caught:
         parse_ipv4(text)
-    assert str(caught.value) == f"{text!r} is not an IPv4 address such as '10.224.0.1'"
+    assert str(caught.value) == f"{text!r} {NO_IPV4_ADDRESS}"
 
 
 @pytest.mark.parametrize(
@@ -156,9 +157,9 @@ def test_text_that_libc_would_choke_on_is_a_plain_value_error(text: str) -> None
 )
 def test_device_names_are_refused_with_the_reason(name: str, problem: str) -> None:
     """A name that the kernel refuses, or that a shell or `ip` could misread, is no device name."""
-    with pytest.raises(ValueError, match="is not a device name") as caught:
+    with pytest.raises(ValueError, match=NO_DEVICE_NAME) as caught:
         check_device_name(name)
-    assert str(caught.value) == f"{name!r} is not a device name: {problem}; see: ip link"
+    assert str(caught.value) == f"{name!r} {NO_DEVICE_NAME}{problem}; see: ip link"
 
 
 def _kernel_accepts(name: bytes) -> bool:

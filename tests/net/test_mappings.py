@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.played_kernel import pack_route
+from support.printed import ANOTHER_FAMILY
 
 from hostrouting.azure.stale_cni.journal import object_to_mapping
 from hostrouting.host import IPV4, IPV6, Address, ObservedRoute
@@ -91,7 +92,7 @@ def test_a_route_whose_time_has_ended_is_read() -> None:
     ("changes", "reason"),
     [
         ({"metric": True}, "metric: it should be a whole number, not bool"),
-        ({"source": "fd00::1"}, "source: is of another family"),
+        ({"source": "fd00::1"}, ANOTHER_FAMILY),
     ],
 )
 def test_a_value_of_another_type_or_family_is_refused(

@@ -14,6 +14,7 @@ from support.images import make_image
 from support.kernel import uplink
 from support.needs import needs
 from support.overlap_answers import verdict_of
+from support.printed import HELPFUL_ROUTES, NOT_ENDED
 from support.shell_nodes import run_on
 
 from hostrouting import Configure, Host, HostRoutingConfig
@@ -32,7 +33,7 @@ FACT = (
     "(172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4)"
 )
 HEADLINE = "1 of 1 expected CIDRs do not leave by eth0 as a whole:"
-BAD = f"{HEADLINE}\n  {FACT}\nfor the routes that help: hostrouting check"
+BAD = f"{HEADLINE}\n  {FACT}\n{HELPFUL_ROUTES}"
 HELD = (
     "The mode is STRICT: units that wait for hostrouting-ready.service start once routing is right."
 )
@@ -97,7 +98,7 @@ def test_many_findings_are_in_the_marker() -> None:
     lines = verdict_at_boot(host).text.split("\n")
     assert [len(lines), lines[11:]] == [
         13,
-        [f"  and 2 more in {DETECTED}", "for the routes that help: hostrouting check"],
+        [f"  and 2 more in {DETECTED}", HELPFUL_ROUTES],
     ]
     assert len(markers(host)[DETECTED].splitlines()) == 12
 
@@ -127,7 +128,9 @@ def test_late_units() -> None:
     host = FakeHost()
     uplink(host.routes)
     host.files.write("/etc/systemd/system/fabric.service", b"[Service]\n", mode=0o644)
-    late = "fabric.service: is inactive (dead), neither active nor ended with success in this boot; see: systemctl status 'fabric.service'"
+    late = (
+        f"fabric.service: is inactive (dead), {NOT_ENDED}; see: systemctl status 'fabric.service'"
+    )
     text = json.dumps(
         {
             "hostRouting": {

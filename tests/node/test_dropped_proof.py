@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from support.egress_oracle import KernelOracle, wrong_of
 from support.kernel import host_of, kernel_of, needs_kernel, uplink
 from support.patience import at_once
+from support.printed import REFUSED_THEN, WOULD_LOSE
 from support.run_nodes import gpu_node
 from support.small_world import DEVICES
 
@@ -145,13 +146,13 @@ def test_a_config_without_the_section_is_refused_as_a_whole(host: FakeHost) -> N
     )
     planned = planned_report(wanted, forecast)
     assert planned.to_mapping()["worse"] == [line]
-    assert planned.lines() == [f"worse than now: {line}", "apply would refuse this"]
+    assert planned.lines() == [f"worse than now: {line}", REFUSED_THEN]
     report = run(Configure(wanted, host=host), at_once())
     assert isinstance(report.error, TaskFailedError)
     [error] = report.error.failures
     assert isinstance(error, WorseRoutingError)
     assert str(error).splitlines() == [
-        "refused, since these addresses leave right without this config, and would not with it:",
+        WOULD_LOSE,
         line,
         f"nothing was changed; {STEP}",
     ]

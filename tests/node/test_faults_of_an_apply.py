@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import attrs
 import pytest
 from support.patience import at_once
+from support.printed import AS_BEFORE, LEFT_BY_THE_RUN, UNDO_ENDED, UNDONE
 from support.run_nodes import gpu_node
 
 from hostrouting import Configure, HostRoutingConfig, Reset, RouteOverlapConfig
@@ -26,9 +27,7 @@ from phases import Context, DeadlineExceededError, Report, Task, execute, run
 INSTALLED = "this config is installed all the same; gated units start once this is fixed"
 CHANGED = "the config is changed all the same; see which units are held: hostrouting status"
 INTERRUPTED = "the config is changed; the rest was interrupted"
-UNDONE = "undone: the earlier config is in force, live and for the next boot"
 NOTHING = "nothing is installed for the next boot"
-NO_ROUTE = "this config is installed for the next boot, and the routes are as before"
 KEPT = "what was installed is in force, live and for the next boot"
 RESET = "the boot files are removed all the same; see which units are held: hostrouting status"
 RESET_COMMITTED = "the boot files are removed all the same"
@@ -41,15 +40,15 @@ STATES = {
     UNDONE: ("before", "before"),
     NOTHING: (None, "before"),
     f"undone: {NOTHING}": (None, "before"),
-    NO_ROUTE: ("before", "after"),
-    f"undone: {NO_ROUTE}": ("before", "after"),
+    AS_BEFORE: ("before", "after"),
+    f"undone: {AS_BEFORE}": ("before", "after"),
     KEPT: ("before", "before"),
     f"undone: {KEPT}": ("before", "before"),
     RESET: ("after", "after"),
     RESET_COMMITTED: (None, "after"),
     RESET_INTERRUPTED: (None, "after"),
 }
-UNFINISHED = re.compile(r"not undone: these stay as the run left them: (.*?); ")
+UNFINISHED = re.compile(rf"not undone: {LEFT_BY_THE_RUN}(.*?); ")
 BACK = "not undone: the files are back"
 
 
@@ -120,7 +119,7 @@ def is_named(line: str, now: State, before: State) -> bool:
     if line.startswith("the undo was interrupted, and went on; what stays may be: "):
         # The inverse of the routes is not that of the files.
         return now.files == before.files or now.routes == before.routes
-    return line.startswith("the undo was ended; up to ")
+    return line.startswith(UNDO_ENDED)
 
 
 #: The operations of files that change nothing.
@@ -344,7 +343,7 @@ def test_a_first_apply_that_ends_between_files_and_routes(
     monkeypatch.setattr(host.lock, "hold_file", Mock(side_effect=HostFileError("cannot lock")))
     report = run(Configure(NEW, host=host), at_once())
     assert str(report.error) == "configure: cannot lock"
-    assert statements(caplog.messages) == [NO_ROUTE]
+    assert statements(caplog.messages) == [AS_BEFORE]
     assert state(host).routes == []
     assert host.files.exists("/etc/aks-flex-node/hostrouting.json")
 

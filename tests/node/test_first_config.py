@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.in_process import run_here
+from support.printed import EMPTIED, INSTALL_THERE, NOT_EXECUTABLE, UNSEEN
 
 from hostrouting import Host
 from hostrouting.testing import FakeHost
@@ -66,10 +67,10 @@ LASTS = "copy it to /usr/local/bin/hostrouting and run that"
 @pytest.mark.parametrize(
     ("command", "mode", "reason"),
     [
-        ("/tmp/a/hostrouting", 0o755, f"lies in a folder that the service does not see; {LASTS}"),  # noqa: S108 - in memory
-        ("/run/hostrouting", 0o755, f"lies in a folder that is empty after a boot; {LASTS}"),
-        (COMMAND, 0o644, f"is not executable; run: chmod +x {COMMAND}"),
-        (COMMAND, None, "is missing; install hostrouting there"),
+        ("/tmp/a/hostrouting", 0o755, f"{UNSEEN}{LASTS}"),  # noqa: S108 - in memory
+        ("/run/hostrouting", 0o755, f"{EMPTIED}{LASTS}"),
+        (COMMAND, 0o644, f"{NOT_EXECUTABLE}{COMMAND}"),
+        (COMMAND, None, INSTALL_THERE),
     ],
 )
 def test_a_command_that_a_boot_does_not_find(

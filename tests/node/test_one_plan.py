@@ -180,7 +180,7 @@ def test_a_fabric_is_announced_while_the_first_files_are_installed(
     monkeypatch.setattr(host.services, "daemon_reload", announce)
     report = run(Configure(config, host=host), at_once())
     assert "not undone" not in str(report.error)
-    assert "will leave by the fabric" in str(report.error)
+    assert "by the fabric" in str(report.error)
     assert gateways(host) == ["10.224.0.1"]
 
 

@@ -7,6 +7,7 @@ import pytest
 from support.command_line import CHECKED, ROUTES
 from support.kernel import uplink
 from support.patience import at_once
+from support.printed import IN_FORCE, NONE_HELD, NOTHING_CHANGED
 
 from hostrouting import (
     CheckRouteOverlap,
@@ -309,7 +310,7 @@ def test_a_later_default_route_moves_no_route(host: FakeHost, *, explicit: bool)
     assert own_routes(host) == before
     assert pins(host) is None
     assert node_status(at_once(), host).sentence == (
-        "right: 1 of 1 routes are in force, 172.16.8.0/22 leaves by eth0, no gate is held"
+        f"right: {IN_FORCE}, 172.16.8.0/22 leaves by eth0, {NONE_HELD}"
     )
 
 
@@ -322,8 +323,7 @@ def test_an_apply_that_would_move_the_exit_is_refused(host: FakeHost) -> None:
     refused = applied(host, config)
     assert str(refused.error) == (
         "configure/plan-changes: refused, since the node would leave by another device than when it "
-        f"was right last:\nthe IPv4 exit {MOVED}\nnothing was changed; correct the config, or use --force if "
-        "this is meant"
+        f"was right last:\nthe IPv4 exit {MOVED}\n{NOTHING_CHANGED}"
     )
     assert refused.changes == ()
     assert host.files.read(INTENT_PATH) == before

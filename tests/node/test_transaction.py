@@ -19,6 +19,7 @@ from support import node_worlds, overlap_answers
 from support.egress_oracle import KernelOracle, wrong_of
 from support.kernel import host_of, kernel_of, needs_kernel
 from support.patience import at_once
+from support.printed import NOTHING_CHANGED, UNDONE, WOULD_LOSE
 from support.run_nodes import gpu_node, lose_the_default_route
 from support.small_world import DEVICES
 
@@ -60,7 +61,6 @@ RIGHT = {"destination": "172.16.8.0/22"}
 FABRIC = route("172.16.8.0/24 dev ib0 proto kernel")
 CONNECTED = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 ROUTE = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
-UNDONE = "undone: the earlier config is in force, live and for the next boot"
 #: A selector that the model lacks.
 DSCP = ((25, b"\x04"),)
 
@@ -146,9 +146,9 @@ def test_a_config_that_makes_a_node_worse_is_refused(host: FakeHost) -> None:
     [error] = caught.value.failures
     assert isinstance(error, WorseRoutingError)
     assert str(error).splitlines() == [
-        "refused, since these addresses leave right without this config, and would not with it:",
+        WOULD_LOSE,
         f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 ({CONNECTED}), by the change '- {ROUTE}'",
-        "nothing was changed; correct the config, or use --force if this is meant",
+        NOTHING_CHANGED,
     ]
     [worse] = error.worse
     assert worse.fact.cidr == "172.16.8.0/22"

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from support.kernel import connect
+from support.printed import ANOTHER_RUN, NOT_ENDED, NOTHING_LEADS
 
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.testing import FakeHost, MemoryBackend
@@ -46,8 +47,7 @@ def test_a_unit_of_after(host: FakeHost) -> None:
     host.services.stop(Context(), "fabric.service")
     host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
     reason = (
-        "fabric.service: is inactive (dead), neither active nor ended with success in this boot; "
-        "see: systemctl status 'fabric.service'"
+        f"fabric.service: is inactive (dead), {NOT_ENDED}; see: systemctl status 'fabric.service'"
     )
     assert waits(host, after=["fabric.service"], routeOverlap=LATE) == [
         ("configure/check-route-overlap", Wait(reason, 30))
@@ -56,7 +56,7 @@ def test_a_unit_of_after(host: FakeHost) -> None:
 
 def test_a_route_to_an_address(host: FakeHost) -> None:
     """The rules for IPv6 probes wait for a route to the address that the cloud has announced."""
-    reason = "no route leads to 2603:1062:0:1:fe80:1234:5678:9abc"
+    reason = f"{NOTHING_LEADS}2603:1062:0:1:fe80:1234:5678:9abc"
     assert waits(host, probeSnat={"enabled": True, "dev": "eth0", "detect": "imds"}) == [
         ("configure/configure-probe-snat", Wait(reason, 30))
     ]
@@ -66,5 +66,5 @@ def test_the_lock(host: FakeHost) -> None:
     """Another run is named, and the time is that of the run."""
     host.lock.holder = 4711
     assert waits(host, after=["fabric.service"], routeOverlap=LATE) == [
-        ("configure", Wait("another run of hostrouting (process 4711)", 100))
+        ("configure", Wait(f"{ANOTHER_RUN}4711)", 100))
     ]

@@ -12,7 +12,14 @@ from threading import Lock
 import pytest
 from support.needs import needs
 
-from phases import CancelledError, CommandFailedError, CommandResult, Context, run_command
+from phases import (
+    CancelledError,
+    CommandFailedError,
+    CommandResult,
+    Context,
+    DeadlineExceededError,
+    run_command,
+)
 from phases.context import SystemClock
 from phases.testing import ManualClock
 
@@ -207,7 +214,7 @@ except DeadlineExceededError as error:
 """
     without_kill = ["setpriv", "--bounding-set=-kill", sys.executable, "-c", program]
     done = subprocess.run(without_kill, check=False, capture_output=True, text=True)
-    assert done.stdout == "deadline exceeded: not done within 0.3 s\n"
+    assert done.stdout == f"{DeadlineExceededError(0.3)}\n"
     assert done.stderr == ""
 
 

@@ -6,19 +6,19 @@ import pytest
 from support.fabric_files import (
     DATA,
     HOST,
-    NOTHING,
     SWITCHED_ON,
     Answer,
     Files,
     of_pool,
     record,
 )
+from support.printed import NO_FABRIC, NO_POOL_YET, NO_REGULAR_FILE
 
 from hostrouting.route_overlap import fabric
 from hostrouting.testing import MemoryFiles
 
-NO_KEY = f"{NOTHING}DIR/.kvp_pool_0 has no IPoIB_Data yet"
-OFF = f"{NOTHING}OS.EnableRDMA, OS.UpdateRdmaDriver and OS.CheckRdmaDriver are off in DIR/waagent.conf"
+NO_KEY = f"{NO_FABRIC}DIR/.kvp_pool_0 has no IPoIB_Data yet"
+OFF = f"{NO_FABRIC}OS.EnableRDMA, OS.UpdateRdmaDriver and OS.CheckRdmaDriver are off in DIR/waagent.conf"
 
 
 def of_data(folder: Path, data: bytes) -> Answer:
@@ -89,7 +89,7 @@ class TestSwitchedOff:
         assert answer.source == ""
         assert not answer.awaited
         assert answer.notes == (
-            [f"{NOTHING}DIR/waagent.conf is not a regular file"] if damage == "link" else []
+            [f"{NO_FABRIC}DIR/waagent.conf{NO_REGULAR_FILE}"] if damage == "link" else []
         )
 
     @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ class TestNothingInThePool:
     def test_one_fault_is_enough(self, folder: Path, data: bytes, reason: str) -> None:
         """The agent takes all pairs or none."""
         answer = of_data(folder, data)
-        assert answer.notes == [f"{NOTHING}IPoIB_Data in DIR/.kvp_pool_0 {reason}"]
+        assert answer.notes == [f"{NO_FABRIC}IPoIB_Data in DIR/.kvp_pool_0 {reason}"]
         assert answer.addresses == []
         assert answer.source == ""
         assert not answer.awaited
@@ -189,7 +189,7 @@ class TestNothingInThePool:
         reason = (
             "NdDriverVersion in DIR/.kvp_pool_0 selects a driver that takes no addresses from there"
         )
-        assert answer.notes == [NOTHING + reason]
+        assert answer.notes == [NO_FABRIC + reason]
         assert not answer.awaited
 
     @pytest.mark.parametrize(
@@ -217,5 +217,5 @@ class TestNothingInThePool:
     def test_an_absent_pool_is_awaited(self, folder: Path) -> None:
         """Its daemon may not have started yet."""
         answer = Answer(Files(pool=None).write(folder))
-        assert answer.notes == [f"{NOTHING}DIR/.kvp_pool_0 does not exist yet"]
+        assert answer.notes == [f"{NO_FABRIC}DIR/.kvp_pool_0{NO_POOL_YET}"]
         assert answer.awaited is True

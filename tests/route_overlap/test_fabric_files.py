@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from support.fabric_files import DATA, HOST, NOTHING, SWITCHED_ON, Answer, Files, of_pool, record
+from support.fabric_files import DATA, HOST, SWITCHED_ON, Answer, Files, of_pool, record
+from support.printed import NO_FABRIC, NO_REGULAR_FILE
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.route_overlap import fabric
@@ -25,7 +26,7 @@ class TestOddFiles:
         else:
             path.symlink_to("nowhere")
         answer = Answer(folder)
-        assert answer.notes == [f"{NOTHING}DIR/{name} is not a regular file"]
+        assert answer.notes == [f"{NO_FABRIC}DIR/{name}{NO_REGULAR_FILE}"]
         assert not answer.awaited
 
     @pytest.mark.parametrize("name", [".kvp_pool_0", "waagent.conf"])
@@ -38,7 +39,7 @@ class TestOddFiles:
             answer = Answer(folder)
             assert answer.addresses == []
             assert not answer.awaited
-            assert answer.notes == [f"{NOTHING}DIR/{name} is larger than 256 KiB"]
+            assert answer.notes == [f"{NO_FABRIC}DIR/{name} is larger than 256 KiB"]
         os.truncate(path, 262144)
         answer = Answer(folder)
         assert len(answer.addresses) == 2
@@ -75,7 +76,7 @@ class TestOddFiles:
         for name, content in {fabric.CONFIGURATION: SWITCHED_ON, fabric.POOL: torn}.items():
             files.tree.write(name, content, mode=0o644)
         found = fabric.read_fabric(files, pause=lambda: None)
-        assert found.notes == (f"no fabric is announced: {fabric.POOL} has no IPoIB_Data yet",)
+        assert found.notes == (f"{NO_FABRIC}{fabric.POOL} has no IPoIB_Data yet",)
         assert files.operations.calls.count(("read", fabric.POOL)) == 3
 
     def test_an_emptied_pool_is_read_again(self) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 from support.kernel import connect
+from support.printed import DEFAULT_BY, IF_RIGHT
 
 from hostrouting import HostRoutingConfig, prove_egress
 from hostrouting.net.addresses import IPV4, IPV6
@@ -15,7 +16,7 @@ CIDR = "10.96.0.0/16"
 DHCP = 16
 STATIC = 4
 BOOT = 3
-WRONG = "the IPv4 default route by eth1"
+WRONG = f"{DEFAULT_BY}eth1"
 RELOAD = "and run: networkctl reload"
 NETPLAN = {
     "/etc/netplan/01-other.yaml": "network: {ethernets: {eno1: {dhcp4: true}}}\n",
@@ -90,7 +91,7 @@ def test_the_setting_of_the_owner(protocol: int, files: dict[str, str], step: st
     """
     host = node(protocol, files)
     [chosen] = prove_egress(host, [CIDR]).notes
-    right = 'if that is right, add "expectedDevs": ["eth1"] to routeOverlap'
+    right = f'{IF_RIGHT}["eth1"] to routeOverlap'
     assert chosen.kind == "chosen-exit"
     assert chosen.subject == WRONG
     assert chosen.step == (f"{right}; if not, {step}" if step else right)

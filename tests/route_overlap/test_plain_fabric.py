@@ -11,6 +11,7 @@ import pytest
 from support.fabric_files import DATA, SWITCHED_ON, record
 from support.kernel import kernel_of, needs_kernel
 from support.overlap_answers import ScriptRun, run_script
+from support.printed import UNPROVEN
 from support.routers import add_pair
 
 from hostrouting import HostRoutingConfig
@@ -127,7 +128,7 @@ def test_it_is_not_plain(node: KernelNode, tmp_path: Path, case: Case) -> None:
     """The fabric may take addresses: most of these nodes are wrong."""
     ran = run(node, tmp_path, case)
     assert not ran.is_plain
-    assert ran.output.startswith(f"cannot be proven here: {case.word}"), ran.output
+    assert ran.output.startswith(f"{UNPROVEN}{case.word}"), ran.output
 
 
 def test_a_device_without_carrier(node: KernelNode, tmp_path: Path) -> None:
@@ -136,14 +137,14 @@ def test_a_device_without_carrier(node: KernelNode, tmp_path: Path) -> None:
     node.run("sysctl", "-qw", "net.ipv4.conf.f0.ignore_routes_with_linkdown=1")
     commands = "address add 172.18.1.4/24 dev f0; route add 172.18.1.64/26 dev e0; route append 172.18.1.0/24 dev e0"
     ran = run(node, tmp_path, Case(commands, cidr="172.18.1.0/24"))
-    assert ran.output.startswith("cannot be proven here: "), ran.output
+    assert ran.output.startswith(UNPROVEN), ran.output
 
 
 def test_addresses_may_come_where_there_is_infiniband(node: KernelNode, tmp_path: Path) -> None:
     """The program waits for them."""
     (tmp_path / "sys/class/infiniband/mlx5_0").mkdir(parents=True)
     ran = run(node, tmp_path, Case(pool=None, is_right=True))
-    assert ran.output.startswith("cannot be proven here: awaited (/"), ran.output
+    assert ran.output.startswith(f"{UNPROVEN}awaited (/"), ran.output
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo"])
@@ -157,7 +158,7 @@ def test_what_is_not_a_file(node: KernelNode, tmp_path: Path, kind: str) -> None
     else:
         os.mkfifo(file)
     ran = run_script(node, tmp_path / "run", [CIDR], files=tmp_path)
-    assert ran.output.startswith("cannot be proven here: fabric;"), ran.output
+    assert ran.output.startswith(f"{UNPROVEN}fabric;"), ran.output
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ def test_what_only_the_program_judges(
 ) -> None:
     """A fabric of the config, and units that connect networks."""
     ran = run_script(node, tmp_path / "run", ["10.96.0.0/16"], **options)  # type: ignore[arg-type]
-    assert ran.output.startswith(f"cannot be proven here: {word};"), ran.output
+    assert ran.output.startswith(f"{UNPROVEN}{word};"), ran.output
 
 
 def hardware(folder: Path, dev: str) -> None:
@@ -223,4 +224,4 @@ class TestNetworks:
             hardware(tmp_path, dev)
         of_node = Case(case.commands, cidr="10.96.0.0/16", pool=None, is_right=case.is_right)
         ran = run(node, tmp_path, of_node, {"expectedDevs": [case.network]})
-        assert ran.output.startswith(f"cannot be proven here: carrier ({case.network}"), ran.output
+        assert ran.output.startswith(f"{UNPROVEN}carrier ({case.network}"), ran.output

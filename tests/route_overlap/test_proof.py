@@ -8,6 +8,7 @@ from unittest.mock import patch
 import pytest
 from support.kernel import uplink
 from support.overlap_proofs import prove, shapes
+from support.printed import NARROWER
 
 from hostrouting import explain_routing, prove_egress
 from hostrouting.exceptions import BackendError
@@ -59,10 +60,7 @@ def test_a_known_neighbour_of_the_fabric_is_warned_of(node: MemoryBackend) -> No
     ] == [
         (
             "172.16.8.0/22",
-            (
-                "ib0 talks to 172.16.9.7, which lies in it and would be taken from ib0. "
-                "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
-            ),
+            (f"ib0 talks to 172.16.9.7, which lies in it and would be taken from ib0. {NARROWER}"),
         )
     ]
     assert [route.warning for route in prove(node, "172.16.12.0/22").suggested_routes] == [None]

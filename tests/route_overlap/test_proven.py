@@ -5,6 +5,7 @@ import logging
 
 import pytest
 from support.kernel import connect
+from support.printed import SEE_DHCP, UNKNOWN_EXIT
 from support.static_route_scripts import static_route
 
 from hostrouting.config.sections import HostRoutingConfig, StaticRoute, StaticRoutesConfig
@@ -65,10 +66,10 @@ def test_the_message_without_default_route() -> None:
     """
     assert str(prove_egress(Node(default=False), ["10.96.0.0/16", "10.97.0.0/16"])) == (
         "the node has no IPv4 default route, so nothing leads to 10.96.0.0/16, 10.97.0.0/16\n"
-        "Give the node a default route: see the log of its DHCP client, or its network configuration."
+        f"Give the node a default route: {SEE_DHCP}."
     )
     node = Node(default=False)
-    unknown = "the node has no IPv4 default route and the config names no expectedDevs, so it is unknown where"
+    unknown = f"the node has no IPv4 default route {UNKNOWN_EXIT}"
     route = "(172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4)"
     assert prove_egress(node, ["172.16.8.0/22"]).verdict == (
         f"{unknown} 172.16.8.0/22 should leave:\n"

@@ -8,6 +8,7 @@ import pytest
 from support.counted_ip import IP, another_ip
 from support.kernel import needs_kernel
 from support.overlap_answers import AMONG_DEBRIS, run_script
+from support.printed import UNPROVEN
 from support.routers import ROUTER, WiredNode
 
 pytestmark = needs_kernel
@@ -69,7 +70,7 @@ def test_any_other_message_is_not_plain(node: WiredNode, tmp_path: Path, message
     environment = another_ip(tmp_path / "tools", f'{IP} "$@" 2>&1 | {edit}')
     ran = run_script(node, tmp_path / "run", CIDRS[:2], environment=environment)
     assert not ran.is_plain
-    assert ran.output.startswith(f"cannot be proven here: ip ({message}); ")
+    assert ran.output.startswith(f"{UNPROVEN}ip ({message}); ")
 
 
 @pytest.mark.parametrize(
@@ -93,4 +94,4 @@ def test_rows_that_are_hard_to_make(node: WiredNode, tmp_path: Path, edit: str, 
     environment = another_ip(tmp_path / "tools", f"{IP} \"$@\" 2>&1 | sed '{edit}'")
     ran = run_script(node, tmp_path / "run", CIDRS[:2], environment=environment)
     assert ran.is_plain == (not word), ran.output
-    assert ran.output.startswith(f"cannot be proven here: {word} (") or not word, ran.output
+    assert ran.output.startswith(f"{UNPROVEN}{word} (") or not word, ran.output

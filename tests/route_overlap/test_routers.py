@@ -7,6 +7,7 @@ import pytest
 from support.kernel import connect, needs_kernel, powerless
 from support.memory_links import silence
 from support.needs import needs
+from support.printed import ASKED_AGAIN
 from support.way_out_nodes import dead_default
 
 from hostrouting import HostRoutingConfig, check_node
@@ -19,8 +20,7 @@ from hostrouting.testing import FakeHost, KernelNode
 from hostrouting.testing.contracts.routes import arrange
 from phases import Context
 
-REASON = "does not answer, though the kernel has asked again just now: see the router, and the link to it"
-SILENT = NodeFinding("silent-gateway", "10.224.0.1 dev eth0", REASON, "warning")
+SILENT = NodeFinding("silent-gateway", "10.224.0.1 dev eth0", ASKED_AGAIN, "warning")
 
 
 def test_the_gateways_by_expected_devices_are_probed() -> None:

@@ -15,7 +15,7 @@ from support.filled import asset, changes
 from support.kernel import connect, needs_kernel
 from support.needs import needs
 from support.overlap_answers import ScriptRun, proven_at, run_script
-from support.printed import leaves
+from support.printed import UNPROVEN, leaves
 
 from hostrouting.boot.layout import units_in
 from hostrouting.boot.steps import IDLE
@@ -186,7 +186,7 @@ class TestRunning:
             )
             assert ran.status == status
             assert ran.markers == {}
-            assert ran.output.startswith(f"cannot be proven here: ip ({detail}")
+            assert ran.output.startswith(f"{UNPROVEN}ip ({detail}")
 
     @pytest.mark.parametrize("zone", ["JST-9", "EST5", ""])
     def test_the_time_of_the_proof(
@@ -230,7 +230,7 @@ class TestRunning:
                 cidrs[::-1],
                 through=["unshare", "--mount", "sh", "-c", full, "sh"],
             )
-        assert ran.output.startswith("cannot be proven here: device (ib0);")
+        assert ran.output.startswith(f"{UNPROVEN}device (ib0);")
         node.ip("route del 11.7.7.128/25")
         with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
             ran = run_script(node, Path(folder), cidrs)
@@ -274,13 +274,13 @@ class TestRunning:
             return ran.output.splitlines()
 
         [first] = logged()
-        assert first.startswith("<3>cannot be proven here: device (ib0); ")
+        assert first.startswith(f"<3>{UNPROVEN}device (ib0); ")
         [again] = logged()
-        assert re.fullmatch(r"<3>as before, since \d\d:\d\d: cannot be proven here: .*", again)
+        assert re.fullmatch(rf"<3>as before, since \d\d:\d\d: {UNPROVEN}.*", again)
         assert logged(cidr="10.96.0.0/16") == [f"<5>{FINE}"]
         assert logged(cidr="10.96.0.0/16") == []
         [warning] = logged(mode="WARN")
-        assert warning.startswith("<4>cannot be proven here: device (ib0); ")
+        assert warning.startswith(f"<4>{UNPROVEN}device (ib0); ")
         assert logged(mode="WARN") == []
 
     def test_values_precede_the_message_for_a_gate(
@@ -296,7 +296,7 @@ class TestRunning:
             return ran.output.rstrip("\n").split("\36")
 
         [fact] = logged("now")
-        assert fact.startswith("cannot be proven here: device (ib0); ")
+        assert fact.startswith(f"{UNPROVEN}device (ib0); ")
         assert logged("now ask") == ["", "", fact, fact]
         assert logged("now ask", JOURNAL_STREAM="8:4711") == ["", "", fact, f"<3>{fact}"]
         before, since, again, line = logged("now ask", JOURNAL_STREAM="8:4711")
@@ -373,7 +373,7 @@ class TestProgram:
         assert ran.status == end
         assert ran.markers == {}
         assert ran.output == (
-            "cannot be proven here: ip (RTNETLINK answers: Network is unreachable); "
+            f"{UNPROVEN}ip (RTNETLINK answers: Network is unreachable); "
             f"{program} ended with {status}; run: "
             "hostrouting apply /etc/aks-flex-node/hostrouting.json\n"
         )
@@ -396,7 +396,7 @@ class TestProgram:
             f"#!{shutil.which('bash')}\necho 'File x, line 1' >&2\necho 'no zip' >&2\nexit 1\n"
         )
         ran = self.run(node, program, 1, through=("env", "JOURNAL_STREAM=8:4711"))
-        assert ran.output.startswith("<3>cannot be proven here: ip (")
+        assert ran.output.startswith(f"<3>{UNPROVEN}ip (")
         assert f"; {program} ended with 1 (no zip); run: hostrouting apply" in ran.output
         assert "line 1" not in ran.output
 
@@ -408,7 +408,7 @@ class TestProgram:
         assert {*waiting} == {"check ip wait"}
         assert last == "check ip"
         assert ran.status == 12
-        assert ran.output.startswith("waiting up to 2 s: a reason\ncannot be proven here: ip (")
+        assert ran.output.startswith(f"waiting up to 2 s: a reason\n{UNPROVEN}ip (")
         assert [*ran.markers] == ["waited"]
 
     def test_right_meanwhile(self, node: KernelNode, program: Path) -> None:

@@ -161,8 +161,7 @@ class _Judgement:
         self.undecided = [
             note.subject
             for note in notes
-            if note.reason.startswith("the model cannot apply")
-            or note.reason.endswith("more ranges")
+            if note.reason.startswith("the model ") or note.reason.endswith("more ranges")
         ]
         # A range that a rule blocks has no devices.
         way = overlap("", "([^(]*)", route="").removesuffix(" ()").rpartition(", ")[2]

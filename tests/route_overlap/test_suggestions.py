@@ -4,6 +4,7 @@ import attrs
 import pytest
 from support.kernel import connect
 from support.overlap_proofs import prove, shapes
+from support.printed import NARROWER
 
 from hostrouting import prove_egress
 from hostrouting.fib import Fib
@@ -27,7 +28,7 @@ def test_a_whole_fabric_network_is_taken_in_halves_and_with_a_warning(node: Memo
     report = prove(node, "172.18.0.0/16")
     warning = (
         "172.18.0.0/16 is the connected network of ib0 as a whole: its peers could no longer be reached by it. "
-        "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
+        f"{NARROWER}"
     )
     assert [(route.destination, route.warning) for route in report.suggested_routes] == [
         ("172.18.0.0/17", warning),
@@ -97,8 +98,7 @@ def test_a_route_that_takes_the_peer_of_an_own_address_has_a_warning(node: Memor
     [route] = prove(node, "10.96.0.0/25").suggested_routes
     assert route.destination == "10.96.0.0/25"
     assert route.warning == (
-        "10.96.0.10 of ib0 lies in it, so it would take peers of ib0, too. Only narrower expectedCidrs are safe, "
-        "of addresses that the cluster alone uses"
+        f"10.96.0.10 of ib0 lies in it, so it would take peers of ib0, too. {NARROWER}"
     )
 
 

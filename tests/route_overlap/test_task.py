@@ -10,6 +10,7 @@ import attrs
 import pytest
 from support.kernel import connect
 from support.overlap_answers import verdict_of
+from support.printed import NO_FABRIC, NO_POOL_YET, NOT_ENDED, WAITING, WITHOUT_IT
 
 from hostrouting import CheckRouteOverlap, HostRoutingConfig
 from hostrouting.boot.layout import GATING_PATH, INTENT_PATH, PROGRAM_PATH
@@ -158,8 +159,8 @@ def test_a_unit_that_fails_while_it_is_queried(
     assert finding.reason.startswith("is failed (exit-code)")
 
 
-_LATE = "late-unit", "is inactive (dead), neither active nor ended with success in this boot"
-_SPARED = "spared-unit", "is skipped, so routing is proven without it"
+_LATE = "late-unit", f"is inactive (dead), {NOT_ENDED}"
+_SPARED = "spared-unit", f"is skipped, {WITHOUT_IT}"
 
 
 @pytest.mark.parametrize(
@@ -238,8 +239,8 @@ def test_each_run_waits_for_an_awaited_fabric(
         assert list(markers(host)) == [OK]
         assert clock.monotonic() == pytest.approx(30.0 * number)
         assert caplog.messages[:2] == [
-            f"waiting up to 30 s: RDMA is switched on, but {POOL} has no addresses for InfiniBand yet",
-            f"routeOverlap: no fabric is announced: {POOL} does not exist yet",
+            f"{WAITING}RDMA is switched on, but {POOL} has no addresses for InfiniBand yet",
+            f"routeOverlap: {NO_FABRIC}{POOL}{NO_POOL_YET}",
         ]
 
 

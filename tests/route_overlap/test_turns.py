@@ -2,7 +2,7 @@
 
 import pytest
 from support.kernel import kernel_of, needs_kernel
-from support.printed import overlap
+from support.printed import ALIKE, NOT_APPLIED, UNKNOWN_EXIT, overlap
 
 from hostrouting import Configure, prove_egress
 from hostrouting.config.sections import HostRoutingConfig, RouteOverlapConfig
@@ -40,11 +40,10 @@ def test_without_expected_devices_the_finding_names_both() -> None:
         f"10.96.0.0/12: unknown-exit 10.96.0.0-10.111.255.255 by eth0,ib0 ({_ROUTES})"
     ]
     assert str(report) == (
-        "the IPv4 default routes by eth0 and ib0 decide in turns and the config names no "
-        "expectedDevs, so it is unknown where 10.96.0.0/12 should leave:\n"
+        f"the IPv4 default routes by eth0 and ib0 decide in turns {UNKNOWN_EXIT} 10.96.0.0/12 should leave:\n"
         "  10.96.0.0/12\n"
         f"    {report.cidrs[0].findings[0].sentence()}\n"
-        "the IPv4 default routes by eth0 and ib0: decide alike, so packets may leave by each: "
+        f"the IPv4 default routes by eth0 and ib0: {ALIKE}"
         f"{_CHOICE}"
     )
 
@@ -58,14 +57,8 @@ def test_check_reports_once_that_several_exits_decide() -> None:
     assert report.lines() == [
         "wrong: the IPv4 default routes by eth0 and ib0 decide in turns",
         report.overlap.verdict,
-        (
-            "warning: several-exits: the IPv4 default routes by eth0 and ib0: decide alike, so "
-            f"packets may leave by each: {_CHOICE}"
-        ),
-        (
-            "warning: not-applied: hostRouting: nothing of this config is installed for the next "
-            "boot; apply the config"
-        ),
+        (f"warning: several-exits: the IPv4 default routes by eth0 and ib0: {ALIKE}{_CHOICE}"),
+        (f"warning: not-applied: hostRouting: {NOT_APPLIED} for the next boot; apply the config"),
     ]
 
 
@@ -126,8 +119,7 @@ def test_those_of_another_table_are_not_the_exits() -> None:
     report = prove_egress(node, _CIDRS)
     assert report.exits_in_turns == ()
     assert report.headline == (
-        "the node has no IPv4 default route and the config names no expectedDevs, so it is unknown "
-        "where 10.96.0.0/12 should leave"
+        f"the node has no IPv4 default route {UNKNOWN_EXIT} 10.96.0.0/12 should leave"
     )
 
 

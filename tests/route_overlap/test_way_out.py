@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.kernel import connect, needs_kernel
-from support.printed import leaves
+from support.printed import CHOSEN, DEFAULT_BY, IF_RIGHT, NARROW, OWN_ADDRESS, leaves
 from support.way_out_nodes import WayOutNode, dead_default
 
 from hostrouting import OverlapReport, prove_egress
@@ -42,8 +42,7 @@ def test_a_default_route_by_the_wrong_device_at_a_lower_metric(prover: WayOutNod
     assert trusted.verdict == leaves(SERVICES, "ib0")
     [note] = trusted.notes
     assert str(note) == (
-        "note: chosen-exit: the IPv4 default route by ib0: decides, by its metric, before that by eth0; "
-        'if that is right, add "expectedDevs": ["ib0"] to routeOverlap'
+        f'note: chosen-exit: {DEFAULT_BY}ib0: {CHOSEN}eth0; {IF_RIGHT}["ib0"] to routeOverlap'
     )
     report = prover.prove(SERVICES, expectedDevs=["eth0"])
     assert shapes(report) == [(SERVICES, "overlap", ("ib0",), "ib0")]
@@ -227,10 +226,10 @@ def test_the_device_of_a_local_address_may_be_allowed(prover: WayOutNode) -> Non
     report = prover.prove("10.9.0.0/24")
     assert shapes(report) == [("10.9.0.0/24", "local", ("mesh0",), "mesh0")]
     # In the kernel it is a virtual device, and in memory hardware.
-    remedy = "remove it from its device, or narrow expectedCidrs."
+    remedy = NARROW
     if report.commands:
         remedy = "narrow expectedCidrs, or run: ip address del 10.9.0.1/32 dev mesh0"
-    assert report.advice == f"The node's own address precedes any route: {remedy}"
+    assert report.advice == f"{OWN_ADDRESS}{remedy}"
     assert prover.prove("10.9.0.0/24", allowedDevs=["mesh0"]).ok
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.kernel import connect
+from support.printed import CORRECT_GATEWAY, NEVER_OVERWRITTEN, NO_DEVICE, SEE_DHCP, UNTIL_REMOVED
 from support.static_route_nodes import CONFIG, WANTED, other_routes, own_routes
 from support.static_route_scripts import config_of, install, static_route
 
@@ -44,7 +45,7 @@ def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
     assert verdict.changes == (
         (
             "repaired: + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 (hides '172.16.8.0/22 via "
-            "10.224.0.9 dev eth0 proto static' until this route is removed)"
+            f"10.224.0.9 dev eth0 proto static' {UNTIL_REMOVED})"
         ),
         "repaired: - 172.20.0.0/16 via 10.224.0.1 dev eth0 table 100 proto 142",
     )
@@ -57,15 +58,15 @@ def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
     [
         (
             "172.21.0.0/16",
-            "table main has no IPv4 default route; see the log of its DHCP client, or its network configuration",
+            f"table main has no IPv4 default route; {SEE_DHCP}",
             True,
         ),
-        ("172.21.0.0/16 via 10.224.0.1 dev eth9", "there is no such device", True),
+        ("172.21.0.0/16 via 10.224.0.1 dev eth9", NO_DEVICE, True),
         (
             "172.21.0.0/16 via 10.225.0.1 dev eth0",
             (
                 "Nexthop has invalid gateway (Network is unreachable); no network of eth0 has the "
-                "gateway 10.225.0.1; correct its 'gateway' or 'dev'"
+                f"gateway 10.225.0.1; {CORRECT_GATEWAY}"
             ),
             False,
         ),
@@ -73,8 +74,7 @@ def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
             "10.224.0.0/16 via 10.224.0.1 dev eth0",
             (
                 "the kernel's own route '10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4' "
-                "has this destination and metric, and is never overwritten; configure narrower "
-                "destinations"
+                f"{NEVER_OVERWRITTEN}"
             ),
             False,
         ),

@@ -5,6 +5,7 @@ tests.
 from typing import Any
 
 import pytest
+from support.printed import GIVE_ROUTER
 
 from hostrouting.host import Device, DeviceAddress, ObservedRoute, Route
 from hostrouting.net.addresses import IPV6, Address, Prefix
@@ -106,7 +107,7 @@ def test_a_link_local_address_of_the_node_may_be_a_gateway() -> None:
     )
     refused = own_gateways([Device("eth1", 3, up=True, addresses=addresses)])
     assert refused == {
-        Address.parse("2001:db8::4"): "is an address of this node, on eth1; give that of the router"
+        Address.parse("2001:db8::4"): f"is an address of this node, on eth1; {GIVE_ROUTER}"
     }
 
 

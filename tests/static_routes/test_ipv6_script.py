@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from support.kernel import kernel_of, needs_kernel
+from support.printed import INCOMPLETE
 from support.static_route_scripts import boot, boot_with_program, config_of, static_route
 
 from hostrouting import StaticRoute
@@ -122,7 +123,7 @@ def test_without_ipv6(node: KernelNode) -> None:
         StaticRoute(destination="fd00:1::/48"),
         static_route("10.9.0.0/16 via 10.224.0.1 dev e1"),
     ]
-    refused = "refused: fd00:1::/48 via ? dev ? metric 1: no default route completes it"
+    refused = f"refused: fd00:1::/48 via ? dev ? metric 1: {INCOMPLETE}"
     assert boot(node, *routes) == (11, [refused])
     assert node.ip("-4 route show proto 142").strip() == "10.9.0.0/16 via 10.224.0.1 dev e1"
 
@@ -177,7 +178,7 @@ def test_a_merge_by_another_program_is_named(node: KernelNode) -> None:
     assert boot(node, route)[0] == 12
     status, [line] = boot_with_program(node, config_of([route]))
     assert status == 11
-    assert line.startswith(f"refused: {route}: another program has merged a next hop with ")
+    assert line.startswith(f"refused: {route}: another program has merged ")
     assert shown(node) == before
     other = static_route("fd00:7::/48 via fe80::a dev e0")
     status, output = boot_with_program(node, config_of([other]))

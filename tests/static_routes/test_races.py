@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.kernel import connect
+from support.printed import UNTIL_REMOVED
 from support.static_route_nodes import Account
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
@@ -90,7 +91,7 @@ def test_a_foreign_route_comes_into_an_empty_place(node: BusyNode, host: FakeHos
     node.steps.plan(1, lambda: node.insert_route(foreign(73)))
     account = run(host, OWN_ROUTE)
     assert node.in_place() == shown(OWN_ROUTE, foreign(73))
-    assert account.changes == [f"+ {OWN_ROUTE} (hides '{foreign(73)}' until this route is removed)"]
+    assert account.changes == [f"+ {OWN_ROUTE} (hides '{foreign(73)}' {UNTIL_REMOVED})"]
 
 
 def test_another_program_removes_our_route_before_we_do(node: BusyNode, host: FakeHost) -> None:

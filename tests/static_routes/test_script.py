@@ -14,7 +14,17 @@ from support.counted_ip import IP, another_ip, counted_ip, take_counts
 from support.filled import asset, changes
 from support.kernel import connect, needs_kernel
 from support.needs import needs
-from support.printed import no_gateway
+from support.printed import (
+    CORRECT_GATEWAY,
+    DECIDES_AGAIN,
+    INCOMPLETE,
+    NEVER_OVERWRITTEN,
+    NO_DEVICE,
+    SEE_DHCP,
+    UNPROVEN,
+    WAITING,
+    no_gateway,
+)
 from support.static_route_scripts import boot, boot_with_program, config_of, impatient, static_route
 
 from hostrouting import HostRoutingConfig, StaticRoute
@@ -98,7 +108,7 @@ def waiting(
     argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-c", script]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == f"waiting up to 30 s: {reason}\n"
+        assert process.stdout.readline() == f"{WAITING}{reason}\n"
         yield process
 
 
@@ -128,7 +138,7 @@ class TestRunning:
     def test_the_default_route_is_waited_for(self, node: KernelNode, tmp_path: Path) -> None:
         """The script waits for a late lease, and logs the limit of the wait once."""
         open_route = StaticRoute(destination="172.16.1.0/24")
-        reason = "172.16.1.0/24 via ? dev ?: no default route completes it"
+        reason = f"172.16.1.0/24 via ? dev ?: {INCOMPLETE}"
         with waiting(node, tmp_path, open_route, reason) as process:
             node.ip("route append default via 10.224.0.1 dev eth0 proto 16")
             assert process.communicate(timeout=300)[0] == "routes in force: 1\n"
@@ -168,8 +178,8 @@ class TestRunning:
     @pytest.mark.parametrize(
         ("gateway", "dev", "reason"),
         [
-            (None, "ib0", "172.16.2.0/24 via ? dev ib0: no default route completes it"),
-            (None, "eth9", "172.16.2.0/24 via ? dev eth9: no default route completes it"),
+            (None, "ib0", f"172.16.2.0/24 via ? dev ib0: {INCOMPLETE}"),
+            (None, "eth9", f"172.16.2.0/24 via ? dev eth9: {INCOMPLETE}"),
             (
                 "10.224.0.1",
                 "eth9",
@@ -218,7 +228,7 @@ class TestRunning:
         node.ip("route flush all proto dhcp")
         node.ip("route flush proto 142")
         status, [line] = boot(node, route, waits=30, folder=tmp_path, environment=JOURNAL)
-        verdict = "<3>refused: 172.16.1.0/24 via ? dev ?: no default route completes it"
+        verdict = f"<3>refused: 172.16.1.0/24 via ? dev ?: {INCOMPLETE}"
         assert status == 11
         assert line == verdict
         assert [path.name for path in tmp_path.iterdir()] == ["static-routes.told"]
@@ -301,9 +311,7 @@ class TestRunning:
         status, [line] = boot(node, *config.static_routes.routes)
         assert status == 12
         assert own_routes(node) == ["default via 10.224.0.9 dev eth0"]
-        assert line.startswith(
-            "static routes cannot be proven here: row (default via 10.224.0.9 dev eth0); "
-        )
+        assert line.startswith(f"static routes {UNPROVEN}row (default via 10.224.0.9 dev eth0); ")
         assert boot_with_program(node, config) == (10, ["routes in force: 1"])
         assert own_routes(node) == [own_route(ROUTE)]
 
@@ -312,9 +320,7 @@ class TestRunning:
         environment = another_ip(tmp_path, f'sed "s/^route add .*//" | {IP} "$@"')
         status, [line] = boot(node, ROUTE, environment=environment)
         assert status == 12
-        assert line.startswith(
-            f"static routes cannot be proven here: missing ({own_route(ROUTE)}); "
-        )
+        assert line.startswith(f"static routes {UNPROVEN}missing ({own_route(ROUTE)}); ")
 
     def test_a_device_without_carrier(self) -> None:
         """The kernel takes a route by it, and shows it in each row."""
@@ -357,7 +363,7 @@ class TestRunning:
         assert own_routes(node) == []
         hidden = (
             f"foreign route '172.20.1.0/24 {foreign_route}' is hidden by '172.20.1.0/24 via 10.224.0.1 "
-            "dev eth0 proto 142'; it decides again when ours is removed"
+            f"dev eth0 proto 142'; {DECIDES_AGAIN}"
         )
         ran = boot_with_program(node, CONFIG_OF_ROUTE, now=now)
         assert ran == (10, [hidden, "routes in force: 1"])
@@ -391,7 +397,7 @@ class TestRunning:
         status, [line] = boot(node, ROUTE, now=True)
         assert node.ip("-o route show") == before
         assert status == 12
-        assert re.match(r"static routes cannot be proven here: (place|row) \(.*\); ", line)
+        assert re.match(rf"static routes {UNPROVEN}(place|row) \(.*\); ", line)
         assert boot_with_program(node, CONFIG_OF_ROUTE)[0] == 10
         assert own_routes(node) == [own_route(ROUTE)]
         [first, *_] = node.ip("route show 172.20.1.0/24").splitlines()
@@ -413,8 +419,7 @@ class TestRunning:
             [
                 (
                     f"refused: {ROUTE}: the kernel's own route '172.20.1.0/24 dev ib0 proto kernel "
-                    "scope link src 172.20.1.4' has this destination and metric, and is never "
-                    "overwritten; configure narrower destinations"
+                    f"scope link src 172.20.1.4' {NEVER_OVERWRITTEN}"
                 )
             ],
         )
@@ -483,7 +488,7 @@ class TestRunning:
             12,
             [
                 (
-                    "static routes cannot be proven here: place (172.20.1.0/24 via 10.224.0.247 "
+                    f"static routes {UNPROVEN}place (172.20.1.0/24 via 10.224.0.247 "
                     "dev eth0 proto bird); /nonexistent is no file that can be read; run: hostrouting apply "
                     "/etc/aks-flex-node/hostrouting.json"
                 )
@@ -538,7 +543,7 @@ class TestRunning:
         environment = {"PATH": str(tmp_path)}
         status, [line] = boot(node, ROUTE, environment=environment)
         assert status == 12
-        assert re.match(r"static routes cannot be proven here: ip( \(.*\))?; ", line)
+        assert re.match(rf"static routes {UNPROVEN}ip( \(.*\))?; ", line)
         assert boot_with_program(node, CONFIG_OF_ROUTE, environment=environment) == (
             10,
             ["routes in force: 1"],
@@ -582,7 +587,7 @@ class TestRunning:
         assert boot(node, *routes) == (
             11,
             [
-                "refused: 172.16.4.0/24 via ? dev ib0: no default route completes it",
+                f"refused: 172.16.4.0/24 via ? dev ib0: {INCOMPLETE}",
                 f"refused: 172.16.1.0/24 via 10.9.9.9 dev eth0: {complaint}",
                 f"refused: 172.16.3.0/24 via 10.224.0.1 dev eth7: {complaint}",
             ],
@@ -591,14 +596,11 @@ class TestRunning:
         assert boot_with_program(node, config_of(routes), environment={"mode": "WARN"}) == (
             11,
             [
-                (
-                    f"refused: 172.16.4.0/24 dev ib0: {no_gateway('ib0')}; "
-                    "see the log of its DHCP client, or its network configuration"
-                ),
-                "refused: 172.16.3.0/24 via 10.224.0.1 dev eth7: there is no such device",
+                (f"refused: 172.16.4.0/24 dev ib0: {no_gateway('ib0')}; {SEE_DHCP}"),
+                f"refused: 172.16.3.0/24 via 10.224.0.1 dev eth7: {NO_DEVICE}",
                 (
                     "refused: 172.16.1.0/24 via 10.9.9.9 dev eth0: Nexthop has invalid gateway "
-                    "(Network is unreachable); no network of eth0 has the gateway 10.9.9.9; correct its 'gateway' or 'dev'"
+                    f"(Network is unreachable); no network of eth0 has the gateway 10.9.9.9; {CORRECT_GATEWAY}"
                 ),
             ],
         )
@@ -611,7 +613,7 @@ class TestRunning:
         status, [line] = boot_with_program(node, CONFIG_OF_ROUTE, before=held)
         assert status == 12
         assert line.startswith(
-            "static routes cannot be proven here: row (blackhole 172.21.0.0/16); another run of "
+            f"static routes {UNPROVEN}row (blackhole 172.21.0.0/16); another run of "
         )
         assert own_routes(node) == ["blackhole 172.21.0.0/16"]
 

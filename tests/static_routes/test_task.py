@@ -4,6 +4,7 @@ import logging
 
 import attrs
 import pytest
+from support.printed import DECIDES_AGAIN, UNTIL_REMOVED
 from support.static_route_nodes import CONFIG, NONE, WANTED, other_routes, own_routes, state
 from support.static_route_scripts import config_of, static_route
 
@@ -47,11 +48,11 @@ class TestDo:
         assert caplog.messages == [
             (
                 "foreign route '172.16.8.0/22 via 10.224.0.9 dev eth0 proto static' is hidden by "
-                "'172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'; it decides again when ours is removed"
+                f"'172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'; {DECIDES_AGAIN}"
             ),
             (
                 "foreign route '172.16.16.0/24 via 10.224.0.1 dev eth0' is hidden by "
-                "'172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142'; it decides again when ours is removed"
+                f"'172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142'; {DECIDES_AGAIN}"
             ),
         ]
         assert other_routes(host) == before
@@ -105,11 +106,11 @@ class TestPlan:
             "+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142",
             (
                 "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 (hides '172.16.8.0/22 via 10.224.0.9 dev eth0 "
-                "proto static' until this route is removed)"
+                f"proto static' {UNTIL_REMOVED})"
             ),
             (
                 "+ 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142 (hides '172.16.16.0/24 via 10.224.0.1 dev eth0' "
-                "until this route is removed)"
+                f"{UNTIL_REMOVED})"
             ),
             "- 172.20.0.0/16 via 10.224.0.1 dev eth0 table 100 proto 142",
         ]

@@ -11,6 +11,15 @@ import pytest
 from support.kernel import connect, uplink
 from support.needs import needs
 from support.patience import at_once
+from support.printed import (
+    AS_BEFORE,
+    CORRECT_GATEWAY,
+    GIVE_ROUTER,
+    LOOPBACK,
+    NEVER_OVERWRITTEN,
+    SEE_DHCP,
+    WAITING,
+)
 from support.static_route_nodes import CONFIG, DROP_IN, WANTED, other_routes, own_routes, state
 from support.static_route_scripts import config_of, static_route
 
@@ -55,14 +64,14 @@ class TestWaiting:
             configure(host, ctx)
         assert str(raised.value) == (
             "static routes cannot be completed: table main has no IPv4 default route, not even after 30 s. No route "
-            "was changed. Give the node one (see the log of its DHCP client, or its network configuration), or give "
+            f"was changed. Give the node one ({SEE_DHCP}), or give "
             "'dev' and 'gateway' of: 172.16.8.0/22, 172.16.16.0/24"
         )
         assert ctx.clock.monotonic() == 30
         waits = [message for message in caplog.messages if not message.startswith("boot: ")]
         assert waits == [
-            "waiting up to 30 s: table main has no IPv4 default route",
-            "this config is installed for the next boot, and the routes are as before",
+            f"{WAITING}table main has no IPv4 default route",
+            AS_BEFORE,
         ]
         assert own_routes(host) == []
         assert other_routes(host) == before
@@ -141,8 +150,7 @@ class TestRefusals:
         assert list(map(str, error.refusals)) == [
             (
                 "+ 172.16.0.0/16 via 10.224.0.1 dev eth0 proto 142: the kernel's own route '172.16.0.0/16 dev ib0 "
-                "proto kernel scope link src 172.16.1.4' has this destination and metric, and is never overwritten; "
-                "configure narrower destinations"
+                f"proto kernel scope link src 172.16.1.4' {NEVER_OVERWRITTEN}"
             )
         ]
 
@@ -199,7 +207,7 @@ class TestRefusals:
             (
                 "10.9.0.1",
                 "eth0",
-                "refused: no network of eth0 has the gateway 10.9.0.1; correct its 'gateway' or 'dev'",
+                f"refused: no network of eth0 has the gateway 10.9.0.1; {CORRECT_GATEWAY}",
             ),
             (
                 "10.224.0.1",
@@ -208,7 +216,7 @@ class TestRefusals:
             ),
             ("10.224.0.1", "eth7", "refused: there is no network device eth7; correct its 'dev'"),
             (None, "eth7", "refused: there is no network device eth7; correct its 'dev'"),
-            (None, "lo", "refused: lo is the loopback device, and leads nowhere; correct its"),
+            (None, "lo", f"refused: {LOOPBACK}"),
             ("fd00:1::1", "eth0", None),
             (
                 "fd00:2::1",
@@ -301,7 +309,7 @@ class TestRefusals:
                 [refused] = raised.value.failures
                 assert str(refused) == (
                     f"hostRouting.staticRoutes.routes[1].gateway: {gateway!r} is an address of this node, on {dev}; "
-                    "give that of the router"
+                    f"{GIVE_ROUTER}"
                 )
                 assert state(host) == before
 

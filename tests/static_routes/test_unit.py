@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 from support.needs import require
+from support.printed import NEVER_OVERWRITTEN, SEE_DHCP, WAITING
 from support.static_route_scripts import config_of, static_route
 from support.systemd_box import SystemdBox
 
@@ -17,10 +18,7 @@ from phases import Context
 
 UNIT = "static-routes.service"
 #: Why the route without a gateway waits.
-LACKING = (
-    "172.16.1.0/24: table main has no IPv4 default route; see the log of its DHCP client, or its "
-    "network configuration"
-)
+LACKING = f"172.16.1.0/24: table main has no IPv4 default route; {SEE_DHCP}"
 NETWORK = """
 ip link set lo up
 ip link add eth0 type ifb && ip link set eth0 up && ip address add 10.224.0.4/16 dev eth0
@@ -60,7 +58,7 @@ def test_it_waits_and_works() -> None:
             in box.run("systemctl", "show", "--property=Before", UNIT).stdout
         )
         box.run("systemctl", "start", "--no-block", UNIT)
-        box.wait_for(f"waiting up to 30 s: {LACKING}", unit=UNIT)
+        box.wait_for(f"{WAITING}{LACKING}", unit=UNIT)
         box.run(
             "ip", "route", "add", "default", "via", "10.224.0.1", "dev", "eth0", "proto", "dhcp"
         )
@@ -77,7 +75,7 @@ def test_it_waits_and_works() -> None:
         # In the journal a state that stands still has one line; that the unit was started has
         # none.
         assert box.journal(f"--unit={UNIT}") == [
-            f"waiting up to 30 s: {LACKING}",
+            f"{WAITING}{LACKING}",
             "routes in force: 2",
             "repaired: + 172.16.1.0/24 via 10.224.0.1 dev eth0, and 1 more",
         ]
@@ -101,8 +99,7 @@ def test_the_journal_names_a_refusal_once() -> None:
         [first] = journal_lines()
         assert first == (
             "refused: 172.16.1.0/24: the kernel's own route '172.16.1.0/24 dev eth0 proto kernel scope "
-            "link src 172.16.1.1' has this destination and metric, and is never overwritten; configure "
-            "narrower destinations"
+            f"link src 172.16.1.1' {NEVER_OVERWRITTEN}"
         )
         assert our_routes(box) == ("172.16.2.0/24 via 10.224.0.9 dev eth0 metric 7 \n")
         for _ in range(2):

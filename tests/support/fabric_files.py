@@ -38,7 +38,6 @@ class Files(NamedTuple):
         return folder
 
 
-NOTHING = "no fabric is announced: "
 HOST = record(b"HostName", b"a host")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import NamedTuple
 
+from support.printed import UNPROVEN
 from support.processes import ended
 
 from hostrouting import HostRoutingConfig, OverlapReport
@@ -58,7 +59,7 @@ class ScriptRun(NamedTuple):
     def is_plain(self) -> bool:
         """True if the script itself has answered. Without the program there is no further answer."""
         assert self.status in {10, 12}, self.output
-        assert (self.status == 12) == ("cannot be proven here: " in self.output), self.output
+        assert (self.status == 12) == (UNPROVEN in self.output), self.output
         return self.status == 10
 
     def must_follow(self, report: OverlapReport) -> None:

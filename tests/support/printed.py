@@ -1,7 +1,7 @@
-"""The printed words about where addresses leave and what to do next: these, and golden files.
+"""The printed words that tests of several files compare: these, and golden files.
 
-Other tests assert kinds, severities and values; where they compare a line, its words come from
-here.
+Other tests assert kinds, severities and values. Who rewords a message changes it in the code, and
+here or in the one test that has it.
 """
 
 from hostrouting.boot.intent import NOT_INSTALLED
@@ -15,6 +15,105 @@ WITHOUT_CONFIG = (
 LEAVE_AGAIN = "the expected addresses leave as they should again: "
 #: The last line of `status` on a right node.
 NOTHING_NEXT = "next: nothing to do"
+
+ALIKE = "decide alike, so packets may leave by each: "
+ANOTHER_FAMILY = "source: is of another family"
+ANOTHER_FILE = "give the path of another file"
+ANOTHER_RUN = "another run of hostrouting (process "
+ASKED_AGAIN = "does not answer, though the kernel has asked again just now: see the router, and the link to it"
+AS_BEFORE = "this config is installed for the next boot, and the routes are as before"
+BEFORE_THE_PIPE = "see the message of the command before the pipe, or give the path of a config"
+CHOOSE_DEV = "choose the device that probes come in by with hostRouting.probeSnat.dev"
+CHOSEN = "decides, by its metric, before that by "
+CORRECT_GATEWAY = "correct its 'gateway' or 'dev'"
+DAMAGED = "is lost or damaged"
+DECIDES_AGAIN = "it decides again when ours is removed"
+DEFAULT_BY = "the IPv4 default route by "
+DRIFTED = "replaced, because it had drifted"
+EMPTIED = "lies in a folder that is empty after a boot; "
+FOLDER = "Is a directory; move this folder away"
+GIVE_ROUTER = "give that of the router"
+HELPFUL_ROUTES = "for the routes that help: hostrouting check"
+IF_RIGHT = 'if that is right, add "expectedDevs": '
+INCOMPLETE = "no default route completes it"
+INSTALL_THERE = "is missing; install hostrouting there"
+IN_FORCE = "1 of 1 routes are in force"
+IN_USE = "azure-vnet is still in use"
+KEPT_NOWHERE = "nothing is kept at the next boot; to remove the routes, run: hostrouting reset"
+LACKING_TOOL = "but not installed"
+LEARNED = ", its hardware address, is learned on azv1"
+LEFT_BY_THE_RUN = "these stay as the run left them: "
+LEFT_FILES = ", but a run has left "
+LOOP = "Too many levels of symbolic links; remove this link"
+LOOPBACK = "lo is the loopback device, and leads nowhere; correct its"
+MASKED = "an administrator has masked it"
+MAY_CHANGE = "users other than root may change "
+NARROW = "remove it from its device, or narrow expectedCidrs."
+NARROWER = "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
+NEVER_OVERWRITTEN = (
+    "has this destination and metric, and is never overwritten; configure narrower destinations"
+)
+NONE_HELD = "no gate is held"
+NOTHING_CHANGED = "nothing was changed; correct the config, or use --force if this is meant"
+NOTHING_LEADS = "no route leads to "
+NOT_APPLIED = "nothing of this config is installed"
+NOT_ASKED = "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked"
+NOT_CLOSED = "its writer has not closed it within "
+NOT_ENDED = "neither active nor ended with success in this boot"
+NOT_EXECUTABLE = "is not executable; run: chmod +x "
+NOT_IN_FORCE = "is not in force"
+NOT_IN_TIME = " and did not end in time; "
+NOT_LOADED = "is not loaded"
+NOT_REPAIRED = "the routes cannot be repaired now: "
+NOT_ROLLED_BACK = "THE ROLLBACK IS INCOMPLETE, these differ from before"
+NO_DESCRIPTION = "the cloud's description of the network interfaces cannot be read: "
+NO_DEVICE = "there is no such device"
+NO_DEVICE_NAME = "is not a device name: "
+NO_DEVICE_OF = (
+    "with a default route and an address in 10.224.0.0/16 (a bridge must be given by its name)"
+)
+NO_ENDPOINT = "no live endpoint of azure-vnet has "
+NO_FABRIC = "no fabric is announced: "
+NO_GATE_YET = "no unit file matches it, so nothing waits for routing there yet; if it is not to be installed later, correct hostRouting.gates"
+NO_GROUP = "the model lacks the group of "
+NO_INDEX = "no device has the index "
+NO_IPV4_ADDRESS = "is not an IPv4 address such as '10.224.0.1'"
+NO_IPV6_ADDRESS = "this node lacks IPv6: eth0 lacks a global address"
+NO_IPV6_DEFAULT = "there is no IPv6 default route"
+NO_POOL_YET = " does not exist yet"
+NO_REGULAR_FILE = " is not a regular file"
+ONCE_ADDED = "once each route can be added, "
+ONE_LINE = "a record is one line, as `record` prints it"
+OTHER_RULES = "it is none of the rules that azure-vnet makes for a pod"
+OVER = "this is over: "
+OWN_ADDRESS = "The node's own address precedes any route: "
+REFUSED_THEN = "apply would refuse this"
+RELOADED = "~ systemd (it has not read all unit files: daemon-reload)"
+REPLACE_IT = "or replace it with your own: hostrouting apply CONFIG"
+ROUTING_UNKNOWN = "starts, although routing is unknown"
+SECOND_SIGNAL = "a second signal ended the run, or its undo"
+SEE_DHCP = "see the log of its DHCP client, or its network configuration"
+SEE_ROUTER = "see why no router advertises itself, or give hostRouting.probeSnat.dev"
+STARTS_NOT = "and does not start "
+START_AGAIN = "start it again once routing is right"
+STAY_SHUT = "a boot would find the gates shut, and they stay shut"
+STRICT_HOLDS = "gates that STRICT holds then: "
+TAKEN = "its place was taken meanwhile by "
+TOO_LARGE = "it has more than 1 MiB, and a config has less"
+TWO_IPV6_EXITS = "IPv6 default routes leave by eth0, eth1"
+UNDONE = "undone: the earlier config is in force, live and for the next boot"
+UNDO_ENDED = "the undo was ended; up to "
+UNKNOWN_EXIT = "and the config names no expectedDevs, so it is unknown where"
+UNKNOWN_STATE = "the state of the node is unknown: "
+UNPROVEN = "cannot be proven here: "
+UNSEEN = "lies in a folder that the service does not see; "
+UNTIL_REMOVED = "until this route is removed"
+UNTIL_THE_BOOT = "warning: no config is installed; 1 route is in force until the next boot"
+WAITING = "waiting up to 30 s: "
+WITHOUT_IT = "so routing is proven without it"
+WOULD_LOSE = (
+    "refused, since these addresses leave right without this config, and would not with it:"
+)
 
 
 def leaves(cidrs: str, *devs: str) -> str:

@@ -18,6 +18,7 @@ from support.gated_machine import (
     refusal,
 )
 from support.hurried import hurried
+from support.printed import NOT_ENDED, STRICT_HOLDS, WITHOUT_IT
 
 from hostrouting import Configure, Host, HostRoutingConfig, check_node, node_status
 from hostrouting.node.report import planned_report
@@ -30,7 +31,6 @@ CHECK = "check-route-overlap"
 HANG = "until [ -e /run/go ]; do sleep .1; done"
 FAIL_ONCE = "sleep 1; [ -e /run/once ] || { touch /run/once; exit 1; }"
 RESTARTED = "Restart=on-failure\nRestartSec=1"
-LATE = "neither active nor ended with success in this boot"
 
 
 def config(mode: str) -> dict[str, object]:
@@ -113,7 +113,7 @@ class TestAUnitThatDoesNotConnect:
         """The kubelet starts with a warning, which `check` repeats."""
         with hurried(), machine_of(tmp_path, program, "WARN") as machine:
             machine.wait_until_up(KUBELET)
-            text = f"{UNIT}: is {word}, {LATE}; see: systemctl status '{UNIT}'"
+            text = f"{UNIT}: is {word}, {NOT_ENDED}; see: systemctl status '{UNIT}'"
             assert f"warning: {text}" in machine.journal(f"--identifier={CHECK}")
             report = node_status(machine.ctx, machine.host)
             late = [finding for finding in report.findings if finding.kind == "late-unit"]
@@ -124,21 +124,21 @@ class TestAUnitThatDoesNotConnect:
     def test_strict_holds_until_it_connects(self, tmp_path: Path, program: str, word: str) -> None:
         """A boot and a start by the agent are refused with that reason, and the retry heals."""
         with hurried(), machine_of(tmp_path, program, "STRICT") as machine:
-            text = f"{UNIT}: is {word}, {LATE}; see: systemctl status '{UNIT}'"
+            text = f"{UNIT}: is {word}, {NOT_ENDED}; see: systemctl status '{UNIT}'"
             machine.wait_for(refusal(KUBELET, f"{CHECK}: {text}"), unit=KUBELET)
             assert machine.systemctl("start", KUBE) == 1
             marker = (machine.files.read(MARKER_DETECTED) or b"").decode()
             assert (marker, machine.payloads()) == (f"{text}\n", [])
             status = node_status(machine.ctx, machine.host)
-            assert status.sentence.startswith(f"wrong: {UNIT}: is {word}, {LATE}")
+            assert status.sentence.startswith(f"wrong: {UNIT}: is {word}, {NOT_ENDED}")
             assert [str(kind) for kind in status.findings if kind.kind == "late-unit"] == [
                 f"error: late-unit: {text}"
             ]
             whole = HostRoutingConfig.from_mapping({**config("STRICT"), "gates": list(GATES)})
             task = Configure(whole, host=machine.host)
             lines = planned_report(whole, task.planned(machine.ctx).forecast).lines()
-            assert lines[1].startswith(f"{UNIT}: is {word}, {LATE}")
-            assert lines[-1] == f"gates that STRICT holds then: {', '.join(GATES)}"
+            assert lines[1].startswith(f"{UNIT}: is {word}, {NOT_ENDED}")
+            assert lines[-1] == f"{STRICT_HOLDS}{', '.join(GATES)}"
             report = run(task, Context(timeout=60))
             assert text in str(report.error)
             machine.files.write("/run/go", b"", mode=0o644)
@@ -183,9 +183,9 @@ def test_a_unit_that_has_not_connected_holds(
         machine.run("sh", "-ec", command)
         assert machine.systemctl("start", KUBE) == 1
         status = node_status(machine.ctx, machine.host)
-        assert status.sentence.startswith(f"wrong: {UNIT}: is {word}, {LATE}")
+        assert status.sentence.startswith(f"wrong: {UNIT}: is {word}, {NOT_ENDED}")
         marker = (machine.files.read(MARKER_DETECTED) or b"").decode()
-        assert marker.startswith(f"{UNIT}: is {word}, {LATE}")
+        assert marker.startswith(f"{UNIT}: is {word}, {NOT_ENDED}")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_unit_that_never_starts_holds_nothing(
     """STRICT starts at once, with a warning that `check` repeats."""
     with machine_of(tmp_path, program, "STRICT", settings=settings, prepare=prepare) as machine:
         machine.wait_until_up(KUBELET)
-        text = f"{UNIT}: is {word}, so routing is proven without it; see: systemctl status '{UNIT}'"
+        text = f"{UNIT}: is {word}, {WITHOUT_IT}; see: systemctl status '{UNIT}'"
         assert f"warning: {text}" in machine.journal(f"--identifier={CHECK}")
         assert not machine.files.exists("/run/aks-flex-node/waited")
         whole = HostRoutingConfig.from_mapping(config("STRICT"))

@@ -25,7 +25,7 @@ from support.gated_machine import (
     RoutedMachine,
 )
 from support.golden import FIRST_LINES, assert_first_line, golden_lines
-from support.printed import WITHOUT_CONFIG
+from support.printed import ALIKE, UNTIL_THE_BOOT, WITHOUT_CONFIG
 from support.systemd_box import require_program
 from system.test_lost_default import LEASED
 from system.troubles import RUN_FULL
@@ -385,7 +385,7 @@ def test_an_apply_mends_a_node_whose_default_route_has_two_next_hops(restored: R
     [found] = [each for each in status["findings"] if each["severity"] == "warning"]
     assert (found["kind"], found["reason"]) == (
         "several-exits",
-        "decide alike, so packets may leave by each: name the right ones in expectedDevs",
+        f"{ALIKE}name the right ones in expectedDevs",
     )
 
 
@@ -478,9 +478,7 @@ def test_a_reset_removes_what_another_one_could_not(restored: Restored) -> None:
     """A route that came back behind a reset is in force, and another reset removes it."""
     machine = restored.machine()
     machine.shell(f"hostrouting reset; ip route add {CIDR} via 10.224.0.1 dev eth0 proto 142")
-    assert machine.status()["verdict"] == (
-        "warning: no config is installed; 1 route is in force until the next boot"
-    )
+    assert machine.status()["verdict"] == (UNTIL_THE_BOOT)
     machine.shell("hostrouting reset")
     assert machine.status()["error"] == WITHOUT_CONFIG
     assert machine.run("ip", "route", "show", "proto", "142").stdout == ""

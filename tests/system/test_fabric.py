@@ -11,6 +11,7 @@ from support.gated_machine import GATES, KUBELET, GatedMachine
 from support.hurried import hurried
 from support.needs import require
 from support.overlap_answers import verdict_of
+from support.printed import HELPFUL_ROUTES, NO_FABRIC
 
 from hostrouting import Configure, Host, HostRoutingConfig, check_node
 from phases import Context
@@ -141,7 +142,7 @@ def test_an_announced_fabric_holds_at_boot(tmp_path: Path) -> None:
         assert machine.payloads() == []
         assert machine.findings() == found("announced")
         assert f"(172.16.0.0/16, announced by {POOL}, written 20" in machine.markers()[DETECTED]
-        assert "\nfor the routes that help: hostrouting check\n" in machine.printed()
+        assert f"\n{HELPFUL_ROUTES}\n" in machine.printed()
         machine.let_the_agent_act()
         assert machine.systemctl("start", CHECK) == 1
         assert machine.findings() == found("overlap")
@@ -211,8 +212,7 @@ def test_the_wait_ends(tmp_path: Path) -> None:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         assert machine.markers() == {OK: FINE}
         assert (
-            f"warning: routeOverlap: no fabric is announced: {POOL} has no IPoIB_Data yet"
-            in machine.printed()
+            f"warning: routeOverlap: {NO_FABRIC}{POOL} has no IPoIB_Data yet" in machine.printed()
         )
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
         # The seconds of the program count, too.

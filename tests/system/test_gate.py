@@ -13,6 +13,7 @@ from support.gated_machine import (
     more_machines,
     refusal,
 )
+from support.printed import DAMAGED
 
 from hostrouting import HostRoutingConfig, Reset
 from hostrouting.boot.gates import Gates
@@ -95,7 +96,7 @@ UNIT_LOST = "check-route-overlap: its unit file is lost or masked"
         (f"ln -sf /dev/null {CHECK_FILE}; systemctl daemon-reload", UNIT_LOST),
         (
             "truncate -s 0 /etc/aks-flex-node/check-route-overlap.sh",
-            "/etc/aks-flex-node/check-route-overlap.sh is lost or damaged",
+            f"/etc/aks-flex-node/check-route-overlap.sh {DAMAGED}",
         ),
     ],
 )

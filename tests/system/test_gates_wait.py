@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from support.gated_machine import GATES, KUBE, KUBELET, STRICT, GatedMachine
+from support.printed import ROUTING_UNKNOWN
 from support.systemd_box import require_program
 from system.matrix import Node
 from system.troubles import RUN_FULL, config
@@ -147,7 +148,7 @@ def test_what_becomes_of_a_gate_beside_an_apply(tmp_path: Path) -> None:
             assert run_as_gate(machine) == (12, f"{APPLY}\n")
             assert run_as_gate(machine, KUBELET, "WARN") == (
                 12,
-                f"<4>hostrouting: {KUBELET} starts, although routing is unknown: {APPLY}\n",
+                f"<4>hostrouting: {KUBELET} {ROUTING_UNKNOWN}: {APPLY}\n",
             )
             refusal = f"<3>hostrouting: {KUBELET} is refused: {APPLY}\n"
             assert run_as_gate(machine, KUBELET, "STRICT") == (11, refusal)

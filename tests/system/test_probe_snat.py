@@ -6,6 +6,7 @@ from pathlib import Path
 import attrs
 import pytest
 from support.gated_machine import EARLY, GATES, KUBELET, GatedMachine
+from support.printed import DAMAGED, NOT_LOADED, ROUTING_UNKNOWN
 from support.probe_listings import rules_in
 from support.probe_worlds import RULES
 
@@ -169,8 +170,8 @@ def test_rules_that_were_cut(tmp_path: Path, mode: str) -> None:
     with GatedMachine(tmp_path, units=(), arrange=cut, prepare=LINKS) as machine:
         is_strict = mode == "STRICT"
         assert machine.systemctl("start", late) == (1 if is_strict else 0)
-        verdict = "is refused" if is_strict else "starts, although routing is unknown"
-        verdict = f"hostrouting: {late} {verdict}: {RULESET_PATH} is lost or damaged; run: "
+        verdict = "is refused" if is_strict else ROUTING_UNKNOWN
+        verdict = f"hostrouting: {late} {verdict}: {RULESET_PATH} {DAMAGED}; run: "
         assert any(line.startswith(verdict) for line in machine.journal(f"--unit={late}"))
         ConfigureProbeSNAT(CONFIG, host=node(machine)).do(machine.ctx)
         machine.wait_until_up()
@@ -217,7 +218,7 @@ def test_live(tmp_path: Path) -> None:
         assert task.plan(machine.ctx) == []
         for _ in range(2):
             machine.run("nft", "flush", "ruleset")
-            assert [finding.reason for finding in task.findings(machine.ctx)] == ["is not loaded"]
+            assert [finding.reason for finding in task.findings(machine.ctx)] == [NOT_LOADED]
             assert machine.systemctl("start", "hostrouting-ready.service") == 0
             assert are_in_force(machine)
         task.undo(machine.ctx)

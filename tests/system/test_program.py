@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.gated_machine import CONNECT, SMALL_NODE, GatedMachine, applied
 from support.overlap_answers import verdict_of
-from support.printed import leaves
+from support.printed import HELPFUL_ROUTES, leaves
 
 from hostrouting.boot.layout import PROGRAM_PATH
 from hostrouting.boot.program import interpreter_of
@@ -39,7 +39,7 @@ def test_the_sandbox_of_a_unit_lets_it_answer(tmp_path: Path) -> None:
         marker = (machine.files.read(MARKER_OK) or b"").decode()
         assert verdict_of(MARKER_OK, marker) == f"{fine}\n"
         journal = machine.journal(f"--unit={UNIT}")
-        wrong = "for the routes that help: hostrouting check"
+        wrong = HELPFUL_ROUTES
         assert journal.count(wrong) == 1
         # The retry may have found it first: a verdict is logged again only when it changes.
         assert journal.count(fine) <= 1

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 from support.gated_machine import CONNECT, SMALL_NODE, GatedMachine, applied
+from support.printed import DAMAGED
 
 from hostrouting.boot.gates import Gates
 from hostrouting.boot.layout import INTENT_PATH
 
 APPLY = f"run: hostrouting apply {INTENT_PATH}"
-UNLISTED = f"/etc/aks-flex-node/hostrouting.units is lost or damaged; {APPLY}"
+UNLISTED = f"/etc/aks-flex-node/hostrouting.units {DAMAGED}; {APPLY}"
 WITHOUT_CONFIG = (
     f"{INTENT_PATH} is lost; do one of these: hostrouting apply CONFIG; hostrouting reset; touch "
     "/run/hostrouting.disabled; the commands that systemctl cat UNIT shows"
@@ -28,7 +29,7 @@ cut() { head -n "$2" "$1" > /run/cut; cat /run/cut > "$1"; }
 fill() { head -c 4096 /dev/zero > "$1"; }
 give_away() { chown 65534 "$1"; chmod 600 "$1"; }
 """
-WITHOUT_NSENTER = "/usr/bin/nsenter is lost or damaged; install util-linux"
+WITHOUT_NSENTER = f"/usr/bin/nsenter {DAMAGED}; install util-linux"
 #: The accident, and the reason in the journal.
 ROWS = [
     ("rm $list", UNLISTED),

@@ -17,6 +17,7 @@ from support.gated_machine import (
     GatedMachine,
     more_machines,
 )
+from support.printed import START_AGAIN, STARTS_NOT
 
 from hostrouting import HostRoutingConfig, Reset
 from hostrouting.boot.boot import Boot
@@ -293,7 +294,5 @@ def test_sockets_and_paths_that_fail_with_their_gate(tmp_path: Path) -> None:
         machine.until("systemctl is-failed --quiet kubelet.path")
         [fault] = Gates(machine.services, [KUBELET]).faults(machine.ctx)
         assert str(fault) == (
-            "warning: failed-trigger: kubelet.path: has failed (unit-start-limit-hit), and does not "
-            "start kubelet.service any more; see: systemctl status kubelet.path; start it again "
-            "once routing is right"
+            f"warning: failed-trigger: kubelet.path: has failed (unit-start-limit-hit), {STARTS_NOT}kubelet.service any more; see: systemctl status kubelet.path; {START_AGAIN}"
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.gated_machine import EARLY, GATES, KUBE, KUBELET, SMALL_NODE, GatedMachine, applied
+from support.printed import REPLACE_IT
 from support.systemd_box import install_command, require_program
 
 from hostrouting import Host, HostRoutingConfig, Reset
@@ -123,7 +124,7 @@ def test_a_config_that_is_damaged_at_the_start(machine: WatchedMachine) -> None:
         for line in journal
         if "the installed config cannot be read" in line and "over" not in line
     ]
-    assert damage.endswith("or replace it with your own: hostrouting apply CONFIG")
+    assert damage.endswith(REPLACE_IT)
     # The name of the unit is enough.
     assert "hostrouting: " not in damage
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import attrs
+from support.printed import IN_USE
 
 Sections = dict[str, Any]
 
@@ -175,7 +176,7 @@ TROUBLES = (
     Trouble(
         name="nft is missing",
         config=PROBES,
-        printed="nft is needed to list the table",
+        printed="nft is needed ",
         promise=OPTIONAL,
         commands="rm -f /usr/sbin/nft",
         outlasts_a_boot=True,
@@ -183,7 +184,7 @@ TROUBLES = (
     Trouble(
         name="ebtables is missing",
         config=_SWEEP,
-        printed="ebtables-nft is needed to see the rules of ebtables (nft), if there are any, but not installed",
+        printed="ebtables-nft is needed ",
         promise=OPTIONAL,
         commands="rm -f /usr/sbin/ebtables*",
         outlasts_a_boot=True,
@@ -191,7 +192,7 @@ TROUBLES = (
     Trouble(
         name="azure-vnet is configured",
         config=_SWEEP,
-        printed="azure-vnet is still in use",
+        printed=IN_USE,
         promise=OPTIONAL,
         commands=_AZURE_VNET,
     ),

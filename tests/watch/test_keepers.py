@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import inf
 
 import pytest
+from support.printed import OVER
 
 from hostrouting import HostRoutingConfig
 from hostrouting.boot.keeper import InstalledConfig, Keeper, SiblingKeeper
@@ -123,7 +124,7 @@ def test_a_failure_after_half_of_the_work_is_logged_once(caplog: pytest.LogCaptu
     assert not str(keeper.trouble)
     keeper.run(ctx)
     failure = "nothing can be kept: full"
-    over = "this is over: nothing can be kept"
+    over = f"{OVER}nothing can be kept"
     assert caplog.messages == [failure, over, failure]
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO", "ERROR"]
 

@@ -7,6 +7,7 @@ import pytest
 from support.kept_routes import OWN_ROUTE as ROUTE
 from support.kept_routes import ROUTE as WANTED
 from support.kept_routes import Kept, standing
+from support.printed import NO_DEVICE
 
 from hostrouting.testing import MemoryBackend
 from phases import Context
@@ -37,7 +38,7 @@ def test_it_waits_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
             kept.act()
         assert standing(node) == [str(ROUTE)]
     assert caplog.messages == [
-        f"route '{ROUTE}' waits: there is no such device",
+        f"route '{ROUTE}' waits: {NO_DEVICE}",
         f"repaired: + {ROUTE}",
         "no route waits any more",
     ]

@@ -8,7 +8,7 @@ import logging
 import attrs
 import pytest
 from support.overlap_answers import proven_at, verdict_of
-from support.printed import LEAVE_AGAIN, leaves
+from support.printed import LEAVE_AGAIN, OVER, leaves
 from watch.proof_keepers import LINE, OVERLAP, ProvenNode, config_of
 
 from hostrouting import Configure, HostRoutingConfig, Reset
@@ -380,7 +380,7 @@ def test_a_time_that_cannot_be_renewed(
     assert proven_seconds(watched) == began
     watched.host.files.tree.read_only.clear()
     watched.run(6)
-    assert caplog.messages[1:] == [f"this is over: {failure}"]
+    assert caplog.messages[1:] == [f"{OVER}{failure}"]
     assert proven_seconds(watched) > began + 200
 
 
@@ -407,7 +407,7 @@ def test_an_alarm_without_a_marker(watched: ProvenNode, caplog: pytest.LogCaptur
     caplog.clear()
     watched.run(6)
     assert watched.marker() == f"{LINE}\n"
-    assert caplog.messages == [f"this is over: {failure}"]
+    assert caplog.messages == [f"{OVER}{failure}"]
 
 
 def test_a_marker_that_waits_for_a_full_disk_while_findings_change(

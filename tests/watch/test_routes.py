@@ -16,6 +16,7 @@ from support.kept_routes import (
     Kept,
     standing,
 )
+from support.printed import NO_DEVICE, UNTIL_REMOVED
 
 from hostrouting import StaticRoute
 from hostrouting.host import (
@@ -249,7 +250,7 @@ def test_a_storm_leaves_room_for_other_lines_and_has_an_end(
     assert kept.act(clock) == 1
     clock.advance(1)
     assert kept.act(clock) == 60
-    first = f"~ {OWN_ROUTE} (hides '{FOREIGN}' until this route is removed)"
+    first = f"~ {OWN_ROUTE} (hides '{FOREIGN}' {UNTIL_REMOVED})"
     assert caplog.messages[-1] == f"40 repairs, the first is: {first}"
 
 
@@ -277,7 +278,7 @@ def test_many_routes_that_wait_have_a_hundred_lines(
         clock.advance(60)
     assert len(caplog.messages) == 101
     assert caplog.messages[0] == (
-        "route '172.16.1.0/24 via 10.224.0.1 dev eth7 proto 142' waits: there is no such device"
+        f"route '172.16.1.0/24 via 10.224.0.1 dev eth7 proto 142' waits: {NO_DEVICE}"
     )
     assert caplog.messages[-1] == "and 10 more"
 

@@ -12,6 +12,7 @@ from threading import Event
 import attrs
 import pytest
 from support.needs import needs
+from support.printed import IN_USE, OVER
 from support.probe_nodes import made_host
 from support.stale_cni_nodes import LIVE, REUSED, SHORT, SOON, World
 from support.stale_cni_sweeps import CONFLIST
@@ -145,7 +146,7 @@ def test_the_trouble_of_a_sibling_is_part_of_the_state(
         assert own_routes(host) == [OWN_ROUTE]
         layer.is_broken = False
         watch.until(lambda: state() == "routes in force: 1")
-    assert {f"this is over: {trouble}" for trouble in troubles} <= set(caplog.messages)
+    assert {f"{OVER}{trouble}" for trouble in troubles} <= set(caplog.messages)
     assert [caplog.messages.count(line) for line in reasons] == [1, 1]
 
 
@@ -209,9 +210,7 @@ def test_the_cni_is_exchanged(
         with running(
             Watch(attrs.evolve(config_of(sweep="clean"), watch=CONFIG.watch), host=host)
         ) as watch:
-            watch.until(
-                lambda: any("azure-vnet is still in use" in message for message in caplog.messages)
-            )
+            watch.until(lambda: any(IN_USE in message for message in caplog.messages))
             assert not world.reaches(REUSED, patience=SOON)
             lost = streams.enter_context(world.stream(LIVE))
             (world.root / CONFLIST[1:]).unlink()

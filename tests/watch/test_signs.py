@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 from support.patience import wait_until
+from support.printed import NOT_REPAIRED, OVER, REPLACE_IT
 
 from hostrouting import HostRoutingConfig, Watch
 from hostrouting.boot.intent import Intent
@@ -89,10 +90,7 @@ def test_a_failure_is_the_state(host: FakeHost) -> None:
     host.lock.fail_at(1)
     [ready, stopping] = watch(host, Watch(config("172.16.1.0/24"), host=host))
     assert ready["READY"] == "1"
-    assert (
-        ready["STATUS"]
-        == "the routes cannot be repaired now: cannot open the lock: Read-only file system"
-    )
+    assert ready["STATUS"] == f"{NOT_REPAIRED}cannot open the lock: Read-only file system"
     assert stopping == {"STOPPING": "1"}
 
 
@@ -159,10 +157,9 @@ class TestADamagedConfigAtTheStart:
         sent_once = (
             f"{trouble}: 2 errors in the config: hostRouting.staticRoutes.enabled: expected true or false, found the "
             "number 1; hostRouting.staticRoutes.routes: expected a list, found the number 2; "
-            f"in the installed config {INTENT_PATH}; correct it there, or replace it with your own: "
-            "hostrouting apply CONFIG"
+            f"in the installed config {INTENT_PATH}; correct it there, {REPLACE_IT}"
         )
-        assert caplog.messages == [sent_once, f"this is over: {trouble}"]
+        assert caplog.messages == [sent_once, f"{OVER}{trouble}"]
         assert supervisor.heard == [{"READY": "1", "STATUS": sent_once}]
 
     def test_until_a_reset(self, host: FakeHost) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pytest
 from support.memory_links import add_pod, remove_device
+from support.printed import IN_USE
 from support.stale_cni_sweeps import CONFLIST, DEAD, DEAD_MAC, LIVE, STALE, made_host, there
 from support.stale_cni_worlds import config_of, context, dnat, whole_state
 
@@ -184,7 +185,7 @@ def test_while_azure_vnet_is_configured(caplog: pytest.LogCaptureFixture) -> Non
     node.host.files.write(CONFLIST, b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
     node.acts(3)
     assert named(caplog, "stale: ") == STALE
-    assert caplog.text.count("cannot be removed now: azure-vnet is still in use") == len(STALE)
+    assert caplog.text.count(f"cannot be removed now: {IN_USE}") == len(STALE)
     assert not any(hasattr(record, "command") for record in caplog.records)
     assert there(node.host) == STALE
     node.host.files.remove(CONFLIST)

@@ -15,6 +15,7 @@ from support.in_process import run_here
 from support.intent_nodes import PROBES, ROUTES, SWEEP, apply, config, node
 from support.needs import needs
 from support.patience import at_once
+from support.printed import EMPTIED, INSTALL_THERE, MASKED, NOT_EXECUTABLE, UNSEEN
 
 from hostrouting import Configure, HostRoutingConfig, Reset, check_node
 from hostrouting.base.findings import NodeFinding
@@ -194,12 +195,12 @@ def test_a_command_that_the_service_could_not_start_does_not_count(
         (
             TEMPORARY,
             0o755,
-            "lies in a folder that the service does not see; copy it to /usr/local/bin/",
+            f"{UNSEEN}copy it to /usr/local/bin/",
         ),
         (
             "/run/hostrouting",
             0o755,
-            "lies in a folder that is empty after a boot; copy it to /usr/local/bin/",
+            f"{EMPTIED}copy it to /usr/local/bin/",
         ),
         (
             '/opt/"/hostrouting',
@@ -209,7 +210,7 @@ def test_a_command_that_the_service_could_not_start_does_not_count(
         (
             "/opt/a b/hostrouting",
             0o644,
-            "is not executable; run: chmod +x '/opt/a b/hostrouting', or set ",
+            f"{NOT_EXECUTABLE}'/opt/a b/hostrouting', or set ",
         ),
     ],
 )
@@ -238,7 +239,7 @@ def test_without_a_command_the_service_is_refused_and_the_rest_is_done(
     host = node()
     wanted = config(**ROUTES, **BY_SERVICE)
     reason = (
-        f"the command {COMMAND} of {SERVICE} is missing; install hostrouting there, or set hostRouting.watch.mode "
+        f"the command {COMMAND} of {SERVICE} {INSTALL_THERE}, or set hostRouting.watch.mode "
         "to 'timer', which needs no command"
     )
     with pytest.raises(TaskFailedError) as caught:
@@ -349,8 +350,8 @@ def test_plan_and_apply_of_a_masked_optional_unit(
     assert planned.returncode == 0, applied.stderr
     assert applied.returncode == 0, applied.stderr
     [masked] = [line for line in planned.stdout.splitlines() if "masked" in line]
-    assert masked.startswith(f"~ {UNITS}/{unit} (will be left out: an administrator has masked it")
-    assert "an administrator has masked it" in applied.stderr
+    assert masked.startswith(f"~ {UNITS}/{unit} (will be left out: {MASKED}")
+    assert MASKED in applied.stderr
     assert (tmp_path / f"{UNITS[1:]}/static-routes.service").exists()
     again = run_here("plan", "--exit-code", document, "--root", tmp_path)
     assert again.returncode == 0

@@ -11,6 +11,7 @@ import attrs
 import pytest
 from support.kernel import kernel_host
 from support.needs import require
+from support.printed import FOLDER, NOT_REPAIRED, REPLACE_IT
 from support.watched_nodes import (
     CONFIG,
     OWN_ROUTES,
@@ -124,8 +125,8 @@ class TestTrouble:
                 watched.until(lambda: node.left <= 0)
             host.routes.insert_route(FOREIGN, verb="replace")
             watched.until_repaired()
-        messages = [message for message in caplog.messages if "cannot be repaired now" in message]
-        assert messages == ["the routes cannot be repaired now: no buffer space"]
+        messages = [message for message in caplog.messages if NOT_REPAIRED in message]
+        assert messages == [f"{NOT_REPAIRED}no buffer space"]
 
 
 class TestIntent:
@@ -163,9 +164,9 @@ class TestIntent:
     @pytest.mark.parametrize(
         ("content", "step"),
         [
-            (b"{", "or replace it with your own: hostrouting apply CONFIG"),
+            (b"{", REPLACE_IT),
             (b"{}", "; replace it with your own: hostrouting apply CONFIG"),
-            (None, "move this folder away"),
+            (None, FOLDER),
         ],
     )
     def test_a_damaged_intent(

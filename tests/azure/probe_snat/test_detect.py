@@ -13,6 +13,16 @@ from support.imds import network_interface
 from support.kernel import host_of, kernel_of
 from support.memory_links import add_address, add_device, remove_device
 from support.needs import needs
+from support.printed import (
+    CHOOSE_DEV,
+    NO_DESCRIPTION,
+    NO_DEVICE_NAME,
+    NO_IPV6_ADDRESS,
+    NO_IPV6_DEFAULT,
+    NOTHING_LEADS,
+    SEE_ROUTER,
+    TWO_IPV6_EXITS,
+)
 from support.probe_nodes import CONFIG, lead
 from support.probe_worlds import ADDRESS, RULES
 
@@ -80,7 +90,7 @@ class TestTheCloudsDescription:
         """An unknown shape is an error with place and next step, even after an interface with an
         address.
         """
-        words = f"the cloud's description of the network interfaces cannot be read: {reason}; hostRouting."
+        words = f"{NO_DESCRIPTION}{reason}; hostRouting."
         with pytest.raises(BackendError, match=re.escape(words)):
             describes_ipv6(document)
 
@@ -108,8 +118,8 @@ class TestAssess:
                 {},
                 [],
                 Obstacle(
-                    reason="there is no IPv6 default route",
-                    step="see why no router advertises itself, or give hostRouting.probeSnat.dev",
+                    reason=NO_IPV6_DEFAULT,
+                    step=SEE_ROUTER,
                     may_change=True,
                 ),
             ),
@@ -117,8 +127,8 @@ class TestAssess:
                 {},
                 ["eth0", "eth1"],
                 Obstacle(
-                    reason="IPv6 default routes leave by eth0, eth1",
-                    step="choose the device that probes come in by with hostRouting.probeSnat.dev",
+                    reason=TWO_IPV6_EXITS,
+                    step=CHOOSE_DEV,
                 ),
             ),
             (
@@ -126,7 +136,7 @@ class TestAssess:
                 ["eth*"],
                 Obstacle(
                     reason="of the device of the IPv6 default route "
-                    "'eth*' is not a device name: '*' is not allowed in it; see: ip link",
+                    f"'eth*' {NO_DEVICE_NAME}'*' is not allowed in it; see: ip link",
                     step="rename the device",
                 ),
             ),
@@ -134,7 +144,7 @@ class TestAssess:
                 {"dev": "eth0"},
                 [],
                 Obstacle(
-                    reason=f"no route leads to {ADDRESS}",
+                    reason=f"{NOTHING_LEADS}{ADDRESS}",
                     step=f"add a route to {ADDRESS} by eth0",
                     may_change=True,
                 ),
@@ -235,11 +245,11 @@ class TestAssess:
         """
         section = ProbeSNATConfig(enabled=True, detect="address")
         host = node("eth0")
-        no_address = "this node lacks IPv6: eth0 lacks a global address"
+        no_address = NO_IPV6_ADDRESS
         assert assess(section, host) == NotWanted(reason=no_address, may_change=True)
         add_address(host.link_layer, "eth0", "2001:db8::4/64")
         assert assess(section, host) == RULES
-        no_route = "this node lacks IPv6: there is no IPv6 default route"
+        no_route = f"this node lacks IPv6: {NO_IPV6_DEFAULT}"
         assert assess(section, node()) == NotWanted(reason=no_route, may_change=True)
         assert isinstance(assess(section, node("eth0", "eth1")), Obstacle)
 
@@ -252,7 +262,7 @@ class TestAssess:
         failed = [own._replace(usable=False) for own in eth0.addresses]
         with patch.object(host.routes, "links", lambda: [eth0._replace(addresses=tuple(failed))]):
             found = assess(section, host)
-        lacks = "this node lacks IPv6: eth0 lacks a global address"
+        lacks = NO_IPV6_ADDRESS
         assert found == NotWanted(reason=lacks, may_change=True)
 
     @pytest.mark.parametrize("programmes", [("ipv6_hp_ingress",), ("ipv6_hp_egress", "other")])
@@ -279,7 +289,7 @@ class TestToInstall:
         assert host.link_layer.operations.calls == []
         with pytest.raises(
             BackendError,
-            match="IPv6 probes come in by is not known: there is no IPv6 default route; see",
+            match=f"IPv6 probes come in by is not known: {NO_IPV6_DEFAULT}; see",
         ):
             rules_to_install(CONFIG, host=node())
 

@@ -4,6 +4,14 @@ import logging
 
 import attrs
 import pytest
+from support.printed import (
+    CHOOSE_DEV,
+    DRIFTED,
+    NO_DESCRIPTION,
+    NO_IPV6_DEFAULT,
+    NOT_LOADED,
+    TWO_IPV6_EXITS,
+)
 from support.probe_listings import rules_in
 from support.probe_nodes import (
     AGENTBAKERS,
@@ -76,7 +84,7 @@ class TestPlan:
         lead(host)
         host.metadata.error = BackendError("no answer")
         assert planned(host, ctx) == [
-            f"+ {TABLE} (there is no IPv6 default route: follows once that is right)",
+            f"+ {TABLE} ({NO_IPV6_DEFAULT}: follows once that is right)",
             f"+ {RULESET_PATH}",
             f"+ {UNIT_PATH}",
             f"+ {AGAIN_PATH}",
@@ -89,7 +97,7 @@ class TestPlan:
         """
         apply(host, ctx)
         lead(host)
-        expected = [f"~ {TABLE} (there is no IPv6 default route: follows once that is right)"]
+        expected = [f"~ {TABLE} ({NO_IPV6_DEFAULT}: follows once that is right)"]
         assert planned(host, ctx) == expected
         host.nftables.may_read = False
         assert planned(host, ctx) == expected
@@ -108,11 +116,7 @@ class TestPlan:
         host.metadata.error = error
         host.metadata.document = {"error": "x"}
         ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
-        why = (
-            "no answer"
-            if error
-            else "the cloud's description of the network interfaces cannot be read: "
-        )
+        why = "no answer" if error else NO_DESCRIPTION
         [logged] = messages_at(caplog, logging.WARNING)
         assert logged.partition(why)[:2] == (
             "it is unknown if this node has IPv6, so IPv6 is assumed: ",
@@ -123,10 +127,7 @@ class TestPlan:
         """The plan reports it, with the next step."""
         lead(host, "eth0", "eth1")
         first = ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)[0]
-        assert str(first) == (
-            f"+ {TABLE} (will be left out: IPv6 default routes leave by eth0, eth1; "
-            "choose the device that probes come in by with hostRouting.probeSnat.dev)"
-        )
+        assert str(first) == (f"+ {TABLE} (will be left out: {TWO_IPV6_EXITS}; {CHOOSE_DEV})")
         assert first.kind == LEFT
         required = HostRoutingConfig(probe_snat=attrs.evolve(CONFIG.probe_snat, required=True))
         assert ConfigureProbeSNAT(required, host=host).plan(ctx)[0].kind == REFUSED
@@ -143,7 +144,7 @@ class TestCheck:
         assert check(host, ctx) == []
         assert check(FakeHost(is_live=False), ctx) == []
         host.nftables.texts.clear()
-        assert check(host, ctx) == [f"error: probe-snat: {TABLE}: is not loaded; apply the config"]
+        assert check(host, ctx) == [f"error: probe-snat: {TABLE}: {NOT_LOADED}; apply the config"]
 
     def test_the_same_effect_in_other_words(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
@@ -168,10 +169,7 @@ class TestCheck:
         ]
         apply(host, ctx)
         assert rules_in(host.nftables.tables[OWN_TABLE]) == RULES
-        assert any(
-            f"replaced, because it had drifted ({how})" in logged
-            for logged in messages_at(caplog, logging.INFO)
-        )
+        assert any(f"{DRIFTED} ({how})" in logged for logged in messages_at(caplog, logging.INFO))
 
     @pytest.mark.parametrize("name", ["cil_from_netdev", "cil_from_netdev-eth0"])
     def test_cilium_before_nftables(
@@ -201,7 +199,7 @@ class TestCheck:
         [found] = check(host, ctx)
         assert "leave by eth1, not by eth0 alone" in found
         lead(host)
-        assert "there is no IPv6 default route" in check(host, ctx)[0]
+        assert NO_IPV6_DEFAULT in check(host, ctx)[0]
         assert ctx.clock.monotonic() == 0
 
     def test_a_cloud_that_does_not_answer(self, host: FakeHost, ctx: Context) -> None:

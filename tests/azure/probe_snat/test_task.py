@@ -15,6 +15,7 @@ import pytest
 from support.imds import FakeIMDS, IMDSAnswer, network_interface
 from support.memory_links import add_address, remove_address
 from support.patience import at_once
+from support.printed import DRIFTED, NO_IPV6_ADDRESS, NO_IPV6_DEFAULT, SEE_ROUTER, WAITING
 from support.probe_listings import expected_listing, rules_in
 from support.probe_nodes import (
     ADDRESS,
@@ -125,9 +126,7 @@ class TestDo:
         assert [str(change) for change in task.plan(ctx)] == [f"~ {TABLE} ({detail})"]
         task.do(ctx)
         assert host.nftables.tables[OWN_TABLE] == expected_listing(RULES)
-        assert messages_at(caplog, logging.INFO)[-1].startswith(
-            f"{TABLE} replaced, because it had drifted"
-        )
+        assert messages_at(caplog, logging.INFO)[-1].startswith(f"{TABLE} {DRIFTED}")
         host.nftables.texts[OWN_TABLE] = "flags dormant"
         task.undo(ctx)
         assert OWN_TABLE not in host.nftables.tables
@@ -205,10 +204,7 @@ class TestDo:
         lead(host)
         apply(host, Context(clock=LaterClock(lambda: lead(host, "eth0"))))
         assert rules_in(host.nftables.tables[OWN_TABLE]) == RULES
-        assert (
-            messages_at(caplog, logging.INFO)[0]
-            == "waiting up to 30 s: there is no IPv6 default route"
-        )
+        assert messages_at(caplog, logging.INFO)[0] == f"{WAITING}{NO_IPV6_DEFAULT}"
         assert len(messages_at(caplog, logging.INFO)) == 2
 
     @pytest.mark.parametrize(
@@ -218,7 +214,7 @@ class TestDo:
                 lead,
                 CONFIG,
                 BackendError,
-                "IPv6 probes cannot reach pods: there is no IPv6 default route, not even after 30 s. No rule was",
+                f"IPv6 probes cannot reach pods: {NO_IPV6_DEFAULT}, not even after 30 s. No rule was",
                 30,
             ),
             (
@@ -305,8 +301,8 @@ class TestDo:
         with pytest.raises(BackendError) as caught:
             apply(host, at_once(3))
         assert str(caught.value) == (
-            "IPv6 probes cannot reach pods: there is no IPv6 default route, not even within the time "
-            "allowed. No rule was changed; see why no router advertises itself, or give hostRouting.probeSnat.dev"
+            f"IPv6 probes cannot reach pods: {NO_IPV6_DEFAULT}, not even within the time "
+            f"allowed. No rule was changed; {SEE_ROUTER}"
         )
         assert state(host) == before
 
@@ -394,7 +390,7 @@ class TestNoPart:
         ("why", "message"),
         [
             ("no IPv6 by the cloud", "INFO: this node lacks IPv6 in the cloud's description"),
-            ("no IPv6 address", "INFO: this node lacks IPv6: eth0 lacks a global address"),
+            ("no IPv6 address", f"INFO: {NO_IPV6_ADDRESS}"),
             (
                 "eBPF",
                 "WARNING: the eBPF programme ipv6-hp-bpf (ipv6_hp_egress, ipv6_hp_ingress) does this job on eth0",

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from support.printed import LEARNED
 from support.stale_cni_snapshots import (
     DEVICES,
     DNAT6_RULE,
@@ -171,7 +172,7 @@ OF_A_POD: list[tuple[Sequence[Restorable], dict[str, object], str, str]] = [
         HAVE_MAC,
         {"stations": (Station(MAC, "azv1"),)},
         "live",
-        f"{MAC}, its hardware address, is learned on azv1",
+        f"{MAC}{LEARNED}",
     ),
     # A record need not have all addresses of its pod, but it has the hardware address.
     (

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 from support.memory_links import add_device, add_neighbour, remove_device
+from support.printed import OTHER_RULES
 from support.stale_cni_sweeps import (
     DEAD,
     DEAD_MAC,
@@ -164,7 +165,7 @@ def test_unknown_objects_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     debugged = {(record.kind, record.address) for record in left if record.levelname == "DEBUG"}  # type: ignore[attr-defined]
     assert debugged == {("node", None), ("node", "10.240.0.4"), ("live", LIVE)}
     assert {record.object: record.reason for record in logged} == {  # type: ignore[attr-defined]
-        f"ebtables nft nat: {FOREIGN}": "it is none of the rules that azure-vnet makes for a pod",
+        f"ebtables nft nat: {FOREIGN}": OTHER_RULES,
         f"192.168.0.9 dev azure0 lladdr {DEAD_MAC} PERMANENT": "192.168.0.9 is outside podCidrs",
     }
 

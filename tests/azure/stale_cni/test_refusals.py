@@ -5,6 +5,7 @@ beforehand.
 from functools import partial
 
 import pytest
+from support.printed import IN_USE, MAY_CHANGE, NO_ENDPOINT
 from support.stale_cni_sweeps import (
     CONFLIST,
     DEAD,
@@ -43,14 +44,14 @@ def test_it_refuses_while_azure_vnet_is_configured() -> None:
     host.files.tree.write(CONFLIST, b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
     before = whole_state(host)
     assert refusal(host) == (
-        "azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet. Nothing was changed. Remove "
+        f"{IN_USE}: /etc/cni/net.d/10-azure.conflist names azure-vnet. Nothing was changed. Remove "
         "azure-vnet first; if none of its pods is alive, staleCni.force (its switches conflist and lock) sweeps all "
         "the same"
     )
     assert whole_state(host) == before
     assert {change.detail for change in planned(host)} == {
-        "will be left out: azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet; "
-        f"no live endpoint of azure-vnet has {address}"
+        f"will be left out: {IN_USE}: /etc/cni/net.d/10-azure.conflist names azure-vnet; "
+        f"{NO_ENDPOINT}{address}"
         for address in (DEAD, DEAD6, "10.240.0.11", "fd00:10:240::11")
     }
     # An optional sweep fails no apply, so the plan as a whole is none that will be refused; a
@@ -97,7 +98,7 @@ def test_it_refuses_while_a_lock_of_any_version_is_held(lock: str) -> None:
     host.files.tree.write(lock, b"", mode=0o600)
     host.files.tree.locked.add(lock)
     before = whole_state(host)
-    assert f"azure-vnet is still in use: a process holds the lock {lock}. " in refusal(host)
+    assert f"{IN_USE}: a process holds the lock {lock}. " in refusal(host)
     assert whole_state(host) == before
     host.files.tree.locked.clear()
     host.files.tree.write(lock, b"4711", mode=0o600)
@@ -141,19 +142,17 @@ def test_each_switch_of_force_overlooks_one_thing(
     host.files.tree.locked.add(LOCKS[2])
     config = config_of(force=force)
     if reason is None:
-        why = f"no live endpoint of azure-vnet has {DEAD}"
+        why = f"{NO_ENDPOINT}{DEAD}"
         assert next(change.detail for change in planned(host, config)) == why
         caplog.clear()
         sweep_now(host, config)
         assert there(host) == []
         conflist = "/etc/cni/net.d/10-azure.conflist names azure-vnet"
-        both = f"azure-vnet is still in use: {conflist}; a process holds the lock {LOCKS[2]}"
+        both = f"{IN_USE}: {conflist}; a process holds the lock {LOCKS[2]}"
         overrides = [text for text in caplog.messages if "force overrides" in text]
         assert overrides == [f"staleCni.force overrides: {both}"]
     else:
-        assert refusal(host, config).startswith(
-            f"azure-vnet is still in use: {reason}. Nothing was changed."
-        )
+        assert refusal(host, config).startswith(f"{IN_USE}: {reason}. Nothing was changed.")
         assert there(host) == STALE
 
 
@@ -173,7 +172,7 @@ def test_it_refuses_a_state_that_it_does_not_understand(
     config = config_of(force={"conflist": force, "lock": force})
     text = refusal(host, config)
     assert text.startswith(f"cannot read azure-vnet's state in {path}: ")
-    assert "Without it live pods cannot be distinguished from dead ones" in text
+    assert "live pods cannot be distinguished" in text
     host.files.tree.remove(path)
     assert whole_state(host) == before
 
@@ -210,7 +209,7 @@ def test_a_folder_of_records_that_others_can_write_is_reported_beforehand() -> N
     before = whole_state(host)
     failed = refusal(host, config)
     why = failed.removeprefix("nothing was changed: ")
-    assert "users other than root may change /srv (owner 0, mode 1777)" in why
+    assert f"{MAY_CHANGE}/srv (owner 0, mode 1777)" in why
     assert whole_state(host) == before
     assert_announced(host, config, why)
     assert sweep(host, config).obstacle() == why

@@ -1,6 +1,7 @@
 """The removed objects that can be restored, and those that cannot."""
 
 import pytest
+from support.printed import TAKEN
 from support.stale_cni_worlds import dnat, rules_of
 
 from hostrouting.azure.stale_cni.journal import Restorable
@@ -68,7 +69,7 @@ def test_a_place_that_was_taken_is_left_alone(
     assert compare([leftover], snapshot) == (
         [],
         [],
-        {leftover: f"its place was taken meanwhile by '{other}'"},
+        {leftover: f"{TAKEN}'{other}'"},
     )
 
 
@@ -103,4 +104,4 @@ def test_of_ipv4_routes_in_one_place_only_the_first_comes_back() -> None:
     """Twins can be appended, but not added: the second is given up, and so its record stays."""
     twin = ROUTE._replace(dev="azure0")
     found = compare([ROUTE, twin], Snapshot(devices=DEVICES))
-    assert found == ([], [ROUTE], {twin: f"its place was taken meanwhile by '{ROUTE}'"})
+    assert found == ([], [ROUTE], {twin: f"{TAKEN}'{ROUTE}'"})

@@ -13,6 +13,7 @@ from support.kernel import connect, powerless
 from support.memory_links import learn
 from support.needs import needs
 from support.patience import at_once
+from support.printed import IN_USE, LEARNED, NO_ENDPOINT, OTHER_RULES
 from support.stale_cni_worlds import arp_reply, config_of, context, dnat, node_of, whole_state
 
 from hostrouting import CleanStaleCNI, HostRoutingConfig, check_node
@@ -30,7 +31,7 @@ DEAD_MAC = "aa:bb:cc:00:00:09"
 LIVE = "10.240.0.10"
 LIVE_MAC = "aa:bb:cc:00:00:10"
 FOREIGN = "-A PREROUTING -p IPv4 -i eth1 -j mark --mark-set 0x1 --mark-target ACCEPT"
-WHY = f"no live endpoint of azure-vnet has {DEAD}"
+WHY = f"{NO_ENDPOINT}{DEAD}"
 RULES = [
     f"ebtables nft nat: {arp_reply(DEAD, DEAD_MAC)}",
     f"ebtables nft nat: {dnat(DEAD, DEAD_MAC)}",
@@ -64,8 +65,8 @@ def test_removed_objects_are_reported_by_reason_with_the_record() -> None:
         f"removed 2 stale objects, recorded in {report.record}",
         "left alone: 1 of live pods, 3 of the node, 1 not understood (-v lists them)",
     ]
-    reason = "it is none of the rules that azure-vnet makes for a pod"
-    assert f"  = ebtables nft nat: {FOREIGN}: {reason}" in lines_of(report, verbose=True)
+
+    assert f"  = ebtables nft nat: {FOREIGN}: {OTHER_RULES}" in lines_of(report, verbose=True)
     answer = report.to_mapping()
     assert json.loads(json.dumps(answer)) == answer
     assert answer["ok"] is True
@@ -78,7 +79,7 @@ def test_removed_objects_are_reported_by_reason_with_the_record() -> None:
             "object": f"ebtables nft nat: {FOREIGN}",
             "address": None,
             "kind": "unknown",
-            "reason": reason,
+            "reason": OTHER_RULES,
             "details": {
                 "ebtables rule": f"ebtables nft nat: {FOREIGN}",
                 "backend": "nft",
@@ -94,7 +95,7 @@ def test_removed_objects_are_reported_by_reason_with_the_record() -> None:
         ("live", LIVE),
         ("node", None),
     ]
-    assert answer["spared"][2]["reason"] == f"{LIVE_MAC}, its hardware address, is learned on azv1"
+    assert answer["spared"][2]["reason"] == f"{LIVE_MAC}{LEARNED}"
 
 
 def test_a_check_lists_the_objects_left_alone_in_its_json() -> None:
@@ -140,7 +141,7 @@ def test_a_dry_run_changes_nothing_and_lists_stale_objects() -> None:
     assert "removed" not in report.to_mapping()
     host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"type": "azure-vnet"}', mode=0o644)
     report = sweep_node(context(), config_of(), host, dry_run=True)
-    why = "azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet"
+    why = f"{IN_USE}: /etc/cni/net.d/10-azure.conflist names azure-vnet"
     assert not report.ok
     assert report.to_mapping()["obstacle"] == why
     assert lines_of(report)[-2] == f"would remove 2 stale objects; will be refused: {why}"

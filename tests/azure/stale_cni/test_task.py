@@ -6,6 +6,7 @@ import logging
 
 import pytest
 from support.memory_links import remove_device
+from support.printed import NO_ENDPOINT, NOT_ASKED
 from support.stale_cni_sweeps import (
     DEAD,
     STALE,
@@ -31,7 +32,7 @@ def test_the_plan_names_each_object_and_why_it_goes() -> None:
     before = whole_state(host)
     changes = planned(host)
     assert [change.subject for change in changes] == STALE
-    assert changes[0] == Change("-", STALE[0], f"no live endpoint of azure-vnet has {DEAD}")
+    assert changes[0] == Change("-", STALE[0], f"{NO_ENDPOINT}{DEAD}")
     assert whole_state(host) == before
 
 
@@ -40,7 +41,7 @@ def test_a_check_finds_the_objects_that_the_plan_removes() -> None:
     host = made_host()
     findings = sweep(host).findings(context())[0]
     assert [finding.subject for finding in findings] == STALE
-    why = f"no live endpoint of azure-vnet has {DEAD}"
+    why = f"{NO_ENDPOINT}{DEAD}"
     assert findings[0] == NodeFinding("stale-cni", STALE[0], why, apply="now")
 
 
@@ -63,7 +64,7 @@ def test_without_privilege_there_is_a_plan_and_no_sweep(caplog: pytest.LogCaptur
     before = whole_state(host)
     host.link_layer.may_probe = False
     assert planned(host) == []
-    denied = "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked"
+    denied = NOT_ASKED
     assert caplog.messages == [f"the sweep is not planned: {denied}"]
     with pytest.raises(PermissionDeniedError, match="cannot check if a removed CNI left anything"):
         sweep(host).findings(context())

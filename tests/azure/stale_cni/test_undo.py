@@ -4,6 +4,7 @@ import logging
 
 import pytest
 from support.memory_links import add_neighbour, remove_device
+from support.printed import TAKEN
 from support.stale_cni_sweeps import (
     DEAD,
     DEAD_MAC,
@@ -80,8 +81,7 @@ def test_undo_leaves_places_that_were_taken() -> None:
     remove_device(host.link_layer, "azv1")
     assert refused(lambda: undo_now(host)) == (
         "not all that was swept is restored:\n"
-        f"  {DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT is not restored: its place was taken "
-        f"meanwhile by '{DEAD} dev azure0 lladdr 02:00:00:00:00:01 PERMANENT'\n"
+        f"  {DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT is not restored: {TAKEN}'{DEAD} dev azure0 lladdr 02:00:00:00:00:01 PERMANENT'\n"
         "  10.240.0.11 dev azv1 scope link is not restored: the device azv1 is gone\n"
         "  fd00:10:240::11 dev azv1 metric 1024 is not restored: the device azv1 is gone\n"
         f"  the record {RECORD} stays, since 3 of its objects cannot be restored; "

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.printed import NO_ENDPOINT, OTHER_RULES
 from support.stale_cni_snapshots import (
     AZV1,
     BRIDGE,
@@ -35,9 +36,7 @@ from hostrouting.host import Device, Station
 def test_an_object_of_no_live_pod_is_stale(leftover: Restorable) -> None:
     """An object made for one pod is stale when nothing shows that the pod lives."""
     address = POD6 if leftover in OF_POD6 else POD
-    assert judged(snapshot(leftover)) == [
-        ("stale", f"no live endpoint of azure-vnet has {address}")
-    ]
+    assert judged(snapshot(leftover)) == [("stale", f"{NO_ENDPOINT}{address}")]
 
 
 @pytest.mark.parametrize(
@@ -57,10 +56,7 @@ def test_an_object_outside_pod_cidrs_is_unknown(leftover: Restorable) -> None:
 def test_foreign_rules_are_unknown() -> None:
     """Whatever is not one of azure-vnet's forms is reported, and not touched."""
     rules = rules_of("-A PREROUTING -p IPv4 --ip-dst 10.240.0.9 -j DROP", "-A OUTPUT -j ACCEPT")
-    assert (
-        judged(snapshot(*rules))
-        == [("unknown", "it is none of the rules that azure-vnet makes for a pod")] * 2
-    )
+    assert judged(snapshot(*rules)) == [("unknown", OTHER_RULES)] * 2
 
 
 def test_the_bridge_is_the_one_that_the_config_names() -> None:

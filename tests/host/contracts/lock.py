@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 from support.patience import ActingClock
+from support.printed import NOT_IN_TIME
 
 from hostrouting.exceptions import LockHeldError
 from hostrouting.host import RunLock
@@ -38,9 +39,7 @@ class RunLockContract:
         clock = ActingClock()
         with (
             lock.hold(Context()),
-            pytest.raises(
-                LockHeldError, match=r"another run of hostrouting \(process \d+\) holds .* in time"
-            ) as caught,
+            pytest.raises(LockHeldError, match=r" \(process \d+\) holds .* in time") as caught,
             other.hold(Context(timeout=30, clock=clock)),
         ):
             pytest.fail("two runs at a time")
@@ -145,7 +144,7 @@ class RunLockContract:
         assert clock.monotonic() == 15
         text = str(caught.value)
         assert text.startswith("another program (such as the gate of a unit) holds ")
-        assert text.endswith(f"{FILE} and did not end in time; see: lslocks | grep gates.lock")
+        assert text.endswith(f"{FILE}{NOT_IN_TIME}see: lslocks | grep gates.lock")
 
     def test_a_file_is_locked_after_its_holder(self, lock: RunLock, other: RunLock) -> None:
         """A run that waits for a file goes on when the holder ends, and leaves it free."""

@@ -256,9 +256,7 @@ class LiveServiceManagerContract(ServiceManagerContract):
         the failure.
         """
         units.install("ct-fails.service", program="/bin/false")
-        with pytest.raises(
-            UnitError, match=r"(?s)systemctl .*start .*ended with status 1: .*Job for .* failed"
-        ) as caught:
+        with pytest.raises(UnitError, match=r"(?s)systemctl .*start .*Job for .* failed") as caught:
             units.start("ct-fails.service")
         assert "see: journalctl -b -u ct-fails.service" in str(caught.value).splitlines()
         state = units.state("ct-fails.service")
@@ -354,9 +352,7 @@ class LiveServiceManagerContract(ServiceManagerContract):
         units.require("ct-gate.service", "ct-check.service")
         units.reload()
         assert "ct-check.service" in units.state("ct-gate.service").requires
-        with pytest.raises(
-            UnitError, match=r"ended with status 1: A dependency job for ct-gate\.service failed"
-        ):
+        with pytest.raises(UnitError, match=r"A dependency job for ct-gate\.service failed"):
             units.start("ct-gate.service")
         units.install("ct-check.service", unit="Before=ct-gate.service")
         units.reload()

@@ -12,6 +12,7 @@ from host.ebtables.nodes import LACKS_CARE, LEGACY_STAND_IN, Table, write_tool
 from hypothesis import given
 from hypothesis import strategies as st
 from support.needs import needs
+from support.printed import LACKING_TOOL
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host import Ebtables
@@ -92,7 +93,7 @@ class TestWhatCannotBeSeen:
             assert reading.texts == ()
             assert reading.notes == tuple(
                 f"ebtables-{backend} is needed to see the rules of ebtables ({backend}), if there are any, "
-                f"but not installed; install the package {package}"
+                f"{LACKING_TOOL}; install the package {package}"
                 for backend, package in (("nft", "iptables"), ("legacy", "ebtables"))
             )
             with pytest.raises(ToolNotFoundError, match=r"ebtables-nft is needed .*iptables"):
@@ -131,7 +132,7 @@ class TestWhatCannotBeSeen:
             (backend, TWO),
         ]
         assert len(reading.notes) == 1
-        assert "but not installed" in reading.notes[0]
+        assert LACKING_TOOL in reading.notes[0]
         ebtables.delete(ctx, reading.rules[:1])
         assert [rule.line for rule in ebtables.read(ctx).rules] == [TWO]
 
