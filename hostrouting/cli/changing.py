@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import BAD, FINE
 from hostrouting.base.errors import sentence_of
@@ -16,7 +16,6 @@ from hostrouting.cli.shared import DEFAULT_TIMEOUT, explained, print_answer, ref
 from hostrouting.node.configure import RELEASED
 from hostrouting.node.output import end_log
 from hostrouting.node.status import verdict_now
-from hostrouting.route_overlap.errors import RouteOverlapError
 from hostrouting.route_overlap.proven import OverlapReport
 from phases import CancelledError, Context, cancel_on_signals, run
 from phases.hosting import reason_of
@@ -116,7 +115,9 @@ def _account(report: Report, node: NodeReport, held: Sequence[str]) -> dict[str,
         "findings": node.to_mapping().get("findings"),
     }
     given = {name: value for name, value in found.items() if value}
-    return {"overlap": _first_proof(report), **given}
+    # A step that the proof has failed has it as its result, too.
+    proof = report.result_of(OverlapReport)
+    return {"overlap": None if proof is None else proof.to_mapping(), **given}
 
 
 def _held(ctx: Context, host: Host) -> list[str]:
@@ -164,14 +165,6 @@ def lines_of(report: Report, *, stay: str = "these changes stay") -> list[str]:
         if changes:
             lines += [f"{heading}:", *(f"  {change}" for change in changes)]
     return lines
-
-
-def _first_proof(report: Report) -> dict[str, Any] | None:
-    """Return the proof for the answer: the first that failed the run, or else that of the run."""
-    failures = getattr(report.error, "failures", ())
-    failed = [failure.report for failure in failures if isinstance(failure, RouteOverlapError)]
-    proof = failed[0] if failed else report.result_of(OverlapReport)
-    return None if proof is None else proof.to_mapping()
 
 
 def _verdict_of_live(report: Report, seen: NodeReport) -> tuple[str, str | None]:

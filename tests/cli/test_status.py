@@ -360,7 +360,7 @@ def test_a_silent_cloud_is_not_queried_by_status(host: FakeHost) -> None:
 
 def test_an_overlap_that_is_only_warned_of_is_a_warning() -> None:
     """Under WARN nothing is held and the exit status is 0: the first word is `warning`, and no sentence
-    calls the node right.
+    calls the node right. Under STRICT the apply fails, with the same proof.
     """
     config = gated({"routeOverlap": {**CHECKED["routeOverlap"], "mode": "WARN"}})
     warned = on_stdin(config, "apply")
@@ -374,6 +374,9 @@ def test_an_overlap_that_is_only_warned_of_is_a_warning() -> None:
     assert answer["degraded"] is True
     assert answer["overlap"]["ok"] is False
     assert run_here("status").stdout.splitlines()[0] == sentence
+    failed = json.loads(on_stdin(gated(CHECKED), "apply", "--json").stdout)
+    assert failed["ok"] is False
+    assert failed["overlap"]["ok"] is False
 
 
 def test_where_nothing_is_installed(tmp_path: Path) -> None:

@@ -53,6 +53,18 @@ def test_families_do_not_meet() -> None:
     assert [fib.lookup([1])[0].errno, fib.lookup([1], family=IPV6)[0].route] == [13, routes[1]]
 
 
+def test_rules_have_no_source_of_a_gateway() -> None:
+    """The kernel looks up the gateway of a route for one source as if it sent from none."""
+    hop = NextHop(Address.parse("fd00:1::1"), "eth0")
+    routes = [
+        ObservedRoute.parse("fd00:1::/64", "eth0", metric=256, protocol=2),
+        ObservedRoute.parse("fd00:1::/64", "eth0", "fe80::1", metric=1024, table=88),
+    ]
+    source = Address.parse("fd00:1::4").number
+    rules = [Rule(10, table=88, source=(source, 128), family=IPV6), *FIRST_RULES]
+    assert Fib.of([ETH0, IB0], routes, rules).takes(hop, table=99, source=source)
+
+
 @pytest.fixture(scope="module")
 def links() -> Iterator[WiredNode]:
     with two_links() as made:
