@@ -258,13 +258,15 @@ def test_a_reason_is_known_by_its_values(
 
 
 def test_marks_of_waiters_are_renewed_by_a_reload(tmp_path: Path) -> None:
-    """A start of a mark that is there would do nothing; systemd is a stand-in that prints."""
+    """A start of a mark that is there would do nothing. A mark, which is a part of its unit, gets
+    none itself; systemd is a stand-in that prints.
+    """
     stub = tmp_path / "systemctl"
     stub.write_text(
         "#!/bin/sh\n"
         "case $1 in\n"
-        "show) [ $4 != gate.service ] || echo RequiredBy=a.service ;;\n"
-        "list-jobs) echo 7 a.service start waiting ;;\n"
+        "show) [ $4 != gate.service ] || echo RequiredBy=a.service hostrouting-held@b.service ;;\n"
+        "list-jobs) printf '7 %s start waiting\\n' a.service hostrouting-held@b.service ;;\n"
         "*) echo $* ;;\n"
         "esac\n"
     )
