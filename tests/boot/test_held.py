@@ -75,19 +75,17 @@ def test_only_what_is_not_a_gate_any_more_is_started(host: FakeHost, ctx: Contex
 
 
 def test_a_unit_at_its_limit_of_starts_is_started(host: FakeHost, ctx: Context) -> None:
-    """If systemd refuses the start, the failure is reset first."""
+    """Its failure is reset first: systemd takes a start that it then refuses."""
     refuse(host, ctx)
     drop_in = f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf"
     host.files.remove(drop_in)
     host.services.daemon_reload(ctx)
     begun = len(host.services.operations.calls)
-    host.services.operations.fail(5, UnitError("Start request repeated too quickly"))
     Gates(host.services).release_ungated(ctx)
     calls = host.services.operations.calls[begun:]
     unit = GATES[1]
     assert [call for call in calls if call[1:] == (unit,)] == [
         ("state", unit),
-        ("start", unit),
         ("stop", unit),
         ("start", unit),
     ]
