@@ -249,8 +249,6 @@ class Gates:
             if is_gated(state):
                 continue
             if _is_startable(state):
-                # It may have reached its limit of starts, which a stop resets.
-                self._services.stop(ctx, gate)
                 self._services.start(ctx, gate, wait=False)
             # A check of its gate that runs just now will pass.
             self._services.stop(ctx, instance_of(HELD_TEMPLATE, gate))

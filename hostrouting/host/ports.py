@@ -481,7 +481,7 @@ class ServiceManager(Protocol):
 
         Refused if the unit, or one that it requires, fails or does not exist. A running unit goes
         on undisturbed. Without `wait`, systemd has only taken the job: no failure of a unit is
-        known yet.
+        known yet. So a limit of starts that the unit has reached is reset before.
         """
 
     def stop(self, ctx: Context, unit: str) -> None:

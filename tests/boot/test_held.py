@@ -74,23 +74,6 @@ def test_only_what_is_not_a_gate_any_more_is_started(host: FakeHost, ctx: Contex
     assert [host.services.state(ctx, gate).is_running for gate in GATES] == [False, True, True]
 
 
-def test_a_unit_at_its_limit_of_starts_is_started(host: FakeHost, ctx: Context) -> None:
-    """Its failure is reset first: systemd takes a start that it then refuses."""
-    refuse(host, ctx)
-    drop_in = f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf"
-    host.files.remove(drop_in)
-    host.services.daemon_reload(ctx)
-    begun = len(host.services.operations.calls)
-    Gates(host.services).release_ungated(ctx)
-    calls = host.services.operations.calls[begun:]
-    unit = GATES[1]
-    assert [call for call in calls if call[1:] == (unit,)] == [
-        ("state", unit),
-        ("stop", unit),
-        ("start", unit),
-    ]
-
-
 def test_a_reset_starts_what_waited(host: FakeHost, ctx: Context) -> None:
     """What waited for a gate starts with the reset, after the gates, unless it is masked or up; one
     that systemd does not start ends no reset, and no mark remains.

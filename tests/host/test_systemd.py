@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from host.contracts.services import LiveServiceManagerContract, ServiceManagerContract, Units
 from support.needs import needs, require
+from support.patience import wait_until
 from support.systemd_box import SystemdBox
 
 from hostrouting.exceptions import UnitError
@@ -62,6 +63,18 @@ class TestSystemctl(LiveServiceManagerContract):
         with pytest.raises(UnitError, match=r"Operation refused, unit ct-refuses\.service may be"):
             units.stop("ct-refuses.service")
         assert units.state("ct-refuses.service").is_running
+
+    def test_a_unit_at_its_limit_of_starts(self, units: Units) -> None:
+        """A start that is not waited for is not refused later: the limit is reset."""
+        name, wanted = "ct-often.service", "/run/ct-often"
+        units.install(
+            name, unit="StartLimitBurst=1", program=f"/bin/test -e {wanted}\nRemainAfterExit=yes"
+        )
+        with pytest.raises(UnitError, match="failed"):
+            units.start(name)
+        units.files.write(wanted, b"", mode=0o644)
+        units.start_soon(name)
+        wait_until(lambda: units.state(name).active_state == "active", "the second start")
 
     def test_a_start_that_takes_too_long_is_left_to_itself(
         self, box: SystemdBox, services: ServiceManager, units: Units

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -49,6 +49,11 @@ class Systemctl:
 
     def start(self, ctx: Context, unit: str, *, wait: bool = True) -> None:
         """See `ServiceManager.start`."""
+        if not wait:
+            # systemd takes the job of a unit at its limit, and refuses the start later. A stop would
+            # stop what requires the unit, too. What is not loaded has no limit.
+            with suppress(UnitError):
+                self._run(ctx, "reset-failed", "--", unit)
         options = () if wait else ("--no-block",)
         self._run(ctx, "start", *options, "--", unit, advice=journal_advice(unit))
 
