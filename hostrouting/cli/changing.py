@@ -115,7 +115,7 @@ def _account(report: Report, node: NodeReport, held: Sequence[str]) -> dict[str,
         "findings": node.to_mapping().get("findings"),
     }
     given = {name: value for name, value in found.items() if value}
-    # A step that the proof has failed has it as its result, too.
+    # A step that fails by its proof has the proof as its result, too.
     proof = report.result_of(OverlapReport)
     return {"overlap": None if proof is None else proof.to_mapping(), **given}
 

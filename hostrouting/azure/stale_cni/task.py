@@ -379,9 +379,11 @@ class CleanStaleCNI(NodeTask):
                 self._logger.warning("another run has restored the objects of %s", record.path)
                 return True
             lost = self._restore(held, record)
-            for line in [*lost, self._stays(record, len(lost))] if lost else ():
+            if not lost:
+                return True
+            for line in [*lost, self._stays(record, len(lost))]:
                 self._logger.warning("%s", line)
-            return not lost
+            return False
 
     def _restore(self, ctx: Context, record: SweepRecord) -> list[str]:
         """Restore what is absent; return a line for each object that cannot be restored."""

@@ -60,7 +60,7 @@ check_files() {
         files+=("$file")
     done < "$list"
     [[ $file == ./hostrouting-ask.sh ]] || return
-    # A sha256sum that is damaged may be silent, and so it is about a line that looks like a comment.
+    # A damaged sha256sum may print nothing; a right one prints nothing for a line of comment.
     for damaged in "${files[@]}" "$file"; do
         [[ $answers == *$'\n'"$damaged: OK"$'\n'* ]] || return
     done

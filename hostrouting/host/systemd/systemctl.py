@@ -50,8 +50,9 @@ class Systemctl:
     def start(self, ctx: Context, unit: str, *, wait: bool = True) -> None:
         """See `ServiceManager.start`."""
         if not wait:
-            # systemd takes the job of a unit at its limit, and refuses the start later. A stop would
-            # stop what requires the unit, too. What is not loaded has no limit.
+            # systemd takes the job of a unit at its limit, and refuses the start later. A stop
+            # would reset the limit, too, but also stop what requires the unit. A unit that is not
+            # loaded has no limit.
             with suppress(UnitError):
                 self._run(ctx, "reset-failed", "--", unit)
         options = () if wait else ("--no-block",)
