@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from hostrouting.base.commands import command_line
-from hostrouting.config.sections import SECTIONS
+from hostrouting.config.sections import GATE_UNITS, SECTIONS
 from hostrouting.host.units import words
 
 if TYPE_CHECKING:
@@ -48,13 +48,9 @@ ANSWER: Final = f"{RUNTIME_DIRECTORY}/hostrouting.answer"
 WAIT_SECONDS: Final = 30.0
 #: The second after the boot in which the wait of the scripts ends, once one has begun to wait.
 WAITED: Final = f"{RUNTIME_DIRECTORY}/waited"
-READY_UNIT: Final = "hostrouting-ready.service"
-#: Marks a unit that its gate has refused; see its asset.
-HELD_TEMPLATE: Final = "hostrouting-held@.service"
-#: Marks a unit that waits for a gate; see its asset.
-WAITS_TEMPLATE: Final = "hostrouting-waits@.service"
-#: Starts the marked units once routing is right.
-RETRY_UNIT: Final = "hostrouting-retry.service"
+#: The first one starts the marked units once routing is right. A template marks a unit that its
+#: gate has refused, or one that waits for a gate; see its asset.
+RETRY_UNIT, HELD_TEMPLATE, WAITS_TEMPLATE, READY_UNIT = GATE_UNITS
 
 #: Gates never wait for them: those that keep routing right after the boot.
 FREE_UNITS: Final = frozenset(
@@ -302,8 +298,7 @@ def drop_in_of(gate: str) -> str:
 
 def ready_unit() -> BootUnit:
     """Return hostrouting-ready.service with all that its gates need."""
-    units = (RETRY_UNIT, HELD_TEMPLATE, WAITS_TEMPLATE, READY_UNIT)
-    paths = (*_SCRIPTS, *map(unit_path, units))
+    paths = (*_SCRIPTS, *map(unit_path, GATE_UNITS))
     files = [BootFile(path, read_asset(__file__, path.rpartition("/")[2])) for path in paths]
     files.insert(0, BootFile(GATE_LOCK, b""))
     return BootUnit(name=READY_UNIT, files=tuple(files))

@@ -108,13 +108,11 @@ PRESETS: Final = {
 #: Every machine of systemd-nspawn, and a kubelet that runs outside of one.
 DEFAULT_GATES: Final = ("systemd-nspawn@.service", "kubelet.service")
 #: Installed and removed with the gates, for every section.
-GATE_UNITS: Final = frozenset(
-    {
-        "hostrouting-held@.service",
-        "hostrouting-ready.service",
-        "hostrouting-retry.service",
-        "hostrouting-waits@.service",
-    }
+GATE_UNITS: Final = (
+    "hostrouting-retry.service",
+    "hostrouting-held@.service",
+    "hostrouting-waits@.service",
+    "hostrouting-ready.service",
 )
 
 #: Seconds for the writer of a pipe, unless the caller gives a time.
@@ -412,7 +410,7 @@ mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='
 
 SECTIONS: Final[tuple[type[Section], ...]] = (StaticRoutesConfig, RouteOverlapConfig, *SIBLINGS)
 #: All units that hostrouting installs.
-OWN_UNITS: Final = GATE_UNITS.union(*(section.units for section in SECTIONS))
+OWN_UNITS: Final = frozenset(GATE_UNITS).union(*(section.units for section in SECTIONS))
 _gates = rules.list_of(
     rules.gate(OWN_UNITS),
     clash=lambda name, _, index: f"{name!r} repeats gates[{index}]; remove one of them",
