@@ -26,7 +26,7 @@ from contextlib import suppress
 from functools import lru_cache
 from importlib.util import MAGIC_NUMBER, source_hash
 from io import BytesIO
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from hostrouting.base.errors import HostFileError
 from hostrouting.base.findings import NodeFinding
@@ -70,13 +70,6 @@ from hostrouting.node.at_boot import main
 
 main()
 """
-
-
-class _Source(NamedTuple):
-    """A module: its name in the zip file, and its text."""
-
-    file: str
-    text: bytes
 
 
 def wanted_program(host: Host, installed: bytes | None, *, is_planned: bool = False) -> bytes:
@@ -194,8 +187,8 @@ def _checksum(modules: tuple[str, ...]) -> int:
     """Return the checksum of the sources of these modules in the running installation."""
     checksum = zlib.crc32(_MAIN)
     for module in modules:
-        source = _source(module)
-        checksum = zlib.crc32(source.text, zlib.crc32(source.file.encode(), checksum))
+        file, text = _source(module)
+        checksum = zlib.crc32(text, zlib.crc32(file.encode(), checksum))
     return checksum
 
 
@@ -237,15 +230,18 @@ def new_program(interpreter: str) -> bytes:
     return _first_line(interpreter) + _ABOUT + tag + body
 
 
-def _source(module: str) -> _Source:
-    """Return a module of the running installation; raise OSError without a file of this name."""
+def _source(module: str) -> tuple[str, bytes]:
+    """Return the name in the zip file, and the text, of a module of the running installation.
+
+    Raise OSError without a file of this name.
+    """
     path = module.replace(".", "/")
     package = sys.modules[module.partition(".")[0]]
     loader = cast("ResourceLoader", getattr(package.__spec__, "loader", None))
     folder = (package.__file__ or "").rpartition("/")[0].rpartition("/")[0]
     for file in (f"{path}/__init__.py", f"{path}.py"):
         with suppress(OSError):
-            return _Source(file, loader.get_data(f"{folder}/{file}"))
+            return file, loader.get_data(f"{folder}/{file}")
     raise FileNotFoundError(f"the installation has no source of the module {module}")
 
 

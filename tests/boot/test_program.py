@@ -114,7 +114,7 @@ def test_an_installation_without_a_source(monkeypatch: pytest.MonkeyPatch) -> No
     program.new_program.cache_clear()
     find = program._source
 
-    def lose(module: str) -> program._Source:
+    def lose(module: str) -> tuple[str, bytes]:
         if module == "hostrouting.route_overlap.lasting":
             raise FileNotFoundError(f"the installation has no source of the module {module}")
         return find(module)
@@ -205,9 +205,9 @@ def test_one_of_other_sources_is_made_again(made: bytes, monkeypatch: pytest.Mon
     """Of another release of hostrouting, or of attrs."""
     usual = program._source
 
-    def changed(module: str) -> object:
-        source = usual(module)
-        return source._replace(text=b"") if module == "attr._make" else source
+    def changed(module: str) -> tuple[str, bytes]:
+        file, text = usual(module)
+        return file, b"" if module == "attr._make" else text
 
     monkeypatch.setattr(program, "_source", changed)
     monkeypatch.setattr(program, "new_program", lambda _: b"made again")
