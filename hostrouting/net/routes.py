@@ -443,7 +443,6 @@ class _Shown(NamedTuple):
     scope: int
     source: int | None
     metric: int
-    extra: Extra
     nexthops: tuple[NextHop, ...]
 
 
