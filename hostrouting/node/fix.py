@@ -45,13 +45,6 @@ def fixed(
         return f"an image has no routes to be repaired; on a node made of it, run: {FIX}"
     now = proven_now(ctx, config, host) if now is None else now
     pinned = _pinned(now, host)
-    return _completed(ctx, _named(now, config, pinned, host), host, now, is_pinned=bool(pinned))
-
-
-def _named(
-    now: OverlapReport, config: HostRoutingConfig, pinned: Exits, host: Host
-) -> HostRoutingConfig:
-    """Return the config with the pinned exits by their names, and without refused routes."""
     if pinned:
         # It was right by the device that the last right apply has pinned, and that still works.
         # Named, it completes the routes as before.
@@ -61,7 +54,7 @@ def _named(
     if not now.is_proven:
         accepted = plan_routes(config, host).accepted
         config = attrs.evolve(config, static_routes=accepted)
-    return config
+    return _completed(ctx, config, host, now, is_pinned=bool(pinned))
 
 
 def _completed(
