@@ -187,7 +187,13 @@ def _prove(
         bad, new = _merged(bad, there)
         devs |= devs_there
         notes_on_views += _policy_notes(view, view.packets, [], new)
-    suggested = _suggested(node, bad)
+    # While the pinned exit works, a route by the gateway of another one would not help.
+    suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(bad)
+    if not node.moved and any(bad):
+        # Imported late: a node without findings does not need it.
+        from hostrouting.route_overlap.suggest import suggestions
+
+        suggested = suggestions(node, bad)
     deciding, warnings = deciding_and_warnings(node, looked.parts)
     carriers = node.allowed.among(devs)
     return FamilyProof(
@@ -206,19 +212,6 @@ def _prove(
             *_idle_devices(node, carriers),
         ],
     )
-
-
-def _suggested(
-    node: RoutingSnapshot, bad: Sequence[Sequence[DecidedPart]]
-) -> Sequence[Sequence[SuggestedRoute]]:
-    """Return the routes that would make each CIDR right."""
-    # While the pinned exit works, a route by the gateway of another one would not help.
-    if node.moved or not any(bad):
-        return [()] * len(bad)
-    # Imported late: a node without findings does not need it.
-    from hostrouting.route_overlap.suggest import suggestions
-
-    return suggestions(node, bad)
 
 
 def _notes_on_packets(
