@@ -158,19 +158,14 @@ class MemoryServices(Faulty, ports=[ServiceManager]):
             load_state = "masked"
         # Like systemd, compare the files that were read, and ignore new files.
         needs_reload = any(now.get(path) != text for path, text in unit.texts.items())
-        drop_ins: frozenset[str] = frozenset()
-        requires: frozenset[str] = frozenset()
-        if self._is_live:
-            drop_ins = frozenset(path for path in unit.texts if path.endswith(".conf"))
-            requires = unit.requires
         return UnitState(
             name,
             load_state,
             *unit.outcome,
             unit.main_pid,
             needs_reload=needs_reload,
-            drop_ins=drop_ins,
-            requires=requires,
+            drop_ins=frozenset(path for path in unit.texts if path.endswith(".conf")),
+            requires=unit.requires,
             is_enabled=bool(unit.texts) and self._unit_files.is_enabled(name),
         )
 
