@@ -48,13 +48,11 @@ class ManualClock:
             while self._sleepers:
                 ring(self._sleepers.pop())
 
-    def wait_for_sleepers(self, count: int = 1, *, timeout: float = 10.0) -> None:
-        """Return when at least `count` threads wait for time to pass; real seconds later, fail."""
+    def wait_for_sleepers(self, *, timeout: float = 10.0) -> None:
+        """Return when a thread waits for time to pass; `timeout` real seconds later, fail."""
         with self._changed:
-            if not self._changed.wait_for(lambda: len(self._sleepers) >= count, timeout):
-                raise TimeoutError(
-                    f"{len(self._sleepers)} of {count} threads sleep after {timeout:g} s"
-                )
+            if not self._changed.wait_for(lambda: self._sleepers, timeout):
+                raise TimeoutError(f"no thread sleeps after {timeout:g} s")
 
     def wait(self, doorbell: Lock, until: float | None) -> None:
         """See `phases.Clock`."""
