@@ -52,7 +52,7 @@ _OF_THE_LINK = _NEEDED | {
 
 #: The line of a script that has all values.
 _REWRITING = re.compile(
-    r'^[ \t]*iifname "(?P<dev>[^"\n]+)" ip6 saddr (?P<source>\S+) (?:counter )?'
+    r'^[ \t]*iifname "(?P<dev>[^"\n]+)" ip6 saddr (?P<source>\S+) counter '
     r"ip6 saddr set (?P<address>\S+)",
     re.MULTILINE,
 )
@@ -104,7 +104,7 @@ def render(rules: ProbeRules) -> str:
 
 
 def parse(script: str) -> ProbeRules | None:
-    """Return the rules of a script of `render`, of any release; None for any other text.
+    """Return the rules of a script of `render`; None for any other text.
 
     >>> parse(render(ProbeRules(dev="eth0", source="fe80::1", address="2001:db8::1")))
     ProbeRules(dev='eth0', source='fe80::1', address='2001:db8::1')
