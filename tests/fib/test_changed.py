@@ -67,8 +67,6 @@ def test_a_deletion_takes_the_first_route_that_it_fits() -> None:
 
 
 def test_a_new_ipv6_route_is_the_last_of_its_metric() -> None:
-    """Also if it is not appended: the kernel prepends none. An IPv4 route is the first."""
+    """Also if it is not appended: the kernel prepends none."""
     first, second = (ObservedRoute.parse("fd00:9::/32", dev, metric=5) for dev in ("eth0", "ib0"))
     assert inserted((first,), second, last=False) == (first, second)
-    first, second = (ObservedRoute.parse("9.0.0.0/8", dev, metric=5) for dev in ("eth0", "ib0"))
-    assert inserted((first,), second, last=False) == (second, first)

@@ -5,6 +5,7 @@ with the kernel.
 from collections.abc import Iterator
 from typing import Any
 
+import attrs
 import pytest
 from support.egress_oracle import answers_of_kernel
 from support.ipv6_decisions import Decision, each_decision, two_links
@@ -35,11 +36,6 @@ def default(dev: str, **fields: Any) -> ObservedRoute:
     return ObservedRoute.parse(
         "::/0", dev, f"fe80::{len(dev)}", protocol=9, **{"metric": 1024, **fields}
     )
-
-
-def decided(*routes: ObservedRoute, oif: str = "") -> str:
-    route = Fib.of([ETH0, IB0], routes).decide(Packet(SOMEWHERE, oif=oif, family=IPV6)).route
-    return "" if route is None else "".join(route.devs)
 
 
 def test_families_do_not_meet() -> None:
@@ -105,7 +101,8 @@ def _by(model: Fib, question: str) -> str:
 
 def test_a_route_that_has_ended_is_passed_over() -> None:
     """Its time is below zero until the kernel removes it."""
-    assert decided(default("eth0", expires=-3), default("ib0", metric=2000)) == "ib0"
+    ended, later = default("eth0", expires=-3), default("ib0", metric=2000)
+    assert Fib.of([], [ended, later]).decide(Packet(SOMEWHERE, family=IPV6)).route == later
 
 
 @needs_kernel
@@ -127,6 +124,23 @@ def test_among_higher_metrics_the_preference_decides() -> None:
     assert decided is not None
     assert " metric 3 " in answer
     assert decided.metric == 3
+
+
+@needs_kernel
+@pytest.mark.parametrize(("gateway", "metric"), [("fe80::1", 1), ("fe80::7", 9)])
+def test_a_route_is_passed_over_once_all_its_gateways_failed(gateway: str, metric: int) -> None:
+    """One of several that the kernel has not given up keeps the route."""
+    with KernelNode.made() as node:
+        for dev in "eth0", "ib0":
+            node.add_link(dev)
+            node.ip(f"-6 neigh add fe80::7 dev {dev} nud failed")
+        node.ip("-6 neigh add fe80::1 dev ib0 lladdr 02:00:00:00:00:01 nud permanent")
+        several = f"nexthop via fe80::7 dev eth0 nexthop via {gateway} dev ib0"
+        node.ip(f"-6 route add default metric 1 {several}")
+        node.ip("-6 route add default metric 9 via fe80::1 dev ib0")
+        kernel = kernel_of(node)
+        answers = [*kernel.lookup([SOMEWHERE], family=IPV6), *_modelled(kernel)]
+    assert [answer.route and answer.route.metric for answer in answers] == [metric, metric]
 
 
 @needs_kernel
@@ -192,4 +206,5 @@ def test_a_nexthop_object_that_is_a_black_hole_ends_the_search(is_first: bool) -
 
 def _modelled(kernel: RouteBackend) -> list[Lookup]:
     fib = Fib.of(kernel.links(), kernel.routes(IPV6), kernel.rules(IPV6))
-    return fib.lookup([SOMEWHERE], family=IPV6)
+    pairs = ((dev.name, gateway) for dev in kernel.links() for gateway in dev.failed)
+    return attrs.evolve(fib, failed=frozenset(pairs)).lookup([SOMEWHERE], family=IPV6)

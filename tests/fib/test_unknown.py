@@ -154,13 +154,17 @@ def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
 @needs_kernel
 @pytest.mark.parametrize("source", [None, "10.224.0.4", "10.224.0.9"])
 def test_addresses_for_which_no_table_is_searched(source: str | None) -> None:
-    """A default route does not lead to zero, nor from a source to multicast, for the kernel and for
-    the model.
+    """A default route does not lead to zero, nor from a source to multicast, and a rule refuses with
+    the errno of its action, for the kernel and for the model; a `goto` to no rule is passed over.
     """
+    destinations = [0, 224 << 24, 0xEFFFFFFF, 0xF0000000, 0xFFFFFFFF, 7 << 24]
     with KernelNode.made() as node:
         uplink(node)
+        node.add_rule(Rule(90, action="goto", goto=95))
+        for action in "blackhole", "unreachable", "prohibit":
+            destinations.append(destinations[-1] + (1 << 24))
+            node.add_rule(Rule(100, action=action, destination=(destinations[-1], 8)))
         backend = kernel_of(node)
-        destinations = [0, 224 << 24, 0xEFFFFFFF, 0xF0000000, 0xFFFFFFFF]
         sources = [parse_ipv4(source) if source else None] * len(destinations)
         of_model = model(backend).lookup(destinations, sources=sources)
         of_kernel = backend.lookup(destinations, sources=sources)
