@@ -166,6 +166,8 @@ def test_rules_and_default_routes_of_ipv6() -> None:
 
 # --- the findings
 
+WITH_A_FILE = "configuring", "configured", "failed"
+
 
 def managing(host: FakeHost, state: str = "configured") -> FakeHost:
     """Let networkd run on the node, and have eth0."""
@@ -204,17 +206,15 @@ def test_a_warning_with_the_remedy() -> None:
     assert findings(host, routeOverlap={"expectedCidrs": ["10.224.0.0/16"]}) == []
 
 
-@pytest.mark.parametrize("state", ["unmanaged", "pending", "initialized", "linger", ""])
-def test_a_device_that_networkd_leaves_alone(state: str) -> None:
-    """Only a device with a .network file loses routes to networkd."""
-    assert findings(managing(node(), state), **ROUTES) == []
-
-
-@pytest.mark.parametrize("state", ["configured", "unmanaged"])
+@pytest.mark.parametrize(
+    "state", [*WITH_A_FILE, "unmanaged", "pending", "initialized", "linger", ""]
+)
 def test_routes_are_read_only_where_a_device_is_managed(
     state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The default routes complete a route without device, and a node may have many routes."""
+    """Only a device with a .network file loses routes to networkd. The default routes complete a
+    route without device, and a node may have many routes.
+    """
     host = managing(node(), state)
     wanted = HostRoutingConfig.from_mapping(
         {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
@@ -228,8 +228,8 @@ def test_routes_are_read_only_where_a_device_is_managed(
 
     monkeypatch.setattr(host.routes, "routes", count)
     found = networkd_findings(at_once(), wanted, host)
-    assert [finding.subject for finding in found] == (["eth0"] if state == "configured" else [])
-    assert bool(read) == (state == "configured")
+    assert [finding.subject for finding in found] == ["eth0"] * (state in WITH_A_FILE)
+    assert bool(read) == (state in WITH_A_FILE)
 
 
 def test_a_networkd_that_does_not_run() -> None:
