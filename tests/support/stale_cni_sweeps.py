@@ -59,6 +59,8 @@ def made_host() -> FakeHost:
     add_neighbour(layer, DEAD6, "azure0", DEAD_MAC)
     add_neighbour(layer, "10.240.0.1", "azure0", "12:34:56:78:9a:bc", permanent=False)
     host.routes.add_route("10.240.0.11/32", dev="azv1")
+    # Each device may have its own IPv6 route to a destination.
+    host.routes.add_route("fd00:10:240::11/128", dev="eth0")
     host.routes.add_route("fd00:10:240::11/128", dev="azv1")
     return host
 
