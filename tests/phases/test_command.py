@@ -97,8 +97,10 @@ def test_command_that_cannot_start(tmp_path: Path) -> None:
 
 
 def test_stdin_is_empty_or_given() -> None:
-    """Stdin is /dev/null, or the input."""
-    assert run_command(Context(), ["cat"]).stdout == ""
+    """Stdin is /dev/null, and not that of this process, or the input."""
+    code = "from phases import Context, run_command; print(run_command(Context(), ['cat']))"
+    own = [sys.executable, "-c", code]
+    assert b"stdout=''" in subprocess.run(own, input=b"own", capture_output=True, check=True).stdout
     assert run_command(Context(), ["cat"], input="räksmörgås\n").stdout == "räksmörgås\n"
     assert run_command(Context(), ["cat"], input=b"").stdout == ""
 
