@@ -123,6 +123,9 @@ def test_a_plan_is_proven() -> None:
     worse = prove_record(RIGHT, none, planned=True)
     assert kinds(worse) == [("172.16.8.0/22", "overlap"), ("", "worse")]
     assert f"- {OWN_ROUTE}" in str(worse)
+    # `{}` is meant to drop all addresses.
+    dropped = prove_record(RIGHT, HostRoutingConfig(), planned=True)
+    assert (kinds(dropped), dropped.changes) == ([], 1)
     stuck = prove_record(attrs.evolve(LOST, devices=LOST.devices[:1]), STRICT, planned=True)
     assert "there is no network device eth0" in stuck.undecided
     assert stuck.report is None

@@ -93,6 +93,7 @@ def test_a_route_whose_time_has_ended_is_read() -> None:
     [
         ({"metric": True}, "metric: it should be a whole number, not bool"),
         ({"source": "fd00::1"}, ANOTHER_FAMILY),
+        ({"nexthops": [{"weight": True}]}, r"^\.nexthops\[0\]\.weight: it should"),
     ],
 )
 def test_a_value_of_another_type_or_family_is_refused(
