@@ -37,7 +37,8 @@ ROOMS = {
     # Those of real systemd first, since they take the longest.
     "boot": "tests/system/test_recovery.py tests/system/test_gate.py tests/system/test_waiters.py"
     " tests/node/test_configure.py tests/node/test_undo_of_a_run.py tests/watch/test_networkd.py tests/boot",
-    "cli": "tests/cli tests/watch/test_unit.py tests/node/test_check.py",
+    "cli": "tests/cli tests/watch/test_unit.py tests/node/test_check.py"
+    " tests/azure/stale_cni/test_swept.py",
     "config": "tests/config tests/cli/test_as_typed.py",
     "fib": "tests/fib",
     "fleet": "tests/fleet",
@@ -49,8 +50,11 @@ ROOMS = {
     " tests/node/test_configure.py tests/system/test_probe_snat.py::test_live",
     "route_overlap": "tests/route_overlap",
     "stale_cni": "tests/azure/stale_cni tests/test_doorways.py",
-    "static_routes": "tests/static_routes",
-    "testing": "tests/testing tests/host/test_fakes.py",
+    "static_routes": "tests/static_routes tests/node/test_fix.py"
+    " tests/route_overlap/test_ipv6_ways.py",
+    "testing": "tests/testing tests/host/test_fakes.py"
+    " tests/host/ebtables/test_ebtables.py::TestMemory tests/host/test_nft.py::TestMemoryNftables"
+    " tests/host/test_link_layer.py::TestMemoryLinkLayer",
     "watch": "tests/watch",
 }
 #: Seconds; a mutant may loop for ever.
