@@ -108,16 +108,10 @@ def test_gates_wait_for_a_task_alone(
     assert host.lock.locked_files == set()
 
 
-def test_a_first_apply_waits_for_a_lease_and_no_gate_for_that(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its new scripts hold the gates until there is a lease; then the routes change while gates
-    wait.
-    """
-    host = gpu_node()
+def until_a_lease(host: FakeHost, moments: Moments) -> ActingClock:
+    """Take the default route, and return a clock by which it comes back after three seconds."""
     [default] = [route for route in host.routes.routes() if not route.prefix_length]
     lose_the_default_route(host)
-    moments = Moments(host, monkeypatch)
     clock = ActingClock()
 
     def look() -> None:
@@ -127,7 +121,18 @@ def test_a_first_apply_waits_for_a_lease_and_no_gate_for_that(
             clock.on_wait = lambda: None
 
     clock.on_wait = look
-    execute(Configure(config(RIGHT), host=host), Context(clock=clock))
+    return clock
+
+
+def test_a_first_apply_waits_for_a_lease_and_no_gate_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its new scripts hold the gates until there is a lease; then the routes change while gates
+    wait.
+    """
+    host = gpu_node()
+    moments = Moments(host, monkeypatch)
+    execute(Configure(config(RIGHT), host=host), Context(clock=until_a_lease(host, moments)))
     assert moments.seen == [
         "files, gates open",
         "reload, gates open",
@@ -141,18 +146,8 @@ def test_a_wait_before_the_first_change(host: FakeHost, monkeypatch: pytest.Monk
     """Over an installed config a run waits for a lease, too, and meanwhile the earlier config is in
     force.
     """
-    [default] = [route for route in host.routes.routes() if not route.prefix_length]
-    lose_the_default_route(host)
     moments = Moments(host, monkeypatch)
-    clock = ActingClock()
-
-    def look() -> None:
-        moments.note("waiting")
-        host.routes.insert_route(default)
-        clock.on_wait = lambda: None
-
-    clock.on_wait = look
-    execute(Configure(MORE, host=host), Context(clock=clock))
+    execute(Configure(MORE, host=host), Context(clock=until_a_lease(host, moments)))
     assert moments.seen[:3] == ["waiting, gates open", "routes, gates wait", "files, gates wait"]
 
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from support.kernel import connect, needs_kernel, powerless
+from support.kernel import connect, host_of, kernel_of, needs_kernel, powerless
 from support.memory_links import silence
 from support.needs import needs
 from support.printed import ASKED_AGAIN
@@ -12,8 +12,7 @@ from support.way_out_nodes import dead_default
 
 from hostrouting import HostRoutingConfig, check_node
 from hostrouting.base.findings import NodeFinding
-from hostrouting.host import Address, Host, NextHop, Route
-from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host import Address, NextHop, Route
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.route_overlap.proof import silent_routers
 from hostrouting.testing import FakeHost, KernelNode
@@ -63,13 +62,7 @@ def test_the_gateway_of_a_dead_route_is_not_probed() -> None:
     for dev, gateway in ("eth0", "10.224.0.1"), ("eth1", "10.225.0.1"):
         silence(fake.link_layer, dev, gateway)
     with dead_default() as node:
-        host = Host(
-            routes=NetlinkBackend(netns=node.name),
-            services=fake.services,
-            files=fake.files,
-            lock=fake.lock,
-            link_layer=fake.link_layer,
-        )
+        host = host_of(kernel_of(node), link_layer=fake.link_layer)
         assert [*silent_routers(Context(), host, ["eth0", "eth1"])] == [SILENT]
 
 
@@ -104,15 +97,7 @@ def pair() -> Iterator[tuple[KernelNode, KernelNode]]:
 
 
 def router_findings(node: KernelNode) -> list[NodeFinding]:
-    link_layer = NetlinkLinkLayer(netns=node.name)
-    fake = FakeHost()
-    host = Host(
-        routes=NetlinkBackend(netns=node.name),
-        services=fake.services,
-        files=fake.files,
-        lock=fake.lock,
-        link_layer=link_layer,
-    )
+    host = host_of(kernel_of(node), link_layer=NetlinkLinkLayer(netns=node.name))
     return [*silent_routers(Context(), host, ["eth0"])]
 
 
