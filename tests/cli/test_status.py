@@ -452,6 +452,7 @@ def test_a_clock_that_was_set_back(host: FakeHost) -> None:
     on_mended("apply")
     host.files.modified = lambda _: 1e11  # type: ignore[method-assign, assignment]
     assert "\nlast change: unknown, since its time is later" in run_here("status").stdout
+    assert json.loads(run_here("status", "--json").stdout)["last_change"] == "5138-11-16T09:46:40Z"
 
 
 def test_without_config_the_installed_one_is_meant(
