@@ -88,7 +88,7 @@ UNUSUAL = (
 _TABLES = (254, 254, 254, 255, 100, 1000)
 
 
-def _moved(text: str, family: int) -> str:
+def moved(text: str, family: int) -> str:
     """Return an address or CIDR of the small world as one of the family."""
     address, slash, length = text.partition("/")
     if family == IPV4:
@@ -101,7 +101,7 @@ def _moved(text: str, family: int) -> str:
 
 
 def _cidr(text: str, family: int) -> tuple[int, int]:
-    return Prefix.parse(_moved(text, family))[1:]
+    return Prefix.parse(moved(text, family))[1:]
 
 
 def devices() -> st.SearchStrategy[str]:
@@ -111,9 +111,7 @@ def devices() -> st.SearchStrategy[str]:
 
 def addresses(family: int = IPV4) -> st.SearchStrategy[tuple[str, str | None]]:
     """An (address, peer) pair for one of them."""
-    pairs = [
-        (_moved(address, family), peer and _moved(peer, family)) for address, peer in ADDRESSES
-    ]
+    pairs = [(moved(address, family), peer and moved(peer, family)) for address, peer in ADDRESSES]
     return st.sampled_from(pairs)
 
 
@@ -122,7 +120,7 @@ def _own_addresses(family: int) -> st.SearchStrategy[int]:
 
 
 def _gateways(family: int) -> st.SearchStrategy[Address]:
-    texts = [_moved(gateway, family) for gateway in GATEWAYS]
+    texts = [moved(gateway, family) for gateway in GATEWAYS]
     return st.sampled_from(texts + ["fe80::1"] * (family == IPV6)).map(Address.parse)
 
 
@@ -169,7 +167,7 @@ def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,), family: int = 
 
 def _sources() -> st.SearchStrategy[Prefix | None]:
     texts = ["10.0.0.0/8", "10.1.0.0/16", "10.1.0.1/32", "192.168.7.0/24"]
-    return st.sampled_from([None] * 6 + [Prefix.parse(_moved(text, IPV6)) for text in texts])
+    return st.sampled_from([None] * 6 + [Prefix.parse(moved(text, IPV6)) for text in texts])
 
 
 @st.composite

@@ -162,6 +162,9 @@ class TwoWorlds(RuleBasedStateMachine):
         for dev in DEVICES:
             self.memory.add_link(dev, up=dev in DEVICES[:2])
             self.node.add_link(dev, up=dev in DEVICES[:2])
+        # A rule counts only where a packet has a way.
+        first = small_world.moved("192.168.7.1/24", self.family)
+        self.both(lambda world: world.add_address(DEVICES[0], first))
         announced: list[NetworkEvents] = [self.memory.events, NetlinkEvents(netns=self.node.name)]
         self.listeners = [
             self.stack.enter_context(events.listen(Context())) for events in announced
@@ -214,6 +217,10 @@ class TwoWorlds(RuleBasedStateMachine):
     @rule(rule=of_its_family(small_world.rules) | of_its_family(selecting_rules))
     def rule_comes(self, rule: Rule) -> None:
         self.both(lambda world: world.add_rule(rule))
+
+    @rule(goal=st.sampled_from([50, 32766, 40000]))
+    def way_around_rules_comes(self, goal: int) -> None:
+        self.both(lambda world: world.add_rule(Rule(1, "goto", goto=goal, family=self.family)))
 
     @rule(dev=small_world.devices(), group=st.sampled_from([0, 5]))
     def device_joins_a_group(self, dev: str, group: int) -> None:
