@@ -37,11 +37,12 @@ class MemoryServices(Faulty, ports=[ServiceManager]):
 
     By default, `fail_at` reports that the bus does not answer.
 
-    A start needs a unit file, and also starts the units in `Requires=` and in `.requires/` links. A
-    oneshot runs to its end, any other service stays. A unit in `failing` fails,
-    and so does one that runs `/bin/false`. Once it runs or has failed, a unit stays in memory as it
-    was read, until `daemon_reload`. Not modelled: wants, order, conditions, timeouts, restarts,
-    specifiers, aliases. With `is_live=False` it is the manager of an image.
+    A start needs a unit file, and also starts the units in `Requires=` and in `.requires/` links; a
+    stop also stops what requires the unit. A oneshot runs to its end, any other service stays. A
+    unit in `failing` fails, and so does one that runs `/bin/false`. Once it runs or has failed, a
+    unit stays in memory as it was read, until `daemon_reload`. Not modelled: wants, order,
+    conditions, timeouts, restarts, specifiers, aliases. With `is_live=False` it is the manager of
+    an image.
     """
 
     def __init__(self, tree: MemoryTree, *, is_live: bool = True) -> None:
@@ -73,7 +74,7 @@ class MemoryServices(Faulty, ports=[ServiceManager]):
 
     def stop(self, ctx: Context, unit: str) -> None:
         """See `ServiceManager.stop`."""
-        self._memory.pop(unit, None)
+        self._stop(unit)
 
     def state(self, ctx: Context, unit: str) -> UnitState:
         """See `ServiceManager.state`."""
@@ -108,8 +109,9 @@ class MemoryServices(Faulty, ports=[ServiceManager]):
             return
         if not unit.texts or "@." in name:
             raise _refusal(name, 5, f"Failed to start {name}: Unit {name} not found.")
-        if self._unit_files.is_masked(name):
-            raise _refusal(name, 1, f"Failed to start {name}: Unit {name} is masked.")
+        for wanted in name, *sorted(unit.requires):
+            if self._unit_files.is_masked(wanted):
+                raise _refusal(name, 1, f"Failed to start {name}: Unit {wanted} is masked.")
         for requirement in sorted(unit.requires):
             if self._unit_files.path(requirement) is None:
                 raise _refusal(name, 5, f"Failed to start {name}: Unit {requirement} not found.")
@@ -119,6 +121,12 @@ class MemoryServices(Faulty, ports=[ServiceManager]):
                 text = f"A dependency job for {name} failed. See 'journalctl -xe' for details."
                 raise _refusal(name, 1, text) from error
         self._run(name, unit)
+
+    def _stop(self, name: str) -> None:
+        self._memory.pop(name, None)
+        for dependent, unit in [*self._memory.items()]:
+            if name in unit.requires and unit.outcome[0] == "active":
+                self._stop(dependent)
 
     def _run(self, name: str, unit: _Unit) -> None:
         self.started.append(name)

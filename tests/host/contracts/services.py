@@ -272,7 +272,9 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert units.state("ct-fails-later.service").result == "exit-code"
 
     def test_a_start_that_is_not_waited_for(self, units: Units) -> None:
-        """The failure of the unit is no error of the call; that there is no such unit is one."""
+        """The failure of the unit is no error of the call; that there is no such unit, or that one
+        which it requires is masked, is one.
+        """
         units.install("ct-soon.service", program="/bin/false")
         units.start_soon("ct-soon.service")
         units.install(
@@ -281,6 +283,10 @@ class LiveServiceManagerContract(ServiceManagerContract):
         for name in ("ct-never.service", "ct-soon-needs.service"):
             with pytest.raises(UnitError, match=r"Unit ct-never\.service not found"):
                 units.start_soon(name)
+        units.files.link(f"{_UNITS}/ct-soon-masked.service", "/dev/null")
+        units.install("ct-soon-barred.service", unit="Requires=ct-soon-masked.service")
+        with pytest.raises(UnitError, match=r"Unit ct-soon-masked\.service is masked"):
+            units.start_soon("ct-soon-barred.service")
         units.install_daemon("ct-soon-up.service")
         units.start_soon("ct-soon-up.service")
         # Both starts have the same job.
@@ -298,6 +304,22 @@ class LiveServiceManagerContract(ServiceManagerContract):
         units.stop("ct-forgotten.service")
         state = units.state("ct-forgotten.service")
         assert (state.active_state, state.exists) == ("inactive", False)
+
+    @pytest.mark.parametrize("is_up", [True, False])
+    def test_a_stop_stops_what_requires_the_unit(self, units: Units, is_up: bool) -> None:
+        """Also what was started while the unit ran, and does not run any more."""
+        name, dependent = f"ct-base-{is_up}.service", f"ct-on-{is_up}.service"
+        program = "/bin/true\nRemainAfterExit=yes" if is_up else "/bin/true"
+        units.install(name, program=program)
+        units.install(
+            dependent,
+            unit=f"Requires={name}\nAfter={name}",
+            program="/bin/true\nRemainAfterExit=yes",
+        )
+        units.start(dependent)
+        assert units.state(name).is_running is is_up
+        units.stop(name)
+        assert units.state(dependent).active_state == "inactive"
 
     def test_a_service_runs_until_it_is_stopped(self, units: Units) -> None:
         """It has a process; a second start leaves it alone, a stop ends it."""
