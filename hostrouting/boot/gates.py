@@ -246,21 +246,22 @@ class Gates:
         """Start the held units that are no longer gates, unless they are masked."""
         for gate in self.held(ctx):
             state = self._services.state(ctx, gate)
-            if is_gated(state):
-                continue
-            if _is_startable(state):
-                self._services.start(ctx, gate, wait=False)
-            # A check of its gate that runs just now will pass.
-            self._services.stop(ctx, instance_of(HELD_TEMPLATE, gate))
+            if not is_gated(state):
+                # A check of its gate that runs just now will pass.
+                self._release(ctx, state, HELD_TEMPLATE)
 
     def release_waiting(self, ctx: Context) -> None:
         """Start the units that waited for gates, on a node that has no gate any more."""
         for unit in self._marked(ctx, WAITS_TEMPLATE):
-            if _is_startable(self._services.state(ctx, unit)):
-                # One that requires a masked unit stays down.
-                with suppress(UnitError):
-                    self._services.start(ctx, unit, wait=False)
-            self._services.stop(ctx, instance_of(WAITS_TEMPLATE, unit))
+            self._release(ctx, self._services.state(ctx, unit), WAITS_TEMPLATE)
+
+    def _release(self, ctx: Context, unit: UnitState, template: str) -> None:
+        """Start a unit that is down, and end its mark."""
+        if unit.load_state == "loaded" and _is_down(unit):
+            # One that requires a masked unit stays down, and keeps no unit after it from its start.
+            with suppress(UnitError):
+                self._services.start(ctx, unit.name, wait=False)
+        self._services.stop(ctx, instance_of(template, unit.name))
 
     def _marked(self, ctx: Context, template: str) -> list[str]:
         """Return the units for which an instance of the template is active, sorted."""
@@ -401,10 +402,6 @@ class Gates:
                 reason = f"has failed ({trigger.result}), and does not start {unit} any more"
                 step = f"see: systemctl status {name}; start it again once routing is right"
                 yield NodeFinding("failed-trigger", name, reason, "warning", step)
-
-
-def _is_startable(state: UnitState) -> bool:
-    return state.load_state == "loaded" and _is_down(state)
 
 
 def _is_down(state: UnitState) -> bool:

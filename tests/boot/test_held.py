@@ -74,6 +74,26 @@ def test_only_what_is_not_a_gate_any_more_is_started(host: FakeHost, ctx: Contex
     assert [host.services.state(ctx, gate).is_running for gate in GATES] == [False, True, True]
 
 
+def test_a_unit_that_cannot_start_holds_no_unit_after_it(host: FakeHost, ctx: Context) -> None:
+    """A held unit that requires a masked one stays down; the next one is started, what waited, too."""
+    host.files.write(
+        "/lib/systemd/system/kubelet.service", b"[Unit]\nRequires=masked.service\n", mode=0o644
+    )
+    host.files.tree.link("/etc/systemd/system/masked.service", "/dev/null")
+    refuse(host, ctx)
+    host.files.write("/lib/systemd/system/needs.target", b"[Unit]\n", mode=0o644)
+    host.services.start(ctx, "hostrouting-waits@needs.target.service")
+    Boot(host, gates=[NSPAWN]).install(ctx, departure_of(STATIC))
+    assert Gates(host.services).held(ctx) == []
+    names = (*GATES, "needs.target")
+    assert [host.services.state(ctx, name).is_running for name in names] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+
+
 def test_a_reset_starts_what_waited(host: FakeHost, ctx: Context) -> None:
     """What waited for a gate starts with the reset, after the gates, unless it is masked or up; one
     that systemd does not start ends no reset, and no mark remains.
