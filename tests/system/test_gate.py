@@ -18,7 +18,7 @@ from support.printed import DAMAGED
 from hostrouting import HostRoutingConfig, Reset
 from hostrouting.boot.gates import Gates
 from hostrouting.boot.intent import Intent
-from hostrouting.boot.layout import INTENT_PATH, UNIT_DIRECTORY
+from hostrouting.boot.layout import ANSWER, INTENT_PATH, UNIT_DIRECTORY
 from hostrouting.exceptions import UnitError
 from hostrouting.host.units import instance_of
 from hostrouting.watch.unit import ConfigureWatch
@@ -166,20 +166,28 @@ def test_systemd_that_does_not_answer_opens_no_gate(tmp_path: Path) -> None:
         assert "late" not in machine.payloads()
 
 
-def test_a_stop_that_leaves_the_script_running(tmp_path: Path) -> None:
+@pytest.mark.parametrize("looks_again", [False, True])
+def test_a_stop_that_leaves_the_script_running(tmp_path: Path, looks_again: bool) -> None:
     """With KillMode=process a stop ends the start only, and the script that runs on does not hold
-    the unit again.
+    the unit again, also if its last look has begun.
     """
     unit = instance_of(NSPAWN, "kept")
     with GatedMachine(
         tmp_path, overlap=True, prepare=more_machines(kept="[Service]\nKillMode=process")
     ) as machine:
         machine.until(f"[[ $(systemctl is-active {unit}) == failed ]]")
+        cursor = machine.cursor()
         machine.run("systemctl", "start", "--no-block", unit)
         # The brackets keep pgrep from finding the shell that runs it.
-        machine.until(f"pgrep -f 'hostrouting-as[k].sh {unit}'")
+        script = f"pgrep --full --delimiter , 'hostrouting-as[k].sh {unit}'"
+        machine.until(script)
+        if looks_again:
+            machine.wait_for(refusal(unit), unit=unit, after=cursor)
+            machine.run("systemd-run", "--unit=holder", "flock", ANSWER, "sleep", "infinity")
+            machine.until(f'pgrep --exact flock --parent "$({script})"')
         machine.run("systemctl", "stop", unit)
-        machine.until(f"! pgrep -f 'hostrouting-as[k].sh {unit}'")
+        machine.systemctl("stop", "holder")
+        machine.until(f"! {script}")
         assert unit not in Gates(machine.services).held(machine.ctx)
 
 

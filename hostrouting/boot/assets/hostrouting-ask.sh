@@ -167,7 +167,7 @@ is_out_of_date() {
     # Without a unit there is no message.
     [[ $unit ]] || return
     systemctl is-failed --quiet "$unit" || return 0
-    [[ $since == '' && -s $run/${unit#check-}.told ]]
+    [[ ! $since && -s $run/${unit#check-}.told ]]
 }
 
 # Set the answer, one run at a time. A hundred gates may ask at once: an answer to a question that
@@ -184,16 +184,15 @@ ask_in_turn() {
         [[ -e $run/route-overlap.detected ]] && was=11
         read -r began _ < /proc/uptime
         look
-        # An apply that began meanwhile may undo what was found, or has undone it already.
-        if ((status == 10)) && [[ $(last_apply) != "$applied" ]]; then
-            exec 9<&-
-            ask_in_turn
-            return
-        fi
         reason=${reason//<[0-9]>/}
         write_answer "$began"
     fi
     exec 9<&-
+    # An apply that began meanwhile may undo what was found, or has undone it already.
+    if ((status == 10)) && [[ $(last_apply) != "$applied" ]]; then
+        ask_in_turn
+        return
+    fi
     is_out_of_date && systemctl start --no-block hostrouting-ready.service 2> /dev/null
 }
 
@@ -229,10 +228,10 @@ refuse() {
     [[ $(systemctl show --property=NRestarts -- "$gate") == NRestarts=0 ]] || pause=10
     echo "<3>hostrouting: $gate is refused: ${reason//$'\n'/$'\n<3>'}"
     sleep "$pause"
-    # A stop of the unit may have ended its start, and not this script (KillMode=process).
-    kill -0 "$PPID" 2> /dev/null || exit 11
     # It may be right now, and the unit need not wait for its RestartSec=.
     may_start && return
+    # A stop of the unit may have ended its start, and not this script (KillMode=process).
+    kill -0 "$PPID" 2> /dev/null || exit 11
     # Without an answer of systemd, which may execute itself anew, it still is a gate.
     paths=$(systemctl show --property=DropInPaths -- "$gate")
     if [[ $paths == DropInPaths=* && $paths != */10-hostrouting.conf* ]]; then
