@@ -213,14 +213,24 @@ def test_dependents_of_a_gate_that_came_up_before(tmp_path: Path, disturb: str) 
         assert held(machine) == [KUBE]
 
 
-def test_a_break_glass_that_is_closed_again(tmp_path: Path) -> None:
-    """A unit that it let pass runs, and is no longer held, though routing is still wrong."""
+def test_a_unit_that_is_started_without_its_gate(tmp_path: Path) -> None:
+    """It runs, and is no longer held, though routing is still wrong."""
     with GatedMachine(tmp_path, overlap=True) as machine:
-        machine.files.write("/run/hostrouting.disabled", b"", mode=0o644)
+        machine.files.remove(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf")
+        machine.services.daemon_reload(machine.ctx)
         machine.run("systemctl", "start", KUBE)
-        machine.files.remove("/run/hostrouting.disabled")
         machine.until(f"! systemctl is-active --quiet hostrouting-held@{KUBE}.service")
         assert machine.state(KUBE).is_running
+
+
+def test_a_unit_that_ends_runs_once_behind_the_break_glass(tmp_path: Path) -> None:
+    """It is held no more once it has begun, whether recovery starts it or an operator."""
+    short = more_machines(short=f"{ONESHOT}ExecStart=/bin/sh -c 'echo short >> /run/payloads'")
+    with GatedMachine(tmp_path, prepare=short, overlap=True) as machine:
+        machine.files.write("/run/hostrouting.disabled", b"", mode=0o644)
+        machine.wait_for_retry()
+        machine.until("[[ ! $(systemctl list-jobs --no-legend) ]]")
+        assert machine.payloads().count("short") == 1
 
 
 def test_a_hundred_at_once(tmp_path: Path) -> None:
