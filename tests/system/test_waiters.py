@@ -115,6 +115,9 @@ def test_whoever_waited_is_started(tmp_path: Path, verb: str) -> None:
         machine.wait_for_retry()
         assert (waiting(machine), Gates(machine.services).held(machine.ctx)) == (set(), [])
         assert machine.state("stopped.service").active_state == "inactive"
+        # Their jobs were those of the gate, too, and not of a later look.
+        late = "hostrouting: starting requires.service: no gate holds what it requires"
+        assert late not in machine.journal(f"--unit={RETRY}")
 
 
 def test_what_an_operator_takes_down_stays_down(tmp_path: Path) -> None:
@@ -151,6 +154,22 @@ def test_what_an_operator_takes_down_stays_down(tmp_path: Path) -> None:
         }
         assert waiting(machine) == set()
         assert not machine.state(OTHER).is_running
+
+
+def test_a_target_of_a_gate_that_restarts(tmp_path: Path) -> None:
+    """It is not started with the other gates: its gate has not passed yet, and may be refused."""
+    prepare = f"printf '[Service]\\nRestartSec=1h\\n' > {UNIT_DIRECTORY}/{KUBELET}.d/70-late.conf\n"
+    prepare += written({"on.target": requiring(KUBELET, service="")})
+    with GatedMachine(tmp_path, prepare=EARLY + prepare, overlap=True) as machine:
+        machine.until(f"[[ $(systemctl show --property=SubState {KUBELET}) == *=auto-restart ]]")
+        assert waiting(machine) == {"on.target"}
+        machine.mend_routing()
+        machine.wait_until_up()
+        machine.until(f"! systemctl is-active --quiet hostrouting-held@{KUBE}.service")
+        machine.until("pgrep -f 'hostrouting-as[k].sh$'")
+        assert machine.state("on.target").active_state == "inactive"
+        machine.run("systemctl", "restart", KUBELET)
+        wait_until_all(machine, {"on.target": ""}, "active")
 
 
 def test_each_runs_once(tmp_path: Path) -> None:

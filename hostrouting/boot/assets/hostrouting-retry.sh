@@ -60,7 +60,7 @@ list_held() {
     ((${#held[@]} + ${#waits[@]})) || return
     look_at "${!held[@]}" "${!waits[@]}"
     for unit in "${!held[@]}"; do
-        # It has passed: while the gates were disabled, or just now.
+        # An operator has removed its gate, and started it.
         [[ ${is[$unit ActiveState]} == active ]] && stop_marks held "$unit"
     done
     for unit in "${!waits[@]}"; do
@@ -91,7 +91,7 @@ was_started() { # unit
 is_taken_down() { # unit
     local file=${is[$1 UnitFileState]}
     [[ $file == enabled* ]] && enabled[$1]=1
-    [[ ${is[$1 LoadState]} != masked && $file != masked* ]] || return 0
+    [[ ${is[$1 LoadState]} == masked || $file == masked* ]] && return
     [[ ${enabled[$1]} && $file == disabled ]] && is_down "$1"
 }
 
@@ -100,13 +100,14 @@ forget() { # unit, reason
     local unit units
     echo "<5>hostrouting: $1 is no longer held: $2"
     unset -v 'held[$1]' 'enabled[$1]'
-    stop_marks held "$1"
     mapfile -t units < <("${waiters[@]}" list "$1")
     units+=("$1")
     for unit in "${units[@]}"; do
         unset -v 'waits[$unit]'
     done
+    # A run that is killed between them leaves no unit that waits for a gate which is not held.
     stop_marks waits "${units[@]}"
+    stop_marks held "$1"
 }
 
 # Start the held units, and after them those that wait.
@@ -116,35 +117,28 @@ release() { # reason
     list_held
     for gate in "${!held[@]}"; do
         try="$gate ${held[$gate]}"
-        if [[ ${is[$gate Job]} ]] || ! is_down "$gate"; then
-            # It asks, ends a refusal, or is about to restart: a start would change nothing.
-            continue
-        elif ((${tries[$try]:-0} == 3)); then
+        # It asks, ends a refusal, or is about to restart: a start would change nothing.
+        [[ ${is[$gate Job]} ]] && continue
+        is_down "$gate" || continue
+        if ((${tries[$try]:-0} == 3)); then
             # Another part of it fails.
             forget "$gate" "it was started and never asked for routing; see: systemctl status $gate"
-        else
-            names+=("$gate")
-            tries[$try]=$((${tries[$try]:-0} + 1))
-            # Nothing else stops the mark of a unit that is no gate any more.
-            [[ ${is[$gate DropInPaths]} == */10-hostrouting.conf* ]] || gone+=("$gate")
+            continue
         fi
+        names+=("$gate")
+        tries[$try]=$((${tries[$try]:-0} + 1))
+        # Nothing else stops the mark of a unit that is no gate any more.
+        [[ ${is[$gate DropInPaths]} == */10-hostrouting.conf* ]] || gone+=("$gate")
     done
     ((${#names[@]})) || return
     echo "<5>hostrouting: starting ${names[*]}: $1"
     systemctl reset-failed -- "${names[@]}" 2> /dev/null
     systemctl start --no-block -- "${names[@]}"
     for unit in "${!waits[@]}"; do
-        [[ ${is[$unit Job]} ]] || start_waiting "$unit"
+        # A target is started once no gate holds it: without what it wants, it waits for no gate.
+        [[ ${is[$unit Job]} || $unit == *.target ]] || systemctl start --no-block -- "$unit"
     done
     stop_marks held "${gone[@]}"
-}
-
-# Start a unit that waits, but nothing that it wants if it is a target: an operator may have stopped
-# that.
-start_waiting() { # unit
-    local mode=replace
-    [[ $1 == *.target ]] && mode=ignore-requirements
-    systemctl start --no-block --job-mode="$mode" -- "$1"
 }
 
 stop_marks() { # `held` or `waits`, units
@@ -167,14 +161,17 @@ mark_waiters() {
 # Start the units that wait for gates which are held no more: they have passed by themselves, or are
 # gates no more.
 release_waiters() {
-    local unit blocked
+    local unit blocked mode
     ((${#waits[@]})) || return
     blocked=$("${waiters[@]}" list "${!held[@]}") || return
     for unit in "${!waits[@]}"; do
         [[ $'\n'$blocked$'\n' == *$'\n'"$unit"$'\n'* ]] && continue
         if [[ ! ${is[$unit Job]} ]]; then
             echo "<5>hostrouting: starting $unit: no gate holds what it requires"
-            start_waiting "$unit"
+            mode=replace
+            # Nothing that a target wants: an operator may have stopped that.
+            [[ $unit == *.target ]] && mode=ignore-requirements
+            systemctl start --no-block --job-mode="$mode" -- "$unit"
         fi
         stop_marks waits "$unit"
     done
