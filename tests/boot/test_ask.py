@@ -10,8 +10,10 @@ from support.boot_units import CHECK, STATIC, stand_in
 from support.documents import ROOT
 from support.needs import needs
 from support.printed import DAMAGED, ROUTING_UNKNOWN
+from support.probe_worlds import RULES
 from support.shell_nodes import ANSWER, AS_A_GATE, GATE_SCRIPT, installed, run_on
 
+from hostrouting.azure.probe_snat.ruleset import boot_unit
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.testing import KernelNode
 
@@ -257,19 +259,37 @@ def test_a_reason_is_known_by_its_values(
     assert run_on(node, image, program) == [*news, "11", known]
 
 
+def test_rules_are_wrong_only_if_nft_refuses_them(node: KernelNode, tmp_path: Path) -> None:
+    """Where it hangs, or is missing, nothing is known."""
+    image = installed(tmp_path, boot_unit(RULES, required=True))
+    program = f"""
+    mkdir /run/bin
+    mount --bind /run/bin /usr/local/sbin
+    for end in 0 1 124 127; do
+        printf '#!/bin/sh\\nexit %s\\n' "$end" > /run/bin/nft
+        chmod +x /run/bin/nft
+        {PRINT_STATUS}
+    done
+    """
+    assert run_on(node, image, program) == ["10", "11", "12", "12"]
+
+
+#: In place of systemctl: a unit requires a gate, and both it and its mark start.
+SYSTEMCTL = r"""#!/bin/bash
+case $1 in
+show) [[ $4 != gate.service ]] || echo 'RequiredBy="a\\x2d1.service" hostrouting-held@b.service' ;;
+list-jobs) printf '7 %s start waiting\n' 'a\x2d1.service' hostrouting-held@b.service ;;
+*) echo "$*" ;;
+esac
+"""
+
+
 def test_marks_of_waiters_are_renewed_by_a_reload(tmp_path: Path) -> None:
     """A start of a mark that is there would do nothing. A mark, which is a part of its unit, gets
-    none itself; systemd is a stand-in that prints.
+    none itself.
     """
     stub = tmp_path / "systemctl"
-    stub.write_text(
-        "#!/bin/sh\n"
-        "case $1 in\n"
-        "show) [ $4 != gate.service ] || echo RequiredBy=a.service hostrouting-held@b.service ;;\n"
-        "list-jobs) printf '7 %s start waiting\\n' a.service hostrouting-held@b.service ;;\n"
-        "*) echo $* ;;\n"
-        "esac\n"
-    )
+    stub.write_text(SYSTEMCTL)
     stub.chmod(0o755)
     text = (ROOT / "hostrouting/boot/assets/hostrouting-waiters.sh").read_text()
     script = tmp_path / "waiters.sh"
@@ -279,5 +299,5 @@ def test_marks_of_waiters_are_renewed_by_a_reload(tmp_path: Path) -> None:
         words = ["bash", "-p", str(script), verb, "gate.service"]
         done = subprocess.run(words, capture_output=True, text=True, check=True)
         ways[verb] = done.stdout
-    mark = "--no-block -- hostrouting-waits@a.service.service\n"
+    mark = "--no-block -- hostrouting-waits@a\\x2d1.service.service\n"
     assert ways == {"mark": f"start {mark}", "renew": f"reload-or-restart {mark}"}

@@ -1,4 +1,4 @@
-"""The functions of the script that starts held units, with a systemd that gives no answer."""
+"""The functions of the script that starts held units, without systemd."""
 
 import subprocess
 
@@ -24,3 +24,18 @@ def test_a_unit_waits_on_while_systemd_gives_no_answer() -> None:
     argv = ["bash", "-c", PROGRAM, "bash", str(SCRIPT)]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("web.service\n", "")
+
+
+#: A unit that was enabled until the next boot is disabled while it is down.
+DISABLED = """
+source <(sed '/^sleep 0.5$/,$d' "$1")
+is[web.service ActiveState]=inactive
+is[web.service UnitFileState]=enabled-runtime
+is_taken_down web.service || is[web.service UnitFileState]=disabled
+is_taken_down web.service
+"""
+
+
+def test_a_unit_that_is_enabled_until_the_next_boot_was_enabled() -> None:
+    """So it is given up once it is disabled."""
+    subprocess.run(["bash", "-c", DISABLED, "bash", str(SCRIPT)], check=True)

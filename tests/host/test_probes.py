@@ -146,6 +146,7 @@ def test_an_advertisement_with_a_wrong_bit_is_none(data: st.DataObject, address:
         ),
         pytest.param(advertisement(bytes(16), b"\2\2" + bytes(6)), id="with an option that is cut"),
         pytest.param(advertisement(bytes(16), b"\2\1\0\0"), id="with half an option"),
+        pytest.param(advertisement(bytes(16)).replace(b"\x3a\xff", b"\x3a\xfe"), id="forwarded"),
         pytest.param(
             reply(bytes(4)).replace(b"\x08\x00\x06\x04", b"\x08\x00\x06\x10"),
             id="of long addresses",

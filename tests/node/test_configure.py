@@ -575,7 +575,7 @@ def test_a_sibling_in_trouble(
     task = configure(
         crowded, **GATED, **ROUTES, **OVERLAP, **{section: {**values, "required": required}}
     )
-    report = run(task, timeout=40, ctx=at_once())
+    report = run(task, timeout=20, ctx=at_once())
     assert crowded.files.exists("/run/aks-flex-node/route-overlap.ok")
     if not required and trouble in {silent_imds, slow_imds}:
         # The rules are loaded all the same.

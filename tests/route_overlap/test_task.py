@@ -103,13 +103,15 @@ def test_very_many_findings_are_a_hundred_lines_in_the_log(
 
 def test_strict_raises_with_everything_in_place(host: FakeHost) -> None:
     """Everything that holds the gate at the next boot precedes the error: script, unit, link, gate
-    and marker. A route that decides wrong does not go by itself, so a retry is pointless.
+    and marker, for all to read. A route that decides wrong does not go by itself, so a retry is
+    pointless.
     """
     with pytest.raises(RouteOverlapError) as caught:
         CheckRouteOverlap(config("172.16.8.0/22", mode="STRICT"), host=host).do(Context())
     assert [cidr.cidr for cidr in caught.value.report.cidrs] == ["172.16.8.0/22"]
     assert not caught.value.retryable
     assert markers(host) == {DETECTED: LINE + "\n"}
+    assert host.files.mode(DETECTED) == 0o644
     assert host.files.exists(
         "/etc/systemd/system/hostrouting-ready.service.requires/check-route-overlap.service"
     )

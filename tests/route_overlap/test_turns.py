@@ -1,7 +1,7 @@
 """IPv4 default routes that the kernel takes in turns: each of them must be fine."""
 
 import pytest
-from support.kernel import kernel_of, needs_kernel
+from support.kernel import connect, kernel_of, needs_kernel
 from support.printed import ALIKE, NOT_APPLIED, UNKNOWN_EXIT, overlap
 
 from hostrouting import Configure, prove_egress
@@ -18,9 +18,7 @@ _ROUTES = "default via 10.224.0.1 dev eth0; default via 172.16.0.1 dev ib0"
 
 
 def _two_exits(node: MemoryBackend | KernelNode, *, metric: int = 0) -> None:
-    for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
-        node.add_link(dev)
-        node.add_address(dev, address)
+    connect(node, eth0="10.224.0.4/16", ib0="172.16.1.4/16")
     node.add_route("default", gateway="10.224.0.1", dev="eth0")
     node.add_route("default", gateway="172.16.0.1", dev="ib0", metric=metric)
 
@@ -97,9 +95,7 @@ def test_another_metric_has_no_turn() -> None:
 def test_a_route_without_a_gateway_has_no_turn() -> None:
     """The kernel passes over it where it chooses between default routes of one metric."""
     with KernelNode.made() as node:
-        for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
-            node.add_link(dev)
-            node.add_address(dev, address)
+        connect(node, eth0="10.224.0.4/16", ib0="172.16.1.4/16")
         node.ip("-4 route append default via 10.224.0.1 dev eth0")
         node.ip("-4 route append default dev ib0 scope global")
         report = prove_egress(kernel_of(node), _CIDRS)
@@ -159,9 +155,7 @@ def test_a_gateway_of_ipv6_has_its_turn(is_first: bool) -> None:
     """The kernel takes an IPv4 route `via inet6` in turns with one by an IPv4 gateway."""
     hops = ["via 10.224.0.1 dev eth0", "via inet6 fe80::1 dev ib0"]
     with KernelNode.made() as node:
-        for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
-            node.add_link(dev)
-            node.add_address(dev, address)
+        connect(node, eth0="10.224.0.4/16", ib0="172.16.1.4/16")
         for hop in reversed(hops) if is_first else hops:
             node.ip(f"-4 route append default {hop}")
         kernel = kernel_of(node)

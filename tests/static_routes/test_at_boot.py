@@ -82,16 +82,18 @@ def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
 )
 def test_a_route_that_is_refused(route: str, reason: str, *, may_heal: bool) -> None:
     """It is named as the config has it, and all else is in force. What may be late is a reason
-    to wait; then nothing is logged.
+    to wait; then nothing is logged. After the boot the rest is a repair, which is logged beside it.
     """
     node = MemoryBackend()
     connect(node, eth0="10.224.0.4/16")
     host = FakeHost(node)
     other = static_route("172.22.0.0/16 via 10.224.0.1 dev eth0")
     install(host, config_of([static_route(route), other]))
+    host.files.write(LOGGED, b"", mode=0o644)
+    repaired = ("repaired: + 172.22.0.0/16 via 10.224.0.1 dev eth0 proto 142",)
     verdict = BootVerdict(11, f"refused: {route}: {reason}", 3, LOGGED)
     assert verdict_at_boot(host, "wait") == (
-        BootVerdict(14, f"{route}: {reason}") if may_heal else verdict
+        BootVerdict(14, f"{route}: {reason}") if may_heal else verdict._replace(changes=repaired)
     )
     assert verdict_at_boot(host) == verdict
     assert own_routes(host) == ["172.22.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
