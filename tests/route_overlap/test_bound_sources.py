@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from support.kernel import kernel_of, needs_kernel
+from support.kernel import connect, kernel_of, needs_kernel
 
 from hostrouting import prove_egress
 from hostrouting.testing import KernelNode
@@ -68,8 +68,7 @@ def test_a_rule_by_the_source_of_another_device_decides(
     one, and to none; a rule by it leads the packets into the fabric.
     """
     scope = "fec0:1" if cidr.startswith("fec0") else "2001:db8:2"
-    node.add_link("eth1")
-    node.add_address("eth1", f"{scope}::5/64")
+    connect(node, eth1=f"{scope}::5/64")
     if address:
         node.ip(f"-6 address add {address} dev eth0 {word}")
     node.ip(f"-6 rule add from {scope}::5{protocol} lookup 100 pref 50")

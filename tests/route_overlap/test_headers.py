@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from support.kernel import kernel_of, needs_kernel
+from support.kernel import connect, kernel_of, needs_kernel
 
 from hostrouting import OverlapReport, prove_egress
 from hostrouting.fib import Fib
@@ -33,8 +33,7 @@ def _proof(node: KernelNode, cidr: str = _CIDR, allowed: tuple[str, ...] = ()) -
 def node() -> Iterator[KernelNode]:
     """A node with eth0 and a device for tunnels."""
     with KernelNode.made() as made:
-        made.add_link("eth0")
-        made.add_address("eth0", "10.224.0.4/16")
+        connect(made, eth0="10.224.0.4/16")
         made.add_address("eth0", "2001:db8::4/64")
         made.add_link("geneve0")
         made.ip(f"route add default {_GATEWAY}")

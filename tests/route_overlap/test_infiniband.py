@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 from support.infiniband import infiniband, namespace_of
-from support.kernel import kernel_of, needs_kernel
+from support.kernel import connect, kernel_of, needs_kernel
 from support.overlap_answers import run_script
 
 from hostrouting import HostRoutingConfig, RouteBackend
@@ -30,8 +30,7 @@ def node() -> Iterator[KernelNode]:
     """A node with eth0, and ib0 of link type 32."""
     with KernelNode.made() as made, ExitStack() as stack:
         stack.enter_context(infiniband(namespace_of(made), "ib0", "172.16.1.4/16"))
-        made.add_link("eth0")
-        made.add_address("eth0", "10.224.0.4/16")
+        connect(made, eth0="10.224.0.4/16")
         for dev in "eth0", "ib0":
             made.ip(f"-6 address add fe80::{'9' if dev == 'eth0' else '8'}/64 dev {dev} nodad")
         yield made
