@@ -212,6 +212,11 @@ class GatedMachine(SystemdBox):
         """
         self.wait_for(f"{unit}: Failed with result 'exit-code'.", unit=unit)
 
+    def up_since(self, unit: str) -> float:
+        """Return when a unit came up last, by the kernel's clock."""
+        name = "ActiveEnterTimestampMonotonic"
+        return int(self.services.settings(self.ctx, unit, name)[name]) / 1e6
+
     def wait_for_retry(self) -> None:
         """Wait until nothing is held any more, so that hostrouting-retry.service has ended."""
         pid = self.state("hostrouting-retry.service").main_pid

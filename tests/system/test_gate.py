@@ -212,6 +212,14 @@ def test_a_restart_without_delay_does_not_give_up(tmp_path: Path) -> None:
         )
 
 
+def commands_by_hand(machine: GatedMachine, unit: str) -> list[str]:
+    """Return those in the header of the drop-in that remove hostrouting."""
+    shown = machine.run("systemctl", "cat", unit).stdout
+    lines = (line.strip("# ") for line in shown.splitlines() if line.startswith("#     "))
+    words = "rm ", "ip ", "systemctl stop", "systemctl daemon-reload"
+    return [line for line in lines if line.startswith(words)]
+
+
 def test_removing_by_hand(machine: GatedMachine) -> None:
     """The commands in the drop-in's header remove hostrouting, the intent first, and no file of
     others.
@@ -224,15 +232,7 @@ def test_removing_by_hand(machine: GatedMachine) -> None:
     assert machine.state("hostrouting-watch.timer").is_running
     machine.files.write("/etc/aks-flex-node/hostrouting-backup.json", b"{}", mode=0o644)
     machine.run("ip", "route", "add", "198.51.100.0/24", "dev", "lo", "proto", "142")
-    drop_in = machine.files.read(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf") or b""
-    lines = [
-        line.strip("# ") for line in drop_in.decode().splitlines() if line.startswith("#     ")
-    ]
-    commands = [
-        line
-        for line in lines
-        if line.startswith(("rm ", "ip ", "systemctl stop", "systemctl daemon-reload"))
-    ]
+    commands = commands_by_hand(machine, KUBE)
     assert len(commands) == 14
     assert INTENT_PATH in commands[0]
     machine.run("bash", "-ec", "\n".join(commands))
@@ -265,11 +265,8 @@ def test_after_the_uninstall_of_upstream(machine: GatedMachine, way: str) -> Non
     elif way == "break-glass":
         machine.run("touch", "/run/hostrouting.disabled")
     else:
-        shown = machine.run("systemctl", "cat", late).stdout
-        lines = (line.strip("# ") for line in shown.splitlines() if line.startswith("#     "))
-        words = "rm ", "ip ", "systemctl stop", "systemctl daemon-reload"
         # As an operator pastes them: one that finds nothing ends nothing.
-        machine.run("bash", "-c", "\n".join(line for line in lines if line.startswith(words)))
+        machine.run("bash", "-c", "\n".join(commands_by_hand(machine, late)))
     assert machine.systemctl("start", late) == 0
     assert machine.state(late).is_running
     assert machine.pids() == pids

@@ -2,7 +2,6 @@
 stopped stay down.
 """
 
-import json
 import time
 from pathlib import Path
 
@@ -49,21 +48,6 @@ def unit_of(name: str) -> str:
     return f"systemd-nspawn@{name.replace('__', chr(92) + 'x2d')}.service"
 
 
-def seconds_until_up(machine: GatedMachine, units: list[str], *, since: float) -> dict[str, float]:
-    """Return when each unit logged that it is up, in seconds since a point on the kernel's clock."""
-    for unit in units:
-        machine.wait_until_up(unit)
-    entries = machine.run(
-        "journalctl", "--boot", "--output=json", "_TRANSPORT=stdout"
-    ).stdout.splitlines()
-    output = [json.loads(entry) for entry in entries]
-    return {
-        entry["_SYSTEMD_UNIT"]: round(int(entry["__MONOTONIC_TIMESTAMP"]) / 1e6 - since, 1)
-        for entry in output
-        if entry["MESSAGE"] == "up" and entry.get("_SYSTEMD_UNIT") in units
-    }
-
-
 def held(machine: GatedMachine) -> list[str]:
     return Gates(machine.services).held(machine.ctx)
 
@@ -75,34 +59,29 @@ WAITING_CHECK = stand_in(
 )
 
 
-class TestTheGatesGo:
-    """A reset in the very moment in which a machine checks, without Restart=: its question finds
-    no answer.
+@pytest.mark.parametrize("again", [False, True])
+def test_a_machine_at_its_gate_goes_on(tmp_path: Path, again: bool) -> None:
+    """A gate that is removed while a unit checks lets the unit pass, because no recovery would
+    start it later. Where the gate is back before the answer, the unit, which the removal had
+    forgotten, is held again, and started.
     """
-
-    @pytest.mark.parametrize("again", [False, True])
-    def test_a_machine_at_its_gate_goes_on(self, tmp_path: Path, again: bool) -> None:
-        """A gate that is removed while a unit checks lets the unit pass, because no recovery would
-        start it later. Where the gate is back before the answer, the unit, which the removal had
-        forgotten, is held again, and started.
-        """
-        with GatedMachine(tmp_path, units=(WAITING_CHECK,)) as machine:
-            machine.systemctl("stop", KUBE)
-            machine.run("mkfifo", "/run/status", "/run/begun")
-            cursor = machine.cursor()
-            machine.systemctl("start", "--no-block", KUBE)
-            machine.run("cat", "/run/begun")
-            machine.boot.install(machine.ctx, departure_of(WAITING_CHECK))
-            if again:
-                machine.boot.install(machine.ctx, WAITING_CHECK)
-            # The answer, and its wait of 3 s; a unit that systemd restarts by itself waits longer.
-            machine.until(
-                "mv /run/status /run/resumed && echo 11 > /run/resumed; pgrep -xf 'sleep 3'"
-            )
-            machine.wait_until_up(KUBE, after=cursor)
-            machine.wait_for_retry()
-            assert machine.state(KUBE).is_running
-            assert held(machine) == []
+    with GatedMachine(tmp_path, units=(WAITING_CHECK,)) as machine:
+        machine.systemctl("stop", KUBE)
+        machine.run("mkfifo", "/run/status", "/run/begun")
+        cursor = machine.cursor()
+        machine.systemctl("start", "--no-block", KUBE)
+        machine.run("cat", "/run/begun")
+        machine.boot.install(machine.ctx, departure_of(WAITING_CHECK))
+        if again:
+            machine.boot.install(machine.ctx, WAITING_CHECK)
+        # The answer, and its wait of 3 s; a unit that systemd restarts by itself waits longer.
+        machine.until(
+            "mv /run/status /run/resumed && echo 11 > /run/resumed; pgrep -xf 'sleep 3'"
+        )
+        machine.wait_until_up(KUBE, after=cursor)
+        machine.wait_for_retry()
+        assert machine.state(KUBE).is_running
+        assert held(machine) == []
 
 
 def test_a_refused_unit_starts_with_or_without_restart(tmp_path: Path) -> None:
@@ -129,7 +108,9 @@ def test_a_refused_unit_starts_with_or_without_restart(tmp_path: Path) -> None:
         }
         since = time.monotonic()
         machine.mend_routing()
-        took = seconds_until_up(machine, units, since=since)
+        for unit in units:
+            machine.wait_until_up(unit)
+        took = {unit: round(machine.up_since(unit) - since, 1) for unit in units}
         assert max(took.values()) < 15, took
         assert all(machine.state(unit).is_running for unit in units)
         machine.wait_for_retry()
@@ -137,19 +118,6 @@ def test_a_refused_unit_starts_with_or_without_restart(tmp_path: Path) -> None:
         machine.until("! systemctl is-failed --quiet check-route-overlap.service")
         # The end of the retry leaves the markers.
         assert machine.files.exists("/run/aks-flex-node/hostrouting.answer")
-
-
-def test_an_apply_names_what_starts(tmp_path: Path) -> None:
-    """`release` names the held units, and recovery starts them within seconds."""
-    with GatedMachine(tmp_path, overlap=True) as machine:
-        machine.wait_for_refusal()
-        since = time.monotonic()
-        machine.mend_routing()
-        _, names = machine.boot.release(machine.ctx, (), is_right=True)
-        assert KUBE in names
-        assert seconds_until_up(machine, [KUBE], since=since)[KUBE] < 10
-        machine.wait_for_retry()
-        assert machine.boot.release(machine.ctx, (), is_right=True) == ([], [])
 
 
 def test_a_unit_that_is_stopped_while_recovery_checks(tmp_path: Path) -> None:
@@ -223,14 +191,24 @@ def test_a_unit_that_is_started_without_its_gate(tmp_path: Path) -> None:
         assert machine.state(KUBE).is_running
 
 
-def test_a_unit_that_ends_runs_once_behind_the_break_glass(tmp_path: Path) -> None:
-    """It is held no more once it has begun, whether recovery starts it or an operator."""
+@pytest.mark.parametrize("has_gate", [True, False])
+def test_a_unit_that_ends_runs_once(tmp_path: Path, has_gate: bool) -> None:
+    """It is started behind the break glass, or once routing is right though it is no gate any more,
+    and not again after its end.
+    """
     short = more_machines(short=f"{ONESHOT}ExecStart=/bin/sh -c 'echo short >> /run/payloads'")
     with GatedMachine(tmp_path, prepare=short, overlap=True) as machine:
-        machine.files.write("/run/hostrouting.disabled", b"", mode=0o644)
+        if has_gate:
+            machine.files.write("/run/hostrouting.disabled", b"", mode=0o644)
+        else:
+            machine.files.remove(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf")
+            machine.services.daemon_reload(machine.ctx)
+            machine.mend_routing()
+        machine.wait_until_up()
         machine.wait_for_retry()
         machine.until("[[ ! $(systemctl list-jobs --no-legend) ]]")
         assert machine.payloads().count("short") == 1
+        assert held(machine) == []
 
 
 def test_a_hundred_at_once(tmp_path: Path) -> None:
@@ -373,19 +351,6 @@ def test_units_that_fail_once_routing_is_right(tmp_path: Path) -> None:
         assert held(machine) == []
 
 
-def test_a_unit_whose_gate_is_removed(tmp_path: Path) -> None:
-    """A held unit whose gate is removed is started once, and not again after its end."""
-    short = more_machines(short=f"{ONESHOT}ExecStart=/bin/sh -c 'echo short >> /run/payloads'")
-    with GatedMachine(tmp_path, prepare=short, overlap=True) as machine:
-        machine.files.remove(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf")
-        machine.services.daemon_reload(machine.ctx)
-        machine.mend_routing()
-        machine.wait_until_up()
-        machine.wait_for_retry()
-        assert machine.payloads().count("short") == 1
-        assert held(machine) == []
-
-
 def test_recovery_is_stopped_or_ends_while_a_unit_is_held(tmp_path: Path) -> None:
     """While a unit is held, systemd starts recovery again, whether it is killed or ends by
     itself.
@@ -453,16 +418,6 @@ SLOW_MARK = f"""
 mkdir -p {UNIT_DIRECTORY}/hostrouting-held@.service.d
 printf '[Service]\\nExecStartPre=/bin/sleep 1\\n' > {UNIT_DIRECTORY}/hostrouting-held@.service.d/slow.conf
 """
-
-
-def test_a_start_that_passes_logs_nothing(tmp_path: Path) -> None:
-    """The journal has no line of recovery from a boot to a later start, after which recovery
-    has ended.
-    """
-    with GatedMachine(tmp_path) as machine:
-        assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
-        machine.wait_for_retry()
-        assert [line for line in machine.journal() if "hostrouting" in line] == []
 
 
 def test_a_refusal_is_logged_once(tmp_path: Path) -> None:
