@@ -75,9 +75,7 @@ def test_a_machine_at_its_gate_goes_on(tmp_path: Path, again: bool) -> None:
         if again:
             machine.boot.install(machine.ctx, WAITING_CHECK)
         # The answer, and its wait of 3 s; a unit that systemd restarts by itself waits longer.
-        machine.until(
-            "mv /run/status /run/resumed && echo 11 > /run/resumed; pgrep -xf 'sleep 3'"
-        )
+        machine.until("mv /run/status /run/resumed && echo 11 > /run/resumed; pgrep -xf 'sleep 3'")
         machine.wait_until_up(KUBE, after=cursor)
         machine.wait_for_retry()
         assert machine.state(KUBE).is_running
