@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
-from support.kernel import host_of, kernel_of, needs_kernel, uplink
+from support.kernel import connect, host_of, kernel_of, needs_kernel, uplink
 from support.patience import at_once
 from support.run_nodes import gpu_node, routed
 
@@ -148,8 +148,7 @@ def test_a_plan_that_is_made_again_is_judged_again(
     """The default route moves to another device after the plan: the route that this completes would
     take addresses from a right route, and is refused before any change.
     """
-    host.routes.add_link("eth1")
-    host.routes.add_address("eth1", "192.168.9.4/24")
+    connect(host.routes, eth1="192.168.9.4/24")
     host.routes.add_route("172.20.16.0/20", gateway="10.224.0.9", dev="eth0")
     compare = RoutePlan.changed_since
 

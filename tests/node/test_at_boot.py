@@ -11,7 +11,7 @@ import pytest
 from support.boot_units import NSPAWN
 from support.documents import ROOT
 from support.images import make_image
-from support.kernel import uplink
+from support.kernel import connect, uplink
 from support.needs import needs
 from support.overlap_answers import verdict_of
 from support.printed import HELPFUL_ROUTES, NOT_ENDED
@@ -251,8 +251,7 @@ GATE_SCRIPT = (
 def test_the_kernel_decides(node: KernelNode, image: Path) -> None:
     """A node is right, then wrong, then right again by a route."""
     assert run_on(node, image, GATE_SCRIPT) == ["10", FINE]
-    node.add_link("ib0")
-    node.add_address("ib0", FABRIC["ib0"])
+    connect(node, ib0=FABRIC["ib0"])
     assert run_on(node, image, GATE_SCRIPT) == ["11", FACT]
     node.ip("route add 172.16.8.0/22 via 10.224.0.1 dev eth0")
     assert run_on(node, image, GATE_SCRIPT) == ["10", FINE]

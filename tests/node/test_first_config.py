@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.in_process import run_here
+from support.kernel import connect, uplink
 from support.printed import EMPTIED, INSTALL_THERE, NOT_EXECUTABLE, UNSEEN
 
 from hostrouting import Host
@@ -27,9 +28,7 @@ def node(monkeypatch: pytest.MonkeyPatch, command: str = COMMAND) -> FakeHost:
     """Return the node on which the command runs, from this path."""
     monkeypatch.setattr("hostrouting.testing.host_fakes._COMMAND", command)
     host = FakeHost()
-    host.routes.add_link("eth0")
-    host.routes.add_address("eth0", "10.224.0.4/16")
-    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    uplink(host.routes)
     monkeypatch.setattr(Host, "live", lambda: host)
     return host
 
@@ -247,8 +246,7 @@ def test_a_device_with_one_name_in_a_fleet(host: FakeHost) -> None:
 
 def test_a_network_with_another_device(host: FakeHost) -> None:
     """The device is named: the boot script would leave such a network to the program."""
-    host.routes.add_link("eth1")
-    host.routes.add_address("eth1", "10.224.7.7/32")
+    connect(host.routes, eth1="10.224.7.7/32")
     printed = run_here("init")
     overlap = json.loads(printed.stdout)["hostRouting"]["routeOverlap"]
     assert overlap["expectedDevs"] == ["eth0"]

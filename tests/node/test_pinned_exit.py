@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.command_line import CHECKED, ROUTES
-from support.kernel import uplink
+from support.kernel import connect, uplink
 from support.patience import at_once
 from support.printed import IN_FORCE, NONE_HELD, NOTHING_CHANGED
 
@@ -188,8 +188,7 @@ def test_a_later_default_route_in_turns_or_before_the_pinned_one(
     if is_lost:
         [own] = host.routes.routes_of(OUR_PROTOCOL)
         host.routes.delete_route(own)
-    host.routes.add_link("eth1")
-    host.routes.add_address("eth1", "10.9.0.4/16")
+    connect(host.routes, eth1="10.9.0.4/16")
     host.routes.add_route("default", **default)
     assert node_status(at_once(), host).next == "hostrouting check --fix | hostrouting apply -"
     follow_the_fix(host)
@@ -352,8 +351,7 @@ def test_a_fix_is_not_advised_where_its_apply_would_be_refused(host: FakeHost) -
 @pytest.mark.parametrize("mode", ["STRICT", "WARN"])
 def test_a_move_to_several_devices_is_one_too(host: FakeHost, mode: str) -> None:
     """As one to a single device it is refused, or degrades; the pin stays, and a plan names it."""
-    host.routes.add_link("eth1")
-    host.routes.add_address("eth1", "10.9.0.4/16")
+    connect(host.routes, eth1="10.9.0.4/16")
     config = config_of(FAR, mode=mode)
     assert applied(host, config).ok
     hops = (

@@ -327,8 +327,7 @@ def test_only_a_refused_route_leaves_its_place_to_a_suggested_one() -> None:
     is on no link does not.
     """
     node = MemoryBackend()
-    node.add_link("eth0")
-    node.add_address("eth0", "10.224.0.4/16")
+    connect(node, eth0="10.224.0.4/16")
     waits = StaticRoute(destination="172.16.8.0/22")
     refused = static_route("172.16.16.0/24 via 10.99.0.1 dev eth0")
     assert plan_routes(config_of([waits, refused]), FakeHost(node)).accepted.routes == (waits,)

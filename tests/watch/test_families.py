@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
-from support.kernel import kernel_host, needs_kernel
+from support.kernel import connect, kernel_host, needs_kernel
 from support.routers import Prefix, WiredNode
 from support.watched_nodes import Running, running
 
@@ -39,8 +39,7 @@ def test_another_config_brings_the_other_family(monkeypatch: pytest.MonkeyPatch)
     restored at once.
     """
     node = MemoryBackend()
-    node.add_link("eth0")
-    node.add_address("eth0", "10.224.0.4/16")
+    connect(node, eth0="10.224.0.4/16")
     node.add_address("eth0", "fd00:9::4/64")
     host = FakeHost(node)
     ipv4 = {"destination": "172.16.1.0/24", "gateway": "10.224.0.1", "dev": "eth0"}

@@ -7,6 +7,7 @@ import pytest
 from support.kept_routes import OWN_ROUTE as ROUTE
 from support.kept_routes import ROUTE as WANTED
 from support.kept_routes import Kept, standing
+from support.kernel import connect
 from support.printed import NO_DEVICE
 
 from hostrouting.testing import MemoryBackend
@@ -19,8 +20,7 @@ def test_it_waits_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
     """
     caplog.set_level("INFO")
     node = MemoryBackend()
-    node.add_link("eth0")
-    node.add_address("eth0", "10.224.0.4/16")
+    connect(node, eth0="10.224.0.4/16")
     with node.events.listen(Context()) as listener:
         kept = Kept(node, listener, WANTED)
         kept.act()
@@ -52,8 +52,7 @@ def test_the_end_of_one_wait_is_not_that_of_all(caplog: pytest.LogCaptureFixture
     with node.events.listen(Context()) as listener:
         kept = Kept(node, listener, WANTED, other)
         kept.act()
-        node.add_link("eth0")
-        node.add_address("eth0", "10.224.0.4/16")
+        connect(node, eth0="10.224.0.4/16")
         kept.act()
     assert standing(node) == [str(ROUTE)]
     assert "no route waits any more" not in caplog.messages
