@@ -29,48 +29,82 @@ from importlib.machinery import PathFinder
 # Without `typing`, which takes longer than all else here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hostrouting.apply.pair import CheckRouteOverlap as CheckRouteOverlap
-    from hostrouting.apply.pair import ConfigureStaticRoutes as ConfigureStaticRoutes
-    from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT as ConfigureProbeSNAT
-    from hostrouting.azure.stale_cni.task import CleanStaleCNI as CleanStaleCNI
-    from hostrouting.base.findings import NodeFinding as NodeFinding
-    from hostrouting.boot.layout import BootFile as BootFile
-    from hostrouting.config.sections import HostRoutingConfig as HostRoutingConfig
-    from hostrouting.config.sections import OverlapMode as OverlapMode
-    from hostrouting.config.sections import RouteOverlapConfig as RouteOverlapConfig
-    from hostrouting.config.sections import StaticRoute as StaticRoute
-    from hostrouting.config.sections import StaticRoutesConfig as StaticRoutesConfig
-    from hostrouting.config.siblings import ProbeSNATConfig as ProbeSNATConfig
-    from hostrouting.config.siblings import StaleCNIConfig as StaleCNIConfig
-    from hostrouting.config.siblings import StaleCNIForce as StaleCNIForce
-    from hostrouting.config.siblings import WatchConfig as WatchConfig
-    from hostrouting.host import Host as Host
-    from hostrouting.host import RouteBackend as RouteBackend
-    from hostrouting.node.boot_files import RenderedFiles as RenderedFiles
-    from hostrouting.node.boot_files import render_files as render_files
-    from hostrouting.node.check import check_node as check_node
-    from hostrouting.node.configure import Configure as Configure
-    from hostrouting.node.configure import Reset as Reset
-    from hostrouting.node.report import NodeReport as NodeReport
-    from hostrouting.node.state import NodeFacts as NodeFacts
-    from hostrouting.node.state import PlanFacts as PlanFacts
-    from hostrouting.node.status import node_status as node_status
-    from hostrouting.node.watch import Watch as Watch
-    from hostrouting.route_overlap.exits import MovedExit as MovedExit
-    from hostrouting.route_overlap.explain import ExplainedPart as ExplainedPart
-    from hostrouting.route_overlap.explain import Explanation as Explanation
-    from hostrouting.route_overlap.explain import explain_routing as explain_routing
-    from hostrouting.route_overlap.fabric import Fabric as Fabric
-    from hostrouting.route_overlap.fabric import FabricAddress as FabricAddress
-    from hostrouting.route_overlap.proof import prove_egress as prove_egress
-    from hostrouting.route_overlap.proven import CidrReport as CidrReport
-    from hostrouting.route_overlap.proven import Finding as Finding
-    from hostrouting.route_overlap.proven import OverlapReport as OverlapReport
-    from hostrouting.route_overlap.proven import SuggestedRoute as SuggestedRoute
+    from hostrouting.apply.pair import CheckRouteOverlap, ConfigureStaticRoutes
+    from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
+    from hostrouting.azure.stale_cni.task import CleanStaleCNI
+    from hostrouting.base.findings import NodeFinding
+    from hostrouting.boot.layout import BootFile
+    from hostrouting.config.sections import (
+        HostRoutingConfig,
+        OverlapMode,
+        RouteOverlapConfig,
+        StaticRoute,
+        StaticRoutesConfig,
+    )
+    from hostrouting.config.siblings import (
+        ProbeSNATConfig,
+        StaleCNIConfig,
+        StaleCNIForce,
+        WatchConfig,
+    )
+    from hostrouting.host import Host, RouteBackend
+    from hostrouting.node.boot_files import RenderedFiles, render_files
+    from hostrouting.node.check import check_node
+    from hostrouting.node.configure import Configure, Reset
+    from hostrouting.node.report import NodeReport
+    from hostrouting.node.state import NodeFacts, PlanFacts
+    from hostrouting.node.status import node_status
+    from hostrouting.node.watch import Watch
+    from hostrouting.route_overlap.exits import MovedExit
+    from hostrouting.route_overlap.explain import ExplainedPart, Explanation, explain_routing
+    from hostrouting.route_overlap.fabric import Fabric, FabricAddress
+    from hostrouting.route_overlap.proof import prove_egress
+    from hostrouting.route_overlap.proven import CidrReport, Finding, OverlapReport, SuggestedRoute
+
+__all__ = [
+    "BootFile",
+    "CheckRouteOverlap",
+    "CidrReport",
+    "CleanStaleCNI",
+    "Configure",
+    "ConfigureProbeSNAT",
+    "ConfigureStaticRoutes",
+    "ExplainedPart",
+    "Explanation",
+    "Fabric",
+    "FabricAddress",
+    "Finding",
+    "Host",
+    "HostRoutingConfig",
+    "MovedExit",
+    "NodeFacts",
+    "NodeFinding",
+    "NodeReport",
+    "OverlapMode",
+    "OverlapReport",
+    "PlanFacts",
+    "ProbeSNATConfig",
+    "RenderedFiles",
+    "Reset",
+    "RouteBackend",
+    "RouteOverlapConfig",
+    "StaleCNIConfig",
+    "StaleCNIForce",
+    "StaticRoute",
+    "StaticRoutesConfig",
+    "SuggestedRoute",
+    "Watch",
+    "WatchConfig",
+    "check_node",
+    "explain_routing",
+    "node_status",
+    "prove_egress",
+    "render_files",
+]
 
 __version__ = "0.1.0"
 
-#: The public names of each module.
+#: The names of each module.
 _NAMES = {
     "apply.pair": ("CheckRouteOverlap", "ConfigureStaticRoutes"),
     "azure.probe_snat.task": ("ConfigureProbeSNAT",),
@@ -121,13 +155,12 @@ _refuse_foreign_runner()
 
 if not TYPE_CHECKING:
     # A type checker would take any name for one of this module.
-    __all__ = [name for names in _NAMES.values() for name in names]
-
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         [home] = (module for module, names in _NAMES.items() if name in names)
         return getattr(import_module(f"hostrouting.{home}"), name)
 
-    def __dir__() -> list[str]:
-        return __all__
+
+def __dir__() -> list[str]:
+    return __all__

@@ -147,16 +147,9 @@ def definition(module: str, name: str) -> Definition:
 
 
 def _exported(module: str) -> list[str]:
-    values = {
-        name: each.value
-        for each in _statements(module)
-        if isinstance(each, ast.Assign)
-        for name in _names(each)
-    }
-    if "_NAMES" in values:
-        # The front door lists its names by their modules.
-        return sorted(chain.from_iterable(ast.literal_eval(values["_NAMES"]).values()))
-    return [*ast.literal_eval(values["__all__"])]
+    lists = [each for each in _statements(module) if isinstance(each, ast.Assign)]
+    [names] = [ast.literal_eval(each.value) for each in lists if _names(each) == ["__all__"]]
+    return [*names]
 
 
 @cache

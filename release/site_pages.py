@@ -139,7 +139,7 @@ def page(module: str) -> Iterator[str]:
     text = inspect.getdoc(import_module(module)) or ""
     summary, _, more = text.partition("\n\n")
     yield from (f".. py:module:: {module}", "", *_as_rst([summary]))
-    names = sorted(import_module(module).__all__)
+    names = import_module(module).__all__
     elsewhere = [name for name in names if home(module, name) != module]
     for title in _DIRECTIVES:
         group = [name for name in names if name not in elsewhere and _kind(module, name) == title]

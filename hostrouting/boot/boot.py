@@ -247,22 +247,33 @@ class Boot:
             if not self._host.is_live:
                 self._take(steps, files)
                 return bool(steps)
-            if self._disk.upstream_links():
-                self.gates.mark_bound(ctx)
-            refused = self.gates.unmarked(ctx) if units and steps else []
-            self._take(steps, files)
-            written = {change.subject for change in _changes(steps) if change.action != "-"}
-            if PROGRAM_PATH in written:
-                self._try_program(ctx)
-            changed = bool(steps) or self._must_reload(ctx, units)
-            if changed:
-                self._reload(ctx)
-            self.gates.mark(ctx, refused)
-            if changed and not steps:
-                ctx.record(RELOAD, undo=lambda _: None)
+            changed = self._take_live(ctx, units, steps, files)
             # A machine that requires a unit by a link which is still there would stop with it.
             has_stopped = stops_outdated and self._stop_outdated(ctx, units, changed=bool(steps))
             return changed or has_stopped
+
+    def _take_live(
+        self,
+        ctx: Context,
+        units: Sequence[BootUnit],
+        steps: Sequence[DiskStep],
+        files: RecordedFiles,
+    ) -> bool:
+        """Take the steps, and make systemd read them; return False if it has read all already."""
+        if self._disk.upstream_links():
+            self.gates.mark_bound(ctx)
+        refused = self.gates.unmarked(ctx) if units and steps else []
+        self._take(steps, files)
+        written = {change.subject for change in _changes(steps) if change.action != "-"}
+        if PROGRAM_PATH in written:
+            self._try_program(ctx)
+        changed = bool(steps) or self._must_reload(ctx, units)
+        if changed:
+            self._reload(ctx)
+        self.gates.mark(ctx, refused)
+        if changed and not steps:
+            ctx.record(RELOAD, undo=lambda _: None)
+        return changed
 
     def _stop_outdated(self, ctx: Context, units: Sequence[BootUnit], *, changed: bool) -> bool:
         """Stop the runs of earlier scripts; return True if there are any.

@@ -16,7 +16,7 @@ from hostrouting.net.links import source_by
 from hostrouting.net.routes import MAIN_TABLE, TABLE_NAMES, Lookup, ObservedRoute
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hostrouting.route_overlap.snapshot import RoutingSnapshot, SourcedLookup
 
@@ -71,16 +71,7 @@ def compare(node: RoutingSnapshot, parts: Answered) -> list[tuple[int, int]]:
     deciding = {*routes}
     new = _newer(node, deciding)
     newer = {at: route for at, route in enumerate(routes) if route and route in new} if new else {}
-    beginnings: list[tuple[int, int]] = []
-    # A route that ends elsewhere than its part, or where no part may end, may hide others that are
-    # as new: then the part has changed.
-    for at, route in newer.items():
-        first = several.answers[at].destination
-        end = route.network + (1 << address_bits(node.family) - route.prefix_length) - 1
-        if first <= end < several.lasts[at]:
-            beginnings.append((first, end))
-        elif end != several.lasts[at] or end + 1 not in node.edges:
-            node.changed.add(first)
+    beginnings = _beginnings(node, several, newer)
     elsewhere = {source for source in {*several.sources} if _leads_elsewhere(node, source)}
     apart = {route for route in deciding if route is None or route[5] != MAIN_TABLE}
     doubtful = [
@@ -92,6 +83,25 @@ def compare(node: RoutingSnapshot, parts: Answered) -> list[tuple[int, int]]:
         _compare_ends(node, several, doubtful)
     if node.backend.rules(node.family) != node.rules:
         node.changed.update(parts.firsts)
+    return beginnings
+
+
+def _beginnings(
+    node: RoutingSnapshot, several: _Several, newer: Mapping[int, ObservedRoute]
+) -> list[tuple[int, int]]:
+    """Return the ranges of newer routes, by position, that end within their part.
+
+    One that ends elsewhere than its part, or where no part may end, may hide others that are as
+    new: then the part has changed.
+    """
+    beginnings: list[tuple[int, int]] = []
+    for at, route in newer.items():
+        first = several.answers[at].destination
+        end = route.network + (1 << address_bits(node.family) - route.prefix_length) - 1
+        if first <= end < several.lasts[at]:
+            beginnings.append((first, end))
+        elif end != several.lasts[at] or end + 1 not in node.edges:
+            node.changed.add(first)
     return beginnings
 
 

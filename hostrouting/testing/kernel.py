@@ -37,7 +37,7 @@ from hostrouting.net.routes import (
 from hostrouting.testing.faults import Refused, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator
 
     from hostrouting.net.links import Device, DeviceAddress
     from hostrouting.net.rules import Rule
@@ -255,13 +255,6 @@ def with_device(
     before = fib.devices.get(name)
     old = own(before) if before else []
     new = own(after) if after else []
-    gone = [route for route in old if route not in new]
-    for route in gone:
-        if route.family == IPV4 or route.table != MAIN_TABLE:
-            continue
-        rivals = fib.tables.bucket(key_of(route))
-        if any(rival != route and rival.devs == route.devs for rival in rivals):
-            raise unknown(f"which route to {route.destination} goes with an address")
     devices = dict(fib.devices)
     if after:
         devices[name] = after
@@ -269,13 +262,27 @@ def with_device(
         devices.pop(name, None)
     fib = attrs.evolve(fib, devices=devices)
     if before:
-        fib = _without(fib, gone)
+        fib = _without(fib, _gone(fib, old, new))
         fib = _without(fib, [*_lost(fib, before, after)])
     for route in new:
         bucket = fib.tables.bucket(key_of(route))
         if route not in old and not any(_is_same(route, present) for present in bucket):
             fib = _with_bucket(fib, route, inserted(bucket, route, last=True))
     return fib
+
+
+def _gone(
+    fib: Fib, old: Iterable[ObservedRoute], new: Container[ObservedRoute]
+) -> list[ObservedRoute]:
+    """Return the routes that the kernel had for a device, and has no more."""
+    gone = [route for route in old if route not in new]
+    for route in gone:
+        if route.family == IPV4 or route.table != MAIN_TABLE:
+            continue
+        rivals = fib.tables.bucket(key_of(route))
+        if any(rival != route and rival.devs == route.devs for rival in rivals):
+            raise unknown(f"which route to {route.destination} goes with an address")
+    return gone
 
 
 def _with_bucket(fib: Fib, route: Route | ObservedRoute, bucket: Bucket) -> Fib:

@@ -71,7 +71,7 @@ def test_each_section_has_its_capability() -> None:
 
 def test_agents_can_import_each_section_and_its_task() -> None:
     """As the fields of a public class, and as what a pipeline is made of; the watch has `Watch`."""
-    public = {*dir(hostrouting)}
+    public = {*hostrouting.__all__}
     assert {section.__name__ for section in SECTIONS} <= public
     assert {each.task().__name__ for each in CAPABILITIES if each is not WATCH} <= public
 

@@ -26,12 +26,16 @@ POD_DEVICE: Final = "azv"
 TUNNEL_MAC: Final = "12:34:56:78:9a:bc"
 
 #: The locks of azure-vnet and of its IPAM plugin; their names differ between versions.
-_LOCKS = [
-    f"{folder}/{plugin}{suffix}"
-    for folder in ("/var/run", "/var/run/azure-vnet")
-    for plugin in ("azure-vnet", "azure-vnet-ipam")
-    for suffix in (".json.lock", ".lock")
-]
+_LOCKS = (
+    "/var/run/azure-vnet.json.lock",
+    "/var/run/azure-vnet.lock",
+    "/var/run/azure-vnet-ipam.json.lock",
+    "/var/run/azure-vnet-ipam.lock",
+    "/var/run/azure-vnet/azure-vnet.json.lock",
+    "/var/run/azure-vnet/azure-vnet.lock",
+    "/var/run/azure-vnet/azure-vnet-ipam.json.lock",
+    "/var/run/azure-vnet/azure-vnet-ipam.lock",
+)
 #: The locks of version 1.4.5.
 _LOCK_FOLDER = "/var/lock/azure-vnet"
 _CONFIGURATION = "/etc/cni/net.d"
