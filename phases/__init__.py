@@ -1,6 +1,6 @@
 """Run tasks, in order or in parallel, with deadlines, retries, a plan, an undo and a report.
 
-    task.py         the protocols of a task: Task, Plannable, Group
+    task.py         the protocols of a task: Task, Plannable, Undoable, Tolerant, Group
     context.py      Context: time, cancellation, and `record`, by which a task records each Change
     compose.py      tasks of tasks: Serial, Parallel, with_timeout, with_retry, tolerate; task
     runner.py       execute, plan and undo a task; run a whole pipeline
@@ -32,7 +32,7 @@ from phases.exceptions import (
 )
 from phases.report import Event, Record, Report, Status
 from phases.runner import Plan, cancel_on_signals, execute, plan, run, undo
-from phases.task import Group, Plannable, Task
+from phases.task import Group, Plannable, Task, Undoable
 from phases.transaction import Transaction
 
 __all__ = [
@@ -56,6 +56,7 @@ __all__ = [
     "Task",
     "TaskFailedError",
     "Transaction",
+    "Undoable",
     "UnknownTaskError",
     "Wait",
     "Work",

@@ -1,12 +1,9 @@
 """The protocols of a task.
 
 A task needs a `name` and `do(ctx)`; it inherits from nothing. Its other methods are optional:
-`plan` forecasts the changes of `do`, `undo(ctx)` reverses those of this process or an earlier one;
-without any, it returns. `run(undo_on_failure=True)` calls `undo` only for a completed task that
-recorded no inverse. A task that records all its changes sets `records = True`: if it recorded none,
-it changed nothing. A task that consists of tasks has them as `subtasks`, so that the runner plans,
-skips and reports each. A run that skips a task which `proves` the work of others (an attribute that
-is true) is degraded.
+`plan` forecasts the changes of `do`, `undo` reverses them. A task that consists of tasks has them
+as `subtasks`, so that the runner plans, skips and reports each. A run that skips a task which
+`proves` the work of others (an attribute that is true) is degraded.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ class Task(Protocol):
     ...     name = "greet"
     ...     def do(self, ctx):
     ...         ctx.check()
-    >>> isinstance(Greet(), Task), isinstance(Greet(), Plannable)
+    >>> isinstance(Greet(), Task), isinstance(Greet(), Undoable)
     (True, False)
     """
 
@@ -50,6 +47,19 @@ class Plannable(Protocol):
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make now, in order; change nothing."""
+
+
+@runtime_checkable
+class Undoable(Protocol):
+    """A task that can reverse its changes.
+
+    `run(undo_on_failure=True)` calls `undo` only for a completed task that recorded no inverse. A
+    task that records all its changes sets `records = True`: if it recorded none, it changed
+    nothing.
+    """
+
+    def undo(self, ctx: Context) -> object:
+        """Reverse the changes of `do`, by this process or an earlier one; without any, return."""
 
 
 @runtime_checkable

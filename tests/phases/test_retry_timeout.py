@@ -14,6 +14,7 @@ from phases import (
     Serial,
     Task,
     TaskFailedError,
+    Undoable,
     Wait,
     execute,
     run,
@@ -153,11 +154,10 @@ def test_wrapping_keeps_name_and_abilities() -> None:
     group = Serial(RecordingTask("c", []))
     for wrapped in with_timeout(plain, 1), with_retry(plain, attempts=1):
         assert wrapped.name == "a"
-        assert not isinstance(wrapped, (Plannable, Group))
-        assert not hasattr(wrapped, "undo")
+        assert not isinstance(wrapped, (Plannable, Undoable, Group))
     for wrapped in with_timeout(full, 1), with_retry(full, attempts=1):
         assert isinstance(wrapped, Plannable)
-        assert hasattr(wrapped, "undo")
+        assert isinstance(wrapped, Undoable)
         assert not isinstance(wrapped, Group)
     wrapped = with_retry(with_timeout(group, 1), attempts=1)
     assert isinstance(wrapped, Group)

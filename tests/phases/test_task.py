@@ -1,6 +1,6 @@
 """A task made of a function."""
 
-from phases import Change, Context, Plannable, execute, task
+from phases import Change, Context, Plannable, Undoable, execute, task
 
 
 def test_function_becomes_a_task() -> None:
@@ -17,7 +17,7 @@ def test_function_becomes_a_task() -> None:
     assert journal == ["plain"]
     assert plain.name == "plain"
     assert not isinstance(plain, Plannable)
-    assert not hasattr(plain, "undo")
+    assert not isinstance(plain, Undoable)
     assert isinstance(full, Plannable)
-    assert hasattr(full, "undo")
+    assert isinstance(full, Undoable)
     assert repr(full) == "<task full>"
