@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -242,26 +241,37 @@ class Gates:
                     names.append(state.name)
         return names
 
-    def release_ungated(self, ctx: Context) -> None:
-        """Start the held units that are no longer gates, unless they are masked."""
+    def release_ungated(self, ctx: Context) -> list[UnitError]:
+        """Start the held units that are no longer gates, unless they are masked.
+
+        Return an error for each that systemd does not start, such as one that requires a masked
+        unit.
+        """
+        errors = []
         for gate in self.held(ctx):
             state = self._services.state(ctx, gate)
             if not is_gated(state):
-                # A check of its gate that runs just now will pass.
-                self._release(ctx, state, HELD_TEMPLATE)
+                # Its mark ends even if it is not down: a check that runs just now will pass.
+                errors += self._release(ctx, state, HELD_TEMPLATE)
+        return errors
 
-    def release_waiting(self, ctx: Context) -> None:
-        """Start the units that waited for gates, on a node that has no gate any more."""
+    def release_waiting(self, ctx: Context) -> list[UnitError]:
+        """Do the same with the units that waited for gates, on a node that has no gate any more."""
+        errors = []
         for unit in self._marked(ctx, WAITS_TEMPLATE):
-            self._release(ctx, self._services.state(ctx, unit), WAITS_TEMPLATE)
+            errors += self._release(ctx, self._services.state(ctx, unit), WAITS_TEMPLATE)
+        return errors
 
-    def _release(self, ctx: Context, unit: UnitState, template: str) -> None:
+    def _release(self, ctx: Context, unit: UnitState, template: str) -> list[UnitError]:
         """Start a unit that is down, and end its mark."""
+        errors = []
         if unit.load_state == "loaded" and _is_down(unit):
-            # One that requires a masked unit stays down, and keeps no unit after it from its start.
-            with suppress(UnitError):
+            try:
                 self._services.start(ctx, unit.name, wait=False)
+            except UnitError as error:
+                errors.append(error)
         self._services.stop(ctx, instance_of(template, unit.name))
+        return errors
 
     def _marked(self, ctx: Context, template: str) -> list[str]:
         """Return the units for which an instance of the template is active, sorted."""

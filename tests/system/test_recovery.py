@@ -21,7 +21,7 @@ from support.gated_machine import (
 )
 
 from hostrouting.boot.gates import Gates
-from hostrouting.boot.layout import UNIT_DIRECTORY
+from hostrouting.boot.layout import GATE_LOCK, UNIT_DIRECTORY
 from hostrouting.exceptions import UnitError
 
 RETRY = "hostrouting-retry.service"
@@ -137,15 +137,23 @@ def test_a_unit_that_is_stopped_while_recovery_checks(tmp_path: Path) -> None:
         assert machine.payloads() == []
 
 
-def test_an_answer_that_is_older_than_a_question(tmp_path: Path) -> None:
-    """A gate waits while another one checks, and checks again if it began later."""
-    gate_script = "/etc/aks-flex-node/hostrouting-ask.sh"
-    script = f"""{gate_script} & cat /run/begun
-        {gate_script} & until pgrep -x flock; do sleep 0.1; done
-        echo 10 > /run/status; cat /run/begun; echo 11 > /run/status; wait $!"""
-    with GatedMachine(tmp_path, units=(WAITING_CHECK,)) as machine:
+def test_an_answer_that_is_not_for_a_question(tmp_path: Path) -> None:
+    """Of three gates at once, those that asked later do not take the answer of a look that began
+    before, nor that of a look in which an apply has begun, whoever looked.
+    """
+    check = "[[ ! -p /run/status ]] || { echo > /run/begun; read -r status < /run/status; exit $status; }"
+    overlap = "[[ ! -e /etc/overlap ]] || exit 11"
+    ask = "/etc/aks-flex-node/hostrouting-ask.sh > /dev/null"
+    script = f"""{ask} & cat /run/begun
+        {ask} & second=$!
+        {ask} & third=$!
+        until (($(pgrep --count --exact flock) == 2)); do sleep 0.1; done
+        echo 10 > /run/status; cat /run/begun
+        touch /etc/overlap {GATE_LOCK}; mv /run/status /run/resumed; echo 10 > /run/resumed
+        wait $second; echo $?; wait $third; echo $?"""
+    with GatedMachine(tmp_path, units=(stand_in(STATIC, f"{check}\n{overlap}\n"),)) as machine:
         machine.run("mkfifo", "/run/status", "/run/begun")
-        assert machine.run("timeout", "30", "bash", "-c", script, check=False).returncode == 11
+        assert machine.run("timeout", "30", "bash", "-c", script).stdout.split() == ["11", "11"]
 
 
 @pytest.mark.parametrize("disturb", ["nothing", "kill", "apply"])

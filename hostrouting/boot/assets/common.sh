@@ -126,7 +126,7 @@ ask_program() { # verb
         exit "$status"
     fi
     if [[ $status == 14 && $waits ]]; then
-        # With the last wait, one more answer is due.
+        # After the last wait, one more answer is due.
         wait_a_second "$said" || waits=''
         return
     fi
