@@ -27,6 +27,7 @@ from __future__ import annotations
 import re
 import zlib
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
@@ -113,7 +114,8 @@ MASKED: Final = (
 _LOOK_INTO: Final = 0o500
 
 
-class Generation(NamedTuple):
+@attrs.frozen(slots=False)
+class Generation:
     """The contents of files by path: each of `SCRIPT_PATHS`, and the other `LINKED_PATHS`.
 
     >>> Generation(dict.fromkeys(SCRIPT_PATHS, IDLE)).folder
@@ -122,7 +124,8 @@ class Generation(NamedTuple):
 
     contents: Mapping[str, bytes]
 
-    @property
+    # The program takes a millisecond.
+    @cached_property
     def name(self) -> str:
         """The name of the folder, by the contents: the same files have the same folder."""
         checksum = 0

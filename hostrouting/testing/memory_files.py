@@ -37,6 +37,9 @@ class MemoryFile(NamedTuple):
     modified: float = 0.0
 
 
+_ABSENT = MemoryFile()
+
+
 class MemoryTree:
     """A tree of files that implements `FileStore`, with more methods to arrange and inspect it."""
 
@@ -149,6 +152,8 @@ class MemoryTree:
     def names(self, path: str) -> list[str]:
         """See `FileStore.names`."""
         place = self._place("list", path, follow=True)
+        if not self._is_folder(place):
+            return []
         start = f"{place.rstrip('/')}/"
         below = [entry[len(start) :] for entry in self._entries if entry.startswith(start)]
         return sorted(name for name in below if name and "/" not in name)
@@ -159,7 +164,7 @@ class MemoryTree:
 
     def read_link(self, path: str) -> str | None:
         """See `FileStore.read_link`."""
-        content = self._entries.get(self._place("read the link", path), MemoryFile()).content
+        content = self._entries.get(self._place("read the link", path), _ABSENT).content
         return content if isinstance(content, str) else None
 
     def remove_directory_if_empty(self, path: str) -> bool:
@@ -185,7 +190,7 @@ class MemoryTree:
         entry = self._entries.get(place)
         if entry is not None and entry.content is None:
             raise self._error(verb, path, errno.EISDIR)
-        return entry or MemoryFile()
+        return entry or _ABSENT
 
     def _refuse_read_only(self, verb: str, place: str) -> None:
         if _is_below(place, self.read_only):
@@ -211,6 +216,12 @@ class MemoryTree:
         """
         if not path.startswith("/"):
             raise ValueError(f"{path!r} is not an absolute path")
+        folder, _, name = path.rpartition("/")
+        if passed is None and self._is_folder(folder) and name not in {"", ".", ".."}:
+            # Entries have the places that paths lead to, so no link is on the way to a folder.
+            content = self._entries.get(path, _ABSENT).content
+            if not (follow and isinstance(content, str)):
+                return path
         place = ""
         ahead = path_parts(path)
         links = 0
