@@ -375,7 +375,7 @@ def tools(session: nox.Session, suite: str) -> None:
     # focal has bash 5.0, and an nft and ebtables that are too old.
     files = SCRIPT_TESTS if suite == "focal" else TOOLS_TESTS + SCRIPT_TESTS
     path = os.pathsep.join([str(ROOT / f".tools/{suite}/bin"), os.environ["PATH"]])
-    _pytest(session, "fresh", "-m", "not slow", *files, PATH=path, HOSTROUTING_NO_SKIP="1")
+    _pytest(session, "default", "-m", "not slow", *files, PATH=path, HOSTROUTING_NO_SKIP="1")
 
 
 @nox.session(python=False, tags=["night"])

@@ -39,31 +39,29 @@ os.environ["PATH"] = os.pathsep.join(
 # Not five minutes, which a property that starts processes would take.
 engine.MAX_SHRINKING_SECONDS = 20
 
-# `make test`. A fixed seed: no change fails by chance, so what a soak finds becomes a test of its
-# own.
+# `make test`, with few examples: more are for a run that may take longer. A fixed seed: no change
+# fails by chance, so what a soak finds becomes a test of its own.
 settings.register_profile(
     "default",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=True,
-    max_examples=20,
+    max_examples=3,
 )
 # `nox -s tests`: the slow tests, too.
 settings.register_profile("check", parent=settings.get_profile("default"), max_examples=100)
 # All tests again, for another question: which lines run (coverage), whether the program works
 # elsewhere (other tools, a fresh machine).
 settings.register_profile("again", parent=settings.get_profile("default"), max_examples=10)
-# `make test` on a fresh machine (.ci/fresh), which shows what the tests need.
-settings.register_profile("fresh", parent=settings.get_profile("default"), max_examples=3)
 # `nox -s kernel`: a kernel that is ten times slower, and has the modules that the tests marked
 # `other_kernel` need.
-settings.register_profile("kernel", parent=settings.get_profile("fresh"))
+settings.register_profile("kernel", parent=settings.get_profile("default"))
 # `make room`: what kills the mutants of a room.
-settings.register_profile("room", parent=settings.get_profile("fresh"))
+settings.register_profile("room", parent=settings.get_profile("default"))
 # `nox -s docs`: the tests of the site that it has built.
-settings.register_profile("site", parent=settings.get_profile("fresh"))
+settings.register_profile("site", parent=settings.get_profile("default"))
 # `make quick` and `nox -s unprivileged`: without the tests that need a kernel.
-settings.register_profile("quick", parent=settings.get_profile("fresh"))
+settings.register_profile("quick", parent=settings.get_profile("default"))
 # `nox -s soak`: a random seed.
 settings.register_profile(
     "soak", parent=settings.get_profile("default"), derandomize=False, max_examples=5000

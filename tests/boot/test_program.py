@@ -143,6 +143,7 @@ def test_it_is_stored_in_order_with_bytecode_that_is_never_compared(made: bytes)
     assert heads == {MAGIC_NUMBER + b"\1\0\0\0"}
 
 
+@pytest.mark.slow
 def test_each_process_makes_it_of_the_same_sources(made: bytes, tmp_path: Path) -> None:
     """Whatever the order of sets, and with or without bytecode beside the sources; each process
     leaves the program of another one.

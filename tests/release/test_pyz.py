@@ -105,6 +105,7 @@ def test_an_apply_of_it_writes_the_program_of_a_boot(pyz: Path, tmp_path: Path) 
     assert run(pyz, "plan", "--exit-code", "--root", image, config).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_python_without_compiled_modules_reads_the_sources(pyz: Path, tmp_path: Path) -> None:
     """The file may meet a Python that its build did not have. The compiled modules lack docstrings,
     but for those of the config.

@@ -112,14 +112,19 @@ def test_a_rule_is_not_waited_for(
 
 @pytest.mark.parametrize("section", [ISOLATED, ABSENT])
 def test_a_right_node_starts_at_once(
-    node: KernelNode, folder: Path, caplog: pytest.LogCaptureFixture, section: Mapping[str, object]
+    node: KernelNode, caplog: pytest.LogCaptureFixture, section: Mapping[str, object]
 ) -> None:
     """Without a default route, and without one of the expected devices."""
     node.ip(f"route add {CIDR} via 10.224.0.1")
     assert checked(node, section) == (True, 0)
     assert caplog.messages == []
-    ran = run_script(node, folder, [CIDR], options=section, waits=30, second=0.01)
-    assert ran == (10, FINE, {"route-overlap.ok": FINE}) or section is ABSENT
+
+
+def test_a_script_does_not_wait_at_a_right_node(node: KernelNode, folder: Path) -> None:
+    """The proof suffices, though the node has no default route."""
+    node.ip(f"route add {CIDR} via 10.224.0.1")
+    ran = run_script(node, folder, [CIDR], options=ISOLATED, waits=30, second=0.01)
+    assert ran == (10, FINE, {"route-overlap.ok": FINE})
 
 
 @pytest.mark.parametrize("section", [{}, ISOLATED])

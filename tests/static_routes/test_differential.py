@@ -190,7 +190,7 @@ class _Ordinary(NamedTuple):
 
 
 @needs_kernel
-@settings(max_examples=2 * FEW)
+@settings(max_examples=FEW)
 @given(st.lists(_ORDINARY_ROUTES, max_size=4), _ORDINARY_CONFIGS.map(config_of), STARTS)
 def test_so_they_do_on_ordinary_nodes(
     commands: list[str], config: HostRoutingConfig, start: tuple[str, ...]
@@ -241,7 +241,7 @@ def both_families(node: KernelNode) -> list[ObservedRoute]:
 
 
 @needs_kernel
-@settings(max_examples=3 * FEW)
+@settings(max_examples=FEW)
 @given(st.lists(_IPV6_ROUTES, max_size=8), _IPV6_CONFIGS.map(config_of), STARTS)
 # A removal by device and metric might take a next hop of the first route.
 @example(
