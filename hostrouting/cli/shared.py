@@ -59,7 +59,7 @@ def config_of(arguments: Namespace) -> HostRoutingConfig:
 def new_config_of(arguments: Namespace) -> HostRoutingConfig:
     """Return the same; refuse in a CONFIG what only an installed one may have."""
     config = config_of(arguments)
-    if arguments.config is not None and config.route_overlap.local:
+    if config.route_overlap.local:
         refuse_local_over(installed_over(host_of(arguments).files, config), config)
     return config
 

@@ -17,6 +17,7 @@ from support.printed import (
     IN_FORCE,
     KEPT_NOWHERE,
     NONE_HELD,
+    NOTHING_CHANGED,
     SECOND_SIGNAL,
     UNKNOWN_STATE,
     leaves,
@@ -218,31 +219,35 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
 
-def without_files(answer: Result) -> list[str]:
-    """Return the lines of an answer, but for the files below /etc."""
-    return [line for line in answer.stdout.splitlines() if not line.startswith("  + /etc/")]
-
-
 @pytest.mark.usefixtures("as_root")
 def test_what_stays_is_apart_from_what_has_started(host: FakeHost) -> None:
-    """Golden lines of a first apply that fails its proof, and has started the watch."""
+    """Golden lines of an apply that fails its proof, and has started the watch, or restarted it for
+    a new unit; but for the files that are new.
+    """
     connect(host.routes, ib0="172.16.1.4/16")
     host.files.write("/usr/bin/hostrouting", b"#!/bin/sh\n", mode=0o755)
-    failed = apply(
-        FIRST,
-        watch={"enabled": True, "mode": "service"},
-        routeOverlap={"expectedCidrs": ["172.16.32.0/24"], "mode": "STRICT"},
-    )
-    assert failed.returncode == 1
-    assert without_files(failed) == [
-        "these changes stay:",
+    unit = "/etc/systemd/system/hostrouting-watch.service"
+    new = [
         "  + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142",
         "  + /run/aks-flex-node/route-overlap.detected",
-        "these have started:",
-        "  ~ hostrouting-watch.service (started)",
-        f"wrong: {leaves('172.16.32.0/24', 'ib0')}",
-        next_step("hostrouting check --fix | hostrouting apply -"),
     ]
+    for changes, word in (new, "started"), ([f"  ~ {unit}"], "restarted"):
+        failed = apply(
+            FIRST,
+            watch={"enabled": True, "mode": "service"},
+            routeOverlap={"expectedCidrs": ["172.16.32.0/24"], "mode": "STRICT"},
+        )
+        assert failed.returncode == 1
+        lines = failed.stdout.splitlines()
+        assert [line for line in lines if not line.startswith("  + /etc/")] == [
+            "these changes stay:",
+            *changes,
+            "these have started:",
+            f"  ~ hostrouting-watch.service ({word})",
+            f"wrong: {leaves('172.16.32.0/24', 'ib0')}",
+            next_step("hostrouting check --fix | hostrouting apply -"),
+        ]
+        host.files.write(unit, (host.files.read(unit) or b"") + b"\n", mode=0o644)
 
 
 @pytest.mark.usefixtures("as_root")
@@ -316,3 +321,16 @@ def test_how_a_run_ended_is_not_cut(host: FakeHost) -> None:
     shown = [f"hostrouting: line {number}\n" for number in range(8)]
     # Four of the twelve, the dropped route, and the end of the undo.
     assert lines == [STAYS, *shown, "and 6 more: hostrouting check\n"]
+
+
+def test_a_first_try_may_make_a_node_worse(host: FakeHost) -> None:
+    """`apply --live` refuses that before any change, unless `--force` is given."""
+    connect(host.routes, ib0="172.16.1.4/16")
+    worse = {"destination": "10.96.0.0/12", "gateway": "172.16.1.9", "dev": "ib0"}
+    expected = {"expectedCidrs": ["10.96.0.0/12"], "mode": "STRICT"}
+    refused = apply(worse, words=("--live",), routeOverlap=expected)
+    assert f"'; {NOTHING_CHANGED}\n" in refused.stdout
+    assert own_routes(host) == 0
+    forced = apply(worse, words=("--live", "--force"), routeOverlap=expected)
+    assert f"; {KEPT_NOWHERE}\n" in forced.stdout
+    assert own_routes(host) == 1

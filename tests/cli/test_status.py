@@ -338,10 +338,15 @@ def test_a_file_of_another_owner_is_named_once(host: FakeHost) -> None:
 def test_the_next_step_of_a_user_without_rights(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An apply that has failed for another user than root names the way to more rights."""
+    """An apply that has failed for another user than root names the way to more rights; one that
+    has changed the node, and finds it wrong under WARN, does not.
+    """
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    warned = on_stdin({"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}}, "apply")
+    assert warned.returncode == 0
+    assert warned.stdout.splitlines()[-1] == next_step(FIX)
     on_mended("apply")
     lose_our_routes(host)
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     host.lock.fail_at(1)
     failed = on_mended("apply")
     assert failed.returncode == 3
