@@ -51,7 +51,7 @@ from support.run_nodes import lose_our_routes, lose_the_default_route
 
 from hostrouting import Host
 from hostrouting.boot.intent import NOT_INSTALLED, read_intent
-from hostrouting.boot.layout import INTENT_PATH, PROGRAM_PATH
+from hostrouting.boot.layout import INTENT_PATH, PROGRAM_PATH, drop_in_of, unit_path
 from hostrouting.exceptions import BackendError, HostFileError, UnitError
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import OUR_PROTOCOL, TABLE_NAMES, RouteChange
@@ -144,7 +144,7 @@ def test_a_node_that_is_right() -> None:
 
 def test_an_apply_that_changes_something_else_than_the_config(host: FakeHost) -> None:
     """A timer that was stopped is a warning whose next step is an apply; the last change is that of
-    the newest file, not of the config.
+    the newest file: the config, a unit, or the drop-in of a gate.
     """
     config = gated({"routeOverlap": {"expectedCidrs": ["10.224.0.0/16"]}})
     on_stdin({**config, "watch": {"enabled": True}}, "apply")
@@ -152,10 +152,10 @@ def test_an_apply_that_changes_something_else_than_the_config(host: FakeHost) ->
     verdict, *_, step = run_here("status").stdout.splitlines()
     assert verdict == "warning: hostrouting-watch.timer: does not run"
     assert step == next_step(APPLY)
-    hours = {INTENT_PATH: 1}
     now = Context().clock.time()
-    host.files.modified = lambda path: now - 3600 * hours.get(path, 0)  # type: ignore[method-assign]
-    assert "\nlast change: 0:0" in run_here("status").stdout
+    for newest in INTENT_PATH, unit_path("check-route-overlap.service"), drop_in_of(NSPAWN):
+        host.files.modified = lambda path, newest=newest: now - 3600 * (path != newest)  # type: ignore[method-assign, misc]
+        assert "\nlast change: 0:0" in run_here("status").stdout
 
 
 def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
