@@ -7,6 +7,8 @@ from support.boot_units import NSPAWN, STATIC, departure_of, stand_in
 
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.gates import Gates
+from hostrouting.boot.layout import unit_path
+from hostrouting.config.sections import GATE_UNITS
 from hostrouting.exceptions import UnitError
 from hostrouting.testing import FakeHost
 from phases import Context
@@ -34,6 +36,10 @@ def test_release_starts_the_retry(host: FakeHost, ctx: Context) -> None:
     calls = [call for call in host.services.operations.calls if call[1:] == (RETRY,)]
     assert calls[-1:] == [("start", RETRY)]
     assert ("stop", RETRY) not in calls
+    # Units that somebody has removed by hand do not open the gates that are left.
+    for name in GATE_UNITS:
+        host.files.remove(unit_path(name))
+    assert boot.held(ctx) == [*GATES]
 
 
 def test_a_gate_that_passes_by_itself_is_reported(

@@ -43,6 +43,16 @@ def files_below(root: Path) -> list[str]:
 # --- images
 
 
+def test_a_sweep_alone_has_no_files(tmp_path: Path) -> None:
+    """To write none is fine, and said."""
+    path = tmp_path / "config.json"
+    section = {"enabled": True, "podCidrs": ["10.240.0.0/16"]}
+    path.write_text(json.dumps({"hostRouting": {"staleCni": section}}))
+    written = run_here("render", path, "--out", tmp_path / "files")
+    assert written.returncode == 0
+    assert "nothing was written: this config installs no files" in written.stderr
+
+
 @pytest.mark.slow
 def test_rendering_into_a_folder_makes_it_and_lists_its_files(config: Path, tmp_path: Path) -> None:
     """The answer is the paths; JSON and one file by the end of its path have the same texts; of the

@@ -333,4 +333,5 @@ def test_a_first_try_may_make_a_node_worse(host: FakeHost) -> None:
     assert own_routes(host) == 0
     forced = apply(worse, words=("--live", "--force"), routeOverlap=expected)
     assert f"; {KEPT_NOWHERE}\n" in forced.stdout
+    assert "is installed" not in forced.stderr
     assert own_routes(host) == 1

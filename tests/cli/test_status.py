@@ -58,6 +58,7 @@ from hostrouting.net.routes import OUR_PROTOCOL, TABLE_NAMES, RouteChange
 from hostrouting.net.rules import FIRST_RULES
 from hostrouting.node import history
 from hostrouting.node.status import node_status
+from hostrouting.route_overlap.script import MARKER_DETECTED
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 
@@ -427,6 +428,8 @@ def test_what_an_earlier_config_has_left(host: FakeHost, lost: tuple[str, ...]) 
     assert reset.returncode == 0
     assert reset.stdout.splitlines()[-1] == NOT_INSTALLED
     assert run_here("status").stderr == f"hostrouting: {WITHOUT_CONFIG}\n"
+    host.files.write(MARKER_DETECTED, b"", mode=0o644)
+    assert f"{NOT_INSTALLED}{LEFT_FILES}{MARKER_DETECTED}; " in run_here("status").stderr
 
 
 def test_a_route_that_an_interrupted_reset_has_left(host: FakeHost) -> None:
@@ -634,6 +637,8 @@ def test_a_plan_lists_what_its_apply_does(host: FakeHost) -> None:
     """Gates that STRICT would hold are exit 1; so is a config that makes the node worse, whose
     apply needs --force.
     """
+    ungated = on_stdin({**CHECKED, "gates": []}, "plan")
+    assert f"\n{STRICT_HOLDS}none, since no unit has a gate\n" in ungated.stdout
     held = on_stdin(gated(CHECKED), "plan")
     assert held.returncode == 1
     assert held.stdout.splitlines()[-2:] == [

@@ -16,6 +16,7 @@ from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.net.exits import set_down
 from hostrouting.net.links import Device
 from hostrouting.node.check import check_node
+from hostrouting.node.report import NodeReport
 from hostrouting.testing import FakeHost
 from phases import execute
 
@@ -55,11 +56,6 @@ def host() -> FakeHost:
     ("troubles", "fact", "step"),
     [
         (
-            [IS_READ_ONLY, lose_our_routes],
-            f"{FOLDER} is read-only",
-            REMOUNT,
-        ),
-        (
             [lambda host: host.files.full.add("/etc"), lose_our_routes],
             f"{FOLDER} has less than 64 kB",
             f'du -xah "$(findmnt -n -o TARGET -T {FOLDER})" | sort -h | tail',
@@ -96,7 +92,7 @@ def test_the_first_step(host: FakeHost, troubles: list[Trouble], fact: str, step
     status = node_status(at_once(), host)
     assert status.next == step
     assert status.sentence.startswith(f"wrong: {fact}")
-    assert status.lines()[-1] == status.lines()[-1] == f"next: {step}"
+    assert status.lines()[-1] == f"next: {step}"
 
 
 def test_each_finding_of_a_status_has_a_reason_and_a_cause_its_command(host: FakeHost) -> None:
@@ -111,6 +107,31 @@ def test_each_finding_of_a_status_has_a_reason_and_a_cause_its_command(host: Fak
     assert cause["command"] == "ip link set eth0 up"
     assert cause["reason"].endswith("; run: ip link set eth0 up")
     assert answer["cidrs"] == {"expected": 1, "right": 0}
+
+
+def test_a_held_unit_waits_for_what_is_wrong(host: FakeHost) -> None:
+    """Nothing proves the routing without its scripts."""
+    unit = "systemd-nspawn@kube1.service"
+    host.services.start(at_once(), f"hostrouting-held@{unit}.service")
+    host.files.remove(UNIT)
+    for words in "the boot files are", "routing and the boot files are":
+        [held] = [found for found in node_status(at_once(), host).findings if found.kind == "held"]
+        assert held.reason.endswith(f", and starts by itself once {words} right")
+        lose_our_routes(host)
+
+
+def test_a_gate_has_the_state_of_its_finding() -> None:
+    """A template has those of its instances; the others are open, or shut."""
+    found = (
+        NodeFinding("held", "kubelet.service", "waits"),
+        NodeFinding("gate-down", "systemd-nspawn@kube1.service", "is down"),
+    )
+    config = HostRoutingConfig(gates=("a.service", "kubelet.service", "systemd-nspawn@.service"))
+    assert NodeReport(findings=found).gates(config) == {
+        "a.service": ("open", ""),
+        "kubelet.service": ("held", "waits"),
+        "systemd-nspawn@kube1.service": ("down", "is down"),
+    }
 
 
 @pytest.mark.usefixtures("in_tokyo")

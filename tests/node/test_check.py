@@ -431,6 +431,7 @@ def test_a_route_that_the_node_cannot_have_is_replaced(
         f"staticRoutes: '172.16.8.0/22 via {gateway} dev {dev}' is replaced by "
         "'172.16.8.0/22 via 10.224.0.1 dev eth0'"
     )
+    assert [*replaced(after, after)] == []
 
 
 @pytest.mark.parametrize("hiding", [{"kind": "blackhole"}, {"dev": "ib0"}])
