@@ -111,8 +111,7 @@ def test_each_finding_of_a_status_has_a_reason_and_a_cause_its_command(host: Fak
 
 def test_a_held_unit_waits_for_what_is_wrong(host: FakeHost) -> None:
     """Nothing proves the routing without its scripts."""
-    unit = "systemd-nspawn@kube1.service"
-    host.services.start(at_once(), f"hostrouting-held@{unit}.service")
+    host.services.start(at_once(), "hostrouting-held@systemd-nspawn@kube1.service.service")
     host.files.remove(UNIT)
     for words in "the boot files are", "routing and the boot files are":
         [held] = [found for found in node_status(at_once(), host).findings if found.kind == "held"]
