@@ -96,8 +96,8 @@ def template_of(unit: str) -> str | None:
     'systemd-nspawn@.service'
     """
     prefix, at, rest = unit.partition("@")
-    instance, dot, kind = rest.rpartition(".")
-    return f"{prefix}@.{kind}" if at and dot and instance else None
+    instance, _, kind = rest.rpartition(".")
+    return f"{prefix}@.{kind}" if at and instance else None
 
 
 def reach(unit: str, ahead_of: Callable[[frozenset[str]], Iterable[str]]) -> frozenset[str]:

@@ -75,7 +75,7 @@ def open_parent(
             if ahead:
                 below = _enter(folders[-1], part, create=create)
             else:
-                below = link_text(folders[-1], part) if follow and part != "." else None
+                below = link_text(folders[-1], part) if follow else None
             if below is None:
                 yield folders[-1], part
                 return

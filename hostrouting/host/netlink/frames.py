@@ -184,7 +184,7 @@ def error_of(answer: bytes) -> Failure:
     if kind != ERROR:
         raise ValueError(f"a message has the type {kind}, which answers no request")
     number: int = -struct.unpack_from("=i", answer, HEADER_LENGTH)[0]
-    reason = os.strerror(number) if number else ""
+    reason = os.strerror(number)
     if flags & _ACK_TLVS:
         # The header of the request precedes them: kernels with these sentences support
         # NETLINK_CAP_ACK.

@@ -14,9 +14,4 @@ def with_sbin() -> dict[str, str]:
 
     With it, programs started through others (`ip netns exec`, `nsenter`) are found as well.
     """
-    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return {
-        "PATH": os.pathsep.join(
-            [*folders, *(folder for folder in _FOLDERS if folder not in folders)]
-        )
-    }
+    return {"PATH": os.pathsep.join([os.environ.get("PATH", os.defpath), *_FOLDERS])}
