@@ -248,7 +248,9 @@ class TestOddities:
     def test_a_write_that_fails_midway_leaves_the_old_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
     ) -> None:
-        """On a full disk, or by Ctrl-C: with the old content, and without another file."""
+        """On a full disk, or by Ctrl-C: with the old content, and without another file. Nor does a
+        link that finds a folder in its place leave one.
+        """
         files = RootedFiles(str(tmp_path))
         files.write("/a", b"old\n", mode=0o644)
         monkeypatch.setattr(os, "fsync", Mock(side_effect=error))
@@ -258,8 +260,11 @@ class TestOddities:
             f"cannot write {tmp_path}/a: No space left on device; "
             f'run: du -xah "$(findmnt -n -o TARGET -T {tmp_path})" | sort -h | tail'
         )
-        assert entries(tmp_path) == ["a"]
         assert (tmp_path / "a").read_bytes() == b"old\n"
+        (tmp_path / "b").mkdir()
+        with pytest.raises(HostFileError, match="Is a directory"):
+            files.link("/b", "a")
+        assert entries(tmp_path) == ["a", "b"]
 
 
 class TestWithoutPrivilege:

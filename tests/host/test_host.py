@@ -60,6 +60,7 @@ class TestLive:
 
         host = Host.live()
         assert host.is_live
+        assert Host.given_or_live(None).is_live
         assert isinstance(host.routes, NetlinkBackend)
         assert isinstance(host.services, Systemctl)
         assert host.services.command == ("systemctl",)

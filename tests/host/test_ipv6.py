@@ -287,14 +287,18 @@ def test_the_age_of_an_address(added: int, age: float) -> None:
 
 @pytest.mark.parametrize(
     ("flags", "usable"),
-    [(0x80, True), (0xC0, False), (0x40, False), (0x44, True), (0x48, False), (0x88, False)],
+    [(0xA0, True), (0xC0, False), (0x40, False), (0x44, True), (0x48, False), (0x88, False)],
 )
 def test_flags_show_whether_an_address_is_usable(flags: int, usable: bool) -> None:
-    """A tentative address is usable only if it is optimistic; one with dadfailed never is."""
+    """A tentative address is usable only if it is optimistic; one with dadfailed never is, and a
+    deprecated one is.
+    """
     packed = struct.pack("=BBBBI", 10, 64, flags, 0, 3) + attribute(1, bytes(15) + b"\4")
     link = struct.pack("=BxHiII", 0, 1, 3, 0x1, 0) + attribute(3, b"eth0\0")
     [device] = parse_devices([link], [packed])
-    assert [(str(own), own.usable) for own in device.addresses] == [("::4/64", usable)]
+    assert [(str(own), own.usable, own.deprecated) for own in device.addresses] == [
+        ("::4/64", usable, flags == 0xA0)
+    ]
 
 
 def test_other_families_are_passed_over() -> None:

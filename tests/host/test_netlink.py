@@ -3,6 +3,7 @@ value models.
 """
 
 import errno
+import os
 import socket
 import sys
 import threading
@@ -73,16 +74,15 @@ def without_privilege(node: KernelNode, program: str) -> str:
     return node.run(*powerless(), sys.executable, "-c", program)
 
 
-def test_a_missing_namespace_is_a_clear_error() -> None:
-    """The namespace is named, and why it cannot be entered."""
-    backend = NetlinkBackend(netns="no-such-namespace")
+@pytest.mark.parametrize(
+    ("netns", "number"), [("no-such-namespace", errno.ENOENT), ("/dev/null", errno.EINVAL)]
+)
+def test_a_missing_namespace_is_a_clear_error(netns: str, number: int) -> None:
+    """The namespace is named, and why it cannot be entered; another one is never read instead."""
     with pytest.raises(BackendError) as caught:
-        backend.links()
-    assert (
-        str(caught.value)
-        == "rtnetlink in network namespace no-such-namespace: No such file or directory"
-    )
-    assert caught.value.errno == errno.ENOENT
+        NetlinkBackend(netns=netns).links()
+    assert str(caught.value) == f"rtnetlink in network namespace {netns}: {os.strerror(number)}"
+    assert caught.value.errno == number
 
 
 def test_visiting_a_namespace_leaves_our_threads_where_they_were(backend: NetlinkBackend) -> None:
@@ -222,6 +222,7 @@ def test_a_rule_reads_as_ip_prints_it(node: KernelNode, backend: NetlinkBackend)
         "priority 16 from 10.224.0.4 sport 5-6 goto 32766",
         "priority 17 not to 9.0.0.0/8 lookup main suppress_prefixlength 0",
         "priority 18 to 9.0.0.0/8 prohibit",
+        "priority 19 l3mdev",
     ):
         node.ip("rule add", *words.split())
     rules = backend.rules()

@@ -1,6 +1,7 @@
 """Impossible answers of a kernel are an error that names the request, and are never misread."""
 
 import errno
+import os
 import socket
 import struct
 from contextlib import suppress
@@ -92,7 +93,9 @@ def test_a_lie_names_the_question_and_a_next_step(kind: str, command: str, lie: 
 def test_an_attribute_of_another_size_is_noticed_and_never_misread(
     kind: str, case: str, command: str, numbers: set[int]
 ) -> None:
-    """An address of three bytes was read as one of four, and one of sixteen by its first four."""
+    """An address of three bytes was read as one of four, and one of sixteen by its first four. Nor
+    is a message that lacks its last attribute.
+    """
     recorded = recorded_answers(kind, case)
     request, calls = ASKED[kind]
     with played({request: b"".join(recorded)}):
@@ -101,6 +104,9 @@ def test_an_attribute_of_another_size_is_noticed_and_never_misread(
     for one in recorded:
         if "-6" in command and one[16] != socket.AF_INET6:
             continue  # passed over unread
+        cut = struct.pack("=I", len(one) + 4) + one[4:]
+        with played({request: cut}), pytest.raises(BackendError, match="cannot be read"):
+            calls[command]()
         _, answer_kind, flags = struct.unpack_from("=IHH", one)
         fixed, fields = fields_of(one, kind)
         for place, (number, payload) in enumerate(fields):
@@ -311,11 +317,16 @@ def test_a_damaged_answer_is_a_documented_error(data: st.DataObject) -> None:
             read(bytes(answer))
 
 
-def test_a_sandbox_that_forbids_netlink_is_named() -> None:
+@pytest.mark.parametrize(
+    ("refused", "shown"),
+    [
+        (errno.EAFNOSUPPORT, "Address family .*; a sandbox forbids it: allow AF_NETLINK "),
+        (errno.EPERM, "Operation not permitted$"),
+    ],
+)
+def test_why_there_is_no_socket_is_named(refused: int, shown: str) -> None:
     """A unit with `RestrictAddressFamilies=` and without AF_NETLINK gets EAFNOSUPPORT from
-    `socket`.
+    `socket`, and a namespace is entered only with privilege.
     """
-    refused = OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
-    message = r"^rtnetlink: Address family .*; a sandbox forbids it: allow AF_NETLINK "
-    with pytest.raises(BackendError, match=message), Adapter()._open():
-        raise refused
+    with pytest.raises(BackendError, match=f"^rtnetlink: {shown}"), Adapter()._open():
+        raise OSError(refused, os.strerror(refused))

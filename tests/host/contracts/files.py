@@ -3,6 +3,7 @@
 from contextlib import AbstractContextManager
 from typing import Any
 
+import errno
 import pytest
 
 from hostrouting.exceptions import HostFileError
@@ -138,8 +139,10 @@ class FileStoreContract:
 
     def test_a_file_is_no_folder(self, own_files: FileStore) -> None:
         """Writing below a file is refused."""
-        with pytest.raises(HostFileError, match=r"cannot write .*/etc/own/a/b: Not a directory"):
+        message = r"cannot write .*/etc/own/a/b: Not a directory"
+        with pytest.raises(HostFileError, match=message) as caught:
             own_files.write("/etc/own/a/b", b"", mode=0o644)
+        assert caught.value.errno == errno.ENOTDIR
         assert own_files.read("/etc/own/a") == b"one\n"
 
     def test_a_link_to_nothing_exists(self, own_files: FileStore) -> None:

@@ -320,7 +320,7 @@ class LinkLayerContract(LinkReadingContract):
         ]
         assert str(error).startswith(
             "changes of neighbours were refused:\n"
-            "  - 10.240.0.10 dev azure0 lladdr 12:34:56:78:9a:bc PERMANENT: "
+            "  - 10.240.0.10 dev azure0 lladdr 12:34:56:78:9a:bc PERMANENT: No such file"
         )
 
     @pytest.mark.parametrize(
