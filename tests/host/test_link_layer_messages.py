@@ -42,11 +42,11 @@ def test_a_packed_neighbour_parses_to_itself(neighbour: Neighbour) -> None:
 
 def test_a_device_has_its_neighbours_by_index() -> None:
     """Those of IPv4 with a hardware address, and those of both families that failed; each is
-    sorted.
+    sorted. A name may be any bytes.
     """
     links = [
         struct.pack("=BxHiII", 0, 1, index, 0x1, 0) + attribute(3, name)
-        for index, name in ((3, b"eth0\0"), (4, b"ib0\0"))
+        for index, name in ((3, b"eth0\0"), (4, b"ib\xff\0"))
     ]
     known = [
         Neighbour(address, "eth0", "02:00:00:00:00:09", permanent=False)
@@ -61,6 +61,7 @@ def test_a_device_has_its_neighbours_by_index() -> None:
         without_mac("10.0.0.3", 99, FAILED),
     ]
     eth0, ib0 = parse_devices(links, [], neighbours)
+    assert [eth0.name, ib0.name] == ["eth0", "ib\udcff"]
     assert eth0.neighbours == (parse_ipv4("10.0.0.9"), parse_ipv4("10.0.0.10"))
     assert eth0.failed == ()
     assert ib0.neighbours == ()

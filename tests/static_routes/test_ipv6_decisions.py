@@ -71,6 +71,7 @@ def test_a_link_outlives_the_routes_over_it() -> None:
             ("10.1.0.4/16", "fd00:1::4/64"),
             "no network of eth0 has the gateway fd00:9::7",
         ),
+        (wanted("10.9.0.0/16", gateway="169.254.0.1"), ("169.254.0.4/16",), None),
         (wanted(), ("fe80::4/64",), "has no IPv6 address"),
         (wanted(), ("10.1.0.4/16",), "has no IPv6 address"),
         (wanted(), ("fd00:2::4/64",), "no network of eth0 has the gateway"),
@@ -80,17 +81,16 @@ def test_a_refusal_is_foreseen_where_it_is_certain(
     route: Route, addresses: tuple[str, ...], refusal: str | None
 ) -> None:
     """A gateway on the link needs no address; an IPv6 gateway is on a network of IPv6, whatever the
-    family of the route.
+    family of the route. An IPv4 address of any scope serves.
     """
     own = tuple(
-        DeviceAddress.parse(text)._replace(scope=253 if text.startswith("fe80") else 0)
+        DeviceAddress.parse(text)._replace(scope=253 if text.startswith(("fe80", "169")) else 0)
         for text in addresses
     )
     device = Device("eth0", 2, up=True, addresses=own)
     connected = [
-        ObservedRoute(*Prefix.parse(str(one)).masked[1:], dev="eth0", protocol=2, family=IPV6)
+        ObservedRoute(*Prefix.parse(str(one)).masked[1:], dev="eth0", protocol=2, family=one.family)
         for one in own
-        if one.family == IPV6
     ]
     reasons = [
         each.reason for _, each in hindrances(reconcile([route], connected), {"eth0": device})

@@ -258,6 +258,7 @@ class TestRefusals:
                 task.do(ctx)
                 return
             assert foreseen in str(change.detail)
+            assert change.kind == ("awaited" if foreseen.startswith("waits") else "refused")
             with pytest.raises(BackendError) as raised:
                 task.do(ctx)
             assert "waits" in foreseen or foreseen.partition("; ")[0].partition(": ")[2] in str(

@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -75,7 +76,7 @@ class PlayedKernel:
     def recv(self, size: int, flags: int) -> bytes:
         """Receive one datagram."""
         if not self._queue:
-            raise BlockingIOError("nothing more will come")
+            raise BlockingIOError(errno.EAGAIN, "nothing more will come")
         return self._queue.pop(0)[:size]
 
     def setsockopt(self, *option: object) -> None:
