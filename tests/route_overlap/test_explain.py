@@ -53,6 +53,14 @@ def test_a_refusing_rule_is_named_once(node: MemoryBackend) -> None:
     assert line.split() == refused.split()
 
 
+def test_equal_neighbours_are_one_part(node: MemoryBackend) -> None:
+    """A route of which no packet to it has the source cuts its network off, but not in print."""
+    node.add_rule(Rule(50, table=88, source=parse_cidr("10.9.0.9/32")))
+    arrange(node, "172.16.8.0/24 dev eth0 table 88")
+    [explanation] = explain_routing(node, ["172.16.0.0/16"])
+    assert [part.span for part in explanation.parts] == ["172.16.0.0 - 172.16.255.255"]
+
+
 @pytest.mark.parametrize(("expected", "mark"), [(True, "  "), (False, "! "), (None, "  ")])
 def test_a_device_that_is_not_expected_has_a_mark(expected: bool | None, mark: str) -> None:
     """Beside the colour, which a pipe does not have; without a config nothing is marked."""

@@ -11,8 +11,8 @@ from support.printed import CORRECT_GATEWAY, NEVER_OVERWRITTEN, NO_DEVICE, SEE_D
 from support.static_route_nodes import CONFIG, WANTED, other_routes, own_routes
 from support.static_route_scripts import config_of, install, static_route
 
-from hostrouting.exceptions import LockHeldError
-from hostrouting.host import RouteChange
+from hostrouting.exceptions import LockHeldError, Refusal, RouteRejectedError
+from hostrouting.host import OUR_PROTOCOL, RouteChange
 from hostrouting.node.at_boot import BootVerdict, answer, log_lines
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
@@ -111,6 +111,20 @@ def test_a_kernel_without_memory(host: FakeHost, number: int) -> None:
     assert verdict.priority == 3
     assert verdict.text.startswith("refused: 172.22.0.0/16 via 10.224.0.1 dev eth0: ")
     assert verdict_at_boot(host, "wait").status == 10
+
+
+def test_an_undo_that_is_incomplete(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has left is named beside what was refused, and no wait helps."""
+    change = RouteChange.remove(host.routes.routes_of(OUR_PROTOCOL)[0])
+
+    def refuse(*_: object, **_options: object) -> None:
+        refusals = [Refusal(change, errno.ESRCH, "No such process")]
+        raise RouteRejectedError(refusals, rolled_back=False, left_behind=["missing: a route"])
+
+    monkeypatch.setattr(host.routes, "apply", refuse)
+    install(host, CONFIG)
+    lines = f"refused: {change}: No such process\nrefused: missing: a route"
+    assert verdict_at_boot(host, "wait") == BootVerdict(11, lines, 3, LOGGED)
 
 
 def test_another_program_is_faster(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import pytest
 from support.static_route_scripts import static_route
 
 from hostrouting import StaticRoute
-from hostrouting.host import Address, NextHop, ObservedRoute
+from hostrouting.host import IPV6, Address, NextHop, ObservedRoute
 from hostrouting.net.routes import FLAG_DEAD
 from hostrouting.static_routes.reconcile import resolve
 
@@ -105,6 +105,16 @@ def test_what_the_config_leaves_open(
 ) -> None:
     """Gateway and device come from the default route that the kernel uses."""
     assert resolved(route, *defaults) == [completed]
+
+
+def test_ipv6_leaves_by_the_device_of_ipv4() -> None:
+    """Whatever router of a fabric advertises a better default route."""
+    router = [
+        ObservedRoute(0, 0, gateway=Address.parse("fe80::1"), dev=dev, metric=metric, family=IPV6)
+        for dev, metric in (("ib0", 50), ("eth0", 1024))
+    ]
+    wanted = StaticRoute(destination="fd00:9::/48")
+    assert resolved(wanted, ETH0, *router) == ["fd00:9::/48 via fe80::1 dev eth0 proto 142 metric 1"]
 
 
 class TestMissing:
