@@ -145,6 +145,14 @@ def test_packets_and_the_device_by_which_they_leave_are_named(node: KernelNode) 
     ]
 
 
+def test_packets_that_leave_by_a_router_of_the_fabric_are_named(node: KernelNode) -> None:
+    """Their route has another scope than one on the link."""
+    by_router = "10.96.0.0/17 via 172.16.0.1 dev ib0 table 88"
+    [note] = _notes(node, f"route add {by_router}", "rule add pref 50 fwmark 1 lookup 88")
+    leave = overlap("10.96.0.0 to 10.96.127.255", "ib0", route=by_router)
+    assert note == f"note: policy-rule: packets with mark 0x1: {leave}"
+
+
 class _Judgement:
     """What a report has about addresses, and about packets."""
 

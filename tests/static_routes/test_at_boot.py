@@ -12,10 +12,11 @@ from support.static_route_nodes import CONFIG, WANTED, other_routes, own_routes
 from support.static_route_scripts import config_of, install, static_route
 
 from hostrouting.exceptions import LockHeldError, Refusal, RouteRejectedError
-from hostrouting.host import OUR_PROTOCOL, RouteChange
+from hostrouting.host import RouteChange
 from hostrouting.node.at_boot import BootVerdict, answer, log_lines
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
+from hostrouting.testing.route_texts import route
 from phases import Context
 
 LOGGED = "/run/aks-flex-node/static-routes.told"
@@ -54,7 +55,7 @@ def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
 
 
 @pytest.mark.parametrize(
-    ("route", "reason", "may_heal"),
+    ("text", "reason", "may_heal"),
     [
         (
             "172.21.0.0/16",
@@ -80,7 +81,7 @@ def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
         ),
     ],
 )
-def test_a_route_that_is_refused(route: str, reason: str, *, may_heal: bool) -> None:
+def test_a_route_that_is_refused(text: str, reason: str, *, may_heal: bool) -> None:
     """It is named as the config has it, and all else is in force. What may be late is a reason
     to wait; then nothing is logged. After the boot the rest is a repair, which is logged beside it.
     """
@@ -88,12 +89,12 @@ def test_a_route_that_is_refused(route: str, reason: str, *, may_heal: bool) -> 
     connect(node, eth0="10.224.0.4/16")
     host = FakeHost(node)
     other = static_route("172.22.0.0/16 via 10.224.0.1 dev eth0")
-    install(host, config_of([static_route(route), other]))
+    install(host, config_of([static_route(text), other]))
     host.files.write(LOGGED, b"", mode=0o644)
     repaired = ("repaired: + 172.22.0.0/16 via 10.224.0.1 dev eth0 proto 142",)
-    verdict = BootVerdict(11, f"refused: {route}: {reason}", 3, LOGGED)
+    verdict = BootVerdict(11, f"refused: {text}: {reason}", 3, LOGGED)
     assert verdict_at_boot(host, "wait") == (
-        BootVerdict(14, f"{route}: {reason}") if may_heal else verdict._replace(changes=repaired)
+        BootVerdict(14, f"{text}: {reason}") if may_heal else verdict._replace(changes=repaired)
     )
     assert verdict_at_boot(host) == verdict
     assert own_routes(host) == ["172.22.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
@@ -114,14 +115,16 @@ def test_a_kernel_without_memory(host: FakeHost, number: int) -> None:
 
 
 def test_an_undo_that_is_incomplete(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it has left is named beside what was refused, and no wait helps."""
-    change = RouteChange.remove(host.routes.routes_of(OUR_PROTOCOL)[0])
+    """Nothing more is tried: what it has left is named beside what was refused."""
+    apply = host.routes.apply
+    change = RouteChange.add(route(WANTED[0]))
 
-    def refuse(*_: object, **_options: object) -> None:
+    def refuse_once(*_: object, **_options: object) -> None:
+        monkeypatch.setattr(host.routes, "apply", apply)
         refusals = [Refusal(change, errno.ESRCH, "No such process")]
         raise RouteRejectedError(refusals, rolled_back=False, left_behind=["missing: a route"])
 
-    monkeypatch.setattr(host.routes, "apply", refuse)
+    monkeypatch.setattr(host.routes, "apply", refuse_once)
     install(host, CONFIG)
     lines = f"refused: {change}: No such process\nrefused: missing: a route"
     assert verdict_at_boot(host, "wait") == BootVerdict(11, lines, 3, LOGGED)

@@ -8,7 +8,7 @@ import pytest
 from support.printed import GIVE_ROUTER
 
 from hostrouting.host import Device, DeviceAddress, ObservedRoute, Route
-from hostrouting.net.addresses import IPV6, Address, Prefix
+from hostrouting.net.addresses import Address, Prefix
 from hostrouting.net.routes import OUR_PROTOCOL, NextHop, best_default_devs, default_route
 from hostrouting.static_routes.account import between, inverse
 from hostrouting.static_routes.plan import hindrances

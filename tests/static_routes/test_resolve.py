@@ -114,7 +114,9 @@ def test_ipv6_leaves_by_the_device_of_ipv4() -> None:
         for dev, metric in (("ib0", 50), ("eth0", 1024))
     ]
     wanted = StaticRoute(destination="fd00:9::/48")
-    assert resolved(wanted, ETH0, *router) == ["fd00:9::/48 via fe80::1 dev eth0 proto 142 metric 1"]
+    assert resolved(wanted, ETH0, *router) == [
+        "fd00:9::/48 via fe80::1 dev eth0 proto 142 metric 1"
+    ]
 
 
 class TestMissing:
@@ -132,6 +134,13 @@ class TestMissing:
     def test_routes_that_are_not_default_routes(self, default: ObservedRoute) -> None:
         """Only an unmarked unicast default route of table main, for all packets, is one to go by."""
         assert reasons(BOTH, default) == ["table main has no IPv4 default route"]
+
+    def test_the_rest_is_completed(self) -> None:
+        """Whatever another route lacks: its gateway, or a default route of its family."""
+        lacking = static_route("172.16.2.0/24 dev ib0"), StaticRoute(destination="fd00:9::/48")
+        routes, missing = resolve([*lacking, BOTH], [ETH0])
+        assert [*map(str, routes)] == ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"]
+        assert [route for route, _ in missing] == [*lacking]
 
     @pytest.mark.parametrize(
         ("route", "standing", "is_kept"),

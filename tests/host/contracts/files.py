@@ -1,9 +1,9 @@
 """The promises of `FileStore`, as tests."""
 
+import errno
 from contextlib import AbstractContextManager
 from typing import Any
 
-import errno
 import pytest
 
 from hostrouting.exceptions import HostFileError
