@@ -302,6 +302,22 @@ def test_a_fault_that_is_only_announced_excuses_no_real_one(announced: bool) -> 
     assert "172.20.8.0/22: overlap 172.20.8.0-172.20.8.255 by ib0" in str(report.error)
 
 
+def test_what_an_announced_fabric_would_take_is_foreseen() -> None:
+    """A route keeps expected addresses out of a fabric that is not connected yet: without it they
+    would be worse off.
+    """
+    host = gpu_node()
+    mapping = config(
+        {"destination": "172.20.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}
+    ).to_mapping()
+    mapping["routeOverlap"] |= {"expectedCidrs": ["172.20.8.0/22"], "fabric": ["172.20.0.0/16"]}
+    assert run(Configure(HostRoutingConfig.from_mapping(mapping), host=host), at_once()).ok
+    mapping["staticRoutes"]["routes"] = []
+    without = Configure(HostRoutingConfig.from_mapping(mapping), host=host)
+    [worse] = without.planned(at_once()).forecast.worse
+    assert "announced" in str(worse)
+
+
 def test_a_gateway_that_no_link_has_leaves_the_plan_undecided(host: FakeHost) -> None:
     """The kernel will refuse the route, and with it the batch: the plan proves nothing."""
     host.routes.add_rule(Rule(100, action="prohibit", destination=(0x0AE00100, 24)))
