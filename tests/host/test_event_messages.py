@@ -12,7 +12,7 @@ from support.played_kernel import PlayedKernel, listener_of, pack_route, played
 from support.printed import NO_INDEX
 
 from hostrouting.exceptions import BackendError, EventsLostError
-from hostrouting.host import IPV4, IPV6, Device, NetworkEvent, Route, RouteEvent
+from hostrouting.host import IPV4, Device, NetworkEvent, Route, RouteEvent
 from hostrouting.host.netlink.device_codec import parse_devices
 from hostrouting.host.netlink.events import EventReader
 from hostrouting.host.netlink.frames import HEADER_LENGTH, header, message, messages
@@ -51,12 +51,6 @@ def test_a_route_is_read_as_in_a_dump(routes: Sequence[Route], verb: str) -> Non
         assert expected.fulfils(route)
         assert reader.read(announced(route, flags=PLACED[verb])) == (verb, expected)
         assert reader.read(announced(route, DELROUTE)) == RouteEvent("remove", expected)
-
-
-@given(small_world.routes(family=IPV6).filter(lambda route: not route.nexthops))
-def test_a_route_of_ipv6_is_read_as_it_was_packed(route: Route) -> None:
-    """In every detail; next hops would be sorted."""
-    assert parse_route(pack_route(route, INDEXES), NAMES).fulfils(route)
 
 
 def dumped(kind: str) -> list[bytes]:

@@ -296,9 +296,8 @@ def test_flags_show_whether_an_address_is_usable(flags: int, usable: bool) -> No
     packed = struct.pack("=BBBBI", 10, 64, flags, 0, 3) + attribute(1, bytes(15) + b"\4")
     link = struct.pack("=BxHiII", 0, 1, 3, 0x1, 0) + attribute(3, b"eth0\0")
     [device] = parse_devices([link], [packed])
-    assert [(str(own), own.usable, own.deprecated) for own in device.addresses] == [
-        ("::4/64", usable, flags == 0xA0)
-    ]
+    [own] = device.addresses
+    assert (str(own), own.usable, own.deprecated) == ("::4/64", usable, flags == 0xA0)
 
 
 def test_other_families_are_passed_over() -> None:

@@ -303,13 +303,9 @@ def test_a_fault_that_is_only_announced_excuses_no_real_one(announced: bool) -> 
 
 
 def test_what_an_announced_fabric_would_take_is_foreseen() -> None:
-    """A route keeps expected addresses out of a fabric that is not connected yet: without it they
-    would be worse off.
-    """
+    """Without its route an address would be worse off, once the fabric is connected."""
     host = gpu_node()
-    mapping = config(
-        {"destination": "172.20.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}
-    ).to_mapping()
+    mapping = config(RIGHT | {"destination": "172.20.8.0/22"}).to_mapping()
     mapping["routeOverlap"] |= {"expectedCidrs": ["172.20.8.0/22"], "fabric": ["172.20.0.0/16"]}
     assert run(Configure(HostRoutingConfig.from_mapping(mapping), host=host), at_once()).ok
     mapping["staticRoutes"]["routes"] = []

@@ -53,14 +53,6 @@ def test_a_refusing_rule_is_named_once(node: MemoryBackend) -> None:
     assert line.split() == refused.split()
 
 
-def test_equal_neighbours_are_one_part(node: MemoryBackend) -> None:
-    """A route of which no packet to it has the source cuts its network off, but not in print."""
-    node.add_rule(Rule(50, table=88, source=parse_cidr("10.9.0.9/32")))
-    arrange(node, "172.16.8.0/24 dev eth0 table 88")
-    [explanation] = explain_routing(node, ["172.16.0.0/16"])
-    assert [part.span for part in explanation.parts] == ["172.16.0.0 - 172.16.255.255"]
-
-
 @pytest.mark.parametrize(("expected", "mark"), [(True, "  "), (False, "! "), (None, "  ")])
 def test_a_device_that_is_not_expected_has_a_mark(expected: bool | None, mark: str) -> None:
     """Beside the colour, which a pipe does not have; without a config nothing is marked."""
@@ -129,8 +121,10 @@ def test_the_picture_fits_any_width(explanation: Explanation, width: int, pictur
 
 def test_the_width_of_the_bar(node: MemoryBackend) -> None:
     """Each part has a cell at least, and the bar is no wider than the terminal; with too many parts
-    there is none.
+    there is none. Neighbours with the same answer are one part.
     """
+    node.add_rule(Rule(50, table=88, source=parse_cidr("10.9.0.9/32")))
+    arrange(node, "172.17.8.0/24 dev eth0 table 88")
     for number in range(8):
         arrange(node, f"blackhole 172.16.{2 * number}.7")
     [explanation] = explain_routing(node, ["172.16.0.0/12"])

@@ -200,17 +200,6 @@ def test_a_unit_that_is_down(
     assert [(one.kind, one.reason) for one in findings] == found
 
 
-def test_a_unit_that_is_masked_while_it_starts(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It goes on, and is late."""
-    starting = UnitState("fabric.service", "masked", "activating", "start")
-    monkeypatch.setattr(host.services, "state", lambda *_: starting)
-    late = attrs.evolve(config("10.0.0.0/8"), after=("fabric.service",))
-    [finding] = unready_units(Context(), late, host)
-    assert (finding.kind, finding.reason) == ("late-unit", f"is activating (start), {NOT_ENDED}")
-
-
 def test_a_late_default_route_is_waited_for() -> None:
     """A lease that takes five seconds is no finding."""
     host = FakeHost(SlowDHCP(arrival=11))

@@ -15,7 +15,6 @@ from hostrouting.exceptions import LockHeldError, Refusal, RouteRejectedError
 from hostrouting.host import RouteChange
 from hostrouting.node.at_boot import BootVerdict, answer, log_lines
 from hostrouting.testing import FakeHost, MemoryBackend
-from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route
 from phases import Context
 
@@ -117,16 +116,15 @@ def test_a_kernel_without_memory(host: FakeHost, number: int) -> None:
 def test_an_undo_that_is_incomplete(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing more is tried: what it has left is named beside what was refused."""
     apply = host.routes.apply
-    change = RouteChange.add(route(WANTED[0]))
+    refused = Refusal(RouteChange.add(route(WANTED[0])), errno.ESRCH, "No such process")
 
     def refuse_once(*_: object, **_options: object) -> None:
         monkeypatch.setattr(host.routes, "apply", apply)
-        refusals = [Refusal(change, errno.ESRCH, "No such process")]
-        raise RouteRejectedError(refusals, rolled_back=False, left_behind=["missing: a route"])
+        raise RouteRejectedError([refused], rolled_back=False, left_behind=["missing: a route"])
 
     monkeypatch.setattr(host.routes, "apply", refuse_once)
     install(host, CONFIG)
-    lines = f"refused: {change}: No such process\nrefused: missing: a route"
+    lines = f"refused: {refused}\nrefused: missing: a route"
     assert verdict_at_boot(host, "wait") == BootVerdict(11, lines, 3, LOGGED)
 
 
@@ -172,11 +170,3 @@ def test_an_apply_ends_before_the_lock_is_free(
     install(host, CONFIG)
     assert verdict_at_boot(host) == BootVerdict(10, "routes in force: 1", 5, LOGGED)
     assert own_routes(host) == [f"{new} proto 142"]
-
-
-def test_the_pinned_exit_completes_routes(host: FakeHost) -> None:
-    """It is beside the installed config."""
-    arrange(host.routes, "default via 172.16.0.1 dev ib0 metric 5")
-    install(host, config_of([static_route("172.21.0.0/16")]), pinnedExits={"IPv4": "ib0"})
-    assert verdict_at_boot(host).status == 10
-    assert own_routes(host) == ["172.21.0.0/16 via 172.16.0.1 dev ib0 proto 142"]

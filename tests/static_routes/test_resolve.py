@@ -13,10 +13,12 @@ OTHER = Address.parse("10.224.0.2")
 
 ETH0 = ObservedRoute(0, 0, gateway=GATEWAY, dev="eth0", metric=100, protocol=16)
 ETH1 = ObservedRoute(0, 0, gateway=OTHER, dev="eth1", metric=200, protocol=16)
+ROUTER = ETH0._replace(gateway=Address.parse("fe80::1"), metric=1024, family=IPV6)
 
 
 def resolved(route: StaticRoute, *observed: ObservedRoute) -> list[str]:
-    return list(map(str, resolve([route], observed).routes))
+    """Complete a route, and none that lacks its gateway."""
+    return list(map(str, resolve([static_route("10.8.0.0/16 dev x"), route], observed).routes))
 
 
 def reasons(route: StaticRoute, *observed: ObservedRoute) -> list[str]:
@@ -84,6 +86,12 @@ OWN_ROUTE = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=
             (ETH0,),
             "172.16.1.0/24 via inet6 fd00::9 dev eth0 proto 142",
         ),
+        # IPv6 leaves by the device of IPv4, whatever a router of a fabric advertises.
+        (
+            StaticRoute(destination="fd00:9::/48"),
+            (ETH0, ROUTER._replace(dev="ib0", metric=50), ROUTER),
+            "fd00:9::/48 via fe80::1 dev eth0 proto 142 metric 1",
+        ),
         # A dead next hop names no device, be it one of several or the only one; but a named device
         # has its gateway.
         (
@@ -107,18 +115,6 @@ def test_what_the_config_leaves_open(
     assert resolved(route, *defaults) == [completed]
 
 
-def test_ipv6_leaves_by_the_device_of_ipv4() -> None:
-    """Whatever router of a fabric advertises a better default route."""
-    router = [
-        ObservedRoute(0, 0, gateway=Address.parse("fe80::1"), dev=dev, metric=metric, family=IPV6)
-        for dev, metric in (("ib0", 50), ("eth0", 1024))
-    ]
-    wanted = StaticRoute(destination="fd00:9::/48")
-    assert resolved(wanted, ETH0, *router) == [
-        "fd00:9::/48 via fe80::1 dev eth0 proto 142 metric 1"
-    ]
-
-
 class TestMissing:
     @pytest.mark.parametrize(
         "default",
@@ -134,13 +130,6 @@ class TestMissing:
     def test_routes_that_are_not_default_routes(self, default: ObservedRoute) -> None:
         """Only an unmarked unicast default route of table main, for all packets, is one to go by."""
         assert reasons(BOTH, default) == ["table main has no IPv4 default route"]
-
-    def test_the_rest_is_completed(self) -> None:
-        """Whatever another route lacks: its gateway, or a default route of its family."""
-        lacking = static_route("172.16.2.0/24 dev ib0"), StaticRoute(destination="fd00:9::/48")
-        routes, missing = resolve([*lacking, BOTH], [ETH0])
-        assert [*map(str, routes)] == ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"]
-        assert [route for route, _ in missing] == [*lacking]
 
     @pytest.mark.parametrize(
         ("route", "standing", "is_kept"),
