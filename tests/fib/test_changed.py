@@ -13,6 +13,7 @@ from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.fib.tables import deleted, inserted
 from hostrouting.host import ObservedRoute, RouteChange
 from hostrouting.testing import MemoryBackend
+from hostrouting.testing.route_texts import route
 
 
 def fresh(node: MemoryBackend) -> Fib:
@@ -52,6 +53,18 @@ def test_a_removed_route_must_be_held() -> None:
     absent = ObservedRoute.parse("9.0.0.0/8", "eth0")
     with pytest.raises(ValueError, match="the model lacks '9"):
         Fib.of([], []).changed([RouteChange.remove(absent)])
+
+
+def test_the_routes_of_a_changed_model_are_in_the_order_of_a_dump() -> None:
+    """By table, network, and length, the longest first, whatever came first."""
+    texts = [
+        "blackhole 9.0.0.0/8 table 88",
+        "blackhole 8.0.0.0/8",
+        "blackhole 9.0.0.0/9",
+        "blackhole 9.0.0.0/8",
+    ]
+    model = Fib.of([], []).changed(RouteChange.add(route(text)) for text in reversed(texts))
+    assert [*map(str, model.routes())] == texts
 
 
 def test_a_deletion_takes_the_first_route_that_it_fits() -> None:

@@ -59,6 +59,9 @@ def test_rules_have_no_source_of_a_gateway() -> None:
     source = Address.parse("fd00:1::4").number
     rules = [Rule(10, table=88, source=(source, 128), family=IPV6), *FIRST_RULES]
     assert Fib.of([ETH0, IB0], routes, rules).takes(hop, table=99, source=source)
+    # A rule for the packets of no VRF lacks a table, which means main.
+    rules = [Rule(10, l3mdev=True, inverted=True, family=IPV6)]
+    assert Fib.of([ETH0, IB0], routes, rules).takes(hop, table=99)
 
 
 @pytest.fixture(scope="module")
@@ -87,12 +90,10 @@ def test_the_model_decides_as_the_kernel(links: WiredNode, decision: Decision) -
 def _by(model: Fib, question: str) -> str:
     """Return `local`, or the device of the deciding route; empty if there is none."""
     destination, *words = question.split()
-    packet = Packet(Address.parse(destination).number, family=IPV6)
-    match words:
-        case ["from", source]:
-            packet = packet._replace(source=Address.parse(source).number)
-        case ["oif", dev]:
-            packet = packet._replace(oif=dev)
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    source = Address.parse(given.get("from", "::")).number
+    iif, oif = given.get("iif", "lo"), given.get("oif", "")
+    packet = Packet(Address.parse(destination).number, source, iif=iif, oif=oif, family=IPV6)
     route = model.decide(packet).route
     if route is None:
         return ""

@@ -7,7 +7,7 @@ from support.kernel import connect, kernel_of, needs_kernel, uplink
 from support.printed import NO_GROUP
 
 from hostrouting.fib import Fib, Packet, UnknownDecisionError
-from hostrouting.host import Device, ObservedRoute, Rule
+from hostrouting.host import IPV6, Device, ObservedRoute, Rule
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.rules import FIRST_RULES, Range
@@ -68,10 +68,23 @@ def test_a_selector_beyond_the_model_is_named(rule: Rule, selector: str) -> None
 
 def test_the_group_of_a_device_that_came_meanwhile() -> None:
     """A route by a device that came after the devices were read may be suppressed, or not."""
-    node = fib(Rule(100, table=254, suppress_group=5))
+    node = Fib.of([ETH0], [DEFAULT], [Rule(100, table=254, suppress_group=5)])
     assert node.decide(Packet(NINE)).route == DEFAULT
     late = Fib.of([], [DEFAULT], node.rules())
     assert late.decide(Packet(NINE)).unknown == f"{NO_GROUP}eth0"
+    grouped = Fib.of([ETH0._replace(group=5)], [DEFAULT], node.rules())
+    assert grouped.decide(Packet(NINE)).errno
+
+
+@pytest.mark.parametrize("missing", FIRST_RULES[3:])
+def test_a_built_in_rule_of_ipv6_that_is_missing(missing: Rule) -> None:
+    """The kernel searches its table all the same, until a first rule is added."""
+    packet = Packet(1, family=IPV6)
+    routes = [ObservedRoute.parse("::/0", "eth0", metric=1024, table=missing.table)]
+    rules = [rule for rule in FIRST_RULES if rule != missing]
+    assert "built-in rule" in Fib.of([ETH0], routes, rules).decide(packet).unknown
+    rules.append(Rule(9, table=88, family=IPV6))
+    assert Fib.of([ETH0], routes, rules).decide(packet).errno == errno.ENETUNREACH
 
 
 def test_an_unknown_selector_counts_only_if_the_known_ones_fit() -> None:

@@ -55,6 +55,13 @@ def test_a_device_borrows_an_address_of_its_own_vrf(dev: str, expected: str) -> 
     assert format_ipv4(source) == expected
 
 
+def test_a_packet_may_come_from_an_address_in_a_vrf() -> None:
+    """The table local lacks it."""
+    sources = [parse_ipv4("172.16.1.4"), parse_ipv4("172.16.1.5")]
+    answers = Fib.of(DEVICES, [DEFAULT]).lookup([9 << 24] * 2, sources=sources)
+    assert [answer.route for answer in answers] == [DEFAULT, None]
+
+
 @pytest.mark.parametrize("master", ["blue", None])
 @pytest.mark.parametrize(("address", "found"), [("", ["announced"]), ("172.16.1.4/16", [])])
 def test_a_fabric_is_announced_until_it_has_its_address(
