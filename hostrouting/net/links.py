@@ -120,7 +120,7 @@ def source_by(hop: NextHop, scope: int, links: Iterable[Device]) -> int | None:
         (link.name, address)
         for link in devices.values()
         for address in link.addresses
-        if address.family == IPV4 and not address.secondary and address.scope <= scope
+        if address.family == IPV4 and address.scope <= scope
     ]
     own = [address for name, address in eligible if name == hop.dev]
     for address in own:
