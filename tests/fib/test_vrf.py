@@ -4,7 +4,7 @@ import pytest
 
 from hostrouting import HostRoutingConfig
 from hostrouting.fib import Fib
-from hostrouting.host import Device, DeviceAddress, NextHop, ObservedRoute
+from hostrouting.host import Address, Device, DeviceAddress, NextHop, ObservedRoute
 from hostrouting.net.addresses import format_ipv4, parse_ipv4
 from hostrouting.net.links import source_by
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
@@ -27,7 +27,7 @@ LOOPBACK = Device(
 )
 E1 = device("e1", 2, "172.16.1.4/16", master="blue", mac="02:00:00:00:00:01")
 PLAIN = device("plain", 3, master="blue")
-ETH0 = device("eth0", 4, "10.224.0.4/16")
+ETH0 = device("eth0", 4, "fd00::4/64", "10.224.0.4/16")
 BLUE = device("blue", 5, "192.0.2.1/32", kind="vrf")
 OUT = device("out", 6)
 PORT = device("port", 7, master="br")
@@ -53,6 +53,16 @@ def test_a_device_borrows_an_address_of_its_own_vrf(dev: str, expected: str) -> 
     source = source_by(NextHop(None, dev), 0, DEVICES)
     assert source is not None
     assert format_ipv4(source) == expected
+
+
+def test_the_source_is_the_address_by_which_the_gateway_is_on_the_link() -> None:
+    """Or whose peer it is; else the first address."""
+    peer = DeviceAddress.parse("10.3.0.1/32")._replace(peer=parse_ipv4("10.3.0.2"))
+    e0 = device("e0", 2, "10.1.0.1/16", "10.2.0.1/16")
+    links = [e0._replace(addresses=(*e0.addresses, peer))]
+    gateways = "10.2.0.9", "10.3.0.2", "10.9.0.9"
+    sources = [source_by(NextHop(Address.parse(each), "e0"), 0, links) for each in gateways]
+    assert sources == [*map(parse_ipv4, ("10.2.0.1", "10.3.0.1", "10.1.0.1"))]
 
 
 def test_a_packet_may_come_from_an_address_in_a_vrf() -> None:
