@@ -2,7 +2,7 @@
 
 import pytest
 
-from hostrouting.net.addresses import IPV6, Address
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.exits import working
 from hostrouting.net.links import Device
 from hostrouting.net.routes import (
@@ -28,10 +28,10 @@ HIGH = ((20, b"\1"),)
         ([ETH0, IB0._replace(extra=HIGH)], ("ib0",)),
         ([ETH0._replace(extra=LOW), IB0], ("ib0",)),
         ([ETH0._replace(metric=1), IB0._replace(extra=HIGH)], ("eth0",)),
-        # Only a usual default route of table main counts, and no dead next hop.
-        ([ETH0._replace(kind="unreachable", dev=None), IB0], ("ib0",)),
-        ([ETH0._replace(table=77), IB0], ("ib0",)),
-        ([ETH0._replace(protocol=142), IB0], ("ib0",)),
+        # Only a route for all packets that sends them somewhere counts, and no dead next hop.
+        ([ETH0._replace(kind="unreachable", dev="lo"), IB0], ("ib0",)),
+        ([ETH0._replace(expires=-1), IB0], ("ib0",)),
+        ([ETH0._replace(from_prefix=Prefix.parse("fd00::/8")), IB0], ("ib0",)),
         ([ETH0._replace(flags=1), IB0], ("ib0",)),
         (
             [
@@ -69,6 +69,12 @@ def test_the_default_route_that_decides() -> None:
     )
     assert default_route([all_dead]) is None
     assert default_route([all_dead, half_dead, ETH0]) == half_dead
+
+
+def test_an_exit_without_a_gateway_works() -> None:
+    """As by PPP."""
+    route = ObservedRoute.parse("0.0.0.0/0", "ppp0")
+    assert working({IPV4: ("ppp0",)}, [Device("ppp0", 2, up=True)], [route]) == {IPV4: "ppp0"}
 
 
 @pytest.mark.parametrize(

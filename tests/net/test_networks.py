@@ -40,6 +40,13 @@ def test_coverage_is_that_of_the_standard_library(
     assert prefix.covers(Address.parse(str(inner))) == (inner in network)
 
 
+def test_a_network_covers_none_that_is_wider_or_of_another_family() -> None:
+    """Where the bits of the shorter one agree."""
+    zero, half = Prefix.parse("0.0.0.0/0"), Prefix.parse("0.0.0.0/1")
+    assert [half.covers(zero), zero.covers(half)] == [False, True]
+    assert not Prefix.parse("::/0").covers(half)
+
+
 @given(st.ip_addresses())
 def test_spelling_is_that_of_the_standard_library(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
@@ -58,26 +65,18 @@ def test_a_text_that_is_not_an_address_is_none(text: str) -> None:
     assert parse_address(text) is None
 
 
-def test_a_network_that_is_none_is_refused() -> None:
-    """The config has checked its CIDRs; another caller gets an error."""
-    with pytest.raises(ValueError, match="'pods' is not "):
-        Prefix.parse("pods")
-
-
 @pytest.mark.parametrize(
     ("networks", "roots"),
     [
-        (["10.0.0.0/8", "10.1.0.0/16"], ["10.0.0.0/8"]),
         (["10.0.0.0/8", "10.1.0.0/16", "10.200.0.0/16"], ["10.0.0.0/8"]),
         (["10.0.0.0/24", "10.0.1.0/24"], ["10.0.0.0/23"]),
-        (["10.0.0.0/24", "10.0.2.0/24"], ["10.0.0.0/24", "10.0.2.0/24"]),
         (["10.0.2.0/24", "fd00::/8", "10.0.0.0/24"], ["10.0.0.0/24", "10.0.2.0/24"]),
         (
             [f"10.0.{number}.0/24" for number in range(0, 18, 2)],
             ["10.0.0.0/22", *(f"10.0.{number}.0/24" for number in range(4, 18, 2))],
         ),
     ],
-    ids=["nested", "two nested", "side by side", "apart", "of another family", "nine"],
+    ids=["nested", "side by side", "of another family", "nine"],
 )
 def test_roots(networks: list[str], roots: list[str]) -> None:
     """Nested and adjacent networks have one root; few that are apart keep their own."""

@@ -9,8 +9,9 @@ from hypothesis import given
 from support import small_world
 from support.kernel import kernel_of, needs_kernel
 
-from hostrouting.host import IPV6, Address, NextHop, ObservedRoute, Route, RouteChange
-from hostrouting.net.routes import is_deleted_by
+from hostrouting.host import IPV4, IPV6, Address, NextHop, ObservedRoute, Route, RouteChange, Rule
+from hostrouting.net.routes import Encapsulation, is_deleted_by
+from hostrouting.net.rules import lost_rules
 from hostrouting.testing import KernelNode
 
 NINE: dict[str, Any] = {"network": 9 << 24, "prefix_length": 8, "dev": "eth0"}
@@ -61,6 +62,25 @@ def test_an_observed_route_can_be_added_again(route: Route) -> None:
     assert observed.to_route() == route
 
 
+def test_a_route_that_blocks_has_no_next_hop() -> None:
+    """Nor has it a device."""
+    assert ObservedRoute.parse("9.0.0.0/8", kind="blackhole").hops == ()
+
+
+def test_the_packets_of_a_rule_in_words() -> None:
+    """Their destination is left out, but for a rule that selects all others."""
+    rule = Rule(70, mark=1, mark_mask=3, source=(10 << 24, 8), destination=(9 << 24, 8))
+    assert rule.packets == "packets with mark 0x1/0x3, from 10.0.0.0/8"
+    assert rule._replace(inverted=True).packets == (
+        "packets other than those with mark 0x1/0x3, from 10.0.0.0/8, to 9.0.0.0/8"
+    )
+
+
+def test_a_node_without_rules_of_ipv6_has_lost_none() -> None:
+    """The kernel lacks the family, or searches both tables."""
+    assert [len(lost_rules([], family)) for family in (IPV4, IPV6)] == [2, 0]
+
+
 def test_a_change_needs_something_to_change() -> None:
     """A change without a route before and after is a mistake."""
     with pytest.raises(ValueError, match="a change has neither 'before' nor 'after'"):
@@ -96,6 +116,10 @@ def test_a_deletion_fits_a_route_with_more_attributes() -> None:
     )
     assert [is_deleted_by(named, one) for named in (bare, one, both)] == [True, True, False]
     assert [is_deleted_by(named, both) for named in (bare, one, both)] == [True, True, True]
+    tunnel = one._replace(encapsulation=Encapsulation(2, b""))
+    assert [is_deleted_by(tunnel, present) for present in (one, tunnel)] == [False, True]
+    # The devices of a nexthop object may have changed.
+    assert is_deleted_by(one._replace(nexthop_id=7), both._replace(nexthop_id=7, dev="eth1"))
 
 
 def test_a_deletion_that_fits_both_comes_first() -> None:
