@@ -90,7 +90,8 @@ def test_command_that_cannot_start(tmp_path: Path) -> None:
     """A file that is no program, and a NUL in an argument, are clear errors too."""
     program = tmp_path / "program"
     program.touch(mode=0o644)
-    with pytest.raises(CommandFailedError, match=r"could not be started: .*Permission denied"):
+    reason = rf"could not be started: Permission denied; see: ls -l {program}$"
+    with pytest.raises(CommandFailedError, match=reason):
         run_command(Context(), [str(program)])
     with pytest.raises(CommandFailedError, match=r"could not be started: embedded null byte$"):
         run_command(Context(), ["echo", "\0"])
