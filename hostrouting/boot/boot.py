@@ -322,8 +322,7 @@ class Boot:
                     "to be installed later, correct hostRouting.gates"
                 )
                 yield NodeFinding("gate-missing", gate, reason, "warning")
-        if mode is OverlapMode.STRICT:
-            yield from ungated_agents(states, self._gates)
+        yield from ungated_agents(states, self._gates)
 
     def notices(self, ctx: Context, *, mode: OverlapMode = OverlapMode.WARN) -> list[NodeFinding]:
         """Return the findings that do not stop `install`; call it first.

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from support.intent_nodes import OVERLAP, PROBES, READY, ROUTES, SWEEP, apply, config, node
+from support.intent_nodes import GATES, OVERLAP, PROBES, READY, ROUTES, SWEEP, apply, config, node
 from support.patience import at_once
 
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.boot.intent import read_intent
-from hostrouting.boot.layout import INTENT_PATH
-from hostrouting.boot.steps import IDLE
+from hostrouting.boot.layout import INTENT_PATH, drop_in_of
+from hostrouting.boot.steps import GENERATION_LINK, IDLE
 from hostrouting.testing import FakeHost
 from phases import execute
 
@@ -108,6 +108,20 @@ def test_a_reset_removes_it_first(prepare: Story) -> None:
     for host in killed(prepare, reset):
         gone = before.keys() - etc(host).keys()
         assert not gone or INTENT_PATH in gone
+
+
+@pytest.mark.parametrize("modes", [("WARN", "STRICT"), ("STRICT", "WARN")])
+def test_a_gate_is_strict_as_long_as_its_scripts(modes: tuple[str, str]) -> None:
+    """Its drop-in is so before them, and until they are not: wherever a run is killed, the gate
+    holds what they find.
+    """
+    host = node()
+    for mode in modes:
+        begun = len(host.files.operations.calls)
+        apply(host, routeOverlap={**OVERLAP["routeOverlap"], "mode": mode})
+    paths = [path for verb, path, *_ in host.files.operations.calls[begun:] if verb in CHANGING]
+    gate_first = paths.index(drop_in_of(GATES["gates"][0])) < paths.index(GENERATION_LINK)
+    assert gate_first == (modes[1] == "STRICT")
 
 
 def etc(host: FakeHost) -> dict[str, str]:
