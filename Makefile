@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/ready
 	@$(BIN)/python examples/demo.py
 
-# All tests of at most about a second, and two dozen stories on real systemd: four minutes.
+# All tests of at most about a second, and two dozen stories on real systemd: five minutes on two quiet cores.
 test: $(VENV)/ready
 	$(PYTEST)
 
