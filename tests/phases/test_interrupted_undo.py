@@ -160,12 +160,9 @@ def test_a_second_interrupt_ends_a_rollback(*, is_cancelled: bool) -> None:
 
 def test_a_task_error_is_still_a_failure() -> None:
     """An inverse that fails after the interrupt is in the report, too."""
-
-    def refuse(_: Context) -> None:
-        raise OSError("stuck")
-
+    stuck = FailingTask("stuck", OSError("stuck"))
     report = report_of(
-        Serial(recording("one", FIRST, refuse), recording("two", SECOND, interrupted), FAIL)
+        Serial(recording("one", FIRST, stuck.do), recording("two", SECOND, interrupted), FAIL)
     )
     assert isinstance(report.error, TaskFailedError)
     assert [str(each) for each in report.error.failures] == ["x", "", "stuck"]

@@ -26,10 +26,6 @@ from phases.hosting import reason_of
 from phases.testing import ManualClock
 
 
-def _discard(_: object) -> None:
-    pass
-
-
 def test_a_clock_that_moves_by_itself_does_not_pass_the_tasks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -63,7 +59,7 @@ def test_a_task_that_ignores_its_context_is_named_and_waited_for(
     release = threading.Event()
 
     group = Parallel(
-        task("stubborn")(lambda _: _discard(release.wait(10))),
+        task("stubborn")(lambda _: release.wait(10)),
         FailingTask("fail", OSError("x")),
     )
     running = threads.submit(execute, group, Context(clock=clock), logger=logger)

@@ -3,23 +3,20 @@
 import logging
 
 import pytest
-from support.tasks import RecordingTask
+from support.tasks import FailingTask, RecordingTask
 
 from phases import (
     CancelledError,
     Context,
     DeadlineExceededError,
     Serial,
+    Task,
     TaskFailedError,
     plan,
     task,
     undo,
 )
 from phases.testing import ManualClock
-
-
-def _discard(_: object) -> None:
-    pass
 
 
 def test_plan_ends_with_its_context() -> None:
@@ -33,17 +30,14 @@ def test_plan_ends_with_its_context() -> None:
 def test_undo_goes_on_past_failures(caplog: pytest.LogCaptureFixture) -> None:
     """All that can be undone is, all failures are in the one error at the end."""
 
-    def fail_to_undo(name: str) -> TaskFailedError | None:
-        raise OSError(f"{name} is stuck")
-
-    def stuck(name: str) -> object:
-        return task(name, undo=lambda _: _discard(fail_to_undo(name)))(lambda _: None)
+    def stuck(name: str) -> Task:
+        return task(name, undo=FailingTask(name, OSError(f"{name} is stuck")).do)(lambda _: None)
 
     journal: list[str] = []
     group = Serial(
         RecordingTask("a", journal),
-        stuck("b"),  # type: ignore[arg-type]  # a task, as `object` for brevity
-        Serial(RecordingTask("c", journal), stuck("d"), name="inner"),  # type: ignore[arg-type]  # same
+        stuck("b"),
+        Serial(RecordingTask("c", journal), stuck("d"), name="inner"),
         name="all",
     )
     with caplog.at_level(logging.INFO), pytest.raises(TaskFailedError) as caught:
@@ -62,10 +56,7 @@ def test_undo_ends_with_its_context() -> None:
     def late(ctx: Context) -> None:
         ctx.sleep(60)
 
-    def broken(_: Context) -> None:
-        raise OSError("stuck")
-
-    last = task("last", undo=broken)(lambda _: None)
+    last = task("last", undo=FailingTask("last", OSError("stuck")).do)(lambda _: None)
     slow = task("slow", undo=late)(lambda _: None)
     with pytest.raises(DeadlineExceededError):
         undo(Serial(slow), Context(timeout=5, clock=clock))

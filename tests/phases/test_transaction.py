@@ -2,23 +2,13 @@
 committed.
 """
 
-from collections.abc import Callable
-
 import pytest
 from support.patience import at_once
+from support.tasks import FailingTask, RecordingTask
 
 from phases import Change, Context, DeadlineExceededError, Serial, Transaction, execute, run, task
 
 FIRST, SECOND, THIRD = (Change("+", f"/etc/{name}") for name in ("first", "second", "third"))
-
-
-def noting(names: list[str], name: str) -> Callable[[Context], None]:
-    """Return an inverse that notes its name."""
-    return lambda _: names.append(name)
-
-
-def fail(_: Context) -> None:
-    raise OSError("a later task")
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -31,13 +21,14 @@ def test_a_run_undoes_what_was_committed(*, commits: bool) -> None:
     @task("both", records=True)
     def both(ctx: Context) -> None:
         transaction = Transaction(ctx)
-        for name in "first", "second":
-            transaction.ctx.record(Change("+", f"/etc/{name}"), undo=noting(undone, name))
+        for change in FIRST, SECOND:
+            transaction.ctx.record(change, undo=RecordingTask(change.subject, undone).undo)
             if commits:
                 transaction.commit()
 
-    report = run(Serial(both, task("later")(fail), name="all"), undo_on_failure=True)
-    assert undone == (["second", "first"] if commits else [])
+    later = FailingTask("later", OSError("a later task"))
+    report = run(Serial(both, later, name="all"), undo_on_failure=True)
+    assert undone == (["undo /etc/second", "undo /etc/first"] if commits else [])
     assert report.changes == (() if commits else (FIRST, SECOND))
 
 
@@ -76,7 +67,7 @@ def test_what_a_rollback_does_not_reverse() -> None:
         transaction = Transaction(ctx)
         transaction.ctx.record(FIRST, undo=lambda _: None)
         transaction.ctx.record(SECOND)
-        transaction.ctx.record(THIRD, undo=lambda _: _raise(error))
+        transaction.ctx.record(THIRD, undo=FailingTask("third", error).do)
         assert [result for _, result in transaction.rollback(timeout=15)] == [error, False, None]
 
     assert run(three).changes == (SECOND, THIRD)
@@ -108,7 +99,3 @@ def test_an_inverse_records_nothing() -> None:
         assert len(list(transaction.rollback(timeout=15))) == 1
 
     assert run(one).changes == ()
-
-
-def _raise(error: BaseException) -> None:
-    raise error
