@@ -205,14 +205,9 @@ WRAPPERS: list[Callable[[Any], object]] = [
             _Task(name=""),
             "<greet> is not a task: a task has a name (a text, not empty) and do(ctx)",
         ),
-        (
-            _Task(name=None),
-            "<greet> is not a task: a task has a name (a text, not empty) and do(ctx)",
-        ),
         (RecordingTask, "RecordingTask is a class, not a task: call it to make an instance"),
         (None, "None is not a task: a task has a name (a text, not empty) and do(ctx)"),
         (_function, ' is a function, not a task: write @task("name"), or task("name")(it)'),
-        ("greet", "'greet' is not a task: a task has a name (a text, not empty) and do(ctx)"),
         (
             _Task(do=None),
             "<greet> is not a task: a task has a name (a text, not empty) and do(ctx)",

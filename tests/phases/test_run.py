@@ -208,16 +208,6 @@ def test_a_group_has_the_tasks_that_will_be_skipped() -> None:
     assert seen == [{"a": False, "b": True}, {"a": False, "b": False}]
 
 
-def test_unknown_skip_runs_nothing() -> None:
-    """A name to skip that no task has is refused before anything runs."""
-    journal: list[str] = []
-    with pytest.raises(
-        UnknownTaskError, match=r"'chek' .did you mean 'check'.*the tasks are: check"
-    ):
-        run(RecordingTask("check", journal), skip=["chek"])
-    assert journal == []
-
-
 def tree() -> tuple[Serial, list[str]]:
     """Return two groups with a task of the same name in each, and a third task; and what is done."""
     done: list[str] = []
