@@ -53,16 +53,6 @@ def test_calls_of_any_method_are_counted_together() -> None:
     assert node.operations.calls == [("links",), ("rules",), ("lookup",)]
 
 
-def test_a_change_within_a_batch_is_refused_by_its_own_number() -> None:
-    """`fail_at` is for calls, `refuse_at` for the changes in them."""
-    node = MemoryBackend()
-    node.refuse_at(1, number=errno.EPERM)
-    node.links()
-    with pytest.raises(BackendError) as caught:
-        node.apply([BLACKHOLE])
-    assert caught.value.errno == errno.EPERM
-
-
 def test_a_reading_within_an_apply_can_fail() -> None:
     """Routes that cannot be read back are removed, and without a first reading nothing is sent."""
     node = MemoryBackend()

@@ -98,7 +98,7 @@ def test_a_gateway_of_ipv6_is_looked_up_by_the_rules(worlds: TwoWorlds) -> None:
     by_gateway = route("fd00:9::/48 via fd00:7::7 dev e0 metric 1")
     for rules in [], [Rule(10, action="prohibit", family=IPV6)]:
         for rule in rules:
-            worlds.both(partial(_add_rule, rule))
+            worlds.both(lambda world, rule=rule: world.add_rule(rule))
         for world in worlds.memory, worlds.node:
             with pytest.raises(BackendError):
                 world.insert_route(by_gateway)
@@ -152,10 +152,6 @@ def test_a_rule_selects_packets_by_their_mark(worlds: TwoWorlds) -> None:
     of_memory = [decided(worlds.memory, packet) for packet in packets]
     assert decisions(worlds.node, packets) == of_memory
     assert of_memory == ["10.1.0.0/24 dev e0 scope link", *["Permission denied"] * 2]
-
-
-def _add_rule(rule: Rule, world: Node) -> None:
-    world.add_rule(rule)
 
 
 def _insert(text: str, verb: str, world: Node) -> None:
