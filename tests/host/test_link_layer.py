@@ -51,10 +51,6 @@ class TestNetlinkLinkLayer(LinkLayerContract):
             yield links
 
     @pytest.fixture
-    def layer(self, node: KernelLinks) -> LinkLayer:
-        return NetlinkLinkLayer(netns=node.name)
-
-    @pytest.fixture
     def backend(self, node: KernelLinks) -> RouteBackend:
         return NetlinkBackend(netns=node.name)
 

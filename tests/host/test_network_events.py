@@ -79,11 +79,6 @@ class ListeningContract:
     """
 
     @pytest.fixture
-    def ctx(self) -> Context:
-        """The context of the listener."""
-        return Context()
-
-    @pytest.fixture
     def eth0(self, node: Node) -> Node:
         """The same node with two devices that are up; eth0 has an address."""
         connect(node, eth0="10.224.0.4/16")
@@ -467,10 +462,6 @@ class TestNetlinkEvents(KernelEventsContract):
     def node(self) -> Iterator[KernelNode]:
         with KernelNode.made() as node:
             yield node
-
-    @pytest.fixture
-    def backend(self, node: KernelNode) -> RouteBackend:
-        return kernel_of(node)
 
     @pytest.fixture
     def events(self, node: KernelNode) -> NetworkEvents:

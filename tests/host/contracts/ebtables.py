@@ -28,11 +28,6 @@ class EbtablesContract:
     #: The backend that the tests use.
     backend = "nft"
 
-    @pytest.fixture
-    def ctx(self) -> Context:
-        """A context that does not end."""
-        return Context()
-
     def load(self, ebtables: Ebtables, *lines: str) -> None:
         """Append rules."""
         raise NotImplementedError

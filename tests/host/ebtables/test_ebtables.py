@@ -48,10 +48,6 @@ class TestMemoryLegacy(TestMemory):
 class TestNft(EbtablesContract):
     """The contract on the kernel, by way of ebtables-nft."""
 
-    @pytest.fixture
-    def ebtables(self, node: KernelNode) -> Ebtables:
-        return EbtablesCommand(("ip", "netns", "exec", node.name))
-
     def load(self, ebtables: Any, *lines: str) -> None:
         Table(ebtables.prefix[3]).load(*lines)
 
