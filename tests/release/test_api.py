@@ -32,13 +32,6 @@ def test_the_snapshot_is_up_to_date() -> None:
     )
 
 
-def test_every_public_module_is_in_it() -> None:
-    """They are those of the page on releases."""
-    page = (ROOT / "docs/releasing.md").read_text(encoding="utf-8")
-    [listed] = re.findall(r"of these modules: ([^:]*?)\.\n", page)
-    assert re.findall(r"^module (\S+)$", made(), re.MULTILINE) == re.findall(r"`([\w.]+)`", listed)
-
-
 def test_a_class_has_the_members_of_its_private_bases() -> None:
     """Parameters, fields without their prose, and the attributes that a constructor sets."""
     configure = re.split(r"\n    (?=class |@)", made().split("    class Configure(")[1])[0]
