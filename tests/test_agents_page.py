@@ -1,13 +1,13 @@
 """docs/agents.md: its programs run and have types, and its table has each public error."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from support.documents import ROOT, blocks
+from support.processes import ended
 
 import hostrouting.exceptions
 import phases
@@ -17,20 +17,13 @@ PAGE = (ROOT / "docs/agents.md").read_text(encoding="utf-8")
 PROGRAMS = blocks("docs/agents.md")
 
 
-def run(*argv: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *argv], check=False, capture_output=True, text=True, cwd=cwd
-    )
-
-
 @pytest.mark.parametrize("program", PROGRAMS, ids=range(1, len(PROGRAMS) + 1))
 def test_each_program_is_whole_and_its_assertions_hold(program: str, tmp_path: Path) -> None:
     """A reader may paste any one of them into a file and run it."""
     file = tmp_path / "program.py"
     file.write_text(program, encoding="utf-8")
-    ended = run("-W", "error", str(file), cwd=tmp_path)
-    assert ended.returncode == 0
-    assert (ended.stderr if ended.returncode else "") == ""
+    done = ended(sys.executable, "-W", "error", file, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert "assert " in program
 
 
@@ -47,8 +40,8 @@ def test_the_programs_are_clean_by_mypy_strict(tmp_path: Path) -> None:
         "--cache-dir",
         str(tmp_path / "cache"),
     ]
-    ended = run("-m", "mypy", *options, *map(str, files))
-    assert ended.stdout == f"Success: no issues found in {len(files)} source files\n"
+    done = ended(sys.executable, "-m", "mypy", *options, *files, cwd=ROOT)
+    assert done.stdout == f"Success: no issues found in {len(files)} source files\n"
 
 
 def public_errors(module: ModuleType) -> dict[str, type[Exception]]:

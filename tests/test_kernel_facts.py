@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from support.kernel import kernel_of, needs_kernel
+from support.kernel import kernel_of, needs_kernel, uplink
 from support.needs import needs
 
 from hostrouting.host import IPV6
@@ -27,9 +27,7 @@ RTM_NEWROUTE = 24
 def node() -> Iterator[KernelNode]:
     """A node with its uplink; the fabric's device has no address yet."""
     with KernelNode.made() as made:
-        made.add_link("eth0")
-        made.ip("address add 10.224.0.4/16 dev eth0")
-        made.ip("route add default via 10.224.0.1")
+        uplink(made)
         made.add_link("ib0")
         yield made
 

@@ -1,6 +1,7 @@
 """What programmers write by mistake: each error names the argument, its value and the correct form."""
 
 import re
+from functools import partial
 
 import pytest
 
@@ -226,13 +227,6 @@ RouteChange.remove(route)
 """
 
 
-def _node() -> MemoryBackend:
-    node = MemoryBackend()
-    node.add_link("eth0")
-    node.add_address("eth0", "10.224.0.4/16")
-    return node
-
-
 @task("a")
 def _task(_: Context) -> None:
     raise AssertionError("it runs")
@@ -255,7 +249,8 @@ def _names() -> dict[str, object]:
         names |= {name: getattr(module, name) for name in module.__all__}
     program: Task = _task
     route = hostrouting.host.Route.parse("10.0.0.0/8", dev="eth0")
-    own = {"t": program, "config": HostRoutingConfig(), "node": _node, "route": route}
+    node = partial(MemoryBackend, links={"eth0": ["10.224.0.4/16"]})
+    own = {"t": program, "config": HostRoutingConfig(), "node": node, "route": route}
     return names | own
 
 

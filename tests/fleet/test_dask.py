@@ -10,6 +10,7 @@ import attrs
 import pytest
 from support.command_line import CHECKED, MENDED, run
 from support.documents import ROOT
+from support.kernel import connect
 from support.needs import needs
 from support.processes import ended
 
@@ -47,12 +48,8 @@ def lines() -> Iterator[bytes]:
     """
     for number in range(300):
         routes = MemoryBackend()
-        for dev, address in (
-            ("eth0", "10.224.0.4/16"),
-            (f"ib{number}", f"{172 + number % 3}.16.1.4/16"),
-        ):
-            routes.add_link(dev)
-            routes.add_address(dev, address)
+        fabric = {f"ib{number}": f"{172 + number % 3}.16.1.4/16"}
+        connect(routes, eth0="10.224.0.4/16", **fabric)
         routes.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
         record = attrs.evolve(
             take_record(Context(), FakeHost(routes)),

@@ -32,9 +32,7 @@ PLUGIN = EXAMPLES / "npd/check_hostrouting.sh"
 
 
 def run(*words: str | Path, **options: Any) -> str:
-    done: subprocess.CompletedProcess[str] = subprocess.run(
-        words, check=False, capture_output=True, text=True, **options
-    )
+    done = ended(*words, **options)
     assert done.returncode == 0, done
     return done.stdout
 
@@ -145,8 +143,7 @@ def test_a_proof_that_is_too_old(
 def test_a_problem_has_no_age(tmp_path: Path) -> None:
     """Routing that was wrong at the last proof is a problem until a proof is right."""
     (tmp_path / Path(MARKER_DETECTED).name).write_text(f"{LINE}\n")
-    command: list[str | Path] = [PLUGIN, tmp_path, "max-age=1"]
-    assert subprocess.run(command, check=False, capture_output=True).returncode == 1
+    assert ended(PLUGIN, tmp_path, "max-age=1").returncode == 1
 
 
 @pytest.mark.parametrize("marker", [MARKER_OK, MARKER_DETECTED])
@@ -156,13 +153,12 @@ def test_a_marker_that_outlives_its_config(tmp_path: Path, marker: str) -> None:
     config = tmp_path / "hostrouting.json"
     config.symlink_to("hostrouting/hostrouting.json")
     for words, status in ([], 2), (["proven"], 0):
-        command: list[str | Path] = [PLUGIN, tmp_path, f"config={config}", *words]
-        done = subprocess.run(command, check=False, capture_output=True)
+        done = ended(PLUGIN, tmp_path, f"config={config}", *words)
         assert done.returncode == status
-        assert done.stdout.startswith(b"no config is installed: there is no /")
+        assert done.stdout.startswith("no config is installed: there is no /")
     config.unlink()
     config.touch()
-    done = subprocess.run([PLUGIN, tmp_path, f"config={config}"], check=False, capture_output=True)
+    done = ended(PLUGIN, tmp_path, f"config={config}")
     assert done.returncode == int(marker == MARKER_DETECTED)
 
 
@@ -207,8 +203,7 @@ def test_a_node_is_ready_only_with_a_proof(tmp_path: Path) -> None:
     for marker, status in (None, 0), ("route-overlap.ok", 1), ("route-overlap.detected", 0):
         if marker:
             (tmp_path / marker).touch()
-        command: list[str | Path] = [PLUGIN, tmp_path, "proven"]
-        assert subprocess.run(command, check=False, capture_output=True).returncode == status
+        assert ended(PLUGIN, tmp_path, "proven").returncode == status
 
 
 @needs("cloud-init", "fleet-python")
