@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 import sysconfig
 from pathlib import Path
 
@@ -53,7 +52,7 @@ def test_on_ci_a_skip_is_a_failure(tmp_path: Path) -> None:
     words = [f"{sysconfig.get_path('scripts')}/pytest", "--rootdir=.", "-otestpaths=."]
     paths = {"PATH": str(tmp_path), "PYTHONPATH": str(ROOT / "tests")}
     env = {**paths, "HOSTROUTING_NO_SKIP": "1", "HYPOTHESIS_PROFILE": "again"}
-    done = subprocess.run(words, check=False, cwd=tmp_path, capture_output=True, text=True, env=env)
+    done = ended(*words, cwd=tmp_path, env=env)
     assert done.returncode == 1
     # A mark is judged before the test, which pytest calls an error.
     assert "= 1 failed, 2 passed, 1 deselected" in done.stdout

@@ -1,7 +1,8 @@
 """What `import phases` loads."""
 
-import subprocess
 import sys
+
+from support.processes import ended
 
 
 def test_import_is_light() -> None:
@@ -13,6 +14,4 @@ def test_import_is_light() -> None:
 
 
 def _python(code: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-I", "-c", code], check=True, capture_output=True, text=True
-    ).stdout
+    return ended(sys.executable, "-I", "-c", code, check=True).stdout

@@ -172,10 +172,7 @@ def test_its_metadata_are_those_of_its_packages(pyz: Path) -> None:
     versions = [__version__, *[version("attrs")] * 2, f"{pyz}/attr/__init__.py"]
     for isolated in "-IS", "-I":
         words = [sys.executable, isolated, "-c", script, pyz]
-        assert (
-            subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
-            == versions
-        )
+        assert ended(*words, check=True).stdout.split() == versions
 
 
 def test_the_library_names_the_backend_that_needs_pyroute2(pyz: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from support.answers import require_valid_output
+from support.processes import ended
 
 from hostrouting.testing import KernelNode
 
@@ -68,12 +69,7 @@ def run(
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run the command; what it prints for programs is as docs/schemas has it."""
-    ended = subprocess.run(
-        [*([] if inside is None else enter(inside)), *prefix, *COMMAND, *map(str, words)],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    require_valid_output(words, ended.stdout)
-    return ended
+    place = [] if inside is None else enter(inside)
+    done = ended(*place, *prefix, *COMMAND, *words, env={**os.environ, **environment})
+    require_valid_output(words, done.stdout)
+    return done

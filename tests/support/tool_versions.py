@@ -1,8 +1,9 @@
 """The installed release of a tool: a few tests allow for older ones."""
 
 import re
-import subprocess
 from functools import cache
+
+from support.processes import ended
 
 
 @cache
@@ -13,9 +14,7 @@ def version_of(tool: str) -> tuple[int, ...]:
     ()
     """
     try:
-        printed = subprocess.run(
-            [tool, "--version"], capture_output=True, text=True, check=True
-        ).stdout
+        printed = ended(tool, "--version", check=True).stdout
     except FileNotFoundError:
         return ()
     found = re.search(r"[0-9]+(?:\.[0-9]+)+", printed)
