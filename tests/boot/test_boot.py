@@ -18,7 +18,7 @@ from support.boot_units import (
 )
 from support.boots import DROP_IN, READY, UNFINISHED, UNITS, boot, install, planned
 from support.needs import require
-from support.printed import MASKED, NO_GATE_YET
+from support.printed import MASKED
 
 from hostrouting import Host, OverlapMode
 from hostrouting.base.findings import REFUSED
@@ -226,14 +226,6 @@ def test_machines_that_run_are_named_when_their_gate_is_new(host: FakeHost, ctx:
     )
     install(host, STATIC)
     assert boot(host).notices(ctx) == []
-
-
-def test_a_gate_that_matches_nothing(host: FakeHost, ctx: Context) -> None:
-    """A gate without a unit is installed all the same, since its unit may come later."""
-    gated = boot(host, "kubelt.service")
-    gated.install(ctx, stand_in(STATIC))
-    [notice] = gated.notices(ctx)
-    assert notice.text == (f"kubelt.service: {NO_GATE_YET}")
 
 
 def test_one_of_the_default_gates_is_enough(host: FakeHost, ctx: Context) -> None:

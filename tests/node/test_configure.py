@@ -719,14 +719,6 @@ def test_a_task_takes_its_options_by_name() -> None:
         assert repr(each(config, logger=logger, host=FakeHost())).startswith(f"<{each.__name__} ")
 
 
-def test_nothing_configured_is_nothing_at_all(host: FakeHost) -> None:
-    """A node that does not need us is not touched."""
-    execute(Configure(HostRoutingConfig(), host=host))
-    assert own_routes(host) == []
-    assert not host.files.exists("/etc/systemd/system/hostrouting-ready.service")
-    assert render_files(HostRoutingConfig()).files == ()
-
-
 def test_a_watch_has_its_config_though_the_probes_failed(host: FakeHost) -> None:
     """Its unit reads the file; the next run adds the section of the probes."""
     sections = {"probeSnat": {"enabled": True}, "watch": {"enabled": True}}

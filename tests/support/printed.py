@@ -74,7 +74,6 @@ NO_DEVICE_OF = (
 )
 NO_ENDPOINT = "no live endpoint of azure-vnet has "
 NO_FABRIC = "no fabric is announced: "
-NO_GATE_YET = "no unit file matches it, so nothing waits for routing there yet; if it is not to be installed later, correct hostRouting.gates"
 NO_GROUP = "the model lacks the group of "
 NO_INDEX = "no device has the index "
 NO_IPV4_ADDRESS = "is not an IPv4 address such as '10.224.0.1'"
