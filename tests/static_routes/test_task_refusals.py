@@ -15,7 +15,6 @@ from support.printed import (
     AS_BEFORE,
     CORRECT_GATEWAY,
     GIVE_ROUTER,
-    LOOPBACK,
     NEVER_OVERWRITTEN,
     SEE_DHCP,
     WAITING,
@@ -216,7 +215,11 @@ class TestRefusals:
             ),
             ("10.224.0.1", "eth7", "refused: there is no network device eth7; correct its 'dev'"),
             (None, "eth7", "refused: there is no network device eth7; correct its 'dev'"),
-            (None, "lo", f"refused: {LOOPBACK}"),
+            (
+                None,
+                "lo",
+                "refused: lo is the loopback device, and leads nowhere; correct its 'dev'",
+            ),
             ("fd00:1::1", "eth0", None),
             (
                 "fd00:2::1",
