@@ -9,7 +9,7 @@ from support.printed import GIVE_ROUTER
 
 from hostrouting.host import Device, DeviceAddress, ObservedRoute, Route
 from hostrouting.net.addresses import Address, Prefix
-from hostrouting.net.routes import OUR_PROTOCOL, NextHop, best_default_devs, default_route
+from hostrouting.net.routes import OUR_PROTOCOL, NextHop
 from hostrouting.static_routes.account import between, inverse
 from hostrouting.static_routes.plan import hindrances
 from hostrouting.static_routes.reconcile import reconcile
@@ -120,16 +120,3 @@ def test_an_undo_puts_a_route_without_gateway_where_it_was() -> None:
     [back], notes = inverse(between([first, second], [first]), [first])
     assert back.verb == "append"
     assert notes == []
-
-
-DEFAULTS = [held("::/0", dev, ROUTER, metric=1024, protocol=9) for dev in ("ib0", "eth0")]
-
-
-@pytest.mark.parametrize("change", [{"from_prefix": Prefix.parse("fd00:7::/64")}, {"expires": -1}])
-def test_defaults_that_do_not_count(change: dict[str, Any]) -> None:
-    """A default for packets from one prefix is none of the node; one that has expired stays in
-    dumps for 30 s.
-    """
-    routes = [DEFAULTS[0]._replace(**change), DEFAULTS[1]]
-    assert default_route(routes) == DEFAULTS[1]
-    assert best_default_devs(routes) == ("eth0",)

@@ -5,14 +5,12 @@ it is not lost.
 import logging
 from collections.abc import Iterator, Sequence
 
-import attrs
 import pytest
 from support.kernel import connect, host_of
 from support.needs import needs
 from support.static_route_nodes import Account
 
-from hostrouting.exceptions import RouteRejectedError
-from hostrouting.host import Address, Route
+from hostrouting.host import Route
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.static_routes.converge import converge as converge_routes
 from hostrouting.testing import KernelNode
@@ -81,28 +79,3 @@ def test_an_undo_returns_it(
     assert shown(backend, "10.224.0.0/16") == [CONNECTED]
     account.undo()
     assert backend.routes() == before
-
-
-def test_after_a_flap_the_own_route_stays_before_it(
-    node: KernelNode, backend: NetlinkBackend
-) -> None:
-    """The device of a connected route goes down and comes up: the kernel adds its route after the
-    own one, which stays.
-    """
-    node.add_link("ib0", up=False)
-    node.add_address("ib0", "172.16.1.4/24")
-    converge(backend, [OWN_ROUTE])
-    node.set_up("ib0", up=True)
-    hidden = [str(OWN_ROUTE), "172.16.1.0/24 dev ib0 proto kernel scope link src 172.16.1.4"]
-    assert shown(backend, "172.16.1.0/24") == hidden
-    for _ in range(2):
-        converge(backend, [OWN_ROUTE])
-        assert shown(backend, "172.16.1.0/24") == hidden
-        foreign = attrs.evolve(OWN_ROUTE, gateway=Address.parse("10.224.0.9"), protocol=16)
-        node.insert_route(foreign, verb="prepend")
-        converge(backend, [OWN_ROUTE])
-        assert shown(backend, "172.16.1.0/24") == [hidden[0], str(foreign), hidden[1]]
-        node.delete_route(foreign)
-    converge(backend, [])
-    with pytest.raises(RouteRejectedError, match="is never overwritten"):
-        converge(backend, [OWN_ROUTE])

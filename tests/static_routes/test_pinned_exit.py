@@ -34,15 +34,6 @@ GATEWAY = Address.parse("10.224.0.1")
 LINKS = Device("eth0", 2, up=True), Device("ib0", 3, up=True)
 
 
-def test_a_later_default_route_completes_nothing() -> None:
-    """The route stays by the pinned device, whatever the metric of the default route that came."""
-    assert [*map(str, resolve([ROUTE], [IB0, ETH0]).routes)] == [
-        "172.16.8.0/22 via 172.16.0.1 dev ib0 proto 142"
-    ]
-    [route] = resolve([ROUTE], [IB0, ETH0], {IPV4: ("eth0",)}, LINKS).routes
-    assert str(route) == "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
-
-
 @pytest.mark.parametrize("named", [("eth0", "eth1"), ("10.224.0.0/16",), ("ib1", "10.224.0.0/16")])
 def test_a_named_exit_completes_routes(named: tuple[str, ...]) -> None:
     """The route leaves by the first default route whose device the config names, in either form."""

@@ -55,14 +55,6 @@ def own_routes(node: MemoryBackend) -> list[str]:
     ]
 
 
-def test_a_deleted_route_is_restored(host: FakeHost, node: MemoryBackend) -> None:
-    """Two routes of which one was deleted are both in force after a repair, and none waits."""
-    repaired(host, FIRST, SECOND)
-    node.delete_route(next(route for route in node.routes() if route.protocol == OUR_PROTOCOL))
-    assert repaired(host, FIRST, SECOND).waiting == {}
-    assert own_routes(node) == ["172.16.1.0/24 dev eth0", "172.16.2.0/24 dev eth1"]
-
-
 def test_a_foreign_route_that_is_hidden_again_and_again_is_not_logged(
     host: FakeHost, node: MemoryBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
