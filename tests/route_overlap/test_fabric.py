@@ -12,7 +12,7 @@ from support.fabric_files import (
     of_pool,
     record,
 )
-from support.printed import NO_FABRIC, NO_POOL_YET, NO_REGULAR_FILE
+from support.printed import NO_FABRIC, NO_POOL_YET
 
 from hostrouting.route_overlap import fabric
 from hostrouting.testing import MemoryFiles
@@ -78,19 +78,13 @@ class TestAnnounced:
 
 
 class TestSwitchedOff:
-    @pytest.mark.parametrize("damage", ["none", "link"])
-    def test_without_the_agent_nothing_is_reported(self, folder: Path, damage: str) -> None:
-        """No configuration, no note; a link to nothing is a note."""
-        Files(configuration=None).write(folder)
-        if damage == "link":
-            (folder / "waagent.conf").symlink_to("nowhere")
-        answer = Answer(folder)
+    def test_without_the_agent_nothing_is_reported(self, folder: Path) -> None:
+        """No configuration, no note."""
+        answer = Answer(Files(configuration=None).write(folder))
         assert answer.addresses == []
         assert answer.source == ""
         assert not answer.awaited
-        assert answer.notes == (
-            [f"{NO_FABRIC}DIR/waagent.conf{NO_REGULAR_FILE}"] if damage == "link" else []
-        )
+        assert answer.notes == []
 
     @pytest.mark.parametrize(
         "text",

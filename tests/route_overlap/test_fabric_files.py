@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.fabric_files import DATA, HOST, SWITCHED_ON, Answer, Files, of_pool, record
-from support.printed import NO_FABRIC, NO_REGULAR_FILE
+from support.printed import NO_FABRIC
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.route_overlap import fabric
@@ -26,7 +26,7 @@ class TestOddFiles:
         else:
             path.symlink_to("nowhere")
         answer = Answer(folder)
-        assert answer.notes == [f"{NO_FABRIC}DIR/{name}{NO_REGULAR_FILE}"]
+        assert answer.notes == [f"{NO_FABRIC}DIR/{name} is not a regular file"]
         assert not answer.awaited
 
     @pytest.mark.parametrize("name", [".kvp_pool_0", "waagent.conf"])

@@ -4,7 +4,7 @@ import pytest
 from support.kernel import connect, kernel_of, needs_kernel
 from support.printed import ALIKE, NOT_APPLIED, UNKNOWN_EXIT, overlap
 
-from hostrouting import Configure, prove_egress
+from hostrouting import prove_egress
 from hostrouting.config.sections import HostRoutingConfig, RouteOverlapConfig
 from hostrouting.fib import Fib
 from hostrouting.host import Rule
@@ -117,18 +117,6 @@ def test_those_of_another_table_are_not_the_exits() -> None:
     assert report.headline == (
         f"the node has no IPv4 default route {UNKNOWN_EXIT} 10.96.0.0/12 should leave"
     )
-
-
-def test_a_plan_shows_it() -> None:
-    """Before an upgrade holds a node, its `plan` has the finding."""
-    host = FakeHost()
-    _two_exits(host.routes)
-    config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": _CIDRS}})
-    report = Configure(config, host=host).planned(Context()).forecast.report
-    assert report is not None
-    assert report.lines() == [
-        f"10.96.0.0/12: unknown-exit 10.96.0.0-10.111.255.255 by eth0,ib0 ({_ROUTES})"
-    ]
 
 
 @needs_kernel

@@ -230,12 +230,6 @@ class TestOnceInABoot:
         assert logged_waits(ran) == []
         assert ran.status == 12
 
-    def test_what_an_answer_takes_counts(self, node: KernelNode, folder: Path) -> None:
-        """With 10 s for each look, the fourth is the last."""
-        ran = self.run(node, folder)
-        assert logged_waits(ran) == [f"{WAITING}{NO_ANSWER}"]
-        assert folder.with_name("uptime").read_text() == "140.00\n"
-
 
 def seconds_since_boot() -> int:
     return int(float(Path("/proc/uptime").read_text().split()[0]))
