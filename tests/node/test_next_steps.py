@@ -208,15 +208,6 @@ def test_no_address_loses_a_gateway_that_answers(first: int, count: int) -> None
         assert node_status(at_once(), node.host).next in _LOOKS, (seed, steps)
 
 
-def silenced() -> FakeHost:
-    """Return such a node whose default route then names another router, which does not answer."""
-    host = applied()
-    host.routes.delete_route(default_routes(host.routes.routes())[0])
-    host.routes.add_route("default", gateway="10.224.0.9", dev="eth0", metric=100)
-    host.link_layer.mute.add(("eth0", "10.224.0.9"))
-    return host
-
-
 def applied() -> FakeHost:
     """Return a node that an apply under STRICT has made right by eth0."""
     host = FakeHost()
@@ -229,7 +220,11 @@ def applied() -> FakeHost:
 
 def test_the_step_of_such_a_refusal_helps() -> None:
     """It names the gateway: the device would be expected by a default route that stays silent."""
-    host = silenced()
+    host = applied()
+    # Then its default route names another router, which does not answer.
+    host.routes.delete_route(default_routes(host.routes.routes())[0])
+    host.routes.add_route("default", gateway="10.224.0.9", dev="eth0", metric=100)
+    host.link_layer.mute.add(("eth0", "10.224.0.9"))
     [worse] = Configure(require_intent(host), host=host).planned(at_once()).forecast.worse
     assert str(worse.fact).endswith(f"or name {ETH0[1]} as gateway of the static route")
     before = host.routes.routes()

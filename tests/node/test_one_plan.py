@@ -24,7 +24,7 @@ from hostrouting.node.configure import plan_of
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL
 from hostrouting.route_overlap.look import look_once
 from hostrouting.testing import FakeHost
-from phases import Context, Report, TaskFailedError, run
+from phases import Context, TaskFailedError, run
 
 SMALL = routed("172.16.8.0/22")
 MORE = routed("172.16.8.0/22", "172.16.16.0/24")
@@ -327,7 +327,8 @@ def test_a_network_that_is_connected_during_the_proof_is_not_blamed_on_the_chang
 
     monkeypatch.setattr(Story, "_prove", prove)
     report = run(Configure(routed("10.96.0.0/24"), host=host), at_once())
-    [failure] = failures_of(report)
+    assert isinstance(report.error, TaskFailedError)
+    [failure] = report.error.failures
     assert not isinstance(failure, WorseRoutingError)
     assert "1 of 1 expected CIDRs do not leave by eth0 as a whole" in str(failure)
     assert gateways(host) == ["10.224.0.1"]
@@ -342,8 +343,3 @@ def test_a_proof_that_the_kernel_refuses_has_the_name_of_its_task(
     report = run(Configure(MORE, host=host), at_once())
     assert str(report.error) == "configure/check-route-overlap: no answer"
     assert require_intent(host) == SMALL
-
-
-def failures_of(report: Report) -> Sequence[BaseException]:
-    assert isinstance(report.error, TaskFailedError)
-    return report.error.failures

@@ -191,7 +191,14 @@ def test_a_later_default_route_in_turns_or_before_the_pinned_one(
     connect(host.routes, eth1="10.9.0.4/16")
     host.routes.add_route("default", **default)
     assert node_status(at_once(), host).next == "hostrouting check --fix | hostrouting apply -"
-    follow_the_fix(host)
+    mended = fixed(at_once(), require_intent(host), host)
+    assert isinstance(mended, HostRoutingConfig)
+    assert mended.route_overlap.expected_devs == ("eth0",)
+    assert applied(host, mended).ok
+    assert own_routes(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
+    status = node_status(at_once(), host)
+    assert status.ok
+    assert status.next is None
 
 
 def test_a_shared_exit_without_a_gateway_that_answers(host: FakeHost) -> None:
@@ -201,18 +208,6 @@ def test_a_shared_exit_without_a_gateway_that_answers(host: FakeHost) -> None:
     host.routes.add_route("default", gateway="172.16.0.1", dev="ib0", metric=100)
     host.routes.fail_neighbour("eth0", "10.224.0.1")
     assert node_status(at_once(), host).next == "hostrouting check"
-
-
-def follow_the_fix(host: FakeHost) -> None:
-    """Do what `status` offers; then the node is right by eth0."""
-    mended = fixed(at_once(), require_intent(host), host)
-    assert isinstance(mended, HostRoutingConfig)
-    assert mended.route_overlap.expected_devs == ("eth0",)
-    assert applied(host, mended).ok
-    assert own_routes(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
-    status = node_status(at_once(), host)
-    assert status.ok
-    assert status.next is None
 
 
 def test_a_wrong_node_pins_nothing(host: FakeHost) -> None:

@@ -7,27 +7,15 @@ from support.egress_oracle import KernelOracle
 from support.kernel import connect, kernel_of, needs_kernel
 
 from hostrouting.host import Rule
-from hostrouting.host.ports import Routing
 from hostrouting.net.addresses import Prefix, parse_cidr
-from hostrouting.route_overlap.parts import CidrPart, looked_up
+from hostrouting.route_overlap.parts import looked_up
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.testing import KernelNode
-
-
-def parts_of(backend: Routing, cidr: str) -> list[CidrPart]:
-    """Return every part into which the proof cuts a CIDR, fine or not."""
-    [parts] = looked_up(RoutingSnapshot(backend), [Prefix.parse(cidr)]).parts
-    return parts
-
 
 CIDR = "172.20.0.0/30"
 #: Selects by a source that no device has: so the proof looks at sources, and no rule changes an
 #: answer.
 RULE = Rule(100, table=100, source=parse_cidr("192.0.2.77/32"))
-
-
-def sources_of(part: CidrPart) -> set[int]:
-    return {source for _, source in part.answers if source}
 
 
 @needs_kernel
@@ -49,7 +37,7 @@ def test_the_kernel_treats_addresses_differently_only_at_known_edges(loopback: b
         connect(node, e0="10.1.0.1/16")
         node.ip("route append default via 10.1.0.200 dev e0")
         node.add_rule(RULE)
-        parts = parts_of(kernel_of(node), "0.0.0.0/0")
+        [parts] = looked_up(RoutingSnapshot(kernel_of(node)), [Prefix.parse("0.0.0.0/0")]).parts
         oracle = KernelOracle(node)
         decided = oracle.decided([(address, None) for address in destinations])
         sources = oracle.sources(destinations, decided)
@@ -61,4 +49,5 @@ def test_the_kernel_treats_addresses_differently_only_at_known_edges(loopback: b
             (route.kind, route.devs) if route else ("blocked", ())
         ), part
         # A refused destination has no source.
-        assert not answer.devs or chosen == sources_of(part), part
+        sources = {source for _, source in part.answers if source}
+        assert not answer.devs or chosen == sources, part

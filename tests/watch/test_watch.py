@@ -36,14 +36,6 @@ from phases import Context, execute
 FOREIGN = route("172.16.1.0/24 via 10.224.0.9 dev eth0 proto dhcp")
 
 
-def assert_a_reset_ends_it(host: FakeHost) -> None:
-    with running(Watch(CONFIG, host=host)) as watch:
-        until_listening(watch, host)
-        execute(Reset(HostRoutingConfig(), host=host))
-        assert watch.ends()
-    assert own_routes(host) == []
-
-
 @pytest.fixture(params=["memory", "kernel"])
 def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
     if request.param == "memory":
@@ -143,7 +135,11 @@ class TestIntent:
     def test_a_reset_ends_it(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
         """After a reset no route comes back, and the task ends."""
         caplog.set_level(logging.INFO)
-        assert_a_reset_ends_it(host)
+        with running(Watch(CONFIG, host=host)) as watch:
+            until_listening(watch, host)
+            execute(Reset(HostRoutingConfig(), host=host))
+            assert watch.ends()
+        assert own_routes(host) == []
         assert "hostrouting was reset, so there is nothing to keep any more" in caplog.messages
 
     def test_a_reset_before_the_first_repair(self, host: FakeHost) -> None:

@@ -215,8 +215,9 @@ class TestNeighbourDiscovery:
         plain.node.run("sysctl", "-qw", "net.ipv6.conf.eth0.accept_ra=2")
         plain.nft.load(Context(), self.CARELESS if is_careless else render(RULES))
         for lifetime in 9, 900:
-            advertise(plain, lifetime=lifetime)
-            found = default_routes(plain)
+            message = struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, lifetime, 0, 0)
+            send_icmpv6(plain, message, "ff02::1")
+            found: Any = json.loads(plain.node.ip("-6 -json route show default"))
             assert [route["gateway"] for route in found] == ([] if is_careless else [PROBE])
             # A second may have passed.
             assert all(lifetime - 3 <= route["expires"] <= lifetime for route in found)
@@ -271,10 +272,6 @@ def one_hop_later(data: bytes) -> bytes:
     return data[:7] + bytes([data[7] - 1]) + data[8:]
 
 
-def advertise(world: ProbeWorld, *, lifetime: int) -> None:
-    send_icmpv6(world, struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, lifetime, 0, 0), "ff02::1")
-
-
 def redirect(world: ProbeWorld, *, destination: str, target: str) -> None:
     hardware = struct.pack("!BB6s", 2, 1, b"\x02\0\0\0\0\x99")
     message = (
@@ -308,8 +305,3 @@ def send_icmpv6(
     server = world.bound(world.node, SOCK_DGRAM, NODE)
     world.bound(world.cloud, SOCK_DGRAM, CLOUD_GLOBAL).sendto(b"x", server.getsockname())
     assert server.recv(9) == b"x"
-
-
-def default_routes(world: ProbeWorld) -> list[dict[str, Any]]:
-    shown: list[dict[str, Any]] = json.loads(world.node.ip("-6 -json route show default"))
-    return shown

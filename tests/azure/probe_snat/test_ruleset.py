@@ -105,10 +105,6 @@ class TestValues:
             )
 
 
-def of_section(section: ProbeSNATConfig) -> ProbeRules:
-    return ProbeRules(dev=section.dev or "eth0", source=section.source, address=section.address)
-
-
 class TestListings:
     def test_a_name_that_is_a_pattern(self) -> None:
         """Is not taken for that of a device, whichever program wrote it."""
@@ -152,7 +148,8 @@ class TestKernel:
         """The real nft accepts the rendered rules, in place of the section before, and lists them
         as expected.
         """
-        rules = of_section(section)
+        dev = section.dev or "eth0"
+        rules = ProbeRules(dev=dev, source=section.source, address=section.address)
         nft.check(CTX, render(rules))
         nft.load(CTX, render(rules))
         listing = nft.table(CTX, FAMILY, TABLE_NAME)

@@ -505,7 +505,9 @@ class TestCloud:
 
     @staticmethod
     def run(host: FakeHost, imds: FakeIMDS) -> None:
-        ConfigureProbeSNAT(config(required=True), host=host_of(host, imds)).do(Context(timeout=30))
+        parts = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
+        asking = Host(**{**parts, "metadata": InstanceMetadataClient(imds.endpoint)})
+        ConfigureProbeSNAT(config(required=True), host=asking).do(Context(timeout=30))
 
     @pytest.mark.parametrize(
         ("section", "leads_by", "dev"),
@@ -537,8 +539,3 @@ class TestCloud:
         with pytest.raises(BackendError, match="no answer"):
             apply(host, ctx, config(**section, required=True))
         assert OWN_TABLE not in host.nftables.tables
-
-
-def host_of(host: FakeHost, imds: FakeIMDS) -> Host:
-    parts = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
-    return Host(**{**parts, "metadata": InstanceMetadataClient(imds.endpoint)})
