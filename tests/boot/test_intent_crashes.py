@@ -112,8 +112,8 @@ def test_a_reset_removes_it_first(prepare: Story) -> None:
 
 @pytest.mark.parametrize("modes", [("WARN", "STRICT"), ("STRICT", "WARN")])
 def test_a_gate_is_strict_as_long_as_its_scripts(modes: tuple[str, str]) -> None:
-    """Its drop-in is so before them, and until they are not: wherever a run is killed, the gate
-    holds what they find.
+    """Its drop-in becomes strict before them, and stays so until they are not: wherever a run is
+    killed, the gate holds what they find.
     """
     host = node()
     for mode in modes:

@@ -44,7 +44,7 @@ def files_below(root: Path) -> list[str]:
 
 
 def test_a_sweep_alone_has_no_files(tmp_path: Path) -> None:
-    """To write none is fine, and said."""
+    """To write none is no failure, and is reported."""
     path = tmp_path / "config.json"
     section = {"enabled": True, "podCidrs": ["10.240.0.0/16"]}
     path.write_text(json.dumps({"hostRouting": {"staleCni": section}}))

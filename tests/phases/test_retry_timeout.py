@@ -79,7 +79,7 @@ def test_each_failure_of_a_group_must_be_of_the_given_errors(clock: ManualClock)
 
 
 def test_cancelled_is_not_tried_again() -> None:
-    """Nor is a task that raises CancelledError itself: results.txt has it."""
+    """Its first attempt is its last."""
     ctx = Context()
     calls: list[int] = []
 

@@ -135,7 +135,7 @@ release() { # reason
     systemctl reset-failed -- "${names[@]}" 2> /dev/null
     systemctl start --no-block -- "${names[@]}"
     for unit in "${!waits[@]}"; do
-        # A target waits for no gate, since it is started alone: release_waiters starts it.
+        # release_waiters starts a target without what it wants: now it would not wait for its gate.
         [[ ${is[$unit Job]} || $unit == *.target ]] || systemctl start --no-block -- "$unit"
     done
     stop_marks held "${gone[@]}"
