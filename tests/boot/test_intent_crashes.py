@@ -115,10 +115,11 @@ def test_a_gate_is_strict_as_long_as_its_scripts(modes: tuple[str, str]) -> None
     """Its drop-in becomes strict before them, and stays so until they are not: wherever a run is
     killed, the gate holds what they find.
     """
+    first, second = ({**OVERLAP["routeOverlap"], "mode": mode} for mode in modes)
     host = node()
-    for mode in modes:
-        begun = len(host.files.operations.calls)
-        apply(host, routeOverlap={**OVERLAP["routeOverlap"], "mode": mode})
+    apply(host, routeOverlap=first)
+    begun = len(host.files.operations.calls)
+    apply(host, routeOverlap=second)
     paths = [path for verb, path, *_ in host.files.operations.calls[begun:] if verb in CHANGING]
     gate_first = paths.index(drop_in_of(GATES["gates"][0])) < paths.index(GENERATION_LINK)
     assert gate_first == (modes[1] == "STRICT")

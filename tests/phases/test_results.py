@@ -140,6 +140,14 @@ def test_a_run_inside_a_task_is_refused() -> None:
     )
 
 
+def _returning(value: object) -> Task:
+    @task("join")
+    def join(_: Context) -> object:
+        return value
+
+    return join
+
+
 def _raising(error: BaseException) -> Task:
     @task("join")
     def join(_: Context) -> None:
@@ -211,7 +219,7 @@ def _whole(work: Task, caplog: pytest.LogCaptureFixture) -> str:
 def test_each_result_error_and_signal_is_shown_whole(caplog: pytest.LogCaptureFixture) -> None:
     """The tree, the JSON and the log are as in the golden file."""
     caplog.set_level(logging.INFO, "phases")
-    works = [task("join")(lambda _, value=value: value) for value, _ in RESULTS]
+    works = [_returning(value) for value, _ in RESULTS]
     works += [*ERRORS, *map(_stopping, [signal.SIGINT, signal.SIGTERM])]
     shown = "\n\n".join(_whole(work, caplog) for work in works) + "\n"
     assert_golden(Path(__file__).with_name("results.txt"), shown)

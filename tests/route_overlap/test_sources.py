@@ -49,5 +49,5 @@ def test_the_kernel_treats_addresses_differently_only_at_known_edges(loopback: b
             (route.kind, route.devs) if route else ("blocked", ())
         ), part
         # A refused destination has no source.
-        sources = {source for _, source in part.answers if source}
-        assert not answer.devs or chosen == sources, part
+        expected = {source for _, source in part.answers if source}
+        assert not answer.devs or chosen == expected, part
