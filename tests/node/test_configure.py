@@ -268,6 +268,8 @@ def test_a_last_look_that_fails_degrades_nothing(monkeypatch: pytest.MonkeyPatch
     assert not report.degraded
     assert report.result.not_asked == ("no answer",)
     assert looked
+    monkeypatch.undo()
+    assert verdict_now(Context(), host, applied=report.result).not_asked == ("no answer",)
 
 
 def test_skipped_boot_files_degrade_a_strict_run() -> None:

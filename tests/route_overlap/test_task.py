@@ -161,37 +161,48 @@ def test_a_unit_that_fails_while_it_is_queried(
     assert finding.reason.startswith("is failed (exit-code)")
 
 
+_DEAD = UnitState("fabric.service", "loaded", "inactive", "dead")
 _LATE = "late-unit", f"is inactive (dead), {NOT_ENDED}"
 _SPARED = "spared-unit", f"is skipped, {WITHOUT_IT}"
 
 
 @pytest.mark.parametrize(
-    ("moment", "shown", "result", "found"),
+    ("moment", "shown", "state", "found"),
     [
-        ("5", {}, "success", []),
+        ("5", {}, _DEAD, []),
         # It failed and was reset, and its end with success was an earlier one.
-        ("5", {"StateChangeTimestampMonotonic": "9"}, "success", [_LATE]),
+        ("5", {"StateChangeTimestampMonotonic": "9"}, _DEAD, [_LATE]),
         # Its conditions are not tested yet.
-        ("0", {"ConditionResult": "no"}, "success", [_LATE]),
+        ("0", {"ConditionResult": "no"}, _DEAD, [_LATE]),
         # A program of its ExecCondition= has refused its start: it is down on purpose.
-        ("5", {"ConditionResult": "yes"}, "exec-condition", [_SPARED]),
+        (
+            "5",
+            {"ConditionResult": "yes"},
+            _DEAD._replace(result="exec-condition"),
+            [_SPARED],
+        ),
+        # Its start goes on.
+        (
+            "5",
+            {},
+            UnitState("fabric.service", "masked", "activating", "start"),
+            [("late-unit", f"is activating (start), {NOT_ENDED}")],
+        ),
     ],
 )
-def test_a_unit_that_is_down(
+def test_a_unit_that_is_not_up(
     host: FakeHost,
     monkeypatch: pytest.MonkeyPatch,
     *,
     moment: str,
     shown: dict[str, str],
-    result: str,
+    state: UnitState,
     found: list[tuple[str, str]],
 ) -> None:
     """Its last end was a success, or it is late, or it is skipped."""
 
-    def answer(_: Context, unit: str, *names: str) -> UnitState | dict[str, str]:
-        if not names:
-            return UnitState(unit, "loaded", "inactive", "dead", result=result)
-        return {**dict.fromkeys(names, moment), **shown}
+    def answer(_: Context, __: str, *names: str) -> UnitState | dict[str, str]:
+        return {**dict.fromkeys(names, moment), **shown} if names else state
 
     for query in "state", "settings":
         monkeypatch.setattr(host.services, query, answer)
