@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from ipaddress import ip_address, ip_interface, ip_network
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -255,8 +256,9 @@ def test_a_value_names_its_own_fields() -> None:
 
 
 def test_a_value_accepts_the_wire_form_of_its_parts() -> None:
-    """Where a value wants another one, a mapping does as well."""
-    config = HostRoutingConfig(static_routes=FULL["staticRoutes"])
+    """Where a value wants another one, a mapping of any type does as well."""
+    section: Any = MappingProxyType(FULL["staticRoutes"])
+    config = HostRoutingConfig(static_routes=section)
     assert config.static_routes.routes[1] == StaticRoute(destination="172.16.2.0/24")
 
 

@@ -143,6 +143,11 @@ def test_a_file_that_cannot_be_read_names_path_reason_and_step() -> None:
     assert isinstance(caught.value.__cause__, ValueError)
     with pytest.raises(UnreadableConfigError, match=r"^cannot read the config on descriptor 999: "):
         HostRoutingConfig.from_file(999)
+    with (
+        Path(os.devnull).open() as empty,
+        pytest.raises(InvalidConfigError, match=r"is empty; see the message of the command before"),
+    ):
+        HostRoutingConfig.from_file(empty.fileno())
 
 
 def test_a_pipe_without_a_writer_does_not_hang(

@@ -117,6 +117,16 @@ def test_a_config_without_hostrouting_is_void_with_a_reason(mapping: dict[str, o
     assert HostRoutingConfig.from_mapping({"hostRouting": {}}).void == []
 
 
+def test_a_config_of_settings_alone_names_the_reason_of_each_key() -> None:
+    """What asks for nothing says what it lacks; a key that no section has says nothing."""
+    config = HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True}, "gates": []})
+    _, *reasons = map(str, config.void)
+    assert reasons == [
+        "hostRouting.staticRoutes: installs nothing: routes is empty",
+        "hostRouting.gates: installs nothing",
+    ]
+
+
 @pytest.mark.parametrize(
     "interval", [0, 0.999, 86_401, float("nan"), float("inf"), -1, True, "60s", None]
 )
@@ -137,6 +147,7 @@ def test_intervals_in_python_are_seconds(interval: Any) -> None:
         ("gw", "gateway"),
         ("interface", "dev"),
         ("IFACE", "dev"),
+        ("oif", "dev"),
     ],
 )
 def test_a_word_of_another_tool_has_its_key(word: str, key: str) -> None:

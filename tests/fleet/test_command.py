@@ -292,15 +292,22 @@ def test_a_note_is_no_reason() -> None:
 
 
 def test_the_summary_has_a_zero_for_what_no_line_is() -> None:
-    """A line that is not a record is refused; the numbers of nodes and of overlaps are there."""
+    """A line that is not a record is refused, a record without an answer is a node whose state is
+    unknown; the number of overlaps is there.
+    """
     summary = Summary()
     assert summary.add(NodeVerdict(hostname="line 1", is_record=False))
+    assert summary.add(NodeVerdict(hostname="n2"))
     assert summary.status == 3
     assert summary.to_mapping() == {
         "refused": 1,
-        "nodes": 0,
+        "unknown": 1,
+        "nodes": 1,
         "overlap_now": 0,
-        "groups": [{"reason": "refused", "nodes": 1, "examples": ["line 1"]}],
+        "groups": [
+            {"reason": "refused", "nodes": 1, "examples": ["line 1"]},
+            {"reason": "unknown", "nodes": 1, "examples": ["n2"]},
+        ],
         "more_groups": 0,
     }
 
@@ -320,6 +327,10 @@ def test_a_node_is_recorded_without_privilege(node: KernelNode, tmp_path: Path) 
     assert record.config is None
     assert record.checksum == ""
     assert record.merged
+    # From now on the kernel searches the local table first.
+    for verb in "add", "del":
+        node.ip(f"rule {verb} pref 9 lookup 88")
+    assert NodeRecord.parse(run("record", inside=node).stdout.encode()).merged is False
     path = tmp_path / "one"
     path.write_text(result.stdout)
     assert "no config is installed" in run_here("check", "--from", path).stdout

@@ -107,6 +107,29 @@ def test_what_a_record_cannot_answer_is_listed() -> None:
     assert "next hops" in prove_record(unseen).undecided
 
 
+@pytest.mark.parametrize(
+    ("merged", "found", "undecided"),
+    [
+        (True, [], ""),
+        (False, [("172.16.8.0/22", "local")], ""),
+        (None, [], "if no rule was ever changed"),
+    ],
+)
+def test_a_record_says_which_of_two_tables_is_searched_first(
+    merged: bool | None, found: list[tuple[str, str]], undecided: str
+) -> None:
+    """The local table has 172.16.0.0/16, and main a longer route: which one decides depends on the
+    rules that the node ever had.
+    """
+    local = ObservedRoute.parse("172.16.0.0/16", "lo", kind="local", table=255)
+    verdict = prove_record(
+        attrs.evolve(RIGHT, routes=(*RIGHT.routes, local), merged=merged), STRICT
+    )
+    assert undecided in verdict.undecided
+    if not undecided:
+        assert kinds(verdict) == found
+
+
 def test_a_plan_is_proven() -> None:
     """With the routes that an apply would change; what it cannot add is unknown, and what it makes
     worse an error.

@@ -40,7 +40,8 @@ ROOMS = {
     " tests/node/test_configure.py tests/node/test_undo_of_a_run.py tests/watch/test_networkd.py tests/boot",
     "cli": "tests/cli tests/watch/test_unit.py tests/node/test_check.py"
     " tests/azure/stale_cni/test_swept.py",
-    "config": "tests/config tests/cli/test_as_typed.py",
+    "config": "tests/config tests/cli/test_as_typed.py tests/test_mistakes_table.py"
+    " tests/cli/test_typed.py::test_ctrl_c_just_before_a_wait_ends_it",
     "fib": "tests/fib",
     "fleet": "tests/fleet",
     "host": "tests/host",
