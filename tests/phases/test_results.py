@@ -26,6 +26,7 @@ from phases import (
     Report,
     Serial,
     Task,
+    execute,
     run,
     task,
     with_retry,
@@ -260,6 +261,10 @@ def test_what_an_undo_leaves_is_named(caplog: pytest.LogCaptureFixture) -> None:
         caplog.clear()
     assert _mounting(_fail, records=True).children[0].reasons == []
     assert _mounting(_record_and_fail).children[0].reasons == []
+    # Of a task that runs another one, that one is named.
+    inner = task("inner")(_fail)
+    outer = run(task("outer")(lambda ctx: execute(inner, ctx)), undo_on_failure=True)
+    assert [each.task.name for each in outer.walk() if each.reasons] == ["inner"]
 
 
 def test_a_task_that_never_began_is_not_left_midway() -> None:

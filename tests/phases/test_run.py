@@ -578,10 +578,12 @@ def test_the_last_result_of_a_type_is_found() -> None:
         raise OSError("busy")
 
     first = task("early")(lambda _: "first")
-    report = run(Serial(first, Serial(late, name="inner"), name="all"))
+    without_return = task("number")(lambda ctx: leave(ctx, 3))
+    report = run(Serial(first, without_return, Serial(late, name="inner"), name="all"))
     assert report.result_of(str) == "second"
     assert report.children[0].result_of(str) == "first"
-    assert report.result_of(int) is None
+    assert report.result_of(int) == 3
+    assert report.result_of(float) is None
 
 
 def test_an_observer_receives_waits() -> None:

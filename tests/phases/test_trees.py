@@ -130,6 +130,7 @@ def test_plan_and_undo_see_the_same_tasks(shape: Shape) -> None:
     able = _names(tree, RecordingTask)
     assert [change.subject for change in planned.changes] == able
     assert list(planned.unplannable) == _names(tree, FailingTask)
+    assert str(planned).count(" has no plan") == len(planned.unplannable)
     journal.clear()
     undo(tree)
     assert journal == [f"undo {name}" for name in reversed(able)]

@@ -106,7 +106,8 @@ def test_the_files_are_in_the_order_of_their_names(
     """
     files = MemoryFiles()
     for folder in main:
-        files.write(f"{folder}/networkd.conf", b"main", mode=0o644)
+        # An editor wrote a byte order mark.
+        files.write(f"{folder}/networkd.conf", b"\xef\xbb\xbfmain", mode=0o644)
     for folder, name in present - masked:
         files.write(f"{folder}/networkd.conf.d/{name}", b"text", mode=0o644)
         files.write(f"{folder}/networkd.conf.d/{name}.bak", b"another", mode=0o644)
@@ -119,6 +120,7 @@ def test_the_files_are_in_the_order_of_their_names(
     wanted += [f"{first[name]}/networkd.conf.d/{name}" for name in sorted(first)]
     read = networkd_texts(files)
     assert list(read) == wanted
+    assert set(read.values()) <= {"main", "text", ""}
     decided_by_a_mask = [name for name in sorted(first) if (first[name], name) in masked]
     assert [path for path, text in read.items() if not text] == [
         f"{first[name]}/networkd.conf.d/{name}" for name in decided_by_a_mask

@@ -167,6 +167,12 @@ class TestADamagedConfigAtTheStart:
         found, _ = self.waited(host, lambda: host.files.remove(INTENT_PATH))
         assert found is None
 
+    def test_until_its_time_is_over(self, host: FakeHost) -> None:
+        """The same trouble is sent once, however often it looks."""
+        found, supervisor = self.waited(host, lambda: None)
+        assert found is None
+        assert [*map(set, supervisor.heard)] == [{"READY", "STATUS"}, {"STOPPING"}]
+
 
 class TestLivingClock:
     @pytest.fixture
@@ -220,8 +226,10 @@ class TestLivingClock:
         ):
             thread = threading.Thread(target=kill)
             thread.start()
+            end = clock.monotonic() + SECONDS
             with pytest.raises(CancelledError, match="SIGTERM"):
-                wait(ctx.shielded(), lambda: bool(ctx.check()), until=clock.monotonic() + SECONDS)  # type: ignore[func-returns-value]
+                wait(ctx.shielded(), lambda: bool(ctx.check()), until=end)  # type: ignore[func-returns-value]
+            assert clock.monotonic() < end
             thread.join()
         assert (sorted(os.listdir("/proc/self/fd")), threading.active_count()) == before  # noqa: PTH208
         assert signal.set_wakeup_fd(-1) == -1
