@@ -48,7 +48,7 @@ ROOMS = {
     "net": "tests/net",
     "node": "tests/node tests/cli/test_status.py tests/boot/test_intent.py",
     "phases": "tests/phases tests/test_mistakes_table.py",
-    "probe_snat": "tests/azure/probe_snat tests/watch/test_probes.py"
+    "probe_snat": "tests/azure/probe_snat tests/watch/test_probes.py tests/watch/test_siblings.py"
     " tests/node/test_configure.py tests/system/test_probe_snat.py::test_live",
     "route_overlap": "tests/route_overlap",
     "stale_cni": "tests/azure/stale_cni tests/test_doorways.py",
@@ -57,7 +57,7 @@ ROOMS = {
     "testing": "tests/testing tests/host/test_fakes.py"
     " tests/host/ebtables/test_ebtables.py::TestMemory tests/host/test_nft.py::TestMemoryNftables"
     " tests/host/test_link_layer.py::TestMemoryLinkLayer",
-    "watch": "tests/watch",
+    "watch": "tests/watch tests/cli/test_watch_json.py",
 }
 #: Seconds; a mutant may loop for ever.
 _LONGEST = 900

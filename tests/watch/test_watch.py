@@ -23,7 +23,7 @@ from support.watched_nodes import (
     watching,
 )
 
-from hostrouting import Configure, HostRoutingConfig, Reset, StaticRoute, Watch
+from hostrouting import Configure, HostRoutingConfig, Reset, StaticRoute, Watch, WatchConfig
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.keeper import InstalledConfig
 from hostrouting.boot.layout import INTENT_PATH
@@ -84,6 +84,18 @@ def test_a_next_hop_of_the_default_route_revives(watched: Watched) -> None:
     watched.until_repaired(["172.16.3.0/24 via 10.225.0.1 dev eth1 proto 142"])
     watched.node.set_up("eth0", up=True)
     watched.until_repaired([str(third)])
+
+
+def test_everything_is_read_again_after_lost_events(host: FakeHost) -> None:
+    """The kernel names none of the events that it had no room for. The next look of its own accord
+    comes too late here.
+    """
+    assert isinstance(host.routes, MemoryBackend)
+    config = attrs.evolve(CONFIG, watch=WatchConfig(interval=86_400))
+    with watching(host, host.routes, config) as watched:
+        host.events.most = 0
+        watched.delete(OWN_ROUTES[0])
+        watched.until_repaired()
 
 
 class TestTrouble:
