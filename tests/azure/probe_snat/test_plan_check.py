@@ -30,6 +30,7 @@ from support.probe_nodes import (
 from support.probe_worlds import RULES
 
 from hostrouting import ConfigureProbeSNAT, HostRoutingConfig
+from hostrouting.azure.probe_snat.capability import PROBE_SNAT
 from hostrouting.azure.probe_snat.ruleset import (
     AGAIN_PATH,
     DEPARTURE,
@@ -76,6 +77,15 @@ class TestPlan:
         assert str(last) == f"- {TABLE} (if it exists: {unknown})"
         with pytest.raises(PermissionDeniedError):
             check(host, ctx)
+
+    def test_whether_an_apply_would_install_rules(self, host: FakeHost, ctx: Context) -> None:
+        """An image gets them for all nodes, a node if it has IPv6."""
+        installs = PROBE_SNAT.would_install
+        image = FakeHost(is_live=False)
+        assert [installs(ctx, each, image) for each in (CONFIG, OFF)] == [True, False]
+        assert [installs(ctx, each, host) for each in (CONFIG, OFF)] == [True, False]
+        host.metadata.document = []
+        assert not installs(ctx, CONFIG, host)
 
     def test_nothing_is_waited_for(self, host: FakeHost, ctx: Context) -> None:
         """Without an IPv6 default route, and without the cloud's answer, the plan names the missing

@@ -90,7 +90,8 @@ def test_tunnel_mode_makes_rules_for_the_node_where_its_uplink_has_the_address()
     """
     rules = rules_of(arp_reply(NODE_ADDRESS, TUNNEL_MAC), arp_reply(POD, TUNNEL_MAC))
     reason = f"it was made for a pod, and {POD} is an address of the node itself, on cilium_host"
-    assert judged(snapshot(*rules, devices=(*DEVICES, ROUTER))) == [
+    pods = route("10.240.1.0/24", "cilium_host")
+    assert judged(snapshot(*rules, pods, devices=(*DEVICES, ROUTER))) == [
         ("node", f"{NODE_ADDRESS} is an address of the node itself, on azure0"),
         ("stale", reason),
     ]
