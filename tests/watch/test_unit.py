@@ -392,9 +392,11 @@ def test_what_has_no_effect_is_a_finding(
 
 
 def test_another_interval_restarts_the_timer() -> None:
-    """A timer counts by the interval that it was started with."""
+    """A timer counts by the interval that it was started with. A check names the file alone."""
     host = with_command()
     apply(host, **ROUTES, **BY_TIMER)
+    about_it = [each for each in found(host, config(**ROUTES, **INTERVAL)) if TIMER in each.subject]
+    assert [each.kind for each in about_it] == ["watch"]
     calls = len(host.services.operations.calls)
     apply(host, **ROUTES, **INTERVAL)
     later = host.services.operations.calls[calls:]
