@@ -49,6 +49,14 @@ def test_families_do_not_meet() -> None:
     assert [fib.lookup([1])[0].errno, fib.lookup([1], family=IPV6)[0].route] == [13, routes[1]]
 
 
+@pytest.mark.parametrize(("length", "errno"), [(0, 13), (64, 0)])
+def test_a_prefix_selects_no_packet_without_source(length: int, errno: int) -> None:
+    """Not even one that contains `::`; a rule without a source selects each packet."""
+    rule = Rule(1, action="prohibit", source=(0, length), family=IPV6)
+    fib = Fib.of([ETH0], [default("eth0")], [rule, *FIRST_RULES])
+    assert (fib.lookup([SOMEWHERE], family=IPV6)[0].errno or 0) == errno
+
+
 def test_rules_have_no_source_of_a_gateway() -> None:
     """The kernel looks up the gateway of a route for one source as if it sent from none."""
     hop = NextHop(Address.parse("fd00:1::1"), "eth0")

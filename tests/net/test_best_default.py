@@ -3,7 +3,7 @@
 import pytest
 
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
-from hostrouting.net.exits import working
+from hostrouting.net.exits import candidates, set_down, working
 from hostrouting.net.links import Device
 from hostrouting.net.routes import (
     NextHop,
@@ -75,6 +75,21 @@ def test_an_exit_without_a_gateway_works() -> None:
     """As by PPP."""
     route = ObservedRoute.parse("0.0.0.0/0", "ppp0")
     assert working({IPV4: ("ppp0",)}, [Device("ppp0", 2, up=True)], [route]) == {IPV4: "ppp0"}
+
+
+def test_of_two_exits_the_one_of_the_better_route_works() -> None:
+    """The order of their names in the config does not matter."""
+    links = [Device("eth0", 2, up=True), Device("ib0", 3, up=True)]
+    routes = [IB0._replace(metric=2048), ETH0]
+    assert working({IPV6: ("ib0", "eth0")}, links, routes) == {IPV6: "eth0"}
+
+
+def test_a_device_of_a_bond_is_no_exit_of_its_own() -> None:
+    """The bond has the addresses."""
+    bond = Device("bond0", 4, up=False, kind="bond")
+    part = Device("eth0", 2, up=True, master="bond0")
+    assert candidates((), [bond, part]) == [bond]
+    assert set_down((), [bond, part]) == (("bond0",), True)
 
 
 @pytest.mark.parametrize(

@@ -248,6 +248,11 @@ def _record_and_fail(ctx: Context) -> None:
     raise OSError("busy")
 
 
+def _end_midway(ctx: Context) -> None:
+    ctx.cancel("maintenance")
+    ctx.check()
+
+
 def test_what_an_undo_leaves_is_named(caplog: pytest.LogCaptureFixture) -> None:
     """A task that fails midway and recorded no inverse is left as it is: the log and the report
     say so, also if it has an `undo`, which is for completed tasks.
@@ -261,6 +266,8 @@ def test_what_an_undo_leaves_is_named(caplog: pytest.LogCaptureFixture) -> None:
         caplog.clear()
     assert _mounting(_fail, records=True).children[0].reasons == []
     assert _mounting(_record_and_fail).children[0].reasons == []
+    ended = run(task("mount")(_end_midway), undo_on_failure=True)
+    assert ended.reasons == ["not undone: mount cancelled midway, and recorded no inverse"]
     # Of a task that runs another one, that one is named.
     inner = task("inner")(_fail)
     outer = run(task("outer")(lambda ctx: execute(inner, ctx)), undo_on_failure=True)
