@@ -306,6 +306,23 @@ def test_since_when_a_unit_is_held(
     assert Gates(host.services).held_since(ctx, KUBELET) == seconds
 
 
+def test_which_units_their_gates_have_refused(host: FakeHost, ctx: Context) -> None:
+    """Where no mark can start: those that failed with an exit status before their payload ran; not
+    one that starts, was killed, or has no gate.
+    """
+    Boot(host, gates=[KUBELET]).install(ctx, stand_in(STATIC))
+    host.files.remove(f"{UNITS}/hostrouting-held@.service")
+    text = b"[Service]\nInactiveExitTimestampMonotonic=5\n"
+    host.files.write(f"{UNITS}/{KUBELET}", text, mode=0o644)
+    state = host.services.state(ctx, KUBELET)
+    refused = state._replace(active_state="failed", result="exit-code")
+    starts, killed = refused._replace(active_state="activating"), refused._replace(result="signal")
+    for each in refused, starts, killed, refused._replace(drop_ins=frozenset()):
+        with patch.object(host.services, "loaded", return_value=[each]):
+            names = Gates(host.services, [KUBELET]).unmarked(ctx)
+        assert names == ([KUBELET] if each is refused else []), each
+
+
 @pytest.mark.parametrize(
     ("times", "is_crashing"),
     [
