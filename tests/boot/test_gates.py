@@ -308,19 +308,21 @@ def test_since_when_a_unit_is_held(
 
 def test_which_units_their_gates_have_refused(host: FakeHost, ctx: Context) -> None:
     """Where no mark can start: those that failed with an exit status before their payload ran; not
-    one that starts, was killed, or has no gate.
+    one that starts, was killed, or has no gate. Otherwise such a unit was stopped by an operator.
     """
     Boot(host, gates=[KUBELET]).install(ctx, stand_in(STATIC))
-    host.files.remove(f"{UNITS}/hostrouting-held@.service")
     text = b"[Service]\nInactiveExitTimestampMonotonic=5\n"
     host.files.write(f"{UNITS}/{KUBELET}", text, mode=0o644)
     state = host.services.state(ctx, KUBELET)
     refused = state._replace(active_state="failed", result="exit-code")
     starts, killed = refused._replace(active_state="activating"), refused._replace(result="signal")
+    gates = Gates(host.services, [KUBELET])
+    with patch.object(host.services, "loaded", return_value=[refused]):
+        assert gates.unmarked(ctx) == []
+    host.files.remove(f"{UNITS}/hostrouting-held@.service")
     for each in refused, starts, killed, refused._replace(drop_ins=frozenset()):
         with patch.object(host.services, "loaded", return_value=[each]):
-            names = Gates(host.services, [KUBELET]).unmarked(ctx)
-        assert names == ([KUBELET] if each is refused else []), each
+            assert gates.unmarked(ctx) == ([KUBELET] if each is refused else []), each
 
 
 @pytest.mark.parametrize(
