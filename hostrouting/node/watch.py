@@ -42,7 +42,6 @@ _LATE = (
     "hostrouting.route_overlap.owners",
     "hostrouting.route_overlap.policy",
     "hostrouting.route_overlap.suggest",
-    "hostrouting.static_routes.forecast",
 )
 _logger = logging.getLogger("hostrouting")
 
