@@ -149,8 +149,9 @@ def test_an_apply_that_changes_something_else_than_the_config(host: FakeHost) ->
     config = gated({"routeOverlap": {"expectedCidrs": ["10.224.0.0/16"]}})
     on_stdin({**config, "watch": {"enabled": True}}, "apply")
     host.services.stop(Context(), "hostrouting-watch.timer")
-    verdict, *_, step = run_here("status").stdout.splitlines()
+    verdict, named_once, *_, step = run_here("status").stdout.splitlines()
     assert verdict == "warning: hostrouting-watch.timer: does not run"
+    assert named_once == f"config: {INTENT_PATH}"
     assert step == next_step(APPLY)
     now = Context().clock.time()
     for newest in INTENT_PATH, unit_path("check-route-overlap.service"), drop_in_of(NSPAWN):
@@ -183,12 +184,6 @@ def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
     ("trouble", "status", "sentence", "step"),
     [
         (lose_our_routes, 1, f"wrong: {LOST}", APPLY),
-        (
-            lambda host: host.files.remove("/etc/systemd/system/static-routes.service"),
-            1,
-            "wrong: /etc/systemd/system/static-routes.service: is missing",
-            APPLY,
-        ),
         (
             lambda host: host.files.write("/run/hostrouting.disabled", b"", mode=0o644),
             0,
@@ -276,15 +271,23 @@ def test_an_apply_is_not_a_step_while_the_default_route_is_missing(host: FakeHos
     assert run_here("status").stdout.splitlines()[-1] == next_step(step)
 
 
-def test_a_route_that_waits_where_nothing_is_expected(host: FakeHost) -> None:
-    """What it waits for is on the page: a check, which has nothing else, is no step."""
-    section = {"enabled": True, "routes": [{"destination": "172.16.64.0/24"}]}
-    assert on_stdin({"gates": [], "staticRoutes": section}, "apply").returncode == 0
+def lose_ipv6(host: FakeHost) -> None:
+    """Remove the IPv6 default route, and what needs it."""
+    [default] = [route for route in host.routes.routes(IPV6) if not route.prefix_length]
+    lost = [default, *host.routes.routes_of(OUR_PROTOCOL, IPV6)]
+    host.routes.apply([RouteChange.remove(route) for route in lost])
+
+
+def test_a_route_that_waits_beside_a_right_address(host: FakeHost) -> None:
+    """The page has what each wrong address waits for: a check would show no more."""
+    routes = [{"destination": "fd00:64::/48"}, {"destination": "172.16.8.0/22"}]
+    expected = {"expectedCidrs": ["172.16.8.0/22", "10.224.0.0/16"], "mode": "WARN"}
+    static = {"enabled": True, "routes": routes}
+    applied = on_stdin({"gates": [], "staticRoutes": static, "routeOverlap": expected}, "apply")
+    assert applied.returncode == 0
+    lose_ipv6(host)
     lose_our_routes(host)
-    lose_the_default_route(host)
-    lines = run_here("status").stdout.splitlines()
-    assert f"; {ONCE_ADDED}run: {APPLY}" in lines[2]
-    assert not any(line.startswith("next:") for line in lines)
+    assert "\nnext:" not in run_here("status").stdout
 
 
 def test_a_route_that_waits_beside_an_address_without_a_route(host: FakeHost) -> None:
@@ -293,9 +296,7 @@ def test_a_route_that_waits_beside_an_address_without_a_route(host: FakeHost) ->
     expected = {"expectedCidrs": ["172.16.128.0/24"], "mode": "WARN"}
     config = {"gates": [], "staticRoutes": section, "routeOverlap": expected}
     assert on_stdin(config, "apply").returncode == 0
-    [default] = [route for route in host.routes.routes(IPV6) if not route.prefix_length]
-    lost = [default, *host.routes.routes_of(OUR_PROTOCOL, IPV6)]
-    host.routes.apply([RouteChange.remove(route) for route in lost])
+    lose_ipv6(host)
     lines = run_here("status").stdout.splitlines()
     assert f"; {ONCE_ADDED}run: {APPLY}" in lines[2]
     assert lines[-1] == next_step("hostrouting check")
@@ -311,9 +312,7 @@ def test_a_route_that_waits_beside_one_that_is_refused(host: FakeHost) -> None:
     ]
     config = {"gates": [], "staticRoutes": {"enabled": True, "routes": routes}}
     assert on_stdin(config, "apply").returncode == 0
-    [default] = [route for route in host.routes.routes(IPV6) if not route.prefix_length]
-    lost = [default, *host.routes.routes_of(OUR_PROTOCOL, IPV6)]
-    host.routes.apply([RouteChange.remove(route) for route in lost])
+    lose_ipv6(host)
     host.routes.remove_link("eth9")
     status = run_here("status").stdout
     assert "once each route can be added" not in status

@@ -114,11 +114,12 @@ def test_a_task_alone_refuses_what_makes_the_node_worse(
     before = state(host)
     without = attrs.evolve(config(), route_overlap=RouteOverlapConfig())
 
-    def refusals(task: ConfigureStaticRoutes) -> list[str]:
-        return [change.kind for change in plan(task).changes if change.subject == task.name]
+    def refusals(task: ConfigureStaticRoutes) -> list[tuple[str, str]]:
+        changes = [change for change in plan(task).changes if change.subject == task.name]
+        return [(change.action, change.kind) for change in changes]
 
     for wanted in config(), without:
-        assert refusals(ConfigureStaticRoutes(wanted, host=host)) == ["refused"]
+        assert refusals(ConfigureStaticRoutes(wanted, host=host)) == [("~", "refused")]
         error = run(composed(wanted, host=host), at_once()).error
         assert isinstance(error, TaskFailedError)
         assert [type(cause) for cause in error.failures] == [WorseRoutingError]
