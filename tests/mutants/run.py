@@ -50,7 +50,7 @@ ROOMS = {
     "phases": "tests/phases tests/test_mistakes_table.py",
     "probe_snat": "tests/azure/probe_snat tests/watch/test_probes.py tests/watch/test_siblings.py"
     " tests/node/test_configure.py tests/system/test_probe_snat.py::test_live",
-    "route_overlap": "tests/route_overlap",
+    "route_overlap": "tests/route_overlap tests/node/test_causes.py",
     "stale_cni": "tests/azure/stale_cni tests/test_doorways.py",
     "static_routes": "tests/static_routes tests/node/test_fix.py"
     " tests/route_overlap/test_ipv6_ways.py",

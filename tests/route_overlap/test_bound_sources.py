@@ -80,3 +80,12 @@ def test_a_rule_by_the_source_of_another_device_decides(
     rule = f"50: from {scope}::5{protocol} lookup 100"
     decider = f"default dev ib0 table 100 metric 1024, by the rule {rule}"
     assert line == f"{cidr}: overlap {cidr[:-4]}-{cidr[:-4]}f by ib0 ({decider})"
+
+
+def test_a_part_begins_with_the_site_local_addresses(node: KernelNode) -> None:
+    """From there on the kernel prefers another source, whatever the routes are."""
+    connect(node, eth1="fec0:1::5/64")
+    node.ip("-6 address add 2001:db8:1::4/64 dev eth0 nodad")
+    node.ip("-6 rule add from fec0:1::5 lookup 100 pref 50")
+    report = prove_egress(kernel_of(node), ["fe00::/8"], expected_devs=["eth0"])
+    assert "fec0::" in [str(finding.first) for _, finding in report.findings]

@@ -1,16 +1,18 @@
-"""Proofs of models, for decisions about IPv6 that worlds of a kernel show too seldom: a mutation of
-each survived.
+"""Proofs of models, for decisions, mostly about IPv6, that worlds of a kernel show too seldom: a
+mutation of each survived.
 """
 
 import pytest
 from support.static_route_scripts import static_route
 
-from hostrouting import OverlapReport, prove_egress
+from hostrouting import HostRoutingConfig, OverlapReport, prove_egress
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.host import Device, DeviceAddress, NextHop, ObservedRoute, Rule
 from hostrouting.net.addresses import IPV6, Prefix
-from hostrouting.net.routes import LOCAL_TABLE
+from hostrouting.net.routes import FLAG_DEAD, LOCAL_TABLE
 from hostrouting.net.rules import FIRST_RULES
+from hostrouting.route_overlap.fabric import Fabric
+from hostrouting.route_overlap.proof import prove_families
 from hostrouting.route_overlap.proven import SuggestedRoute
 
 CIDR, OWN, OLD = "fd00:5::/48", "fd00:1::4", "fd00:1::5"
@@ -64,6 +66,14 @@ def test_a_default_that_decides_is_not_a_fallback() -> None:
     assert (devs(better), [note.kind for note in better.notes]) == (["ib0"], [])
     worse = proven(WAY, LEARNED._replace(metric=2048))
     assert (devs(worse), [note.kind for note in worse.notes]) == ([], ["fallback-by-fabric"])
+
+
+def test_a_learned_default_alone_ends_at_its_owner() -> None:
+    """Another route that decides has no step about router advertisements."""
+    learned = LEARNED._replace(metric=512)
+    longer = learned._replace(network=0xFD << 120, prefix_length=8)
+    for route in learned, learned._replace(protocol=4), longer:
+        assert ("IPv6AcceptRA" in proven(WAY, route).steps) is (route is learned)
 
 
 def test_no_route_in_main_helps_against_a_rule_for_our_source() -> None:
@@ -125,3 +135,19 @@ def test_the_source_is_the_choice_of_the_kernel(route: ObservedRoute) -> None:
     by_source = WAY._replace(from_prefix=Prefix.parse("fd00:7::/64"))
     with pytest.raises(UnknownDecisionError, match="source"):
         proven(by_source, route)
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+@pytest.mark.parametrize(("own", "kinds"), [("172.16.1.4/16", ["announced"]), ("10.8.0.4/16", [])])
+def test_a_listed_fabric_brings_its_own_devices(own: str, kinds: list[str], is_up: bool) -> None:
+    """One that is down, or has no carrier, brings all its networks if it has an address in a listed
+    one; any other device stays as it is.
+    """
+    held = (DeviceAddress.parse(own), DeviceAddress.parse("172.18.1.4/16"))
+    links = [Device("eth0", 2, up=True), Device("ib0", 3, up=is_up, addresses=held)]
+    default = ObservedRoute.parse("0.0.0.0/0", "eth0", protocol=4)
+    dead = ObservedRoute.parse("172.18.0.0/16", "ib0", protocol=2)._replace(flags=FLAG_DEAD)
+    model = Fib.of(links, [dead, default] if is_up else [default], FIRST_RULES)
+    listed = Fabric(networks=("172.16.0.0/16",), source="routeOverlap.fabric")
+    report = prove_families(model, ["172.18.8.0/22"], HostRoutingConfig(), fabric=listed)
+    assert [finding.kind for _, finding in report.findings] == kinds

@@ -59,8 +59,10 @@ def test_an_own_address_stays(node: MemoryBackend, kind: str) -> None:
 
 
 def test_a_blackhole_stays(node: MemoryBackend) -> None:
-    """A route over it could lead in a loop; around it the CIDR can be right."""
-    arrange(node, "blackhole 172.16.9.0/26 proto bird")
+    """A route over it could lead in a loop; around it the CIDR can be right. Of another route that
+    refuses packets no step says so.
+    """
+    arrange(node, "blackhole 172.16.9.0/26 proto bird", "unreachable 172.18.8.0/22 proto bird")
     report = prove(node, "172.16.8.0/22")
     assert [(found.kind, found.program, found.stays) for found in report.findings] == [
         ("overlap", None, False),
@@ -68,6 +70,8 @@ def test_a_blackhole_stays(node: MemoryBackend) -> None:
         ("overlap", None, False),
     ]
     assert [route.destination for route in report.suggested_routes] == ["172.16.8.0/22"]
+    assert "stays: " in prove_egress(node, ["172.16.8.0/22"], expected_devs=["eth0"]).steps
+    assert "stays: " not in prove_egress(node, ["172.18.8.0/22"], expected_devs=["eth0"]).steps
 
 
 def test_a_route_of_another_program_is_hidden_by_the_same(node: MemoryBackend) -> None:
