@@ -217,9 +217,7 @@ class MemoryBackend(FaultyBatches, Node, ports=[RouteBackend]):
             raise Refused(errno.EADDRNOTAVAIL, "Address not found").of(
                 f"address {address} on {dev}"
             )
-        if wanted.family == IPV4 and any(
-            own.secondary and same_subnet(own, wanted) for own in kept
-        ):
+        if any(own.secondary and same_subnet(own, wanted) for own in kept):
             raise unknown(f"if secondary addresses go with {address}")
         self._change(dev, device._replace(addresses=kept))
 
