@@ -127,19 +127,6 @@ class KernelRoutesContract(RouteBackendContract):
         answers = look_up(backend, "9.1.1.1", "9.1.1.1", sources=[None, own])
         assert [answer.route for answer in answers] == in_order(DEFAULT, BY_RULE)
 
-    def test_there_and_back_without_a_hole(self, eth0: Node, backend: RouteBackend) -> None:
-        """Prepend our route, remove the foreign one; append that, remove our route: the table is as before."""
-        arrange(eth0, DHCP)
-        before = backend.routes()
-        foreign = find(backend, DHCP)
-        backend.apply([RouteChange.prepend(route(OWN))])
-        backend.apply([RouteChange.remove(foreign)])
-        assert place(backend) == in_order(OWN)
-        backend.apply(
-            [RouteChange.append(foreign.to_route()), RouteChange.remove(find(backend, OWN))]
-        )
-        assert backend.routes() == before
-
     def test_a_route_that_came_first_comes_back_first(
         self, eth0: Node, backend: RouteBackend
     ) -> None:
