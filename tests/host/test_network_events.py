@@ -261,6 +261,12 @@ class NetworkEventsContract(ListeningContract):
 
     # --- devices and addresses
 
+    def test_neighbours_are_not_announced(self, eth0: Node, listener: Listener) -> None:
+        """Neither one that answers, nor one that does not."""
+        eth0.add_neighbour("eth0", "10.224.0.8")
+        eth0.fail_neighbour("eth0", "10.224.0.9")
+        assert listener.take() == []
+
     def test_a_device_that_comes_back_has_another_index(
         self, eth0: Node, listener: Listener
     ) -> None:

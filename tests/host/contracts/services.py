@@ -272,11 +272,13 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert units.state("ct-fails-later.service").result == "exit-code"
 
     def test_a_start_that_is_not_waited_for(self, units: Units) -> None:
-        """The failure of the unit is no error of the call; that there is no such unit, or that one
-        which it requires is masked, is one.
+        """The failure of the unit, or of what it requires, is no error of the call; that there is
+        no such unit, or that one which it requires is masked, is one.
         """
         units.install("ct-soon.service", program="/bin/false")
         units.start_soon("ct-soon.service")
+        units.install("ct-late.service", unit="Requires=ct-soon.service\nAfter=ct-soon.service")
+        units.start_soon("ct-late.service")
         units.install(
             "ct-soon-needs.service", unit="Requires=ct-never.service\nAfter=ct-never.service"
         )
