@@ -56,7 +56,10 @@ ROOMS = {
     " tests/route_overlap/test_ipv6_ways.py",
     "testing": "tests/testing tests/host/test_fakes.py"
     " tests/host/ebtables/test_ebtables.py::TestMemory tests/host/test_nft.py::TestMemoryNftables"
-    " tests/host/test_link_layer.py::TestMemoryLinkLayer",
+    " tests/host/test_link_layer.py::TestMemoryLinkLayer"
+    " tests/host/test_network_events.py::TestMemoryEvents"
+    " tests/host/test_route_backends.py::TestMemoryBackend tests/host/test_route_backends.py"
+    "::TestNetlinkBackend::test_rules_come_in_the_order_of_their_priority",
     "watch": "tests/watch tests/cli/test_watch_json.py",
 }
 #: Seconds; a mutant may loop for ever.

@@ -17,7 +17,7 @@ from hostrouting.exceptions import BackendError
 from hostrouting.fib import Packet, UnknownDecisionError
 from hostrouting.host import IPV6, Address, NextHop, Route, Rule
 from hostrouting.testing import Node
-from hostrouting.testing.contracts.routes import arrange, as_read, deciding
+from hostrouting.testing.contracts.routes import arrange, as_read, deciding, place
 from hostrouting.testing.route_texts import route
 
 pytestmark = needs_kernel
@@ -124,6 +124,16 @@ def test_what_the_model_does_not_know_of_next_hops(worlds: TwoWorlds) -> None:
         worlds.memory.delete_route(route("fd00:9::/48 via fe80::7 dev e0 metric 1"))
     with pytest.raises(UnknownDecisionError, match="continues without e0"):
         worlds.memory.set_up("e0", up=False)
+
+
+def test_a_route_of_ipv6_that_two_programs_made_is_deleted_at_once(worlds: TwoWorlds) -> None:
+    """A deletion that names its next hops would find only those of the first program."""
+    worlds.node.add_address("e0", "fd00:1::1/64")
+    for wanted in "fd00:1::7 dev e0 proto static", "fd00:1::8 dev e0 proto dhcp":
+        _insert(f"fd00:9::/32 via {wanted} metric 1", "append", worlds.node)
+    [merged] = place(worlds.kernel, IPV6)
+    worlds.node.delete_route(merged)
+    assert place(worlds.kernel, IPV6) == []
 
 
 def test_routes_of_ipv6_come_and_go_with_their_address_and_their_device(worlds: TwoWorlds) -> None:

@@ -439,7 +439,7 @@ def test_a_lost_nexthop_object_is_caught() -> None:
     promise = "test_the_nexthop_object_of_a_route_is_kept"
     for lies, outcome in (
         ({}, nullcontext()),
-        (sets("routes", nexthop_id=0), pytest.raises(AssertionError)),
+        (sets("routes", nexthop_id=0), pytest.raises(AssertionError, match="nexthop_id")),
     ):
         with KernelNode.made() as node, outcome:
             right = NetlinkBackend(netns=node.name)

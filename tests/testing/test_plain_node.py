@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 
+import attrs
 import pytest
 from support.kernel import connect
 
 from hostrouting.exceptions import BackendError
 from hostrouting.fib import UnknownDecisionError
-from hostrouting.host import IPV4
+from hostrouting.host import IPV4, IPV6, Encapsulation
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts.routes import MULTIPATH, arrange, in_order, place
 from hostrouting.testing.route_texts import route
@@ -82,6 +83,9 @@ def test_an_address_brings_its_routes(node: MemoryBackend) -> None:
         ("e2", "unicast", "10.7.0.2/32"),
         ("e2", "unicast", "10.8.0.0/24"),
     ]
+    # No secondary address is left without its primary one.
+    node.remove_address("e2", "10.7.0.1/32", peer="10.7.0.2")
+    node.remove_address("e2", "10.8.0.2/24")
 
 
 def test_a_source_that_another_device_has(node: MemoryBackend) -> None:
@@ -113,8 +117,10 @@ def test_a_route_replaces_itself(node: MemoryBackend) -> None:
         node.insert_route(route(second), verb="replace")
 
 
-def test_a_gateway_behind_another_gateway_is_refused(node: MemoryBackend) -> None:
-    """A gateway that is reached by another gateway is on no link."""
-    arrange(node, "192.0.2.0/24 via 10.224.0.9 dev eth0")
-    with pytest.raises(BackendError, match="Nexthop has invalid gateway"):
-        arrange(node, "8.0.0.0/8 via 192.0.2.1 dev eth0")
+def test_routes_of_ipv6_may_differ_by_their_tunnels(node: MemoryBackend) -> None:
+    """The kernel has both, as neither is a duplicate of the other."""
+    for header in b"a", b"b":
+        tunnel = Encapsulation(1, header)
+        wanted = attrs.evolve(route("fd00:9::/48 dev eth0 metric 1"), encapsulation=tunnel)
+        node.insert_route(wanted, verb="append")
+    assert len(place(node, IPV6)) == 2

@@ -45,7 +45,10 @@ SIMPLEST: dict[str, tuple[Callable[[HostRoutingConfig], object], dict[str, Any]]
         lambda config: config.stale_cni.enabled,
         {"staleCni": {"enabled": True, "podCidrs": ["172.16.8.0/22"]}},
     ),
-    "a watch": (lambda config: config.watch.enabled, {"watch": {"enabled": True}}),
+    "a service that watches": (
+        lambda config: config.watch.enabled and config.watch.mode == "service",
+        {"watch": {"enabled": True, "mode": "service"}},
+    ),
     "no gate": (lambda config: not config.gates, {"gates": []}),
 }
 

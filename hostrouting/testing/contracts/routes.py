@@ -227,7 +227,8 @@ REFUSED: Final = {
         (_append, DHCP, errno.EEXIST),
         (_add, OFF_LINK, errno.ENETUNREACH),
         (_add, "8.0.0.0/8 dev down0", errno.ENETDOWN),
-        (_add, "8.0.0.0/8 dev eth0 src 10.224.0.99", errno.EINVAL),
+        (_add, "8.0.0.0/8 dev eth0 src 8.0.0.0", errno.EINVAL),
+        (_add, "local 8.0.0.1 dev eth0 src 10.224.0.99", errno.EINVAL),
     ],
     IPV6: [
         (_add, IPV6_OWN, errno.EEXIST),
@@ -247,6 +248,7 @@ _FOREIGN = {
         route("9.1.0.0/16 via 10.224.0.9 dev eth0 metric 77 proto bgp"),
         route("unreachable 9.3.0.0/16 table 99"),
         route("9.2.0.0/16 dev eth0 proto dhcp src 10.224.0.4"),
+        route("local 9.9.9.9 dev eth0 src 9.9.9.9"),
         MULTIPATH[IPV4],
     ],
     IPV6: [
@@ -512,7 +514,7 @@ class RouteBackendContract:
                 source_ports=Range(1, 2),
                 destination_ports=Range(443, 444),
             ),
-            rule(10, table=254, suppress_prefix_length=0, suppress_group=1),
+            rule(10, table=254, mark_mask=0xFFFFFFFF, suppress_prefix_length=0, suppress_group=1),
         ]
         for addition in added:
             world.add_rule(addition)
