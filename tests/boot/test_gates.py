@@ -307,8 +307,9 @@ def test_since_when_a_unit_is_held(
 
 
 def test_which_units_their_gates_have_refused(host: FakeHost, ctx: Context) -> None:
-    """Where no mark can start: those that failed with an exit status before their payload ran; not
-    one that starts, was killed, or has no gate. Otherwise such a unit was stopped by an operator.
+    """Where no mark can start, or theirs failed: those that failed with an exit status before their
+    payload ran; not one that starts, was killed, or has no gate. Otherwise such a unit was stopped
+    by an operator.
     """
     Boot(host, gates=[KUBELET]).install(ctx, stand_in(STATIC))
     text = b"[Service]\nInactiveExitTimestampMonotonic=5\n"
@@ -319,6 +320,9 @@ def test_which_units_their_gates_have_refused(host: FakeHost, ctx: Context) -> N
     gates = Gates(host.services, [KUBELET])
     with patch.object(host.services, "loaded", return_value=[refused]):
         assert gates.unmarked(ctx) == []
+    mark = refused._replace(name=f"hostrouting-held@{KUBELET}.service")
+    with patch.object(host.services, "loaded", side_effect=[[mark], [refused]]):
+        assert gates.unmarked(ctx) == [KUBELET]
     host.files.remove(f"{UNITS}/hostrouting-held@.service")
     for each in refused, starts, killed, refused._replace(drop_ins=frozenset()):
         with patch.object(host.services, "loaded", return_value=[each]):
