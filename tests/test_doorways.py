@@ -117,19 +117,6 @@ def test_the_public_modules_are_those_of_the_page_on_releases() -> None:
     assert set(re.findall(r"`([\w.]+)`", listed)) == PUBLIC
 
 
-def test_the_front_door_is_pinned() -> None:
-    """A name is added to the package on purpose: here too."""
-    assert " ".join(hostrouting.__all__) == (
-        "BootFile CheckRouteOverlap CidrReport CleanStaleCNI Configure ConfigureProbeSNAT "
-        "ConfigureStaticRoutes ExplainedPart Explanation Fabric FabricAddress Finding Host "
-        "HostRoutingConfig MovedExit NodeFacts NodeFinding NodeReport OverlapMode "
-        "OverlapReport PlanFacts ProbeSNATConfig RenderedFiles Reset RouteBackend "
-        "RouteOverlapConfig StaleCNIConfig StaleCNIForce StaticRoute StaticRoutesConfig "
-        "SuggestedRoute Watch WatchConfig check_node explain_routing node_status "
-        "prove_egress render_files"
-    )
-
-
 def test_the_version_is_the_installed_one() -> None:
     """`hostrouting.__version__` is the version of the distribution."""
     assert hostrouting.__version__ == version("hostrouting")
@@ -225,16 +212,6 @@ def test_the_package_declares_what_it_imports() -> None:
     assert ProjectMetadata(str(ROOT), PluginManager()).core.import_names == [
         package.__name__ for package in (hostrouting, phases)
     ]
-
-
-def test_one_module_imports_pyroute2() -> None:
-    """Only the backend of pyroute2 imports it."""
-    importing = set()
-    for name in modules():
-        source = Path(str(importlib.import_module(name).__file__)).read_text(encoding="utf-8")
-        if re.search(r"^\s*(?:import|from) pyroute2\b", source, flags=re.MULTILINE):
-            importing.add(name)
-    assert importing == {"hostrouting.host.pyroute"}
 
 
 @pytest.mark.parametrize("name", modules())

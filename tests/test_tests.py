@@ -13,22 +13,6 @@ from system.conftest import STORIES
 
 from hostrouting.testing import KernelNode
 
-#: A loop of bash without a pause: the body of its `until` is `:`.
-_SPINS = re.compile(r"\bdo\s+(?::|true|continue)?\s*;?\s*done\b")
-
-
-def test_nothing_waits_by_spinning() -> None:
-    """No loop of bash is empty: `SystemdBox.until` and `wait_until` pause, and have a limit."""
-    folders = "tests", "benchmarks", "hostrouting", "phases", "examples", "release", ".ci"
-    paths = (path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file())
-    texts = {
-        path: path.read_text(errors="replace")
-        for path in paths
-        if path.suffix in {".py", ".sh", ""}
-    }
-    assert len(texts) > 300
-    assert [path for path, text in texts.items() if _SPINS.search(text)] == []
-
 
 def test_each_story_is_there() -> None:
     """A test on real systemd that got another name is a slow one until it is listed again."""

@@ -170,7 +170,9 @@ def test_a_plain_function_may_run_asyncio() -> None:
         seen.append("hello")
 
     execute(task("greet")(lambda _: asyncio.run(greet())))
-    execute(task("greet")(partial(lambda text, _: seen.append(text), "hi")))
+    hi = task("greet")(partial(lambda text, _: seen.append(text), "hi"))
+    execute(hi)
+    assert repr(hi) == "<task greet>"
     execute(Serial(task("greet")(print), RecordingTask("bye", seen)))
     assert seen == ["hello", "hi", "do bye"]
 

@@ -3,20 +3,18 @@ repaired.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import attrs
 import pytest
-from support.kernel import kernel_host
-from support.needs import require
+from support.kernel import kernel_host, needs_kernel
 from support.printed import FOLDER, NOT_REPAIRED, REPLACE_IT
 from support.watched_nodes import (
     CONFIG,
     OWN_ROUTES,
     Running,
-    Watched,
     arrange,
     own_routes,
     running,
@@ -36,21 +34,6 @@ from phases import Context, execute
 FOREIGN = route("172.16.1.0/24 via 10.224.0.9 dev eth0 proto dhcp")
 
 
-@pytest.fixture(params=["memory", "kernel"])
-def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
-    if request.param == "memory":
-        backend = MemoryBackend()
-        arrange(backend)
-        with watching(FakeHost(backend), backend) as found:
-            yield found
-        return
-    require("kernel")
-    with KernelNode.made() as node:
-        arrange(node)
-        with watching(kernel_host(node), node) as found:
-            yield found
-
-
 @pytest.fixture
 def host() -> FakeHost:
     backend = MemoryBackend()
@@ -62,8 +45,8 @@ def until_listening(watch: Running, host: FakeHost) -> None:
     watch.until(lambda: host.events.operations.calls != [])
 
 
-@pytest.mark.parametrize("watched", ["kernel"], indirect=True)
-def test_a_next_hop_of_the_default_route_revives(watched: Watched) -> None:
+@needs_kernel
+def test_a_next_hop_of_the_default_route_revives() -> None:
     """A route without device leaves by the first next hop that lives, also after that one came back
     in silence.
     """
@@ -76,14 +59,17 @@ def test_a_next_hop_of_the_default_route_revives(watched: Watched) -> None:
         CONFIG.static_routes, routes=(StaticRoute(destination="172.16.3.0/24"),)
     )
     config = attrs.evolve(CONFIG, static_routes=incomplete)
-    watched.host.files.write(INTENT_PATH, Intent(config=config).file.content, mode=0o644)
-    watched.delete(OWN_ROUTES[0])
-    watched.node.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=4))
-    watched.until_repaired([str(third)])
-    watched.node.set_up("eth0", up=False)
-    watched.until_repaired(["172.16.3.0/24 via 10.225.0.1 dev eth1 proto 142"])
-    watched.node.set_up("eth0", up=True)
-    watched.until_repaired([str(third)])
+    with KernelNode.made() as node:
+        arrange(node)
+        with watching(kernel_host(node), node) as watched:
+            watched.host.files.write(INTENT_PATH, Intent(config=config).file.content, mode=0o644)
+            watched.delete(OWN_ROUTES[0])
+            node.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=4))
+            watched.until_repaired([str(third)])
+            node.set_up("eth0", up=False)
+            watched.until_repaired(["172.16.3.0/24 via 10.225.0.1 dev eth1 proto 142"])
+            node.set_up("eth0", up=True)
+            watched.until_repaired([str(third)])
 
 
 def test_everything_is_read_again_after_lost_events(host: FakeHost) -> None:
