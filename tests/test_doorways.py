@@ -161,6 +161,8 @@ def test_importing_loads_no_netlink_and_no_test_tools() -> None:
     assert agents & {"shutil", "socket", *rare} == set()
     assert "shutil" not in loaded_by("import hostrouting.cli.commands.check")
     assert loaded_by("import hostrouting.testing") & {"pyroute2", "pytest", "hypothesis"} == set()
+    rare = {"attr", "dataclasses", "datetime", "hostrouting", "inspect", "json", "phases.testing"}
+    assert loaded_by("import phases") & {"tempfile", *rare, *heavy, "subprocess"} == set()
 
 
 def test_an_import_stands_at_the_top_of_its_file_or_says_why_not() -> None:

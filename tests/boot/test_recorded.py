@@ -99,6 +99,17 @@ def test_a_marker_of_an_earlier_release_gets_a_time(host: FakeHost) -> None:
     assert transaction.changes == ()
 
 
+def test_an_undo_restores_the_newest_change_first(host: FakeHost, ctx: Context) -> None:
+    """By the last change of each file: an undo that stops midway leaves what came before."""
+    recorded = RecordedFiles(ctx, host)
+    for path, content in (SCRIPT, b"1\n"), (MARKER, b"2\n"), (SCRIPT, b"3\n"):
+        recorded.write(path, content, mode=0o644)
+    host.files.operations.calls.clear()
+    assert recorded.undo(ctx)
+    calls = host.files.operations.calls
+    assert [path for verb, path, *_ in calls if verb == "remove"] == [SCRIPT, MARKER]
+
+
 @pytest.mark.parametrize("before", [None, b"worse\nproven 2025-12-31T00:00:00Z\n"])
 def test_a_new_time_does_not_keep_an_undo_from_the_files(
     host: FakeHost, before: bytes | None

@@ -21,7 +21,7 @@ from hostrouting.host.systemd.systemctl import (
     Systemctl,
     UnitReading,
 )
-from hostrouting.host.units import reach, seconds, settings, template_of
+from hostrouting.host.units import assignments, reach, seconds, settings, template_of
 from phases import CommandFailedError, Context, DeadlineExceededError
 
 UNITS = "/etc/systemd/system"
@@ -314,6 +314,12 @@ def test_a_text_is_read_as_systemd_reads_it(text: str, value: str) -> None:
     joins lines; only ASCII has white space: systemd.syntax(7).
     """
     assert settings([text], "User") == {"User": value}
+
+
+def test_a_broken_header_ends_the_reading_of_later_files() -> None:
+    """As in the files of systemd-networkd."""
+    texts = {"/a": "[A]\nx=1\n[\x01]\nx=2", "/b": "[B]\nx=3"}
+    assert [*assignments(texts)] == [("/a", "A", "x", "1")]
 
 
 def test_names_and_durations_of_units() -> None:

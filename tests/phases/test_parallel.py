@@ -218,3 +218,9 @@ def test_an_interrupt_in_a_subtask_weighs_more_than_a_failure() -> None:
     with pytest.raises(SystemExit) as raised:
         Parallel(FailingTask("fails", OSError("disk full")), task("leaves")(leave)).do(Context())
     assert raised.value.code == 7
+
+
+def test_waiting_for_sleepers_has_an_end(clock: ManualClock) -> None:
+    """A test in which no thread sleeps fails instead of hanging."""
+    with pytest.raises(TimeoutError, match=r"^no thread sleeps after 0 s$"):
+        clock.wait_for_sleepers(timeout=0)

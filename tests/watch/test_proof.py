@@ -431,6 +431,23 @@ def test_a_marker_that_waits_for_a_full_disk_while_findings_change(
     assert len([message for message in caplog.messages if ": overlap" in message]) == 41
 
 
+ANOTHER = HostRoutingConfig.from_mapping(
+    {"routeOverlap": {"expectedCidrs": ["172.17.0.0/16"]}, "gates": []}
+)
+
+
+def test_readings_of_another_config_do_not_count(watched: ProvenNode) -> None:
+    """The first bad one of the new config is no alarm, though a bad one came before it."""
+    watched.overlaps()
+    watched.run(0.5)
+    execute(Configure(ANOTHER, host=watched.host))
+    arrange(watched.node, "172.17.4.0/24 dev ib0 proto dhcp")
+    watched.run(1)
+    assert watched.marker() == "ok"
+    watched.run(1)
+    assert watched.marker() != "ok"
+
+
 def test_the_config_of_an_apply_counts(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -439,15 +456,12 @@ def test_the_config_of_an_apply_counts(
     """
     watched.overlaps()
     watched.run(0.5)
-    other = HostRoutingConfig.from_mapping(
-        {"routeOverlap": {"expectedCidrs": ["172.17.0.0/16"]}, "gates": []}
-    )
-    execute(Configure(other, host=watched.host))
+    execute(Configure(ANOTHER, host=watched.host))
     caplog.clear()
     watched.run(70)
     assert watched.marker() == "ok"
     assert not caplog.records
-    execute(Reset(other, host=watched.host))
+    execute(Reset(ANOTHER, host=watched.host))
     arrange(watched.node, "172.17.4.0/24 dev ib0 proto dhcp")
     watched.run(3)
     assert watched.installed.is_reset
