@@ -197,16 +197,6 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Do the same with a file that skips itself while it is read: none of its tests has a report."""
-    report = yield
-    if report.skipped and os.environ.get("HOSTROUTING_NO_SKIP"):
-        report.outcome = "failed"
-        report.longrepr = f"skipped, which is a failure here: {report.longrepr}"
-    return report
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print each reason for a skip once, with the number of tests that it skipped."""
     reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))

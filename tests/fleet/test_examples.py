@@ -335,7 +335,6 @@ def test_the_image_records_a_node(tmp_path: Path) -> None:
             "hostrouting "
         )
         [container] = yaml("daemonset.yaml")["spec"]["template"]["spec"]["initContainers"]
-        pytest.importorskip("hostrouting.fleet.record")
         [line] = run(*command, *container["args"]).splitlines()
         assert '"eth0"' in line
 

@@ -169,8 +169,7 @@ class TestADamagedConfigAtTheStart:
 
     def test_until_its_time_is_over(self, host: FakeHost) -> None:
         """The same trouble is sent once, however often it looks."""
-        found, supervisor = self.waited(host, lambda: None)
-        assert found is None
+        _, supervisor = self.waited(host, lambda: None)
         assert [*map(set, supervisor.heard)] == [{"READY", "STATUS"}, {"STOPPING"}]
 
 

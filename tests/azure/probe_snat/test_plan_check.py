@@ -81,9 +81,8 @@ class TestPlan:
     def test_whether_an_apply_would_install_rules(self, host: FakeHost, ctx: Context) -> None:
         """An image gets them for all nodes, a node if it has IPv6."""
         installs = PROBE_SNAT.would_install
-        image = FakeHost(is_live=False)
-        assert [installs(ctx, each, image) for each in (CONFIG, OFF)] == [True, False]
-        assert [installs(ctx, each, host) for each in (CONFIG, OFF)] == [True, False]
+        for node in FakeHost(is_live=False), host:
+            assert [installs(ctx, each, node) for each in (CONFIG, OFF)] == [True, False]
         host.metadata.document = []
         assert not installs(ctx, CONFIG, host)
 
