@@ -55,14 +55,19 @@ class TestSystemctl(LiveServiceManagerContract):
         """The units of the contract."""
         return Systemctl((*box.enter, "systemctl"))
 
-    def test_a_stop_that_systemd_refuses_is_an_error(self, units: Units) -> None:
-        """The unit runs on, and the error has the words of systemd."""
-        unit = "[Unit]\nRefuseManualStop=yes\n[Service]\nExecStart=/bin/sleep infinity\n"
-        units.write("ct-refuses.service", unit)
-        units.start("ct-refuses.service")
-        with pytest.raises(UnitError, match=r"Operation refused, unit ct-refuses\.service may be"):
-            units.stop("ct-refuses.service")
-        assert units.state("ct-refuses.service").is_running
+    @pytest.mark.parametrize(("kind", "state"), [("exec", "active"), ("oneshot", "activating")])
+    def test_a_stop_that_systemd_refuses_is_an_error(
+        self, units: Units, kind: str, state: str
+    ) -> None:
+        """The unit runs on, or goes on to start, and the error has the words of systemd."""
+        name = f"ct-refuses-{kind}.service"
+        service = f"[Service]\nType={kind}\nExecStart=/bin/sleep infinity\n"
+        units.write(name, f"[Unit]\nRefuseManualStop=yes\n{service}")
+        units.start_soon(name)
+        wait_until(lambda: units.state(name).active_state == state, "the start")
+        with pytest.raises(UnitError, match=rf"Operation refused, unit {name} may be"):
+            units.stop(name)
+        assert units.state(name).active_state == state
 
     def test_a_unit_that_reloads_runs(self, box: SystemdBox, units: Units) -> None:
         """Its programs go on meanwhile."""

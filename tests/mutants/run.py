@@ -45,7 +45,7 @@ ROOMS = {
     "fib": "tests/fib",
     "fleet": "tests/fleet",
     "host": "tests/host",
-    "net": "tests/net",
+    "net": "tests/net tests/fib/test_vrf.py",
     "node": "tests/node tests/cli/test_status.py tests/cli/test_watch_json.py"
     " tests/boot/test_intent.py",
     "phases": "tests/phases tests/test_mistakes_table.py",

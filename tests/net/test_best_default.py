@@ -72,9 +72,10 @@ def test_the_default_route_that_decides() -> None:
 
 
 def test_an_exit_without_a_gateway_works() -> None:
-    """As by PPP."""
-    route = ObservedRoute.parse("0.0.0.0/0", "ppp0")
-    assert working({IPV4: ("ppp0",)}, [Device("ppp0", 2, up=True)], [route]) == {IPV4: "ppp0"}
+    """As by PPP, if it has a carrier."""
+    route, link = ObservedRoute.parse("0.0.0.0/0", "ppp0"), Device("ppp0", 2, up=True)
+    assert working({IPV4: ("ppp0",)}, [link], [route]) == {IPV4: "ppp0"}
+    assert working({IPV4: ("ppp0",)}, [link._replace(carrier=False)], [route]) == {}
 
 
 def test_of_two_exits_the_one_of_the_better_route_works() -> None:

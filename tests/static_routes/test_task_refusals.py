@@ -19,10 +19,11 @@ from support.printed import (
     SEE_DHCP,
     WAITING,
 )
+from support.run_nodes import gpu_node
 from support.static_route_nodes import CONFIG, DROP_IN, WANTED, other_routes, own_routes, state
 from support.static_route_scripts import config_of, static_route
 
-from hostrouting import Configure, ConfigureStaticRoutes, StaticRoute
+from hostrouting import Configure, ConfigureStaticRoutes, HostRoutingConfig, StaticRoute
 from hostrouting.exceptions import BackendError, RouteRejectedError, UnitError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.static_routes.plan import plan_routes
@@ -335,3 +336,13 @@ def test_only_a_refused_route_leaves_its_place_to_a_suggested_one() -> None:
     waits = StaticRoute(destination="172.16.8.0/22")
     refused = static_route("172.16.16.0/24 via 10.99.0.1 dev eth0")
     assert plan_routes(config_of([waits, refused]), FakeHost(node)).accepted.routes == (waits,)
+
+
+def test_an_announced_fabric_excuses_no_route_that_leads_there() -> None:
+    """What a network that comes later would do is not what a route does now."""
+    overlap = {"expectedCidrs": ["172.20.8.0/24"], "fabric": ["172.20.8.0/24"], "mode": "STRICT"}
+    route = {"destination": "172.20.8.0/25", "gateway": "172.16.0.1", "dev": "ib0"}
+    section = {"enabled": True, "routes": [route]}
+    config = HostRoutingConfig.from_mapping({"staticRoutes": section, "routeOverlap": overlap})
+    report = run(ConfigureStaticRoutes(config, host=gpu_node()), at_once())
+    assert "172.20.8.0/24: overlap 172.20.8.0-172.20.8.127 by ib0 " in str(report.error)
