@@ -1,6 +1,7 @@
 """Files below a root: the contract on real ones, read-only disks, oddities, and killed writers."""
 
 import fcntl
+import io
 import os
 import signal
 import stat
@@ -193,6 +194,20 @@ class TestOddities:
         os.chown(tmp_path / name, NOBODY, -1)
         RootedFiles(str(tmp_path)).write("/c", b"", mode=0o644)
         assert entries(tmp_path) == [name, "c"]
+
+    @pytest.mark.parametrize(("end", "is_locked"), [("", True), ("0", False)])
+    def test_a_lock_is_that_of_a_whole_number(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, end: str, is_locked: bool
+    ) -> None:
+        """The kernel lists the inodes of all locked files, of which one may begin another."""
+        (tmp_path / "a").touch()
+        found = os.stat(tmp_path / "a")  # noqa: PTH116 (as the kernel writes it)
+        place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+        listed = io.StringIO(f"1: FLOCK  ADVISORY  WRITE 5 {place}{end} 0 EOF\n")
+        monkeypatch.setattr(
+            "hostrouting.host.files.store.open", lambda *_, **__: listed, raising=False
+        )
+        assert RootedFiles(str(tmp_path)).is_locked("/a") is is_locked
 
     def test_a_loss_of_power_finds_all_on_the_disk(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
