@@ -262,7 +262,7 @@ def test_the_drop_in_of_a_gate_that_left_goes(host: FakeHost, ctx: Context) -> N
 
 def test_an_image_gets_the_same(host: FakeHost, ctx: Context) -> None:
     """Files and links are those of a live machine; there is no note under /run, and systemd is
-    not queried. Nothing runs earlier scripts, so they go at once.
+    not queried. Nothing runs earlier scripts there, so they go at once.
     """
     image = FakeHost(is_live=False)
     image.files.write(
@@ -277,8 +277,9 @@ def test_an_image_gets_the_same(host: FakeHost, ctx: Context) -> None:
     assert image.services.started == []
     changing = {"daemon_reload", "enable", "disable", "start", "stop"}
     assert {call[0] for call in image.services.operations.calls} & changing == set()
-    assert boot(image).install(ctx, stand_in(STATIC, "true\n"))
-    assert len(generation_folders(image.files)) == 1
+    for node, folders in (image, 1), (host, 2):
+        assert boot(node).install(ctx, stand_in(STATIC, "true\n"))
+        assert len(generation_folders(node.files)) == folders
 
 
 def test_where_no_systemd_runs_the_files_are_what_it_has_read(tmp_path: Path, ctx: Context) -> None:

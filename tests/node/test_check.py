@@ -38,11 +38,13 @@ from hostrouting.boot.intent import NOT_INSTALLED
 from hostrouting.cli import main
 from hostrouting.exceptions import BackendError, PermissionDeniedError, UnitError
 from hostrouting.host import Host, Route, RouteChange
+from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import Lookup, default_routes
 from hostrouting.node.check import check_node
 from hostrouting.node.fix import fixed, replaced
 from hostrouting.node.report import NodeReport
+from hostrouting.node.units import with_read_units
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.look import prove_config
 from hostrouting.testing import FakeHost
@@ -521,6 +523,12 @@ def test_a_machine_whose_systemd_does_not_answer(host: FakeHost) -> None:
         ("error", "boot-file", DROP_IN),
     ]
     assert report.not_asked == ("Failed to connect to bus: Connection refused",)
+
+
+def test_a_systemctl_that_hangs_ends_no_check(host: FakeHost) -> None:
+    """Each look at a unit has its own missing answer."""
+    object.__setattr__(host, "services", Systemctl(("sleep", "600", "#")))
+    assert with_read_units(Context(timeout=0), host, [NSPAWN]) is host
 
 
 @pytest.mark.parametrize("look", ["check", "status"])
