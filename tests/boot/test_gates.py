@@ -201,7 +201,7 @@ def test_a_short_timeout_of_the_job(host: FakeHost, ctx: Context, setting: str) 
 def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context, wanting: str) -> None:
     """It is a finding if an active target wants or requires it, and its gate does not keep it down;
     after too many starts its step is another one, since `systemctl start` fails until the unit is
-    reset.
+    reset, and so is that of a masked unit.
 
     An install over upstream's links does not start it later: it did not require upstream's units.
     """
@@ -220,10 +220,14 @@ def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context, wanting: 
         "warning: gate-failed: systemd-nspawn@kube1.service: is failed (exit-code), although machines.target wants it, "
         "and is not held; run: systemctl start systemd-nspawn@kube1.service"
     )
-    too_often = host.services.state(ctx, machine)._replace(result="start-limit-hit")
-    with patch.object(host.services, "loaded", return_value=[too_often]):
-        [down] = Gates(host.services, [NSPAWN]).down(ctx)
-    assert down.command == "systemctl reset-failed systemd-nspawn@kube1.service"
+    state = host.services.state(ctx, machine)
+    for verb, found in (
+        ("reset-failed", state._replace(result="start-limit-hit")),
+        ("unmask", state._replace(load_state="masked")),
+    ):
+        with patch.object(host.services, "loaded", return_value=[found]):
+            [down] = Gates(host.services, [NSPAWN]).down(ctx)
+        assert down.command == f"systemctl {verb} systemd-nspawn@kube1.service"
     install_upstream(host.files)
     Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
     held = f"hostrouting-held@{machine}.service"
