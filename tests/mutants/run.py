@@ -37,7 +37,8 @@ NOTES = ROOT / ".mutants.json"
 ROOMS = {
     # Those of real systemd first, since they take the longest.
     "boot": "tests/system/test_recovery.py tests/system/test_gate.py tests/system/test_waiters.py"
-    " tests/node/test_configure.py tests/node/test_undo_of_a_run.py tests/watch/test_networkd.py tests/boot",
+    " tests/node/test_configure.py tests/node/test_undo_of_a_run.py tests/watch/test_networkd.py"
+    " tests/watch/test_proof.py tests/boot",
     "cli": "tests/cli tests/watch/test_unit.py tests/node/test_check.py"
     " tests/azure/stale_cni/test_swept.py",
     "config": "tests/config tests/cli/test_as_typed.py tests/test_mistakes_table.py"
