@@ -3,7 +3,8 @@
 import pytest
 
 from hostrouting import HostRoutingConfig
-from hostrouting.host import IPV4, IPV6
+from hostrouting.host import IPV4, IPV6, ObservedRoute
+from hostrouting.route_overlap.exits import MovedExit
 from hostrouting.route_overlap.proof import prove_families
 from hostrouting.testing import MemoryBackend
 
@@ -38,6 +39,13 @@ def test_ipv6_moves_by_the_route_of_ipv4(node: MemoryBackend) -> None:
     assert move.after == ("ib0",)
     assert move.deletion == "ip route del default via 172.16.0.1 dev ib0"
     assert [finding.cause for _, finding in report.findings] == ["moved-exit"]
+
+
+def test_a_route_of_ipv6_is_deleted_by_a_command_for_it() -> None:
+    """`ip route del default` would delete that of IPv4."""
+    route = ObservedRoute.parse("::/0", "ib0", "fe80::2", protocol=4, metric=512)
+    move = MovedExit(family=IPV6, before="eth0", after=("ib0",), route=route)
+    assert move.deletion == "ip -6 route del default via fe80::2 dev ib0 proto static metric 512"
 
 
 def test_routes_in_turns_move_nothing(node: MemoryBackend) -> None:
