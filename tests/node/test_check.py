@@ -527,8 +527,8 @@ def test_a_machine_whose_systemd_does_not_answer(host: FakeHost) -> None:
 
 def test_a_systemctl_that_hangs_ends_no_check(host: FakeHost) -> None:
     """Each look at a unit has its own missing answer."""
-    object.__setattr__(host, "services", Systemctl(("sleep", "600", "#")))
-    assert with_read_units(Context(timeout=0), host, [NSPAWN]) is host
+    object.__setattr__(host, "services", Systemctl(("sh", "-c", "exec sleep 600")))
+    assert with_read_units(Context(timeout=0.1), host, [NSPAWN]) is host
 
 
 @pytest.mark.parametrize("look", ["check", "status"])

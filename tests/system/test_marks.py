@@ -80,8 +80,18 @@ def test_a_mark_outlives_its_file(machine: GatedMachine, is_reloaded: bool) -> N
     machine.until(f"systemctl is-active --quiet {LATE}", unit=LATE)
 
 
-def test_an_apply_leaves_alone_what_fails_by_itself(machine: GatedMachine) -> None:
-    """Without the file of the marks, too, a unit whose payload failed was not refused."""
+def test_an_apply_leaves_alone_what_an_operator_stopped(machine: GatedMachine) -> None:
+    """As long as its mark could be started, a failed unit without a mark was stopped; one whose
+    payload failed was not refused.
+    """
+    machine.break_routing()
+    assert machine.systemctl("start", LATE) == 1
+    machine.systemctl("stop", LATE)
+    machine.files.write(MARK, (machine.files.read(MARK) or b"") + b"# An edit.\n", mode=0o644)
+    assert machine.boot.install(machine.ctx, *STAND_INS, STRICT)
+    assert Gates(machine.services).held(machine.ctx) == []
+    machine.systemctl("reset-failed", LATE)
+    machine.mend_routing()
     machine.systemctl("start", FAULTY)
     machine.until(f"systemctl is-failed --quiet {FAULTY}", unit=FAULTY)
     machine.files.remove(MARK)

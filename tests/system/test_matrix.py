@@ -22,6 +22,7 @@ BY_NAME = {trouble.name: trouble for trouble in TROUBLES}
 SAMPLE = (("an overlap remains", "first", "STRICT"),)
 SLOW_SAMPLE = (
     ("nothing is wrong", "again", "STRICT"),
+    ("a route is refused", "again", "STRICT"),
     ("a typo in a gateway", "again", "WARN"),
     ("no lease", "first", "WARN"),
     ("a device is missing", "first", "STRICT"),

@@ -136,6 +136,12 @@ TROUBLES = (
         mend="ip route add 172.16.16.0/22 via 10.224.0.1 dev eth0",
     ),
     Trouble(
+        name="a route is refused",
+        config=_with_route(gateway="10.224.255.255", dev="eth0"),
+        printed="192.168.77.0/24 via 10.224.255.255 dev eth0",
+        promise=REFUSED,
+    ),
+    Trouble(
         name="a typo in a gateway",
         config=_with_route(gateway="10.24.0.1", dev="eth0"),
         printed="192.168.77.0/24 via 10.24.0.1 dev eth0",
