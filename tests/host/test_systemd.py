@@ -71,12 +71,13 @@ class TestSystemctl(LiveServiceManagerContract):
 
     def test_a_unit_that_reloads_runs(self, box: SystemdBox, units: Units) -> None:
         """Its programs go on meanwhile."""
+        name = "ct-reloads.service"
         unit = "[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/sleep infinity\n"
-        units.write("ct-reloads.service", unit)
-        units.start("ct-reloads.service")
-        box.run("systemctl", "reload", "--no-block", "ct-reloads.service")
-        state = units.state("ct-reloads.service")
-        assert (state.active_state, state.is_running) == ("reloading", True)
+        units.write(name, unit)
+        units.start(name)
+        box.run("systemctl", "reload", "--no-block", name)
+        wait_until(lambda: units.state(name).active_state == "reloading", "the reload")
+        assert units.state(name).is_running
 
     def test_a_unit_at_its_limit_of_starts(self, units: Units) -> None:
         """A start that is not waited for is not refused later: the limit is reset."""
