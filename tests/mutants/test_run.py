@@ -39,7 +39,8 @@ def test_each_mutant_has_its_place(room: str) -> None:
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setitem(ROOMS, "net", "tests/net")
     (tmp_path / "tests/net").mkdir(parents=True)
     (tmp_path / "code_of_net.py").write_text(CODE)
     return tmp_path
@@ -71,6 +72,14 @@ def test_a_killer_is_green_without_the_mutant(
     assert outcome.killer == (f"{name}{killer}" if killer else "")
     assert [test.removeprefix(name) for test in outcome.doubtful] == doubtful
     assert (tree / "code_of_net.py").read_text() == CODE
+
+
+def test_a_lost_file_of_a_room_is_an_error(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A room's line that names a missing file ends the run: its mutants would seem to survive."""
+    monkeypatch.setitem(ROOMS, "net", "tests/net tests/test_lost.py")
+    mutant = Mutant("net", "it adds", "number * 2", "number + 2", survives=False)
+    with pytest.raises(SystemExit, match=r"not found: .*tests/test_lost\.py"):
+        judge(mutant, tree, ROOT / "code_of_net.py", "")
 
 
 def test_mutants_of_a_change_that_were_not_tried_fail_by_name(
