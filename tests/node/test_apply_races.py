@@ -49,8 +49,8 @@ def before_a_batch(host: Host, monkeypatch: pytest.MonkeyPatch, act: Callable[[]
 def test_a_connected_route_that_a_change_has_hidden_undoes_it(
     monkeypatch: pytest.MonkeyPatch, *, is_installed: bool
 ) -> None:
-    """A foreign route holds the place, so the kernel accepts one before it, and with it before the
-    connected route that has just come: the reading after the change shows that.
+    """An apply removes its new route again if the route hides a connected one that came after the
+    comparison; the error names the connected route.
     """
     with KernelNode.made() as kernel:
         uplink(kernel, eth1="192.168.9.1/24")
@@ -69,7 +69,9 @@ def test_a_connected_route_that_a_change_has_hidden_undoes_it(
 def test_a_lease_that_flips_at_every_reading_degrades_the_run(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last of 24 tries takes its own reading, and the report has what differs now."""
+    """A run during which the gateway of the default route changes at every reading ends with its
+    route installed, and is degraded.
+    """
     read = host.routes.routes
     routers = ["10.224.0.9", "10.224.0.1"]
 
@@ -88,7 +90,9 @@ def test_a_lease_that_flips_at_every_reading_degrades_the_run(
 
 
 def test_a_plan_names_what_has_changed_since(host: FakeHost) -> None:
-    """Of the values that complete a route, and of the routes in its place; nothing else matters."""
+    """A plan of routes names a change of the default route that completes its routes, or of a route
+    in their place, and ignores any other route.
+    """
     config = routed("172.20.8.0/22")
     plan = plan_routes(config, host)
     host.routes.add_route("172.20.0.0/22", gateway="10.224.0.7", dev="eth0")
@@ -105,7 +109,9 @@ def test_a_plan_names_what_has_changed_since(host: FakeHost) -> None:
 def test_a_file_that_changes_after_the_comparison_is_compared_again(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gate's drop-in comes while a gate checks: it is replaced, and the undo would restore it."""
+    """A drop-in that another program writes while a run waits for the gates is replaced, and the
+    report lists the replacement as a change.
+    """
     assert run(Configure(SMALL, host=host), at_once()).ok
     path = drop_in_of("b.service")
     hold = host.lock.hold_file
@@ -124,7 +130,9 @@ def test_a_file_that_changes_after_the_comparison_is_compared_again(
 def test_a_file_that_changes_after_each_comparison_is_written_in_the_end(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last of 24 tries takes its own comparison."""
+    """A drop-in that another program writes after each comparison of the files is replaced at the
+    24th try.
+    """
     assert run(Configure(SMALL, host=host), at_once()).ok
     path = drop_in_of("b.service")
     compare = Boot.steps_to_install
@@ -145,8 +153,8 @@ def test_a_file_that_changes_after_each_comparison_is_written_in_the_end(
 def test_a_plan_that_is_made_again_is_judged_again(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The default route moves to another device after the plan: the route that this completes would
-    take addresses from a right route, and is refused before any change.
+    """An apply whose default route moves to another device after the plan is refused before any
+    change if its route would then take addresses from a right route.
     """
     connect(host.routes, eth1="192.168.9.4/24")
     host.routes.add_route("172.20.16.0/20", gateway="10.224.0.9", dev="eth0")

@@ -64,7 +64,9 @@ def markers(host: FakeHost) -> dict[str, str]:
 
 @pytest.mark.parametrize("mode", ["WARN", "STRICT"])
 def test_a_right_node(mode: str) -> None:
-    """It is right in either mode; the marker is that of the task, and its opposite goes."""
+    """A check at boot of a right node has exit status 10 in either mode, writes the marker of a
+    right node, and removes the opposite one.
+    """
     host = FakeHost()
     uplink(host.routes)
     installed(host, mode=mode)
@@ -77,7 +79,9 @@ def test_a_right_node(mode: str) -> None:
     ("mode", "priority", "more"), [("WARN", 4, ""), ("STRICT", 3, f"\n{HELD}")]
 )
 def test_a_wrong_node(mode: str, priority: int, more: str) -> None:
-    """It is wrong in either mode: the script's last step decides by the mode."""
+    """A check at boot of a wrong node has exit status 11 in either mode, with `wait`, too, and
+    replaces the marker of a right node by its findings.
+    """
     host = FakeHost()
     uplink(host.routes, **FABRIC)
     installed(host, mode=mode)
@@ -89,8 +93,8 @@ def test_a_wrong_node(mode: str, priority: int, more: str) -> None:
 
 
 def test_many_findings_are_in_the_marker() -> None:
-    """Of twelve findings the journal has ten below the verdict, the number of the rest, and a step; the
-    marker has all.
+    """Of twelve findings the text of a check at boot has ten, the number of the rest, and a step;
+    the marker has all.
     """
     host = FakeHost()
     uplink(host.routes, **FABRIC)
@@ -104,7 +108,9 @@ def test_many_findings_are_in_the_marker() -> None:
 
 
 def test_what_may_heal_is_a_reason_to_wait() -> None:
-    """Then nothing is written; without `wait` it is wrong."""
+    """A check at boot with `wait` returns a missing default route as a reason to wait, without a
+    marker; without `wait` the node is wrong.
+    """
     host = FakeHost()
     host.routes.add_link("eth0")
     installed(host, mode="WARN")
@@ -125,7 +131,9 @@ def test_warnings_are_printed() -> None:
 
 
 def test_late_units() -> None:
-    """Under STRICT they hold, under WARN they are a warning of a right node."""
+    """A unit of `after` that is not up yet makes a node wrong under STRICT, and is a warning about
+    a right node under WARN.
+    """
     host = FakeHost()
     uplink(host.routes)
     host.files.write("/etc/systemd/system/fabric.service", b"[Service]\n", mode=0o644)
@@ -149,7 +157,7 @@ def test_late_units() -> None:
 
 
 def test_without_a_readable_intent_there_is_no_answer() -> None:
-    """Nor is a marker touched."""
+    """A check at boot without a readable intent raises an error, and writes neither marker."""
     host = FakeHost()
     uplink(host.routes)
     with pytest.raises(InvalidConfigError, match=r"no config is installed"):
@@ -162,7 +170,9 @@ def test_without_a_readable_intent_there_is_no_answer() -> None:
 
 
 def test_an_intent_without_cidrs_is_not_an_answer() -> None:
-    """All of none would be right; the script that calls it is that of another config."""
+    """A check at boot refuses an intent without expected CIDRs, since a proof of nothing would be
+    right.
+    """
     host = FakeHost()
     uplink(host.routes)
     routes = {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
@@ -175,7 +185,9 @@ def test_an_intent_without_cidrs_is_not_an_answer() -> None:
 
 
 def test_a_full_disk_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A marker that cannot be written is a warning; none is better than a wrong one."""
+    """A check at boot on a full disk keeps its answer, removes the old marker, and warns that the
+    marker is out of date.
+    """
     host = FakeHost()
     uplink(host.routes)
     installed(host)
@@ -196,7 +208,9 @@ def test_a_full_disk_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_journal_gets_each_verdict_once() -> None:
-    """A failure again in one line, with the time of the first; the terminal gets all of it."""
+    """The journal receives a failure in full once, and later in one line with the time of the
+    first; it receives a right verdict once. A terminal receives all lines.
+    """
     host = FakeHost()
     strict = BootVerdict(11, f"{BAD}\n{HELD}", 3, LOGGED, fact=FACT)
     lines = [f"<3>{line}" for line in f"{BAD}\n{HELD}".split("\n")]
@@ -212,7 +226,9 @@ def test_the_journal_gets_each_verdict_once() -> None:
 
 
 def test_a_reason_to_wait_is_one_plain_line() -> None:
-    """The script prints it with its own priority; no control character reaches a terminal."""
+    """A reason to wait is printed as one line without a priority, with its control characters
+    escaped.
+    """
     host = FakeHost()
     early = BootVerdict(14, "there is no network device a\x1b[2J")
     assert log_lines(early, host, is_journal=True) == ["there is no network device a\\x1b[2J"]
@@ -262,7 +278,9 @@ def test_the_kernel_decides(node: KernelNode, image: Path) -> None:
 def test_neither_the_installation_nor_its_environment_is_needed(
     node: KernelNode, image: Path
 ) -> None:
-    """The answer is the same once the project's folder and the environment's are empty."""
+    """The program of the boot scripts gives its answer also once the folders of the project and of
+    its environment are empty.
+    """
     gone = f"for folder in {sys.prefix} {ROOT}; do mount -t tmpfs none $folder; done; cd /; "
     assert run_on(node, image, gone + GATE_SCRIPT) == ["10", FINE]
 
@@ -271,7 +289,9 @@ def test_neither_the_installation_nor_its_environment_is_needed(
 def test_it_answers_with_the_privileges_of_a_gate_and_of_its_unit(
     node: KernelNode, image: Path
 ) -> None:
-    """Without any capability, too."""
+    """The program of the boot scripts gives its answer with CAP_NET_ADMIN alone, and without any
+    capability.
+    """
     for kept in "-all,+net_admin", "-all":
         bound = (
             f"status=0; setpriv --bounding-set={kept} {RUN} check rule || status=$?; echo $status"
@@ -281,7 +301,9 @@ def test_it_answers_with_the_privileges_of_a_gate_and_of_its_unit(
 
 @needs("kernel")
 def test_a_failure_is_a_line_and_no_answer(node: KernelNode, image: Path) -> None:
-    """Its status is that of no answer, and no marker is written."""
+    """An installed config that cannot be parsed ends the program with one line and exit status 12,
+    and without a marker.
+    """
     damage = "echo '{' > /etc/aks-flex-node/hostrouting/hostrouting.json; "
     lines = run_on(
         node, image, f"{damage}status=0; {RUN} check rule || status=$?; echo $status; ls {FOLDER}"
@@ -292,7 +314,9 @@ def test_a_failure_is_a_line_and_no_answer(node: KernelNode, image: Path) -> Non
 
 
 def test_what_the_journal_has_is_known_by_its_text() -> None:
-    """The fact is a line of its own, whatever the text begins with."""
+    """A logged verdict is recognised by its text; its first fact is the given one, or else the
+    first line of the text.
+    """
     host = FakeHost()
     strict = BootVerdict(11, f"{BAD}\n{HELD}", 3, LOGGED, fact=FACT)
     assert known_since(strict, host) == ""

@@ -1,4 +1,4 @@
-"""The list of capabilities: its entries describe their rooms, and no other file names them."""
+"""The entries of the list of capabilities describe their rooms, which few other files name."""
 
 import re
 from itertools import chain
@@ -50,7 +50,9 @@ def names(capability: Capability) -> set[str]:
 
 
 def test_no_file_outside_of_its_room_names_a_sibling() -> None:
-    """But for these: a change of one capability touches no other file."""
+    """The only files that name an optional capability, outside of its room, are those of NAMED_IN,
+    so that a change of a capability touches few other files.
+    """
     words = "|".join(map(re.escape, set(chain.from_iterable(map(names, SIBLINGS)))))
     sources = [path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".sh", ".conf"}]
     named = {
@@ -63,14 +65,18 @@ def test_no_file_outside_of_its_room_names_a_sibling() -> None:
 
 
 def test_each_section_has_its_capability() -> None:
-    """And each capability its section; what all sections declare counts."""
+    """The sections of the capabilities are exactly those of the config, and SECTIONS lists the
+    class of each section.
+    """
     sections = HostRoutingConfig().sections
     assert sorted(capability.section for capability in CAPABILITIES) == sorted(sections)
     assert {*SECTIONS} == {type(section) for section in sections.values()}
 
 
 def test_agents_can_import_each_section_and_its_task() -> None:
-    """As the fields of a public class, and as what a pipeline is made of; the watch has `Watch`."""
+    """The section and the task of each capability are public names of `hostrouting`, except for the
+    task of the watch.
+    """
     public = {*hostrouting.__all__}
     assert {section.__name__ for section in SECTIONS} <= public
     assert {each.task().__name__ for each in CAPABILITIES if each is not WATCH} <= public
@@ -78,14 +84,14 @@ def test_agents_can_import_each_section_and_its_task() -> None:
 
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda each: each.section)
 def test_the_strategies_draw_each_section(capability: Capability) -> None:
-    """A config at random may have any."""
+    """A random config of the strategies may have any section with other values than the default."""
     default = capability.in_config(HostRoutingConfig())
     once = settings(phases=[Phase.generate], database=None)
     find(configs(), lambda config: capability.in_config(config) != default, settings=once)
 
 
 def test_each_room_is_in_the_layers() -> None:
-    """Otherwise nothing would keep its imports."""
+    """The import contract in pyproject.toml names each room, and so checks its imports."""
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
     contract = text.partition('name = "imports go one way"')[2].partition("]")[0]
     rooms = {f"hostrouting.{path.parent.name}" for path in PACKAGE.glob("*/__init__.py")}
@@ -94,7 +100,9 @@ def test_each_room_is_in_the_layers() -> None:
 
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda each: each.section)
 def test_an_entry_describes_its_task(capability: Capability) -> None:
-    """The name by which a run skips it, and the section that it obeys."""
+    """A capability has the name of its task, by which a run skips the task, and the section that
+    the task obeys.
+    """
     task = capability.task()
     assert task.name == capability.name
     assert getattr(task, "section", capability.section) == capability.section
@@ -104,7 +112,9 @@ def test_an_entry_describes_its_task(capability: Capability) -> None:
 def test_a_section_declares_what_its_capability_installs(
     capability: Capability,
 ) -> None:
-    """All of its units and files, whether they come or go, so that a reset leaves none."""
+    """A section declares every unit and file that its capability installs or removes, so that a
+    reset leaves none of them.
+    """
     config = HostRoutingConfig.from_mapping(FULL)
     host = gpu_node()
     section = capability.in_config(config)
@@ -118,7 +128,9 @@ def test_a_section_declares_what_its_capability_installs(
 
 @pytest.mark.parametrize("capability", PAIR, ids=lambda each: each.section)
 def test_the_pair_declares_its_removal(capability: Capability) -> None:
-    """An empty config removes exactly what the section declares."""
+    """An empty config removes exactly the units and files that the section of the routes, or of
+    their check, declares.
+    """
     [part] = capability.parts(HostRoutingConfig(), None)
     section = capability.in_config(HostRoutingConfig())
     assert isinstance(part, Departure)
@@ -126,7 +138,9 @@ def test_the_pair_declares_its_removal(capability: Capability) -> None:
 
 
 def test_an_apply_proves_after_the_sweep_and_before_other_siblings() -> None:
-    """Stale objects may shadow routes; the rules for probes may wait for the cloud."""
+    """An apply sweeps stale objects before its proof, and configures IPv6 probes and the watch
+    after the proof.
+    """
     apply = Configure(HostRoutingConfig.from_mapping(FULL), host=gpu_node())
     assert [task.name for task in apply.subtasks] == [
         "install-boot-files",
@@ -139,7 +153,9 @@ def test_an_apply_proves_after_the_sweep_and_before_other_siblings() -> None:
 
 
 def test_an_apply_proves_the_node_that_the_sweep_has_left() -> None:
-    """The route of a pod that is gone hides a network of the fabric, and the sweep removes it."""
+    """An apply proves the node without the route of a removed pod, which its sweep deletes, and so
+    finds the network of the fabric behind that route.
+    """
     host = gpu_node()
     host.routes.add_link("azv1")
     host.routes.add_route("172.16.8.9/32", dev="azv1")
@@ -155,7 +171,9 @@ def test_an_apply_proves_the_node_that_the_sweep_has_left() -> None:
 
 
 def test_a_reset_takes_the_watch_first_then_the_pair() -> None:
-    """The watch would bring the rest back. A program of a sibling that hangs keeps no route."""
+    """A reset removes the watch first, since a watch would restore routes, then the routes and
+    their check, and at last the optional capabilities.
+    """
     reset = Reset(HostRoutingConfig.from_mapping(FULL), host=gpu_node())
     assert [task.name for task in reset.subtasks] == [
         "install-boot-files",
@@ -168,7 +186,9 @@ def test_a_reset_takes_the_watch_first_then_the_pair() -> None:
 
 
 def test_render_has_the_files_of_each_capability() -> None:
-    """Those that its section declares, of the one unit that the config enables."""
+    """Rendered files include the unit of each section, with the scripts that the section declares,
+    and the files of a section without units.
+    """
     config = HostRoutingConfig.from_mapping(FULL)
     host = gpu_node()
     paths = {*render_files(config, host=host).paths}

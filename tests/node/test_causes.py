@@ -1,4 +1,6 @@
-"""What stands in the way of an apply, in the order in which it must go; on a fake machine."""
+"""The causes that stand in the way of an apply come in the order in which they must go; on a fake
+machine.
+"""
 
 import os
 from collections.abc import Callable
@@ -86,7 +88,9 @@ def host() -> FakeHost:
     ],
 )
 def test_the_first_step(host: FakeHost, troubles: list[Trouble], fact: str, step: str) -> None:
-    """The sentence begins with what has to go first; the next step is the command against it."""
+    """The sentence of a status begins with the cause that must be removed first, and the next step
+    is the command against this cause.
+    """
     for trouble in troubles:
         trouble(host)
     status = node_status(at_once(), host)
@@ -96,8 +100,8 @@ def test_the_first_step(host: FakeHost, troubles: list[Trouble], fact: str, step
 
 
 def test_each_finding_of_a_status_has_a_reason_and_a_cause_its_command(host: FakeHost) -> None:
-    """Those of addresses are sentences, too; a program reads the command from its own key. No
-    address that is wrong counts as right.
+    """Each finding of a status has a reason, a cause has its command in a key of its own, and a
+    wrong address does not count as right.
     """
     IS_DOWN(host)
     answer = node_status(at_once(), host).to_mapping()
@@ -110,7 +114,9 @@ def test_each_finding_of_a_status_has_a_reason_and_a_cause_its_command(host: Fak
 
 
 def test_a_held_unit_waits_for_what_is_wrong(host: FakeHost) -> None:
-    """Nothing proves the routing without its scripts."""
+    """The reason of a held unit names what must become right first: the boot files, or routing and
+    the boot files.
+    """
     host.services.start(at_once(), "hostrouting-held@systemd-nspawn@kube1.service.service")
     host.files.remove(UNIT)
     for words in "the boot files are", "routing and the boot files are":
@@ -120,7 +126,9 @@ def test_a_held_unit_waits_for_what_is_wrong(host: FakeHost) -> None:
 
 
 def test_a_gate_has_the_state_of_its_finding() -> None:
-    """A template has those of its instances; the others are open, or shut."""
+    """A gate has the state of its finding, a template the states of its instances, and a gate
+    without a finding is open.
+    """
     found = (
         NodeFinding("held", "kubelet.service", "waits"),
         NodeFinding("gate-down", "systemd-nspawn@kube1.service", "is down"),
@@ -142,7 +150,7 @@ def test_a_time_for_programs_is_utc() -> None:
 
 @pytest.mark.parametrize("named", ["10.224.0.0/16", "eth0"])
 def test_a_named_device_that_is_down(host: FakeHost, named: str) -> None:
-    """It is set up first: neither its cable nor the name of its network is looked for."""
+    """The only step for a device of `expectedDevs` that is down is the command that sets it up."""
     host.routes.set_up("eth0", up=False)
     overlap = {"expectedCidrs": ["172.16.8.0/22"], "expectedDevs": [named]}
     config = HostRoutingConfig.from_mapping({"routeOverlap": overlap, "gates": []})
@@ -175,8 +183,8 @@ NAMES_NETWORK = HostRoutingConfig.from_mapping(
 def test_the_device_of_a_network_lost_its_address(
     host: FakeHost, trouble: Trouble, kind: str, step: str, *, by_fabric: bool
 ) -> None:
-    """A manager takes the address of a device that is down. Devices with an address are not it,
-    though one of them has a default route.
+    """The step for a network of `expectedDevs` whose device has lost its address names the device
+    without an address, also where another device has a default route.
     """
     execute(Configure(NAMES_NETWORK, host=host), at_once())
     for number in range(1, 3):
@@ -197,7 +205,7 @@ def test_the_device_of_a_network_lost_its_address(
 
 
 def test_a_gate_that_is_down_beside_one_that_is_missing(host: FakeHost) -> None:
-    """Of the warnings of a right node, that with a command comes first."""
+    """Of the warnings about a right node, one that has a command comes first."""
     units = {
         "systemd-nspawn@.service": "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=machines.target\n",
         "machines.target": "[Unit]\n",
@@ -221,7 +229,7 @@ def test_a_gate_that_is_down_beside_one_that_is_missing(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("trouble", [IS_READ_ONLY, RUN_IS_FULL])
 def test_a_node_that_needs_no_apply(host: FakeHost, trouble: Trouble) -> None:
-    """An image with a read-only /etc is right as it is."""
+    """A right node with a read-only /etc or a full /run is right, without a next step."""
     trouble(host)
     status = node_status(at_once(), host)
     kinds = [finding.kind for finding in status.findings]
@@ -230,7 +238,9 @@ def test_a_node_that_needs_no_apply(host: FakeHost, trouble: Trouble) -> None:
 
 
 def test_a_lease_that_is_late(host: FakeHost) -> None:
-    """A device that is up waits for its default route: that another one is down, does not matter."""
+    """A device that is set down is not a cause of a missing default route while the pinned device
+    is up.
+    """
     lose_the_default_route(host)
     host.routes.add_link("eth1", up=False)
     kinds = [finding.kind for finding in node_status(at_once(), host).findings]
@@ -238,7 +248,9 @@ def test_a_lease_that_is_late(host: FakeHost) -> None:
 
 
 def test_a_device_that_may_be_the_exit_is_set_down() -> None:
-    """Where no apply has pinned an exit, the step of a missing default route names the device."""
+    """Where an exit is not pinned, the step for a missing default route names the device that is
+    set down.
+    """
     bare = FakeHost()
     bare.routes.add_link("eth0", up=False)
     bare.routes.add_link("eth1")
@@ -278,8 +290,8 @@ KEEPERS = {
 def test_a_default_route_is_lost(
     host: FakeHost, keeper: str, lacking: str, *, pinned: bool
 ) -> None:
-    """The program that has the device configures it anew before an apply, also where an image has
-    pinned no exit. Without one a person must act, and no command is offered.
+    """The next step for a lost default route is the command of the program that manages the device,
+    with or without a pinned exit; without such a program the step is None.
     """
     path, text, step = KEEPERS[keeper]
     [index] = [link.ifindex for link in host.routes.links() if link.name == "eth0"]
@@ -303,7 +315,9 @@ def test_a_default_route_is_lost(
 
 @pytest.mark.parametrize("keeper", ["systemd-networkd", "netplan"])
 def test_a_manager_that_waits_is_not_started_anew(host: FakeHost, keeper: str) -> None:
-    """While networkd waits for the answer of a DHCP server, its log says so; a person must act."""
+    """The next step for a device that systemd-networkd is still configuring is to read the log of
+    networkd.
+    """
     path, text, _ = KEEPERS[keeper]
     [index] = [link.ifindex for link in host.routes.links() if link.name == "eth0"]
     content = f"ADMIN_STATE=configuring\n{text}\n".encode()
@@ -332,9 +346,10 @@ def test_which_devices_are_set_down(
     down: tuple[str, ...],
     is_one_the_exit: bool,
 ) -> None:
-    """The pinned device, or else all that lead to a wire; pods and bridges do not count.
+    """`set_down` returns the pinned device, or else all hardware, as far as it is down; virtual
+    devices count only on a node without hardware.
 
-    While another one is up, it is unknown which is the exit.
+    Which device is the exit is undecided while another piece of hardware is up.
     """
     kinds = {"cali0": "veth", "docker0": "bridge"}
     devices = [
@@ -347,7 +362,9 @@ def test_which_devices_are_set_down(
 
 @pytest.mark.parametrize("pid", ["4711", "own", "no process", ""])
 def test_another_run_is_under_way(host: FakeHost, pid: str) -> None:
-    """An error that may pass is waited for, and named as ever once no process has the lock."""
+    """A lost route is waited for while the process of another run has the lock, and is an error
+    with its usual step otherwise.
+    """
     own = str(os.getpid())
     text = f"{pid.replace('own', own)}\n"
     host.files.write("/run/hostrouting.lock", text.encode(), mode=0o600)

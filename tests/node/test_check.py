@@ -89,7 +89,9 @@ def findings_of(report: NodeReport) -> list[tuple[str, str, str]]:
 
 
 def test_a_node_that_is_as_the_config_wants_it(host: FakeHost) -> None:
-    """An empty list, in words and in JSON."""
+    """A check of a node that is as the config wants it has one line of text, and JSON without
+    findings.
+    """
     report = check(host, applied(host, **ROUTES, **OVERLAP))
     assert report.ok
     assert report.lines() == ["right: 172.16.8.0/22 leaves by eth0"]
@@ -115,8 +117,8 @@ STALE = "/run/aks-flex-node/route-overlap.ok outlives the truth"
 def test_a_node_that_nothing_watches(
     host: FakeHost, sections: dict[str, object], effect: str
 ) -> None:
-    """A note once it is applied, and not before; the node is as the config wants it. With `watch`
-    there is none.
+    """A node with an applied config and without `watch` has a note about what goes out of date;
+    before the apply, and with `watch`, the note is absent.
     """
     unwatched = {**sections, "watch": {}}
     assert "not-watched" not in [
@@ -134,7 +136,7 @@ def test_a_node_that_nothing_watches(
 
 
 def test_a_sweep_alone_needs_no_watch(host: FakeHost) -> None:
-    """There is neither a route nor a marker that goes out of date."""
+    """A check of a config with the sweep alone does not note a missing watch."""
     assert check(host, applied(host, **SWEEP)).findings == ()
 
 
@@ -155,7 +157,9 @@ def test_a_sweep_alone_needs_no_watch(host: FakeHost) -> None:
 def test_a_new_config_that_an_apply_refuses(
     host: FakeHost, route: dict[str, str], reason: str, installed: bool
 ) -> None:
-    """What a plan foresees is an error of the check, too, before anything is installed."""
+    """A route that an apply would refuse is an error of `check` with the reason of the plan,
+    whether or not a config is installed.
+    """
     if installed:
         applied(host, **ROUTES)
     new = {"enabled": True, "routes": [{"destination": "172.17.0.0/24", **route}]}
@@ -177,7 +181,7 @@ READY = "/etc/systemd/system/hostrouting-ready.service"
 
 
 def lose_the_run_bit(host: FakeHost) -> None:
-    """It would hold every gate (203/EXEC)."""
+    """Remove the executable bit of a script, which would hold every gate (203/EXEC)."""
     path = "/etc/aks-flex-node/hostrouting/static-routes.sh"
     host.files.write(path, host.files.read(path) or b"", mode=0o644)
 
@@ -206,12 +210,14 @@ def edit_a_gate(host: FakeHost) -> None:
 
 
 def lose_the_unit_of_the_gates(host: FakeHost) -> None:
-    """Each gate would stay shut for good."""
+    """Remove the unit without which each gate would stay shut for good."""
     host.files.remove(READY)
 
 
 def test_a_fresh_node_has_a_status() -> None:
-    """It is not an error of the program: the status shows that no config is in force."""
+    """The status of a node without a config is an answer, not an error: its only finding is that no
+    config is applied.
+    """
     for host in FakeHost(), FakeHost(is_live=False):
         status = node_status(at_once(), host)
         assert status.absence == status.sentence == status.to_mapping()["verdict"]
@@ -234,7 +240,7 @@ def test_a_fresh_node_has_a_status() -> None:
 def test_boot_files_that_an_apply_would_change_are_errors(
     host: FakeHost, damage: Callable[[FakeHost], None], subjects: set[str]
 ) -> None:
-    """Until that apply: a change that it would make is never hidden."""
+    """A boot file that an apply would change is an error of `check` until that apply."""
     config = applied(host, **ROUTES, **OVERLAP)
     damage(host)
     assert set(findings_of(check(host, config))) == {
@@ -245,8 +251,8 @@ def test_boot_files_that_an_apply_would_change_are_errors(
 
 
 def test_a_foreign_route_before_an_own_one(host: FakeHost) -> None:
-    """One finding, which names it: the own route is of this config, and stands after it; an apply
-    puts it first again.
+    """A foreign route before an own one is one finding, which names the foreign route, until an
+    apply puts the own one first again.
     """
     config = applied(host, **ROUTES)
     host.routes.insert_route(
@@ -260,8 +266,8 @@ def test_a_foreign_route_before_an_own_one(host: FakeHost) -> None:
 
 
 def test_a_connected_route_after_an_own_one(host: FakeHost) -> None:
-    """A device got an address in the own route's place later: a warning names both routes, and the
-    own stays.
+    """A connected route that comes later in the place of an own route is a warning that names both
+    routes.
     """
     config = applied(host, **ROUTES)
     connect(host.routes, ib7="172.16.8.4/22")
@@ -275,8 +281,8 @@ def test_a_connected_route_after_an_own_one(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("address", [None, "172.16.8.4/22"])
 def test_the_verdict_after_a_run_is_that_of_status(host: FakeHost, address: str | None) -> None:
-    """By the config of the run or by the installed one it is the same, also where a route comes
-    before the kernel's own.
+    """A status by the config of the run equals one by the installed config, also where a route
+    comes before the kernel's own.
     """
     config = applied(host, **ROUTES)
     if address:
@@ -294,8 +300,8 @@ def test_a_plan_after_a_run_that_was_killed(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    """Files that systemd has yet to read are read with the rest: the plan and the apply that
-    follows report the same.
+    """After a run that was killed, a plan lists the changes that the next apply makes, also if
+    systemd has only to read its files.
     """
     applied(host, **ROUTES)
     execute(Reset(HostRoutingConfig(), host=host), at_once())
@@ -321,10 +327,8 @@ def test_a_plan_after_a_run_that_was_killed(
 def test_probes_alone_where_the_cloud_is_silent(
     host: FakeHost, missing: list[tuple[str, ...]]
 ) -> None:
-    """Check cannot decide if rules are needed; the finding advises an apply, which gives the
-    reason.
-
-    Without the answer that required probes need, nothing is installed all the same.
+    """Where the cloud does not answer, a check of optional probes warns only that the config is not
+    applied; required probes are an error as well.
     """
     host.metadata.error = BackendError("no answer")
     config = config_of(probeSnat={"enabled": True, "required": bool(missing)})
@@ -332,8 +336,8 @@ def test_probes_alone_where_the_cloud_is_silent(
 
 
 def test_nothing_installed_is_one_warning(host: FakeHost) -> None:
-    """On a node before its first apply the proof decides, and it does not propose routes that the
-    config has.
+    """A check before the first apply has one warning, and its advice is to apply the routes that
+    the config has, instead of others.
     """
     config = config_of(**ROUTES, **OVERLAP, **PROBES)
     report = check(host, config)
@@ -347,7 +351,9 @@ def test_nothing_installed_is_one_warning(host: FakeHost) -> None:
 
 
 def test_a_lost_route_advises_an_apply(host: FakeHost) -> None:
-    """The route is in the config already, so adding it there would repair nothing."""
+    """A lost route that the config has is advised to be restored by an apply, and is not suggested
+    as a new route.
+    """
     config = applied(host, **ROUTES, **OVERLAP)
     lose_our_routes(host)
     report = check(host, config)
@@ -363,7 +369,7 @@ def test_a_lost_route_advises_an_apply(host: FakeHost) -> None:
 
 
 def test_the_proof_of_now_is_made_once(host: FakeHost) -> None:
-    """It shows what an apply would make worse, and which routes mend it, too."""
+    """A check that also decides whether a fix exists makes as many lookups as two proofs."""
     lookups: list[object] = []
     ask = host.routes.lookup
 
@@ -384,8 +390,8 @@ def test_the_proof_of_now_is_made_once(host: FakeHost) -> None:
 def test_a_route_that_the_config_chooses_is_not_replaced(
     host: FakeHost, chosen: dict[str, str]
 ) -> None:
-    """Its device is up and its gateway on the link, so only its author can decide what is right: it
-    is named, with both ways out.
+    """A wrong route whose device or gateway the config names is not replaced, also not by a fix:
+    the advice names it with both ways out.
     """
     arrange(host.routes, "default via 172.16.0.9 dev ib0 metric 900")
     routes = {"enabled": True, "routes": [{"destination": "172.16.8.0/22", **chosen}]}
@@ -406,7 +412,7 @@ def test_a_route_that_the_config_chooses_is_not_replaced(
 
 
 def test_a_chosen_route_by_a_device_without_carrier_is_replaced(host: FakeHost) -> None:
-    """Whatever its author knew, packets do not leave by it now."""
+    """A fix replaces a route of the config whose device is without carrier."""
     host.routes.add_link("eth1", carrier=False)
     host.routes.add_address("eth1", "10.225.0.4/16")
     route = {"destination": "172.16.8.0/22", "gateway": "10.225.0.1", "dev": "eth1"}
@@ -421,7 +427,9 @@ def test_a_chosen_route_by_a_device_without_carrier_is_replaced(host: FakeHost) 
 def test_a_route_that_the_node_cannot_have_is_replaced(
     host: FakeHost, dev: str, gateway: str
 ) -> None:
-    """The node has moved to another network, or its device has another name."""
+    """A fix replaces a route of the config whose gateway is in another network, or whose device
+    does not exist.
+    """
     route = {"destination": "172.16.8.0/22", "gateway": gateway, "dev": dev}
     config = config_of(staticRoutes={"enabled": True, "routes": [route]}, **OVERLAP)
     after = fixed(at_once(), config, host)
@@ -437,8 +445,8 @@ def test_a_route_that_the_node_cannot_have_is_replaced(
 def test_our_hidden_route_needs_an_apply_and_no_other_route(
     host: FakeHost, hiding: dict[str, Any]
 ) -> None:
-    """Also where a blackhole stands before the own route, and a narrower own one has the same
-    first address.
+    """An own route that a foreign route hides needs an apply of the config as it is: neither the
+    check nor a fix adds a route.
     """
     routes = [{"destination": "172.16.8.0/22"}, {"destination": "172.16.8.0/24"}]
     config = applied(host, staticRoutes={"enabled": True, "routes": routes}, **OVERLAP)
@@ -453,7 +461,9 @@ def test_our_hidden_route_needs_an_apply_and_no_other_route(
 
 
 def test_a_route_that_waits_for_a_default_route_is_reported(host: FakeHost) -> None:
-    """An apply cannot add it now, and neither the fix nor a finding claims that it could."""
+    """A fix and a check report a route that waits for a default route, and neither claims that an
+    apply could add it now.
+    """
     applied(host, **ROUTES)
     config = config_of(
         staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22", "dev": "ib0"}]}
@@ -464,8 +474,8 @@ def test_a_route_that_waits_for_a_default_route_is_reported(host: FakeHost) -> N
 
 
 def test_a_route_that_was_looked_up_by_another_default_route(host: FakeHost) -> None:
-    """A better default route came after the apply: the route still goes by the first one, and check
-    reports that.
+    """A check reports a route that still leaves by the earlier default route after a better one has
+    come.
     """
     config = applied(host, **ROUTES)
     connect(host.routes, eth1="10.9.0.4/16")
@@ -483,8 +493,8 @@ def test_a_route_that_was_looked_up_by_another_default_route(host: FakeHost) -> 
 
 
 def test_the_mode_decides_the_severity_of_an_overlap(host: FakeHost) -> None:
-    """Under WARN it is a warning, under STRICT an error; a node without default route is in error
-    either way.
+    """An overlap is a warning under WARN and an error under STRICT; a missing default route is an
+    error even under WARN.
     """
     shadowed = {"expectedCidrs": ["172.16.0.0/16"]}
     assert check(host, config_of(routeOverlap=shadowed)).severities == {"warning"}
@@ -509,8 +519,8 @@ def test_a_section_without_addresses_proves_nothing(
 
 
 def test_a_machine_whose_systemd_does_not_answer(host: FakeHost) -> None:
-    """Findings that need no systemd, on routes and files, are reported, and each missing answer is
-    listed once.
+    """A check of a machine whose systemd does not answer reports lost routes and files, and lists
+    the missing answer once.
     """
     config = applied(host, **ROUTES)
     lose_our_routes(host)
@@ -526,14 +536,18 @@ def test_a_machine_whose_systemd_does_not_answer(host: FakeHost) -> None:
 
 
 def test_a_systemctl_that_hangs_ends_no_check(host: FakeHost) -> None:
-    """Each look at a unit has its own missing answer."""
+    """A systemctl that hangs leaves a check with the services of the host as they are, without
+    units that were read before.
+    """
     object.__setattr__(host, "services", Systemctl(("sh", "-c", "exec sleep 600")))
     assert with_read_units(Context(timeout=0.1), host, [NSPAWN]) is host
 
 
 @pytest.mark.parametrize("look", ["check", "status"])
 def test_a_look_that_lacks_time_is_an_answer(host: FakeHost, look: str) -> None:
-    """The task that makes it has not failed, and has the answer as its value."""
+    """A task that makes a check or a status without enough time succeeds, and its result is an
+    answer that is not right.
+    """
     config = applied(host, **ROUTES, **OVERLAP)
     clock = ManualClock()
 
@@ -552,7 +566,7 @@ def test_a_look_that_lacks_time_is_an_answer(host: FakeHost, look: str) -> None:
 
 
 def test_a_check_that_is_cancelled_has_no_verdict(host: FakeHost) -> None:
-    """Whichever call of systemd fails by it."""
+    """A check that is cancelled in any call of systemd raises CancelledError."""
     config = applied(host, **ROUTES, **OVERLAP)
 
     def end() -> None:
@@ -571,8 +585,8 @@ def test_a_check_that_is_cancelled_has_no_verdict(host: FakeHost) -> None:
 def test_a_status_that_has_no_time_left(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It has what was read before the deadline, and names the rest; it ends with 3, and with 1 for
-    an error.
+    """A status without time has what was read before the deadline, and names the rest. The command
+    ends with 3, as `check` does, and with 1 for an error.
     """
     applied(host, **ROUTES, **OVERLAP)
     clock = ManualClock()
@@ -621,8 +635,8 @@ def no_link(host: FakeHost) -> None:
 @pytest.mark.parametrize("required", [False, True])
 @pytest.mark.parametrize("trouble", [no_table, lose_nft, no_link])
 def test_probes(host: FakeHost, trouble: Callable[[FakeHost], None], required: bool) -> None:
-    """A table that is gone, cannot be read, or is gone after the next boot: a warning, or an error
-    where the section has `required`.
+    """A table of the probes that is gone, that cannot be read, or that the next boot would not load
+    is a warning, or an error where the section has `required`.
     """
     config = applied(host, probeSnat={**PROBES["probeSnat"], "required": required})
     assert findings_of(check(host, config)) == []
@@ -651,8 +665,8 @@ def no_root(host: FakeHost) -> None:
 def test_status_names_probes_whose_rules_are_not_loaded(
     host: FakeHost, trouble: Callable[[FakeHost], None], named: str
 ) -> None:
-    """The node is right without optional rules, and nothing may load them again: the sentence has
-    so. Without root it names the failed unit.
+    """The status of a node without the rules of its optional probes is right, and its sentence
+    names the rules, or without root the failed unit.
     """
     applied(host, **PROBES)
     trouble(host)
@@ -662,7 +676,9 @@ def test_status_names_probes_whose_rules_are_not_loaded(
 
 
 def test_the_siblings_troubles_are_named_before_the_first_apply(host: FakeHost) -> None:
-    """Those that the apply will not mend, beside the warning that nothing is applied."""
+    """A check before the first apply lists the troubles of optional capabilities that the apply
+    will not mend, after the warning that nothing is applied.
+    """
     for route in default_routes(host.routes.routes(IPV6)):
         host.routes.delete_route(route)
     watch = {"watch": {"enabled": True, "mode": "service"}}
@@ -675,8 +691,8 @@ def test_the_siblings_troubles_are_named_before_the_first_apply(host: FakeHost) 
 
 
 def test_missing_root_is_reported_and_is_not_an_error(host: FakeHost) -> None:
-    """Without privilege for packet rules the rest is reported, and `not_asked` lists the missing
-    answers; the state of disabled sections is not read.
+    """A check without the privilege to read packet rules is right, and `not_asked` lists the
+    missing answers; the state of disabled sections is not read.
     """
     config = applied(host, **ROUTES, **PROBES, **SWEEP)
     host.nftables.may_read = host.ebtables.may_read = False
@@ -689,10 +705,10 @@ def test_missing_root_is_reported_and_is_not_an_error(host: FakeHost) -> None:
 
 
 def test_what_an_apply_would_refuse_is_not_suggested(host: FakeHost) -> None:
-    """Of IPv6 no route stands beside a foreign one: `check` names the halves alone, which an apply
-    takes.
+    """Instead of an IPv6 route that an apply would refuse beside a foreign one, `check` suggests
+    the halves of its network, which an apply accepts.
 
-    The next step is no apply of the config as it is; a plan names the refused route once.
+    The next step is a plan instead of an apply, and the plan names the refused route once.
     """
     host.routes.add_address("ib0", "fd00:1b::4/64")
     arrange(

@@ -88,8 +88,8 @@ def state(host: FakeHost) -> object:
 
 @pytest.mark.parametrize("folder", ["/etc", "/etc/systemd/system", "/etc/aks-flex-node"])
 def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) -> None:
-    """A new config is refused before its routes are live; the installed one still restores lost
-    routes.
+    """On a read-only disk an apply of a new config is refused before its routes are live, and an
+    apply of the installed config still restores lost routes.
     """
     execute(configure(host, **ROUTES))
     before = own_routes(host), host.files.tree.snapshot()
@@ -111,7 +111,9 @@ def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) 
 
 
 def test_a_deadline_does_not_hide_the_causes() -> None:
-    """A node without a default route fails by that, though the wait for it takes all the time."""
+    """An apply on a node without a default route fails by the proof, though the wait for the route
+    takes all the time.
+    """
     host = FakeHost()
     context = Context(timeout=20, clock=ManualClock(auto=True))
     host.routes.add_link("eth0")
@@ -123,7 +125,9 @@ def test_a_deadline_does_not_hide_the_causes() -> None:
 def test_routes_are_compared_again_after_new_files(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A unit that starts meanwhile runs the earlier script; without new files once is enough."""
+    """An apply that installs new files compares the routes a second time after them; one without
+    new files compares once.
+    """
     execute(configure(host, **ROUTES))
     caplog.set_level(logging.INFO)
     for sections, counts in (ROUTES, ["0"]), ({**ROUTES, "gates": ["a.service"]}, ["0"] * 2):
@@ -134,8 +138,10 @@ def test_routes_are_compared_again_after_new_files(
 
 
 def test_an_agent_sees_the_overlap_that_warn_tolerates(host: FakeHost) -> None:
-    """The default mode completes, degraded, and the proof is found by the path of its step; a run
-    that leaves the proof out is degraded, too, and an image, where nothing is proven, is not.
+    """A run under WARN with an overlap is ok and degraded, and its report has the proof at the path
+    of the step.
+
+    A run that skips the proof is degraded, too; one for an image, where nothing is proven, is not.
     """
     warned = {"routeOverlap": {**OVERLAP["routeOverlap"], "mode": "WARN"}}
     report = run(configure(host, **warned))
@@ -172,8 +178,8 @@ def test_an_agent_sees_the_overlap_that_warn_tolerates(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("is_live", [True, False])
 def test_a_program_that_the_boot_lacks_degrades_the_run(*, is_live: bool) -> None:
-    """The run is ok and degraded; the finding is that of `check_node`, and is in the report of the
-    step, also within a larger task.
+    """A run on a node or for an image without a program of the boot is ok and degraded, and the
+    report of its step has the finding of `check_node`, also within a larger task.
     """
     host = gpu_node() if is_live else FakeHost(is_live=False)
     host.files.programs |= FakeHost().files.programs
@@ -201,9 +207,8 @@ def test_a_program_that_the_boot_lacks_degrades_the_run(*, is_live: bool) -> Non
 def test_a_route_that_goes_after_the_proof_degrades_the_run(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another program removes it while the rest is done; also if the run is cancelled meanwhile.
-
-    Then the node is proven again: the report has what the loss of the route means.
+    """A run that loses its route after the proof, and is cancelled then, is ok and degraded; its
+    report has the lost route and a new proof.
     """
     host = gpu_node()
     ctx = at_once(60)
@@ -228,7 +233,9 @@ def test_a_route_that_goes_after_the_proof_degrades_the_run(
 def test_the_verdict_of_a_run_is_the_proof_that_commits_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A route of another program that comes later is a matter of `check` and `watch`."""
+    """A foreign route that comes after the last proof of a run does not change the run's verdict; a
+    later `check` finds it.
+    """
     host = gpu_node()
     release = Boot.release
 
@@ -249,7 +256,9 @@ def test_the_verdict_of_a_run_is_the_proof_that_commits_it(
 
 
 def test_a_last_look_that_fails_degrades_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The apply itself is complete. Without expected CIDRs the last look reads the routes."""
+    """An apply whose last reading of the routes fails is ok and not degraded, and lists the missing
+    answer.
+    """
     host = gpu_node()
     looked = []
     release = Boot.release
@@ -273,7 +282,9 @@ def test_a_last_look_that_fails_degrades_nothing(monkeypatch: pytest.MonkeyPatch
 
 
 def test_skipped_boot_files_degrade_a_strict_run() -> None:
-    """No gate is held without them. Under WARN, and as to routes, what is skipped is so on purpose."""
+    """A run that skips the boot files is degraded under STRICT, and not under WARN; a run that
+    skips the routes is not degraded.
+    """
     strict = configure(gpu_node(), **ROUTES, **OVERLAP)
     skipped = run(strict, skip=["install-boot-files"])
     assert skipped.ok
@@ -290,7 +301,9 @@ def test_skipped_boot_files_degrade_a_strict_run() -> None:
 
 
 def test_a_verdict_is_neither_true_nor_false(host: FakeHost) -> None:
-    """`if report:` would start a machine on a bad node; the error names the field to read."""
+    """A status or a proof in a condition such as `if report:` raises a TypeError that names the
+    field to read.
+    """
     execute(configure(host, **ROUTES))
     status = node_status(Context(), host)
     for verdict in status, status.overlap:
@@ -308,8 +321,8 @@ AGENTS = {"nodeName": "gpu-1"}
 def test_a_config_that_installs_nothing_is_refused_over_another_one(
     host: FakeHost, document: dict[str, Any]
 ) -> None:
-    """By apply and by plan, with the fields that are empty; nothing is changed, and nothing
-    started.
+    """An apply and a plan of a config that installs nothing are refused over another one, with the
+    fields that are empty; nothing is changed or started.
     """
     execute(configure(host, **ROUTES))
     before = state(host)
@@ -334,8 +347,8 @@ def test_a_config_that_installs_nothing_is_refused_over_another_one(
 def test_an_agents_config_without_hostrouting_changes_nothing(
     host: FakeHost, caplog: pytest.LogCaptureFixture, document: dict[str, object], installed: bool
 ) -> None:
-    """As upstream's nil config: what is installed stays, also after an undo, and one warning has
-    so.
+    """An agent's config without hostRouting leaves all that is installed, also after an undo, and
+    logs one warning a run.
     """
     if installed:
         execute(configure(host, **ROUTES))
@@ -357,8 +370,8 @@ def test_an_agents_config_without_hostrouting_changes_nothing(
 def test_only_an_explicit_empty_config_removes_everything(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """`{"hostRouting": {}}`, or a config that is empty in Python; on a fresh node a void one is a
-    warning.
+    """An empty config, as `{"hostRouting": {}}` or made in Python, removes everything; a void one
+    on a fresh node changes nothing and is a warning.
     """
     before = state(host)
     void = Configure(HostRoutingConfig.from_mapping(VOID), host=host)
@@ -372,7 +385,7 @@ def test_only_an_explicit_empty_config_removes_everything(
 
 
 def test_a_look_that_is_cancelled_has_a_verdict(host: FakeHost) -> None:
-    """The state is unknown, and a command that prints this goes on."""
+    """A look at the node that is cancelled returns an unknown verdict instead of an error."""
     execute(configure(host, **ROUTES))
     ctx = Context()
     ctx.cancel("stop")
@@ -382,7 +395,9 @@ def test_a_look_that_is_cancelled_has_a_verdict(host: FakeHost) -> None:
 
 
 def test_a_damaged_config_names_its_own_step(host: FakeHost) -> None:
-    """A check would fail with the same error, so it is not the next step."""
+    """The verdict on a node with a damaged config names how to replace the file, and proposes no
+    check, which would fail by the same error.
+    """
     host.files.write(INTENT_PATH, b"{", mode=0o644)
     seen = verdict_now(Context(), host)
     assert seen.sentence.startswith(f"{UNKNOWN_STATE}the installed config ")
@@ -391,7 +406,9 @@ def test_a_damaged_config_names_its_own_step(host: FakeHost) -> None:
 
 
 def test_each_task_can_be_done_alone(host: FakeHost) -> None:
-    """It does what it does in the whole, and records it: in turn they leave the node alike."""
+    """The tasks of Configure and of Reset, each run alone and in turn, leave the node as the whole
+    does.
+    """
     other = gpu_node()
     execute(configure(other, **ROUTES, **OVERLAP), at_once())
     whole = configure(host, **ROUTES, **OVERLAP)
@@ -409,7 +426,9 @@ def test_each_task_can_be_done_alone(host: FakeHost) -> None:
 
 
 def test_a_task_alone_joins_no_run_of_another_thread(host: FakeHost) -> None:
-    """It waits for that, though both are of one pipeline."""
+    """A task that is run alone waits for the run of another thread, though both are of one
+    pipeline.
+    """
     whole = configure(host, **ROUTES)
     others: list[Report] = []
 
@@ -471,7 +490,9 @@ def test_everything_at_once_and_back(crowded: FakeHost) -> None:
 
 
 def test_the_order_of_a_reset(host: FakeHost) -> None:
-    """Intent, gates, and each unit before what it needs; routes and markers come last."""
+    """A reset removes the intent, then the gates, then each unit before what it needs, and the
+    routes and markers last.
+    """
     config = HostRoutingConfig.from_mapping({"gates": ["kubelet.service"], **ROUTES, **OVERLAP})
     execute(Configure(config, host=host), at_once())
     changes = plan(Reset(HostRoutingConfig(), host=host), at_once()).changes
@@ -510,7 +531,9 @@ def test_a_node_without_the_tools_can_do_without(host: FakeHost) -> None:
 
 
 def test_rendered_files_name_the_device_that_was_looked_up(crowded: FakeHost) -> None:
-    """The files of a config that leaves the device open are those of this node."""
+    """Rendered files name the device of the given host where the config leaves it open; without a
+    host the config is refused.
+    """
     config = HostRoutingConfig.from_mapping({"gates": [], **PROBES})
     rendered = render_files(config, host=crowded).files
     files = {file.path: file.content.decode() for file in rendered if file.is_text}
@@ -569,8 +592,10 @@ def test_a_sibling_in_trouble(
     sections: dict[str, dict[str, object]],
     required: bool,
 ) -> None:
-    """Routes, proof and gate are installed; the run fails only if the section has `required`. A
-    cloud that never answers takes only a part of the remaining time.
+    """An optional capability in trouble leaves routes, proof and gate installed, and fails the run
+    only if its section has `required`.
+
+    A cloud that never answers takes only a part of the remaining time.
     """
     trouble(crowded)
     [(section, values)] = sections.items()
@@ -595,8 +620,8 @@ def test_a_sibling_in_trouble(
 
 
 def test_a_first_apply_that_fails_persists(host: FakeHost) -> None:
-    """No lease yet: after one wait of 30 s the units of routes and check, and the gate, are there
-    for the next boot; both failures are reported.
+    """A first apply without a lease waits once for 30 s, installs the units and the gate for the
+    next boot, and reports both failures.
     """
     lose_the_default_route(host)
     ctx = at_once()
@@ -610,8 +635,8 @@ def test_a_first_apply_that_fails_persists(host: FakeHost) -> None:
 
 
 def test_a_right_isolated_node_is_not_waited_for(host: FakeHost) -> None:
-    """With gateway, device and expected devices given an apply ends at once, without a default
-    route.
+    """An apply on a node without a default route ends at once if the config names gateway, device
+    and expected devices.
     """
     lose_the_default_route(host)
     ctx = at_once()
@@ -630,8 +655,8 @@ def test_a_right_isolated_node_is_not_waited_for(host: FakeHost) -> None:
 def test_a_config_that_the_kernel_refuses_leaves_the_installed_one(
     host: FakeHost, caplog: pytest.LogCaptureFixture, gateway: str, dev: str, error: type[Exception]
 ) -> None:
-    """By a gateway outside the device's network, or a device that may come later: live routes,
-    files and boot stay.
+    """An apply with a gateway outside the device's network, or with a missing device, leaves the
+    routes and files of the installed config as they are.
     """
     execute(configure(host, **GATED, **ROUTES, **OVERLAP))
     before = state(host)
@@ -645,7 +670,9 @@ def test_a_config_that_the_kernel_refuses_leaves_the_installed_one(
 
 
 def test_a_gateway_of_the_node_itself_is_refused_before_the_files(host: FakeHost) -> None:
-    """The kernel would take it, and deliver the packets to the node: nothing is installed."""
+    """An apply whose gateway is an address of the node itself is refused before any file is
+    installed.
+    """
     before = host.files.tree.snapshot()
     route = {"destination": "172.20.0.0/16", "gateway": "10.224.0.4", "dev": "eth0"}
     with pytest.raises(TaskFailedError, match="is an address of this node"):
@@ -656,7 +683,9 @@ def test_a_gateway_of_the_node_itself_is_refused_before_the_files(host: FakeHost
 def test_the_task_lines_go_to_the_given_logger(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """`Configure(config, logger=...)` means all of its lines, also those of the runner."""
+    """All lines of the tasks of `Configure(config, logger=...)` go to the given logger, also those
+    of the runner.
+    """
     logger = logging.getLogger("tests.agent")
     with caplog.at_level(logging.INFO):
         execute(
@@ -667,7 +696,9 @@ def test_the_task_lines_go_to_the_given_logger(
 
 
 def test_held_units_are_started_and_named(host: FakeHost) -> None:
-    """The retry checks at once; an earlier failure of our units is cleared."""
+    """An apply that makes routing right starts the retry, names the held unit as a change, and
+    clears an earlier failure of the unit of the check.
+    """
     host.files.write(
         "/lib/systemd/system/systemd-nspawn@.service",
         b"[Service]\nExecStart=/bin/true\n",
@@ -691,7 +722,7 @@ def test_held_units_are_started_and_named(host: FakeHost) -> None:
 def test_nothing_is_started_while_routing_is_wrong(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After a failure of the pair held gates stay held, and the log names them."""
+    """An apply that finds routing wrong starts nothing, and logs the units that are held."""
     with pytest.raises(TaskFailedError):
         execute(configure(host, **GATED, **OVERLAP))
     host.services.start(at_once(), "hostrouting-held@systemd-nspawn@kube1.service.service")
@@ -703,7 +734,7 @@ def test_nothing_is_started_while_routing_is_wrong(
 
 
 def test_a_task_takes_its_options_by_name() -> None:
-    """A logger in second place is the usual mistake."""
+    """A task refuses a logger as its second positional argument, and takes its options by name."""
     config = HostRoutingConfig()
     logger = logging.getLogger("agent")
     each: Any
@@ -722,7 +753,9 @@ def test_a_task_takes_its_options_by_name() -> None:
 
 
 def test_a_watch_has_its_config_though_the_probes_failed(host: FakeHost) -> None:
-    """Its unit reads the file; the next run adds the section of the probes."""
+    """An apply whose probes fail installs the config for the watch without the section of the
+    probes.
+    """
     sections = {"probeSnat": {"enabled": True}, "watch": {"enabled": True}}
     assert run(configure(host, **sections), at_once(600)).degraded
     installed = HostRoutingConfig.from_json(host.files.read(INTENT_PATH) or b"")
@@ -733,7 +766,9 @@ def test_a_watch_has_its_config_though_the_probes_failed(host: FakeHost) -> None
 def test_where_systemctl_does_nothing_an_apply_changes_nothing(
     host: FakeHost, gates: list[str]
 ) -> None:
-    """In a chroot it ends with 0, and the routes are those of the machine around it."""
+    """An apply in a chroot, where systemctl ignores its command, fails with the advice to use
+    `--root /`, and changes neither routes nor config.
+    """
     words = ("sh", "-c", "echo Running in chroot, ignoring command >&2", "systemctl")
     chroot = Host(routes=host.routes, services=Systemctl(words), files=host.files, lock=host.lock)
     config = HostRoutingConfig.from_mapping({**ROUTES, "gates": gates})

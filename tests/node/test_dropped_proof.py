@@ -133,8 +133,8 @@ def causes(report: Report) -> list[type[BaseException]]:
 
 
 def test_a_config_without_the_section_is_refused_as_a_whole(host: FakeHost) -> None:
-    """The error has the addresses, the change, their owner and the next step; a plan has them,
-    and nothing is changed.
+    """An apply of other routes without the proof is refused without a change, and the error has the
+    addresses, the change, their owner and the next step; a plan has them, too.
     """
     before = host.routes.routes(), host.files.tree.snapshot()
     wanted = config("172.16.16.0/24")
@@ -161,8 +161,8 @@ def test_a_config_without_the_section_is_refused_as_a_whole(host: FakeHost) -> N
 
 
 def test_a_check_and_a_fleet_foresee_the_refusal(host: FakeHost) -> None:
-    """`check` of a config that would be refused names its fix, and so does the plan of a record what
-    is worse; `{}` is refused by none.
+    """A `check` of a config that would be refused names the fix, and the plan of a record names
+    what is worse; an empty config is not refused.
     """
     record = take_record(at_once(), host)
     nothing = HostRoutingConfig.from_mapping({"hostRouting": {}})
@@ -180,7 +180,9 @@ def test_a_check_and_a_fleet_foresee_the_refusal(host: FakeHost) -> None:
 
 
 def test_two_applies_are_the_way_out(host: FakeHost) -> None:
-    """The first drops the proof, and is degraded; the second drops the routes."""
+    """A first apply that drops only the proof is ok and degraded, and a second apply that drops the
+    routes is ok.
+    """
     first = run(Configure(config(WIDE, "172.16.16.0/24"), host=host), at_once())
     assert first.ok
     assert first.degraded
@@ -192,8 +194,8 @@ def test_two_applies_are_the_way_out(host: FakeHost) -> None:
 
 
 def test_the_mode_is_that_of_the_section_that_counts(host: FakeHost) -> None:
-    """Under a new WARN, an address that the new config proves is logged; one that it drops is
-    refused by the STRICT that was installed.
+    """A wrong address that the new config expects under WARN degrades the run; one that the new
+    config drops is refused by the installed STRICT.
     """
     wanted = config(OTHER, expected=(HALF,), mode="WARN")
     report = run(Configure(wanted, host=host), at_once())
@@ -208,7 +210,9 @@ def test_the_mode_is_that_of_the_section_that_counts(host: FakeHost) -> None:
 
 
 def test_dropped_addresses_count_under_the_installed_devices(host: FakeHost) -> None:
-    """The new section allows ib0 for its own addresses, and for no others."""
+    """The devices that a new section allows count for its own addresses, and not for addresses that
+    only the installed section expects.
+    """
     allowed = config(HALF, expected=(OTHER,), allowedDevs=["ib0"])
     narrowed = run(Configure(allowed, host=host), at_once())
     assert narrowed.ok
@@ -223,7 +227,9 @@ def test_dropped_addresses_count_under_the_installed_devices(host: FakeHost) -> 
 
 
 def test_force_an_empty_config_and_reset_are_exempt(host: FakeHost) -> None:
-    """`force` goes on, and is degraded; all other ways remove everything, as they are meant to."""
+    """An apply with `force` goes on, and is degraded; an empty config and a reset remove all
+    routes, and are not degraded.
+    """
     forced = run(Configure(config("172.16.16.0/24"), host=host, force=True), at_once())
     assert forced.ok
     assert forced.degraded
@@ -249,8 +255,8 @@ def test_force_an_empty_config_and_reset_are_exempt(host: FakeHost) -> None:
 def test_the_scripts_know_what_the_installed_config_has_lost(
     host: FakeHost, content: bytes
 ) -> None:
-    """A file that was edited in place forgets no address: the script beside it expects it under
-    its own mode. A right address stays right, no apply is offered, and `force` goes on.
+    """An intent that was damaged or edited in place does not lift the proof of its script: an apply
+    that would make a right address wrong is refused, `check` names the fix, and `force` goes on.
     """
     host.files.write(INTENT_PATH, content, mode=0o644)
     wanted = config("172.16.16.0/24", expected=("10.96.0.0/16",), mode="WARN")
@@ -269,7 +275,9 @@ def is_edited(host: FakeHost) -> bool:
 
 
 def test_a_status_names_a_config_that_was_edited(host: FakeHost) -> None:
-    """Its scripts expect something else, until an apply writes both."""
+    """A status reports an intent that was edited, and whose scripts expect something else, until an
+    apply writes both.
+    """
     assert not is_edited(host)
     wanted = config(WIDE, expected=(HALF,))
     host.files.write(INTENT_PATH, Intent(config=wanted).file.content, mode=0o644)
@@ -288,8 +296,8 @@ def test_a_status_names_a_config_that_was_edited(host: FakeHost) -> None:
 def test_the_proof_alone_may_be_dropped(
     host: FakeHost, caplog: pytest.LogCaptureFixture, expected: tuple[str, ...], dropped: str
 ) -> None:
-    """That is logged, stands in the plan, and degrades; the same addresses by other networks are no
-    loss.
+    """A proof that is dropped while the routes stay is logged, stands in the plan, and degrades the
+    run; the same addresses in other networks are not a loss.
     """
     wanted = config(WIDE, "172.16.8.0/24", expected=expected)
     run(ConfigureStaticRoutes(wanted, host=host), at_once())
@@ -314,7 +322,9 @@ def test_the_proof_alone_may_be_dropped(
 def test_parts_of_an_ipv6_network_that_no_route_decides_are_not_missed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Link-local and multicast addresses inside a network were never proven."""
+    """Link-local and multicast addresses inside an expected IPv6 network do not count as a dropped
+    proof.
+    """
     host = gpu_node()
     wide = config(WIDE, expected=("fe00::/7", WIDE), mode="WARN")
     run(Configure(wide, host=host), at_once())
@@ -365,7 +375,9 @@ def run_judged(
 @needs_kernel
 @pytest.mark.parametrize("name", PIPELINES)
 def test_no_pipeline_makes_a_dropped_address_wrong_in_silence(name: str) -> None:
-    """Under STRICT it is refused, under WARN logged; without the section, and with a smaller one."""
+    """A pipeline that would make a dropped address wrong is refused under STRICT, and degraded
+    under WARN, with a smaller section and without one.
+    """
     for mode in "STRICT", "WARN":
         for expected in (), (HALF,):
             with KernelNode.made() as kernel:
@@ -406,7 +418,7 @@ def prefixes() -> st.SearchStrategy[Prefix]:
 def test_outside_has_the_addresses_of_no_other_network(
     network: Prefix, others: list[Prefix]
 ) -> None:
-    """Each once."""
+    """`outside` returns each address of a network that the other networks lack, once."""
 
     def addresses(prefix: Prefix) -> range:
         return range(prefix.network, prefix.last + 1)

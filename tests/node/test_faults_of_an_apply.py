@@ -90,10 +90,7 @@ def disproved(lines: list[str], now: State, before: State, after: State) -> Iter
 
 
 def unnamed(report: Report | None, now: State, before: State, after: State) -> bool:
-    """Return True if the state is not that of a run which names none.
-
-    Then the changes of its report are those that it made.
-    """
+    """Return True if a run that logs no state has made other changes than those of its report."""
     if report is None:
         # A signal that ends a run before its first change, or after its last one.
         return now not in (before, after)
@@ -237,10 +234,10 @@ def outcome(task: Task, ctx: Context) -> Report | None:
 def test_the_node_is_in_the_state_that_the_run_names(
     story: str, port: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever a run logs of the state is so, what cannot be undone is named, and a run that names
-    nothing has changed nothing.
+    """A run with a fault logs the state in which the node then is, and names what cannot be undone;
+    a run that logs neither has made the changes of its report alone.
 
-    It is so after each step that changes something, and after some of those that read.
+    Faults hit each step that changes something, and some of those that read.
     """
     begin, task = STORIES[story]
     host = begin()
@@ -289,7 +286,9 @@ def undo_of(host: FakeHost, arm: Callable[[], object], monkeypatch: pytest.Monke
 def test_a_fault_of_the_undo(
     port: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is called undone that is not; the log names the files and routes that stay."""
+    """A fault of an undo leads to one line of the log, which names the files and routes that stay,
+    or a restored state.
+    """
     host = node()
     begun = list[int]()
     before = state(host)
@@ -311,7 +310,9 @@ def test_a_fault_of_the_undo(
 
 
 def test_a_disk_that_fails_between_commit_and_cleaning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The config is in force, the task of the files has the failure, and another apply cleans up."""
+    """A run that cannot remove the earlier files has its routes in force and the failure in the
+    task of the files, and another apply removes the rest.
+    """
     host = node()
     undisturbed = node()
     without_check = attrs.evolve(NEW, route_overlap=RouteOverlapConfig())
@@ -336,8 +337,8 @@ def test_a_disk_that_fails_between_commit_and_cleaning(monkeypatch: pytest.Monke
 def test_a_first_apply_that_ends_between_files_and_routes(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock of the gates cannot be held: the config is installed, the routes are as before,
-    which one line reports.
+    """A first apply that cannot hold the lock of the gates installs the config, and reports in one
+    line that the routes are as before.
     """
     host = gpu_node()
     monkeypatch.setattr(host.lock, "hold_file", Mock(side_effect=HostFileError("cannot lock")))
@@ -349,7 +350,9 @@ def test_a_first_apply_that_ends_between_files_and_routes(
 
 
 def test_a_reset_that_is_interrupted_after_its_files(caplog: pytest.LogCaptureFixture) -> None:
-    """The boot files are gone, the rest was not tried, which one line reports."""
+    """A reset that is interrupted after its files reports in one line that the boot files are
+    removed and the rest was not tried.
+    """
     host = node()
     ctx = at_once()
     host.routes.steps.plan(1, lambda: ctx.cancel("SIGTERM"))
@@ -362,7 +365,9 @@ def test_a_reset_that_is_interrupted_after_its_files(caplog: pytest.LogCaptureFi
 def test_a_reset_whose_systemd_fails(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The files are gone by then, which one line reports, and the routes go, too."""
+    """A reset whose systemd does not answer removes the files and the routes, and one line reports
+    that the files are gone.
+    """
     host = node()
     monkeypatch.setattr(
         host.services, "daemon_reload", Mock(side_effect=UnitError("systemd does not answer"))

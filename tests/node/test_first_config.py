@@ -34,8 +34,8 @@ def node(monkeypatch: pytest.MonkeyPatch, command: str = COMMAND) -> FakeHost:
 
 
 def test_a_joined_node_names_its_services(host: FakeHost, tmp_path: Path) -> None:
-    """The device by its network, the given CIDR, and the addresses of the kubelet's files, each
-    with where it came from; `check` accepts what is printed.
+    """On a joined node `init` prints the network of the exit, the given CIDR, and the addresses in
+    the kubelet's files, each with its source; `check` accepts what is printed.
     """
     host.files.write("/var/lib/kubelet/config.yaml", KUBELET, mode=0o600)
     host.files.write("/var/lib/kubelet/kubeconfig", SERVER % b"10.0.0.1", mode=0o600)
@@ -75,7 +75,9 @@ LASTS = "copy it to /usr/local/bin/hostrouting and run that"
 def test_a_command_that_a_boot_does_not_find(
     monkeypatch: pytest.MonkeyPatch, command: str, mode: int | None, reason: str
 ) -> None:
-    """No watch is written; the line has the reason, the step, and the timer."""
+    """For a command that a boot does not find `init` leaves the watch out, and its line has the
+    reason, the step, and the timer.
+    """
     host = node(monkeypatch, command)
     if mode is not None:
         host.files.write(command, b"#!/usr/bin/python3\n", mode=mode)
@@ -88,7 +90,7 @@ def test_a_command_that_a_boot_does_not_find(
 
 
 def test_a_command_that_lasts_watches(host: FakeHost, tmp_path: Path) -> None:
-    """As a service, which `check` accepts."""
+    """For a command that a boot finds `init` prints a watch as a service, which `check` accepts."""
     host.files.write(COMMAND, b"#!/usr/bin/python3\n", mode=0o755)
     printed = run_here("init", "--cidr", "10.0.0.0/16")
     watch = json.loads(printed.stdout)["hostRouting"]["watch"]
@@ -99,7 +101,9 @@ def test_a_command_that_lasts_watches(host: FakeHost, tmp_path: Path) -> None:
 
 
 def test_the_agents_of_this_node_are_its_gates(host: FakeHost, tmp_path: Path) -> None:
-    """Enabled or up; without one the default gates are left as they are."""
+    """`init` prints each agent that is enabled or up as a gate; on a node without one it leaves the
+    default gates.
+    """
     default = (
         "gates: the default (systemd-nspawn@.service, kubelet.service), since no agent is enabled"
     )
@@ -126,7 +130,9 @@ def test_the_agents_of_this_node_are_its_gates(host: FakeHost, tmp_path: Path) -
 
 
 def test_a_systemd_that_does_not_answer(host: FakeHost) -> None:
-    """The rest of the config is printed, with the default gates."""
+    """Without an answer of systemd `init` prints the rest of the config, and reports the gates as
+    missing.
+    """
     host.services.fail_at(1)
     printed = run_here("init")
     assert "gates" not in json.loads(printed.stdout)["hostRouting"]
@@ -145,7 +151,9 @@ def test_a_systemd_that_does_not_answer(host: FakeHost) -> None:
     ],
 )
 def test_forms_of_the_files(host: FakeHost, old: bytes, new: bytes, found: str) -> None:
-    """Line ends, quotes and comments change nothing; what is in another form is left as a question."""
+    """`init` reads the kubelet's files with any line ends, quotes and comments, and reports the
+    addresses of another form as missing.
+    """
     for path, text in ("config.yaml", KUBELET), ("kubeconfig", SERVER % b"10.0.0.1"):
         host.files.write(f"/var/lib/kubelet/{path}", text.replace(old, new), mode=0o600)
     printed = run_here("init")
@@ -159,8 +167,8 @@ def test_forms_of_the_files(host: FakeHost, old: bytes, new: bytes, found: str) 
     ["api.example.com", "::1", "127.1.0.1", "0.0.0.9", "224.0.0.1", "::ffff:10.0.0.1", "fe80::1"],
 )
 def test_what_is_missing_is_requested(host: FakeHost, name: str) -> None:
-    """A name is not looked up, and an address of no other host is not expected; the last line has
-    the step.
+    """`init` does not expect a name, or an address that cannot be another host's: it reports the
+    addresses as missing, and its last line has the step.
     """
     host.files.write("/etc/kubernetes/kubelet.conf", SERVER % name.encode(), mode=0o600)
     printed = run_here("init")
@@ -175,7 +183,7 @@ def test_what_is_missing_is_requested(host: FakeHost, name: str) -> None:
     [("10.224.0.5/16", "10.224.0.5", "10.224.0.5/32"), ("fd00::5/64", "[fd00::5]", "fd00::5/128")],
 )
 def test_the_address_of_a_control_plane(host: FakeHost, own: str, server: str, cidr: str) -> None:
-    """The node's own address is left out: no packet for it leaves."""
+    """`init` leaves the node's own address out, since packets for it do not leave the node."""
     host.routes.add_address("eth0", own)
     path = "/etc/kubernetes/kubelet.conf"
     host.files.write(path, SERVER % server.encode(), mode=0o600)
@@ -186,7 +194,9 @@ def test_the_address_of_a_control_plane(host: FakeHost, own: str, server: str, c
 
 
 def test_a_single_address_is_expected(host: FakeHost) -> None:
-    """Such as that of a service, or one of several control planes: another node may have it."""
+    """`init` expects an API server's address that this node has as a single one, since another node
+    may have it as well.
+    """
     host.routes.add_address("eth0", "10.224.0.5/32")
     host.files.write("/etc/kubernetes/kubelet.conf", SERVER % b"10.224.0.5", mode=0o600)
     printed = run_here("init")
@@ -196,7 +206,9 @@ def test_a_single_address_is_expected(host: FakeHost) -> None:
 
 
 def test_a_large_file_is_not_read_whole(host: FakeHost) -> None:
-    """Half an address at the end would be another one. A run of blanks takes no square of time."""
+    """`init` reports the addresses in a file that is too large, and that begins with a long run of
+    blanks, as missing.
+    """
     path = "/var/lib/kubelet/config.yaml"
     host.files.write(path, b" " * 500_000 + b"x\n" + KUBELET * 9999, mode=0o600)
     printed = run_here("init")
@@ -217,8 +229,8 @@ def test_a_large_file_is_not_read_whole(host: FakeHost) -> None:
 def test_the_device_of_the_default_route(
     host: FakeHost, mac: str, addresses: str, route: str, line: str
 ) -> None:
-    """By its first network that a fleet can share, else by its name, and so on a node of IPv6
-    alone; InfiniBand is left as a question, and of several (eth0 is the second) none is guessed.
+    """`init` names the exit by its first network that a fleet can share, else by its name;
+    InfiniBand, and a choice of several devices, are reported as missing.
     """
     if addresses:
         host.routes.remove_link("eth0")
@@ -233,7 +245,9 @@ def test_the_device_of_the_default_route(
 
 
 def test_a_device_with_one_name_in_a_fleet(host: FakeHost) -> None:
-    """A bond is named: the boot script cannot find hardware of it, so a network would not be plain."""
+    """`init` names a bond instead of its network, since the boot script cannot find hardware of a
+    bond.
+    """
     host.routes.remove_link("eth0")
     host.routes.add_link("bond0", kind="bond")
     host.routes.add_address("bond0", "10.224.0.4/16")
@@ -245,7 +259,7 @@ def test_a_device_with_one_name_in_a_fleet(host: FakeHost) -> None:
 
 
 def test_a_network_with_another_device(host: FakeHost) -> None:
-    """The device is named: the boot script would leave such a network to the program."""
+    """`init` names the exit by its device if another device has an address in the same network."""
     connect(host.routes, eth1="10.224.7.7/32")
     printed = run_here("init")
     overlap = json.loads(printed.stdout)["hostRouting"]["routeOverlap"]
@@ -254,7 +268,7 @@ def test_a_network_with_another_device(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("words", ["--cidr x", "--cidr 10.0.0.0/16,10.1.0.0/16", "10.0.0.0/16"])
 def test_a_wrong_cidr_is_refused(words: str) -> None:
-    """With the way to give several; nothing is printed."""
+    """`init` refuses a wrong CIDR with the way to give several, and prints nothing on stdout."""
     refused = run_here("init", *words.split())
     assert refused.returncode == 2
     assert refused.stdout == ""

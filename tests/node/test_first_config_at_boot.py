@@ -101,7 +101,9 @@ def _booted(
 
 @pytest.mark.parametrize("name", NAMED)
 def test_it_is_plain(name: str, tmp_path: Path) -> None:
-    """By its own device, and with the agent of the node as its gate."""
+    """The config of `init` on an ordinary node names its device and its agent, and is plain at a
+    boot.
+    """
     ordinary, devs, gates, server = NAMED[name]
     files = {
         f"/etc/systemd/system/{gate}": b"[Service]\nExecStart=/bin/k\n[Install]\nWantedBy=multi-user.target\n"
@@ -125,5 +127,5 @@ def test_it_is_plain(name: str, tmp_path: Path) -> None:
     ],
 )
 def test_as_plain_as_without_devices(name: str, tmp_path: Path) -> None:
-    """On each ordinary node that is plain without `expectedDevs`, so is the config of `init`."""
+    """The config of `init` is plain on each ordinary node that is plain without `expectedDevs`."""
     assert _booted(NODES[name], tmp_path, {})[1] == ""

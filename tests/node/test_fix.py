@@ -1,5 +1,5 @@
-"""`check --fix`: the config that mends a node, as an apply proves; or no config does, as every
-address proves.
+"""`check --fix` writes a config that mends the node, as an apply proves, or refuses where not even
+a route for each address would mend it.
 """
 
 from contextlib import suppress
@@ -128,10 +128,10 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
 
 @given(case=cases())
 def test_the_answer_mends_or_nothing_does(case: tuple[World, dict[str, Any]]) -> None:
-    """The config that it writes makes the proof right once it is applied, and has all that was in
-    it and may be added.
+    """The config that `check --fix` writes makes the proof right once it is applied, and keeps each
+    route of the earlier config that may be added.
 
-    If it refuses, not even a route for each single address would.
+    Where it refuses, not even a route for each single address would make the proof right.
     """
     node = MemoryBackend()
     case[0].arrange(node)
@@ -142,14 +142,18 @@ def test_the_answer_mends_or_nothing_does(case: tuple[World, dict[str, Any]]) ->
 @settings(max_examples=FEW, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_in_the_kernel(case: tuple[World, dict[str, Any]]) -> None:
-    """On a node whose kernel accepts and proves the routes the answer mends, or nothing does."""
+    """On a node of the kernel, the config that `check --fix` writes makes the proof right, or not
+    even a route for each single address would.
+    """
     with KernelNode.made() as node:
         case[0].arrange(node)
         judge(node, case[1])
 
 
 def test_nothing_is_written_beside_what_an_operator_must_mend() -> None:
-    """A route would mend the first CIDR, and none mends the second, which a rule refuses."""
+    """A fix is refused while a rule prohibits one of the expected CIDRs, though a route would mend
+    the other CIDR.
+    """
     host = FakeHost()
     uplink(host.routes, ib0="172.16.1.4/16")
     host.routes.add_rule(Rule(100, action="prohibit", destination=(0x0A600000, 16)))
@@ -171,7 +175,9 @@ def by_another_router(host: FakeHost, *, carrier: bool = True) -> HostRoutingCon
 
 
 def test_no_silent_gateway_takes_the_place_of_one_that_answers() -> None:
-    """The default route leads to it, so the proof would be right, and the node would reach nothing."""
+    """A fix is refused if it would exchange a gateway that answers for a silent one, and `status`
+    does not offer it.
+    """
     host = FakeHost()
     config = by_another_router(host)
     host.link_layer.mute.add(("eth0", "10.224.0.1"))
@@ -189,7 +195,9 @@ def test_no_silent_gateway_takes_the_place_of_one_that_answers() -> None:
 
 @pytest.mark.parametrize("carrier", [True, False])
 def test_where_both_are_silent_the_default_route_counts(*, carrier: bool) -> None:
-    """Nothing is lost by it; nor where the old device has no carrier."""
+    """A fix may lead to a silent gateway if the present gateway is silent as well, or its device
+    lacks a carrier.
+    """
     host = FakeHost()
     config = by_another_router(host, carrier=carrier)
     host.link_layer.mute.add(("eth0", "10.224.0.1"))

@@ -84,7 +84,9 @@ def add_foreign(host: FakeHost, *paths: str) -> None:
 
 
 def test_each_beginning_of_a_file_that_an_apply_writes_is_own() -> None:
-    """A loss of power may leave any of them."""
+    """Each beginning of a file that an apply writes, as a loss of power may leave it, counts as
+    own.
+    """
     host = gpu_node()
     crowd(host)
     rendered = render_files(config(**CHECKED, **ROUTES, **PROBES), host=host).files
@@ -96,7 +98,7 @@ def test_each_beginning_of_a_file_that_an_apply_writes_is_own() -> None:
 
 
 def test_what_upstream_installs_is_own() -> None:
-    """Its units run its scripts, which are in a folder of its own."""
+    """The units and scripts that upstream installs count as own."""
     host = FakeHost()
     install_upstream(host.files)
     for path in (*SHARED_PATHS, *SCRIPT_PATHS):
@@ -105,7 +107,9 @@ def test_what_upstream_installs_is_own() -> None:
 
 @given(path=st.sampled_from([*SHARED_PATHS]), lines=st.lists(_LINES, min_size=1))
 def test_what_anyone_else_writes_is_not(path: str, lines: list[str]) -> None:
-    """It may name hostrouting and its units; the scripts count only where they are run."""
+    """A unit that only mentions hostrouting or its scripts is foreign; the mark of hostrouting
+    makes it own, and so does a name that hostrouting alone uses.
+    """
     text = "".join(f"{line}\n" for line in lines)
     assert not is_own(path, text.encode())
     assert is_own(path, f"# Kept by a tool.\n# Installed by hostrouting.\n{text}".encode())
@@ -116,7 +120,7 @@ def test_what_anyone_else_writes_is_not(path: str, lines: list[str]) -> None:
     ("link", "own"), [("hostrouting/static-routes.service", True), ("/opt/site.service", False)]
 )
 def test_a_link_is_own_only_into_a_generation(link: str, own: bool) -> None:
-    """The content behind it does not count: the link is what an apply would replace."""
+    """A link counts as own only if it leads into a generation, whatever the content behind it."""
     assert is_own(STATIC, b"# Installed by hostrouting", link) == own
     assert not is_own(STATIC, b"", "/opt/gone.service")
 
@@ -130,8 +134,8 @@ def test_a_link_is_own_only_into_a_generation(link: str, own: bool) -> None:
     "path", [STATIC, PROBE, "/usr/lib/systemd/system/static-routes.service", RULESET_PATH]
 )
 def test_an_apply_that_needs_the_place_is_refused(path: str, is_live: bool, force: bool) -> None:
-    """Nothing is changed, in a machine and in an image; the error has the path, what it is, and the
-    step.
+    """An apply that needs the place of a foreign unit is refused without a change, on a machine and
+    in an image; the error has the path, the unit and the step.
     """
     host = gpu_node() if is_live else FakeHost(is_live=False)
     host.files.write(path, SITE, mode=0o644)
@@ -149,8 +153,8 @@ def test_an_apply_that_needs_the_place_is_refused(path: str, is_live: bool, forc
 
 
 def test_a_reset_and_a_departing_section_leave_it(caplog: pytest.LogCaptureFixture) -> None:
-    """It stays active and enabled beside a config without the section, is named, and nothing is left
-    to do.
+    """A foreign unit stays active and enabled beside a config without its section, and after a
+    reset; a warning and a note name it.
     """
     host = gpu_node()
     add_foreign(host, STATIC, PROBE)
@@ -176,8 +180,8 @@ def test_a_reset_and_a_departing_section_leave_it(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_unit_that_an_administrator_has_replaced() -> None:
-    """`status` offers nothing that would fail, and a reset removes all that is own, with the link
-    that required it.
+    """For a unit that an administrator has replaced, `status` offers a plan instead of an apply,
+    and a reset removes all that is own, with the link that required the unit.
     """
     host = gpu_node()
     wanted = config(**CHECKED, **ROUTES)
@@ -197,7 +201,9 @@ def test_a_unit_that_an_administrator_has_replaced() -> None:
 
 
 def test_a_first_check_offers_no_apply_that_is_refused() -> None:
-    """Before the first apply the file is named as well."""
+    """A check before the first apply offers a plan instead of an apply that a foreign file would
+    have refused.
+    """
     host = gpu_node()
     add_foreign(host, STATIC)
     report = check_node(at_once(), config(**ROUTES), host, path="CONFIG")
@@ -205,7 +211,9 @@ def test_a_first_check_offers_no_apply_that_is_refused() -> None:
 
 
 def test_foreign_rules_are_not_deleted() -> None:
-    """A unit of this name is no sign that the table is of hostrouting."""
+    """A run without probes leaves a foreign unit, its file of rules and its table; beside an own
+    unit it leaves a foreign file of rules.
+    """
     host = gpu_node()
     host.files.write(PROBE, SITE, mode=0o644)
     host.files.write(RULESET_PATH, b"table ip6 azureSLBProbe {}\n", mode=0o644)

@@ -1,4 +1,6 @@
-"""While an apply may still be undone, gates wait: it holds their lock, and no longer than that."""
+"""An apply holds the lock of the gates exactly as long as it may still be undone, and gates wait
+meanwhile.
+"""
 
 from collections.abc import Callable
 
@@ -36,7 +38,7 @@ class Moments:
         self._note_calls(host.services, "daemon_reload", "reload")
 
     def note(self, what: str) -> None:
-        """Note it, once for several in a row."""
+        """Note a moment, once for several of the same in a row."""
         moment = f"{what}, {'gates wait' if self._host.lock.locked_files else 'gates open'}"
         if self.seen[-1:] != [moment]:
             self.seen.append(moment)
@@ -56,8 +58,8 @@ class Moments:
 
 
 def test_over_an_installed_config(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gates wait from the first change to the commit; the unit of a section that the earlier config
-    alone had is removed after it.
+    """Over an installed config gates wait from the first change of an apply to its commit; a unit
+    that the earlier config alone had is removed afterwards.
     """
     moments = Moments(host, monkeypatch)
     without_check = attrs.evolve(MORE, route_overlap=RouteOverlapConfig())
@@ -127,8 +129,8 @@ def until_a_lease(host: FakeHost, moments: Moments) -> ActingClock:
 def test_a_first_apply_waits_for_a_lease_and_no_gate_for_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its new scripts hold the gates until there is a lease; then the routes change while gates
-    wait.
+    """A first apply waits for a lease while the gates are open, and holds their lock only while it
+    changes the routes.
     """
     host = gpu_node()
     moments = Moments(host, monkeypatch)
@@ -143,8 +145,8 @@ def test_a_first_apply_waits_for_a_lease_and_no_gate_for_that(
 
 
 def test_a_wait_before_the_first_change(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over an installed config a run waits for a lease, too, and meanwhile the earlier config is in
-    force.
+    """An apply over an installed config waits for a lease before its first change, while the gates
+    are open.
     """
     moments = Moments(host, monkeypatch)
     execute(Configure(MORE, host=host), Context(clock=until_a_lease(host, moments)))
@@ -152,8 +154,8 @@ def test_a_wait_before_the_first_change(host: FakeHost, monkeypatch: pytest.Monk
 
 
 def test_nothing_waits_while_gates_do(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lease that is lost with its routes, between the first change and the commit, undoes the run
-    at once.
+    """An apply whose lease and routes are lost between its first change and the commit fails
+    without a wait, and its files are undone.
     """
     clock = ActingClock()
     reload = host.services.daemon_reload
@@ -174,7 +176,7 @@ def test_nothing_waits_while_gates_do(host: FakeHost, monkeypatch: pytest.Monkey
 
 
 def test_an_earlier_release_had_none(host: FakeHost) -> None:
-    """The file is made before the first change, and goes with an undo."""
+    """An apply makes the gates' lock file that an earlier release lacks; an undo removes it."""
     host.files.remove(LOCK)
     before = state(host)
     ctx = at_once()
@@ -190,7 +192,7 @@ def test_an_earlier_release_had_none(host: FakeHost) -> None:
 def test_a_wrong_lock_is_mended_before_it_is_taken(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file of another content is exchanged: later, gates would find the new one free."""
+    """An apply mends the content and mode of the gates' lock file before it takes the lock."""
     host.files.write(LOCK, b"1234\n", mode=0o644)
     write = host.files.write
     locked = []

@@ -144,7 +144,7 @@ def operations(size: int) -> dict[str, int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", SIZES)
 def test_work_grows_with_the_routes(sizes: tuple[int, ...]) -> None:
-    """From few routes and CIDRs to more and to many, each more costs the same, within 20 %."""
+    """From few routes and CIDRs to many, the work for each further one grows by at most 20 %."""
     # A process makes the program of a boot once.
     wanted_program(FakeHost(), None)
     counts = [operations(size) for size in sizes]

@@ -32,8 +32,8 @@ def fields_of(datagram: bytes) -> dict[str, str]:
 
 @given(st.dictionaries(st.from_regex(r"[A-Z][A-Z0-9_]*", fullmatch=True), st.text(), min_size=1))
 def test_no_value_becomes_another_field(fields: dict[str, str]) -> None:
-    """Whatever the values contain; what is no valid text is escaped, and what is too long for a
-    datagram is cut.
+    """A value of any text stays in its own field of a journal's entry; text that is not valid is
+    escaped, and a value that is too long for a datagram is cut.
     """
     valid = {
         name: value.encode(errors="backslashreplace").decode() for name, value in fields.items()
@@ -45,8 +45,8 @@ def test_no_value_becomes_another_field(fields: dict[str, str]) -> None:
 def test_an_entry_has_the_user_and_the_change_of_the_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The checksums of the installed config, an error as far as its first cause, and the user
-    behind sudo.
+    """The entry of a command has the checksums of the installed config, an error as far as its
+    first cause, and the user behind sudo.
     """
     monkeypatch.setenv("SUDO_UID", "1000\nMESSAGE=forged")
     files = MemoryFiles()
@@ -84,7 +84,7 @@ def test_an_entry_has_the_user_and_the_change_of_the_config(
 def test_runs_of_this_machine_alone_are_in_its_journal(
     root: str | None, dry_run: bool, is_recorded: bool
 ) -> None:
-    """Not those for an image, nor those that change nothing."""
+    """A run with --root, or one that changes nothing, is not recorded in the journal."""
     command = Namespace(has_history=True)
     run = recorded_run(Namespace(chosen=command, root=root, dry_run=dry_run))
     assert isinstance(run, nullcontext) is not is_recorded

@@ -86,8 +86,8 @@ def contents(folder: Path) -> dict[str, object]:
 def test_links_do_not_lead_out_of_an_image(
     tmp_path: Path, image: Path, config: Path, written: str, leads: str
 ) -> None:
-    """Absolute, relative and dangling links, and chains: installed files lie at their targets
-    inside the image.
+    """Links of an image, be they absolute, relative, dangling or in a chain, lead to targets inside
+    it: an apply writes there, and changes nothing outside.
     """
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -124,7 +124,9 @@ def test_links_do_not_lead_out_of_an_image(
 
 
 def test_an_image_is_not_mended(image: Path, config: Path) -> None:
-    """It has no routes: exit 1, and the reason names what a node made of it can run."""
+    """A fix of an image ends with 1, and its reason names the command for a node that is made of
+    the image.
+    """
     result = run("check", "--fix", "--root", image, config)
     reason = (
         "an image has no routes to be repaired; on a node made of it, run: hostrouting check --fix"
@@ -135,8 +137,8 @@ def test_an_image_is_not_mended(image: Path, config: Path) -> None:
 
 
 def test_an_apply_ends_with_the_state_of_the_image(image: Path, config: Path) -> None:
-    """Not with a sentence on live routes and gates; one that failed names what is left of an
-    unknown config.
+    """An apply to an image ends with a sentence on the image; one that fails without a config names
+    what is left, and the reset that removes it.
     """
     sentence = "right: the image is as the config wants it"
     assert run("apply", "--root", image, config).stdout.splitlines()[-1] == sentence
@@ -151,8 +153,8 @@ def test_an_apply_ends_with_the_state_of_the_image(image: Path, config: Path) ->
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_image_without_a_program_is_reported(image: Path, config: Path, name: str) -> None:
-    """Apply warns and fails, and check has a finding: the package, and the consequence, beside
-    notes.
+    """For an image that lacks a program an apply fails with the consequence and the package, and a
+    check has an error beside its notes.
     """
     (image / PROGRAMS[name]).unlink()
     message = f"{name}: the image lacks it: {STAY_SHUT}; "
@@ -169,7 +171,9 @@ def test_an_image_without_a_program_is_reported(image: Path, config: Path, name:
 
 
 def test_nft_is_missed_only_by_probes(image: Path, config: Path) -> None:
-    """Without probes nft is not needed; with optional ones it is a warning."""
+    """An image without nft is a warning if its probes are optional, and without probes nft is not
+    needed.
+    """
     (image / PROGRAMS["nft"]).unlink()
     config.write_text(
         json.dumps({**SECTIONS, "probeSnat": {**SECTIONS["probeSnat"], "required": False}})
@@ -188,8 +192,8 @@ def test_nft_is_missed_only_by_probes(image: Path, config: Path) -> None:
 
 
 def test_programs_are_found_over_links_of_the_image(image: Path, config: Path) -> None:
-    """Merged folders and alternatives, absolute and relative: the programs that the node will find
-    count.
+    """A program counts as installed where the links of the image lead to one inside the image, as
+    on a node.
     """
     (image / "etc/alternatives").mkdir(parents=True)
     shutil.move(image / "bin", image / "usr/merged")
@@ -215,8 +219,8 @@ def test_programs_are_found_over_links_of_the_image(image: Path, config: Path) -
 def test_a_gate_that_the_network_waits_for_is_refused(
     image: Path, config: Path, unit: str, text: str
 ) -> None:
-    """As on a live machine: by its own order, that of another unit of the boot, or as a part of a
-    target.
+    """A gate in an image is refused without a change if the network waits for it by its own order,
+    by that of another unit of the boot, or as a part of a target.
     """
     units = image / UNITS
     files = {
@@ -248,7 +252,9 @@ def test_a_gate_that_the_network_waits_for_is_refused(
 def test_an_open_exit_of_an_image(
     image: Path, tmp_path: Path, section: dict[str, Any], is_noted: bool
 ) -> None:
-    """An image pins none, so under STRICT an apply advises to name the network of the exit."""
+    """An apply to an image advises under STRICT to name the network of the exit where
+    `expectedDevs` is open.
+    """
     overlap = {**SECTIONS["routeOverlap"], **section}
     (config := tmp_path / "open.json").write_text(json.dumps({**SECTIONS, "routeOverlap": overlap}))
     applied = run("apply", "--root", image, config)
@@ -258,8 +264,8 @@ def test_an_open_exit_of_an_image(
 
 @pytest.mark.slow
 def test_a_check_of_an_image(image: Path, config: Path) -> None:
-    """Nothing installed is one error; then all is there; then whatever is taken away is named.
-    Routes are not read.
+    """A check of an image has one error before the first apply, notes alone after it, and an error
+    for each installed file that is taken away. Routes are not read.
     """
     empty = run("check", "--root", image, config)
     assert empty.returncode == 1

@@ -38,7 +38,9 @@ def run_kubelet(host: FakeHost, argv: bytes, name: bytes = b"kubelet\n") -> None
 
 @pytest.mark.parametrize("option", [b"--node-ip=10.9.0.4", b"--node-ip\x0010.9.0.4,fd00:16::4"])
 def test_a_running_kubelet(host: FakeHost, option: bytes) -> None:
-    """Its command line counts, with each address of a list; IPv6 has no exit here."""
+    """The `--node-ip` of a running kubelet is a note if its IPv4 address is on another device than
+    the exit, also in a list with an IPv6 address.
+    """
     run_kubelet(host, ARGV % option)
     assert notes(host) == [
         (
@@ -57,7 +59,7 @@ def test_a_running_kubelet(host: FakeHost, option: bytes) -> None:
     ],
 )
 def test_a_file_of_its_options(host: FakeHost, path: str, text: str) -> None:
-    """The next start has it."""
+    """A `--node-ip` in a file of the kubelet's options is a note that names the file."""
     host.files.write(path, text.encode(), mode=0o644)
     [note] = notes(host)
     assert ": is on eth1, by which its requests come" in note
@@ -75,6 +77,8 @@ def test_a_file_of_its_options(host: FakeHost, path: str, text: str) -> None:
     ],
 )
 def test_what_is_not_a_note(host: FakeHost, option: bytes, name: bytes) -> None:
-    """An address of the exit, of no device or of another program."""
+    """A `--node-ip` is not a note if its address is on the exit or on none of the devices, or if
+    the program is not a kubelet.
+    """
     run_kubelet(host, ARGV % option, name)
     assert notes(host) == []

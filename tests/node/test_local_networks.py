@@ -46,7 +46,7 @@ def config_of(**overlap: Any) -> HostRoutingConfig:
 
 
 def install_old(host: FakeHost) -> None:
-    """Install it as an earlier release did."""
+    """Install a config with a loopback network, as an earlier release did."""
     good = config_of(**OLD | {"expectedCidrs": ["10.96.0.0/16"]})
     assert run(Configure(good, host=host)).ok
     intent = json.dumps({"hostRouting": {"gates": [], "routeOverlap": OLD}}).encode()
@@ -55,8 +55,8 @@ def install_old(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("kind", [Configure, ConfigureLive, CheckRouteOverlap])
 def test_a_new_config_is_refused(host: FakeHost, kind: type[Configure]) -> None:
-    """By an apply, a live try and the task of the proof alone, and by their plans; nothing is
-    changed.
+    """An apply, a live try and the task of the proof alone refuse a new config with a loopback
+    network, and so do their plans; nothing is installed.
     """
     task = kind(config_of(**OLD), host=host)
     failed = run(task).error
@@ -69,7 +69,9 @@ def test_a_new_config_is_refused(host: FakeHost, kind: type[Configure]) -> None:
 
 
 def test_an_apply_over_an_installed_one(host: FakeHost) -> None:
-    """The same network is taken again, and another one is refused."""
+    """An apply over a config with a loopback network accepts the same network, and refuses another
+    one.
+    """
     install_old(host)
     more = ["10.96.0.0/16", "127.0.0.0/8", "127.1.0.0/16"]
     refused = run(Configure(config_of(expectedCidrs=more), host=host))
@@ -83,7 +85,9 @@ def test_an_apply_over_an_installed_one(host: FakeHost) -> None:
 
 
 def test_an_installed_one_stays_valid(host: FakeHost) -> None:
-    """A boot, `check`, `status` and the proof of a record are right, with a warning."""
+    """With an installed loopback network, an apply, a boot, `check`, `status` and the proof of a
+    record are right, and `check` has a warning.
+    """
     install_old(host)
     assert run(Configure(config_of(**OLD), host=host)).ok
     assert answer(["check", "rule"], host).status == 10
@@ -99,8 +103,8 @@ def test_an_installed_one_stays_valid(host: FakeHost) -> None:
 
 
 def test_commands(host: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`check`, `plan`, `apply` and `render` refuse a file with it, until it is the installed one;
-    `init` refuses it as a CIDR.
+    """`check`, `plan`, `apply` and `render` refuse a file with a loopback network, until that is
+    installed; `init` refuses such a network as a CIDR.
     """
     monkeypatch.setattr(Host, "live", lambda: host)
     (config := tmp_path / "c.json").write_text(json.dumps({"routeOverlap": OLD}))
@@ -119,7 +123,7 @@ def test_commands(host: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_each_list_has_its_own(host: FakeHost) -> None:
-    """An installed network of the fabric lets no new config expect it."""
+    """An installed loopback network in `fabric` does not let a new config expect the network."""
     assert run(Configure(config_of(expectedCidrs=["10.96.0.0/16"]), host=host)).ok
     overlap = {"expectedCidrs": ["10.96.0.0/16"], "fabric": ["127.0.0.0/8"]}
     intent = json.dumps({"hostRouting": {"gates": [], "routeOverlap": overlap}}).encode()
@@ -131,7 +135,9 @@ def test_each_list_has_its_own(host: FakeHost) -> None:
 
 
 def test_no_step_removes_the_loopback(host: FakeHost) -> None:
-    """Of an installed config the network is to be taken out; the node needs the address."""
+    """The step for an expected loopback address is to take it out of expectedCidrs, and not to
+    narrow the node's network.
+    """
     config = config_of(expectedCidrs=["127.0.0.1/32"])
     report = check_node(Context(), config, host)
     assert f"{OWN_ADDRESS}take it out of expectedCidrs." in (report.lines())

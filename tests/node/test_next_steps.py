@@ -1,4 +1,4 @@
-"""Whoever follows `next:` of `status` on a node in trouble loses no gateway that answers."""
+"""Whoever follows `next:` of `status` on a node in trouble keeps each gateway that answers."""
 
 import random
 from collections.abc import Iterator
@@ -196,7 +196,9 @@ _TROUBLES = {
     ("first", "count"), [(0, 8), pytest.param(8, 1000, marks=pytest.mark.soak)]
 )
 def test_no_address_loses_a_gateway_that_answers(first: int, count: int) -> None:
-    """Four steps at most; what is right in the end is so by a gateway that answers, or was before."""
+    """The steps of `status` on a node in random trouble end after four at most, and none takes an
+    expected address from a gateway that answers.
+    """
     for seed in range(first, first + count):
         node = Node(seed)
         before = node.reached
@@ -219,7 +221,9 @@ def applied() -> FakeHost:
 
 
 def test_the_step_of_such_a_refusal_helps() -> None:
-    """It names the gateway: the device would be expected by a default route that stays silent."""
+    """A refusal that would lose a gateway that answers advises to name the gateway, and an apply of
+    this config keeps the routes and makes the node right.
+    """
     host = applied()
     # Then its default route names another router, which does not answer.
     host.routes.delete_route(default_routes(host.routes.routes())[0])
@@ -238,9 +242,8 @@ def test_the_step_of_such_a_refusal_helps() -> None:
 @pytest.mark.slow
 @needs_kernel
 def test_the_kernel_resolves_the_gateway_that_would_be_lost() -> None:
-    """The new default route has a router that is INCOMPLETE, on the device of the one that answers.
-
-    No step moves the route, until that router answers.
+    """A new default route by a router that does not answer leaves the own route where it is:
+    `status` and a fix do not offer an apply, which is refused, until the router answers.
     """
     with WiredNode.made() as node:
         connect(node, eth0="10.224.0.4/16")
@@ -268,7 +271,9 @@ def test_the_kernel_resolves_the_gateway_that_would_be_lost() -> None:
 
 
 def test_a_route_of_an_image_keeps_its_device() -> None:
-    """A better default route, by which the default exit moves, is no reason to move a right route."""
+    """On a node without a pinned exit, a better default route leads `status` to offer the fix; an
+    apply of the installed config, which follows the new route, is not refused.
+    """
     host = applied()
     unpin(host)
     host.routes.add_route("default", gateway=ETH1[1], dev="eth1", metric=7)
@@ -281,7 +286,9 @@ def test_a_route_of_an_image_keeps_its_device() -> None:
 
 
 def test_a_gateway_that_failed_in_a_record() -> None:
-    """`plan --from` has the neighbours of the record: nothing is asked on this machine."""
+    """A plan of a record judges a gateway by the neighbours in the record, and reports that the
+    node would be worse by one that has FAILED.
+    """
     host = applied()
     host.routes.delete_route(default_routes(host.routes.routes())[0])
     host.routes.add_route("default", gateway="10.224.0.9", dev="eth0", metric=100)

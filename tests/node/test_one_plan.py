@@ -90,11 +90,11 @@ class Counts:
 
 
 def test_what_an_apply_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without interference: one plan is carried out, and one is made for the proof and the report.
+    """An apply without interference carries out one plan, and makes one for the proof and the
+    report.
 
     The proofs are those before, as planned and after. The routes are read for the plan, directly
-    before a batch, and for the last proof. Files are compared once, and those of siblings that are
-    not there never.
+    before a batch, and for the last proof; files are compared once.
     """
     counts = Counts(host, monkeypatch)
     one = {"stories": 1, "plans": 2, "reconciles": 2, "files": 1}
@@ -159,7 +159,9 @@ def gateways(host: FakeHost) -> list[str]:
 def test_the_default_route_changes_while_the_first_files_are_installed(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The routes have the gateway of the present lease."""
+    """A first apply whose lease changes while its files are installed gives the routes the gateway
+    of the present lease.
+    """
     monkeypatch.setattr(host.services, "daemon_reload", lambda _: gateway_moves(host))
     assert run(Configure(SMALL, host=host), at_once()).ok
     assert gateways(host) == ["10.224.0.9"]
@@ -168,7 +170,9 @@ def test_the_default_route_changes_while_the_first_files_are_installed(
 def test_a_fabric_is_announced_while_the_first_files_are_installed(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The proof after the changes finds it, and does not blame the changes: they stay."""
+    """A fabric that is announced while a first apply installs its files fails the run, and the
+    changes of the run stay.
+    """
 
     def announce(_: Context) -> None:
         announced = Files()
@@ -200,7 +204,9 @@ def change_while_a_gate_checks(
 def test_the_default_route_changes_while_a_gate_checks(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All routes have the gateway of the present lease, those of the earlier config, too."""
+    """An apply whose lease changes while a gate checks gives all routes the gateway of the present
+    lease, those of the earlier config, too.
+    """
     assert run(Configure(SMALL, host=host), at_once()).ok
     change_while_a_gate_checks(host, monkeypatch, lambda: gateway_moves(host))
     assert run(Configure(MORE, host=host), at_once()).ok
@@ -210,7 +216,9 @@ def test_the_default_route_changes_while_a_gate_checks(
 def test_a_network_is_connected_while_a_gate_checks(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel's own route is not hidden, and the earlier config stays in force."""
+    """An apply fails if a network is connected in the place of its new route while a gate checks,
+    and the earlier config stays in force.
+    """
     assert run(Configure(SMALL, host=host), at_once()).ok
     change_while_a_gate_checks(
         host, monkeypatch, lambda: network_is_connected(host, "172.16.16.1/24")
@@ -222,7 +230,7 @@ def test_a_network_is_connected_while_a_gate_checks(
 
 
 def test_a_right_node_waits_for_no_gate(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not changed needs no undo, so a gate may check, and an empty plan stays true."""
+    """An apply on a right node does not take the lock of the gates."""
     assert run(Configure(SMALL, host=host), at_once()).ok
     monkeypatch.setattr(host.lock, "hold_file", None)
     assert run(Configure(SMALL, host=host), at_once()).ok
@@ -231,7 +239,9 @@ def test_a_right_node_waits_for_no_gate(host: FakeHost, monkeypatch: pytest.Monk
 def test_gates_wait_if_right_files_are_read_by_systemd_alone(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A route is lost during the reload, so the run changes the node after all."""
+    """An apply that only lets systemd read right files restores a route that is lost during the
+    reload, and gates wait meanwhile.
+    """
     assert run(Configure(SMALL, host=host), at_once()).ok
     host.files.write(UNFINISHED, b"", mode=0o644)
     apply = host.routes.apply
@@ -254,7 +264,7 @@ def test_gates_wait_if_right_files_are_read_by_systemd_alone(
 def test_routes_are_lost_while_a_gate_checks(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The files of another config are exchanged meanwhile, so the routes are read again."""
+    """An apply that changes only the gates restores routes that are lost while a gate checks."""
     assert run(Configure(SMALL, host=host), at_once()).ok
     change_while_a_gate_checks(host, monkeypatch, lambda: lose_our_routes(host))
     assert run(Configure(attrs.evolve(SMALL, gates=("b.service",)), host=host), at_once()).ok
@@ -279,8 +289,8 @@ def test_what_the_last_reading_shows_is_in_the_verdict(
     *,
     is_installed: bool,
 ) -> None:
-    """Another program deletes a route of the config, or moves the gateway, directly before the proof
-    that commits: the addresses leave right, and the run is degraded.
+    """A run is ok and degraded if another program deletes a route of the config, or moves the
+    gateway, directly before the proof that commits.
     """
     routes = [{"destination": "172.16.8.0/22", "metric": metric} for metric in (0, 50)]
     config = HostRoutingConfig.from_mapping(
@@ -308,9 +318,8 @@ def test_what_the_last_reading_shows_is_in_the_verdict(
 def test_a_network_that_is_connected_during_the_proof_is_not_blamed_on_the_changes(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel has decided by a route that came after the reading of the proof.
-
-    Without either route the addresses would leave right.
+    """A run fails, and keeps its changes, if a network that is connected between the reading and
+    the lookups of its last proof makes addresses wrong.
     """
     lookup = host.routes.lookup
     after = Story._prove
@@ -337,7 +346,9 @@ def test_a_network_that_is_connected_during_the_proof_is_not_blamed_on_the_chang
 def test_a_proof_that_the_kernel_refuses_has_the_name_of_its_task(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run is undone, since it is unknown what it has done to the node."""
+    """A run whose last proof fails in the kernel is undone, and its error has the name of the task
+    of the proof.
+    """
     assert run(Configure(SMALL, host=host), at_once()).ok
     monkeypatch.setattr(Story, "_prove", Mock(side_effect=BackendError("no answer")))
     report = run(Configure(MORE, host=host), at_once())

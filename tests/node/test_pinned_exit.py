@@ -85,9 +85,8 @@ def bring_the_later_route(host: FakeHost) -> None:
 
 
 def test_an_apply_pins_the_exit(host: FakeHost) -> None:
-    """In the intent, and in the script where a route lacks a device; the next apply changes nothing.
-
-    The file is still a config, the same one.
+    """An apply on a right node pins the exit in the intent and in the script of the routes; the
+    intent still reads as the same config, and the next apply changes nothing.
     """
     config = config_of(ROUTES, CHECKED)
     assert applied(host, config).ok
@@ -101,7 +100,7 @@ def test_an_apply_pins_the_exit(host: FakeHost) -> None:
 
 
 def test_a_plan_foresees_the_pin(host: FakeHost) -> None:
-    """An installed config of an earlier version has none: the plan has the files that change."""
+    """A plan over an installed config without a pin lists the files that change with the pin."""
     config = config_of(ROUTES, CHECKED, {"watch": {}})
     assert applied(host, config).ok
     plain = json.dumps({"hostRouting": config.to_mapping()})
@@ -119,7 +118,7 @@ def test_a_plan_foresees_the_pin(host: FakeHost) -> None:
 def test_a_config_that_names_its_devices_pins_nothing(
     host: FakeHost, overlap: dict[str, Any]
 ) -> None:
-    """It has the right exit itself, and removes an earlier pin."""
+    """An apply of a config that names its devices removes an earlier pin."""
     assert applied(host, config_of(ROUTES, CHECKED)).ok
     assert applied(host, config_of(ROUTES, CHECKED, **overlap)).ok
     assert pins(host) is None
@@ -129,7 +128,9 @@ def test_a_config_that_names_its_devices_pins_nothing(
     "devs", [["eth0"], ["10.224.0.0/16"], ["eth0", "ib0"]], ids=["one", "a network", "several"]
 )
 def test_a_config_that_names_its_devices_is_applied_once(host: FakeHost, devs: list[str]) -> None:
-    """After the first apply its scripts are as `check` wants them."""
+    """A config that names its devices is without findings after its first apply, and a second apply
+    changes nothing.
+    """
     config = config_of(ROUTES, CHECKED, expectedDevs=devs)
     assert applied(host, config).ok
     assert check_node(at_once(), config, host).findings == ()
@@ -141,8 +142,8 @@ def test_a_config_that_names_its_devices_is_applied_once(host: FakeHost, devs: l
 def test_a_later_default_route_moves_nothing_from_a_named_exit(
     host: FakeHost, named: str, mode: str
 ) -> None:
-    """The device that `expectedDevs` names completes the routes, also by a network: there is no step,
-    and neither an apply nor a repair changes a route.
+    """A later default route leaves a node right whose config names its exit, by device or network:
+    neither an apply nor a repair changes a route, and the next step is None.
     """
     config = config_of(ROUTES, CHECKED, expectedDevs=[named], mode=mode)
     assert applied(host, config).ok
@@ -155,7 +156,9 @@ def test_a_later_default_route_moves_nothing_from_a_named_exit(
 
 
 def test_an_apply_that_would_be_refused_for_a_move_is_not_a_step(host: FakeHost) -> None:
-    """No route would change, and only a lost boot file needs an apply."""
+    """A check offers the fix instead of an apply if the exit has moved and a boot file is lost,
+    since an apply would be refused.
+    """
     config = config_of(FAR)
     assert applied(host, config).ok
     bring_the_later_route(host)
@@ -178,10 +181,9 @@ def test_an_apply_that_would_be_refused_for_a_move_is_not_a_step(host: FakeHost)
 def test_a_later_default_route_in_turns_or_before_the_pinned_one(
     host: FakeHost, default: dict[str, Any], *, is_lost: bool
 ) -> None:
-    """The pinned device is the answer, also where the own route is lost: an apply would add that,
-    and leave the exit where it is. The kernel takes two default routes of one metric in turns.
-
-    A plan of the config was offered, which showed that an apply would be refused.
+    """A later default route that precedes the pinned one, or that the kernel takes in turns with
+    it, leads to a fix that names the pinned device; its apply makes the node right, also where the
+    own route is lost.
     """
     config = config_of(ROUTES, CHECKED)
     assert applied(host, config).ok
@@ -202,7 +204,7 @@ def test_a_later_default_route_in_turns_or_before_the_pinned_one(
 
 
 def test_a_shared_exit_without_a_gateway_that_answers(host: FakeHost) -> None:
-    """The pinned device is no answer if it works no more."""
+    """A fix is not offered for a pinned device whose gateway has FAILED."""
     config = config_of(ROUTES, CHECKED)
     assert applied(host, config).ok
     host.routes.add_route("default", gateway="172.16.0.1", dev="ib0", metric=100)
@@ -211,7 +213,7 @@ def test_a_shared_exit_without_a_gateway_that_answers(host: FakeHost) -> None:
 
 
 def test_a_wrong_node_pins_nothing(host: FakeHost) -> None:
-    """An installed pin stays."""
+    """An apply that finds the node wrong pins nothing, and leaves an installed pin."""
     assert not applied(host, config_of(CHECKED)).ok
     assert pins(host) is None
     assert applied(host, config_of(ROUTES, CHECKED)).ok
@@ -221,7 +223,7 @@ def test_a_wrong_node_pins_nothing(host: FakeHost) -> None:
 
 
 def test_an_image_has_no_pin(host: FakeHost) -> None:
-    """It may boot on another node; one that was made of a live node loses it."""
+    """An apply to an image that was made of a live node removes the pin."""
     config = config_of(ROUTES, CHECKED)
     assert applied(host, config).ok
     image = FakeHost(is_live=False)
@@ -234,7 +236,7 @@ def test_an_image_has_no_pin(host: FakeHost) -> None:
 
 
 def test_an_image_has_the_device_that_its_config_names(host: FakeHost) -> None:
-    """Its script completes the routes by this device, whatever the node of the boot has."""
+    """The script of an image completes the routes by the device that `expectedDevs` names."""
     image = FakeHost(is_live=False)
     for path in host.files.tree.snapshot():
         copy(host, image, path)
@@ -253,7 +255,7 @@ def copy(host: FakeHost, image: FakeHost, path: str) -> None:
 
 
 def test_a_task_of_the_pair_keeps_the_pin(host: FakeHost) -> None:
-    """Alone, it pins nothing anew."""
+    """A task of the pair that is run alone leaves the pin in the intent and in the script."""
     config = config_of(ROUTES, CHECKED)
     assert applied(host, config).ok
     files = {
@@ -269,8 +271,8 @@ def test_a_task_of_the_pair_keeps_the_pin(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("explicit", [True, False])
 def test_a_later_default_route_moves_no_route(host: FakeHost, *, explicit: bool) -> None:
-    """Its cause, the route and the two commands are named; the one that `status` offers makes the
-    node right by eth0.
+    """A later default route leaves the own route in force, and is named with its two commands; the
+    one that `status` offers makes the node right by eth0.
     """
     route = {"destination": "172.16.8.0/22"}
     given = {"gateway": "10.224.0.1", "dev": "eth0"} if explicit else {}
@@ -309,7 +311,9 @@ def test_a_later_default_route_moves_no_route(host: FakeHost, *, explicit: bool)
 
 
 def test_an_apply_that_would_move_the_exit_is_refused(host: FakeHost) -> None:
-    """Nothing else is wrong: the addresses follow the default route that decides."""
+    """An apply that would move the exit is refused without a change, though the addresses follow
+    the default route that decides; the fix leads them by the pinned device.
+    """
     config = config_of(FAR)
     assert applied(host, config).ok
     bring_the_later_route(host)
@@ -330,9 +334,7 @@ def test_an_apply_that_would_move_the_exit_is_refused(host: FakeHost) -> None:
 
 
 def test_a_fix_is_not_advised_where_its_apply_would_be_refused(host: FakeHost) -> None:
-    """A file of another owner is in the place of a unit; whoever followed the advice would do so
-    again and again.
-    """
+    """A fix is not advised while a file of another owner would have its apply refused."""
     assert applied(host, config_of(FAR)).ok
     bring_the_later_route(host)
     assert node_status(at_once(), host).next == FIX
@@ -345,7 +347,9 @@ def test_a_fix_is_not_advised_where_its_apply_would_be_refused(host: FakeHost) -
 
 @pytest.mark.parametrize("mode", ["STRICT", "WARN"])
 def test_a_move_to_several_devices_is_one_too(host: FakeHost, mode: str) -> None:
-    """As one to a single device it is refused, or degrades; the pin stays, and a plan names it."""
+    """A move of the exit to several devices is refused under STRICT and degrades a run under WARN;
+    a plan names the move, and the pin stays.
+    """
     connect(host.routes, eth1="10.9.0.4/16")
     config = config_of(FAR, mode=mode)
     assert applied(host, config).ok
@@ -375,7 +379,7 @@ def test_force_moves_it(host: FakeHost, mode: str) -> None:
 
 
 def test_a_reset_and_an_empty_config_are_never_refused(host: FakeHost) -> None:
-    """Each of the two succeeds where another exit decides by now, and leaves no pin."""
+    """A reset and an empty config succeed on a node whose exit has moved, and remove the pin."""
     for task in (
         Reset(HostRoutingConfig(), host=host),
         Configure(HostRoutingConfig.from_mapping({"hostRouting": {}}), host=host),
@@ -390,7 +394,9 @@ def test_a_reset_and_an_empty_config_are_never_refused(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_record_has_the_pin(host: FakeHost, *, fails: bool) -> None:
-    """And which gateways are FAILED: the recorded node has the findings of the live one."""
+    """A record has the pin and the gateways that are FAILED, so that its proof finds the same moved
+    exits as a live check.
+    """
     config = config_of(ROUTES, CHECKED)
     assert applied(host, config).ok
     bring_the_later_route(host)
@@ -412,7 +418,9 @@ def test_a_record_has_the_pin(host: FakeHost, *, fails: bool) -> None:
 
 @pytest.mark.parametrize("section", [ROUTES, {}])
 def test_a_config_that_names_the_new_device(host: FakeHost, section: dict[str, Any]) -> None:
-    """An apply whose expectedDevs names the device takes it, undegraded, and pins no exit."""
+    """An apply whose expectedDevs names the device of a later default route is ok, not degraded,
+    and pins nothing.
+    """
     expected = CHECKED if section else FAR
     assert applied(host, config_of(section, expected)).ok
     bring_the_later_route(host)
@@ -424,7 +432,9 @@ def test_a_config_that_names_the_new_device(host: FakeHost, section: dict[str, A
 
 @pytest.mark.parametrize("trouble", ["gone", "down", "FAILED"])
 def test_an_old_exit_that_does_not_work(host: FakeHost, trouble: str) -> None:
-    """Everything follows the default route that decides, and an apply pins that."""
+    """An apply on a node whose pinned exit is gone, down or FAILED follows the default route that
+    decides, and pins its device.
+    """
     config = config_of(ROUTES, CHECKED)
     assert applied(host, config).ok
     bring_the_later_route(host)

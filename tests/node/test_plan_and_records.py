@@ -75,7 +75,9 @@ def _is_of_a_run(change: Change) -> bool:
 @settings(max_examples=_MANY, suppress_health_check=list(HealthCheck))
 @given(worlds, st.data())
 def test_an_apply_makes_what_its_plan_shows(world: node_worlds.World, data: st.DataObject) -> None:
-    """With a fake of the whole node, and with or without an installed config."""
+    """On a fake of the whole node an apply makes the changes of its plan, with or without an
+    installed config.
+    """
     host = FakeHost(MemoryBackend())
     # How routes go on without a device is for a kernel.
     world._replace(down=None).arrange(host.routes)
@@ -92,7 +94,7 @@ def test_an_apply_makes_what_its_plan_shows(world: node_worlds.World, data: st.D
 def test_an_apply_of_a_kernel_makes_what_its_plan_shows(
     world: node_worlds.World, data: st.DataObject
 ) -> None:
-    """For configs of the pair, the routes of the kernel are those of the plan."""
+    """On a node of the kernel an apply of a config of the pair makes the changes of its plan."""
     with KernelNode.made() as kernel:
         world.arrange(kernel)
         host, _ = on(kernel)

@@ -107,9 +107,10 @@ def composed(wanted: HostRoutingConfig, *, host: Host) -> Task:
 def test_a_task_alone_refuses_what_makes_the_node_worse(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The routes alone are proven by the section of their config, or by the installed one: the plan
-    shows the refusal, and nothing is changed. Under WARN, and with `force`, the task goes on; an
-    undo is never refused.
+    """The task of the routes is refused if it makes the node worse by the section of its config, or
+    by the installed one; its plan shows the refusal.
+
+    Under WARN, and with `force`, the task goes on; an undo is never refused.
     """
     before = state(host)
     without = attrs.evolve(config(), route_overlap=RouteOverlapConfig())
@@ -140,7 +141,9 @@ def test_a_task_alone_refuses_what_makes_the_node_worse(
 
 
 def test_a_config_that_makes_a_node_worse_is_refused(host: FakeHost) -> None:
-    """The error has each range with its change and the next step, and nothing was changed."""
+    """A config that makes a node worse is refused without a change; the error has each range with
+    its change, and the next step.
+    """
     before = state(host)
     with pytest.raises(TaskFailedError) as caught:
         execute(Configure(config(), host=host), at_once())
@@ -164,7 +167,7 @@ def test_a_config_that_makes_a_node_worse_is_refused(host: FakeHost) -> None:
 
 
 def test_the_cause_is_the_most_specific_change() -> None:
-    """Of several changes around an address, the one with the longest prefix decided it."""
+    """Of several changes around a lost address, the error names the one with the longest prefix."""
     host = gpu_node()
     wide = {"destination": "172.16.0.0/20"}
     execute(Configure(config(wide, RIGHT), host=host), at_once())
@@ -177,7 +180,9 @@ def test_the_cause_is_the_most_specific_change() -> None:
 
 
 def test_of_changes_of_one_prefix_the_last_is_the_cause() -> None:
-    """A route moves to another metric: its addition precedes its removal, which is named."""
+    """For a route that moves to another metric, the error names its removal, which comes after the
+    addition.
+    """
     host = gpu_node()
     execute(Configure(config(RIGHT), host=host), at_once())
     wrong = RIGHT | {"gateway": "172.16.0.9", "dev": "ib0", "metric": 7}
@@ -189,7 +194,7 @@ def test_of_changes_of_one_prefix_the_last_is_the_cause() -> None:
 
 
 def test_a_run_without_the_proof_refuses_nothing(host: FakeHost) -> None:
-    """`skip` leaves out the comparison, too."""
+    """A run that skips the proof makes addresses wrong, and is ok and degraded."""
     report = run(Configure(config(), host=host), at_once(), skip=["check-route-overlap"])
     assert report.ok
     assert report.degraded
@@ -197,7 +202,7 @@ def test_a_run_without_the_proof_refuses_nothing(host: FakeHost) -> None:
 
 
 def test_dropped_parts_are_logged(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """A route, a CIDR or a gate of the installed config that the new one does without is a warning."""
+    """A proof and gates of the installed config that the new config lacks are logged."""
     wanted = HostRoutingConfig.from_mapping(
         {"staticRoutes": {"enabled": True, "routes": [RIGHT]}, "gates": []}
     )
@@ -208,7 +213,7 @@ def test_dropped_parts_are_logged(host: FakeHost, caplog: pytest.LogCaptureFixtu
 
 
 def test_a_node_that_stays_as_wrong_is_installed() -> None:
-    """It fails as before, and its gates hold."""
+    """A run on a node that stays as wrong as before fails, and its boot files are installed."""
     host = gpu_node()
     for _ in range(2):
         assert run(Configure(config(), host=host), at_once()).status == "failed"
@@ -218,8 +223,8 @@ def test_a_node_that_stays_as_wrong_is_installed() -> None:
 def test_an_address_that_the_model_cannot_decide_is_judged_by_the_kernel(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The plan is unknown and refuses nothing; the proof after finds the address wrong by our
-    route: undone.
+    """An apply whose plan is undecided is undone if the proof after the change finds an address
+    wrong by its route.
     """
     before = state(host)
     wanted = config(RIGHT | {"gateway": "172.16.0.1", "dev": "ib0"})
@@ -241,8 +246,8 @@ def test_an_address_that_the_model_cannot_decide_is_judged_by_the_kernel(
 def test_routes_of_a_first_apply_are_proven_though_its_files_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The plan is unknown, the disk is full, and the routes take an address that left right: they
-    are undone.
+    """A first apply whose plan is undecided, and whose files cannot be written, removes routes that
+    take an address which left right.
     """
     host = gpu_node()
     wanted = HostRoutingConfig.from_mapping(
@@ -272,8 +277,8 @@ def test_routes_of_a_first_apply_are_proven_though_its_files_failed(
 
 
 def test_a_fabric_that_came_meanwhile_undoes_nothing(host: FakeHost) -> None:
-    """The agent connects a fabric while an apply works: without our changes the node would be as
-    wrong.
+    """A fabric that is connected while an apply works does not undo the apply, since the node would
+    be as wrong without its changes.
     """
     wanted = MORE
     host.routes.steps.plan(1, lambda: host.routes.insert_route(FABRIC))
@@ -284,8 +289,8 @@ def test_a_fabric_that_came_meanwhile_undoes_nothing(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("announced", [True, False])
 def test_a_fault_that_is_only_announced_excuses_no_real_one(announced: bool) -> None:
-    """Today the addresses leave right, though a fabric is announced; a route into it is worse, and
-    refused.
+    """A route into the fabric that takes addresses which leave right is refused, whether or not a
+    fabric is announced for them.
     """
     host = gpu_node()
     document = config(
@@ -304,7 +309,9 @@ def test_a_fault_that_is_only_announced_excuses_no_real_one(announced: bool) -> 
 
 
 def test_what_an_announced_fabric_would_take_is_foreseen() -> None:
-    """Without its route an address would be worse off, once the fabric is connected."""
+    """A plan that removes the route of an address counts as worse if an announced fabric would take
+    the address.
+    """
     host = gpu_node()
     mapping = config(RIGHT | {"destination": "172.20.8.0/22"}).to_mapping()
     mapping["routeOverlap"] |= {"expectedCidrs": ["172.20.8.0/22"], "fabric": ["172.20.0.0/16"]}
@@ -316,7 +323,7 @@ def test_what_an_announced_fabric_would_take_is_foreseen() -> None:
 
 
 def test_a_gateway_that_no_link_has_leaves_the_plan_undecided(host: FakeHost) -> None:
-    """The kernel will refuse the route, and with it the batch: the plan proves nothing."""
+    """A route whose gateway cannot be reached leaves the forecast of its plan undecided."""
     host.routes.add_rule(Rule(100, action="prohibit", destination=(0x0AE00100, 24)))
     wanted = config(
         RIGHT, {"destination": "172.16.16.0/24", "gateway": "10.224.1.1", "dev": "eth0"}
@@ -333,8 +340,8 @@ def test_a_gateway_that_no_link_has_leaves_the_plan_undecided(host: FakeHost) ->
 def test_a_gate_that_starts_meanwhile_brings_no_route_back(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It runs the earlier script while the files are not exchanged yet: the routes are those of the
-    new config.
+    """An apply ends with the routes of its config, even if a gate runs the earlier script before
+    the files are exchanged.
     """
     [earlier] = state(host)[0]
     link = host.files.link
@@ -353,8 +360,8 @@ def test_a_gate_that_starts_meanwhile_brings_no_route_back(
 def test_foreign_changes_meanwhile_are_not_reported_as_undone(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Our new route leads elsewhere when the run is interrupted: it stays, and the last line does
-    not hide that.
+    """A run whose new route was changed before an interrupt reports in its last line that it was
+    undone only in part.
     """
     ctx = at_once()
     reload = host.services.daemon_reload
@@ -375,8 +382,8 @@ def test_foreign_changes_meanwhile_are_not_reported_as_undone(
 
 
 def test_a_first_apply_installs_all_files_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk is full after the first units: no unit is left without its gate, and the routes are
-    in force.
+    """A first apply on a disk that becomes full leaves none of its files, and its routes are in
+    force.
     """
     host = gpu_node()
     write = host.files.write
@@ -394,8 +401,8 @@ def test_a_first_apply_installs_all_files_or_none(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_commit_is_not_interrupted(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGTERM while the unit that only the earlier config had is removed: systemd reads that, too,
-    before the run ends.
+    """A run that is cancelled while it removes a unit of the earlier config lets systemd read the
+    removal before it ends.
     """
     ctx = at_once()
     remove = host.files.remove
@@ -413,8 +420,8 @@ def test_a_commit_is_not_interrupted(host: FakeHost, monkeypatch: pytest.MonkeyP
 
 
 def test_two_threads_run_one_task() -> None:
-    """One begins, and takes the lock, when the check of its rival has failed: it clears no
-    failure of that one.
+    """Two threads that run one task each report its failure: the second run does not clear that of
+    the first.
     """
     host = gpu_node()
     task = Configure(config(), host=host)
@@ -445,8 +452,8 @@ def test_two_threads_run_one_task() -> None:
 def test_without_a_default_route_the_present_way_is_right(
     routes: list[dict[str, str]], is_refused: bool
 ) -> None:
-    """The config has no expected way: an address may keep its next hop, also by another route,
-    and get no other.
+    """Without a default route an address may keep its next hop by another route, and an apply that
+    would take it away is refused.
     """
     host = gpu_node()
     given = {"gateway": "10.224.0.1", "dev": "eth0"}
@@ -468,7 +475,9 @@ def test_without_a_default_route_the_present_way_is_right(
 def test_a_reset_that_cannot_remove_a_file_changes_nothing(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, method: str, path: str, reason: str
 ) -> None:
-    """With a read-only /etc, or a file that others hold, the config and the routes stay, too."""
+    """A reset that cannot write /etc, or cannot remove a file, leaves the files and the routes as
+    they are.
+    """
     before = state(host)
     call = getattr(host.files, method)
 
@@ -523,8 +532,8 @@ def compare_plan(host: Host, wanted: HostRoutingConfig) -> None:
 @needs_kernel
 @pytest.mark.parametrize("priority", ["0", "32766"])
 def test_a_forecast_without_a_built_in_rule_is_undecided(priority: str) -> None:
-    """The kernel searches local and main in spite of the IPv6 rules, until one is added: where that
-    makes a difference, the model does not decide, and the proof after the change has it undone.
+    """A forecast is undecided where a built-in IPv6 rule is missing, until a first rule is added,
+    and a task that makes an address wrong there is undone.
     """
     with KernelNode.made() as kernel:
         for dev, address in ("eth0", "fd00:1::4/64"), ("ib0", "fd00:2::4/64"):
@@ -581,8 +590,8 @@ def test_no_address_that_the_kernel_sent_right_goes_wrong(
     number: int,
     fails: bool,
 ) -> None:
-    """Address by address, and without the code of the proof: applies that end, are interrupted, or
-    cannot write; by `Configure`, and by a pipeline of the two tasks.
+    """An address that the kernel sent right before an apply is right after it, whether the apply
+    ends, is interrupted, or cannot write.
     """
     world = world._replace(down=None)
     with KernelNode.made() as kernel:
@@ -633,8 +642,8 @@ def right_addresses(report: OverlapReport) -> set[tuple[str, int]]:
 def test_an_apply_never_makes_a_node_worse(
     world: node_worlds.World, data: st.DataObject, number: int, trouble: str
 ) -> None:
-    """Whatever ends it, no address that left right leaves wrong, and one of the two configs is
-    there as a whole.
+    """Whatever ends an apply, each address that left right still does, and a failed apply over an
+    installed config leaves one of the two configs as a whole.
     """
     earlier = data.draw(st.none() | configs(world))
     wanted = data.draw(configs(world))

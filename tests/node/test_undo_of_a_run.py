@@ -58,8 +58,8 @@ def undone(host: FakeHost, wanted: HostRoutingConfig, *after: Task) -> Report:
 
 
 def test_a_caller_that_holds_the_lock_undoes_its_run_under_it() -> None:
-    """A caller takes the lock around a run, once for changes and inverses; upstream's files are
-    back afterwards.
+    """A run under a lock that its caller holds is undone under the same lock, and upstream's files
+    are back.
     """
     host = node()
     install_upstream(host.files)
@@ -90,8 +90,8 @@ def test_changes_of_a_later_run_stay(caplog: pytest.LogCaptureFixture, *, again:
 
 
 def test_a_place_that_another_program_took_stays() -> None:
-    """Our route went and a foreign one came: the undo removes neither it nor anything else of its
-    owner.
+    """An undo leaves a foreign route that has taken the place of an own one, and all other routes
+    of its owner.
     """
     host = node()
     usurper = Route.parse("172.16.8.0/22", gateway="10.224.0.77", dev="eth0", protocol=16)
@@ -108,7 +108,7 @@ def test_a_place_that_another_program_took_stays() -> None:
 
 
 def test_a_batch_that_was_rolled_back_records_nothing() -> None:
-    """The kernel refuses the second route: none stands, and none is in the report."""
+    """A batch whose second route the kernel refuses leaves none of its routes in the report."""
     host = node()
     host.routes.refuse_at(2)
     report = run(
@@ -165,7 +165,7 @@ class Armed(FailingTask):
 
 
 def test_an_interrupt_while_routes_change() -> None:
-    """It arrives after the own route is added, while that is verified: undo removes it."""
+    """An undo removes a route that was just added, and not yet verified, at an interrupt."""
     host = node()
     before = state(host)
     plain = host.routes.routes
@@ -189,7 +189,7 @@ def test_an_interrupt_while_routes_change() -> None:
 
 
 def test_reset_finishes_an_undo_whose_reload_failed() -> None:
-    """The files are gone, and systemd still has the gates: the next run lets it read the disk."""
+    """A reset after an undo whose reload failed lets systemd read the disk."""
     host = node()
     before = state(host)
 
@@ -209,8 +209,8 @@ def test_reset_finishes_an_undo_whose_reload_failed() -> None:
 def test_files_that_stay_after_an_undo_are_read_by_the_next_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another program exchanges the scripts while systemd refuses to read the units of the run:
-    nothing is restored, and the note for the next run stays.
+    """An undo does not restore scripts that another program has exchanged meanwhile, and leaves the
+    note for the next run.
     """
     host = node()
     execute(Configure(config("172.16.8.0/22"), host=host))
@@ -232,7 +232,9 @@ def test_files_that_stay_after_an_undo_are_read_by_the_next_run(
 def test_a_task_that_cannot_install_its_files_keeps_the_earlier_routes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Over an installed config routes and boot files change together, as those of Configure do."""
+    """A task alone that cannot install its files over an installed config leaves the routes and
+    files as they are.
+    """
     host = node()
     execute(Configure(config("172.16.8.0/22"), host=host))
     before = state(host)
@@ -250,7 +252,7 @@ def test_a_task_that_cannot_install_its_files_keeps_the_earlier_routes(
 
 
 def test_a_check_that_fails_is_undone_with_its_marker() -> None:
-    """Its files are committed when it fails, and the marker is recorded later."""
+    """The undo of a check that has failed removes its files and its marker."""
     host = node()
     connect(host.routes, ib0="172.17.1.4/16")
     before = state(host)
@@ -272,8 +274,8 @@ EVERYTHING = HostRoutingConfig.from_mapping(
 
 @pytest.mark.parametrize("kind", TASKS)
 def test_a_task_by_itself_holds_the_lock(kind: type[ConfigureStaticRoutes]) -> None:
-    """Another process holds the lock: the task waits, fails with the holder's name, and changes
-    nothing.
+    """A task by itself waits for the lock of another process, fails with the holder's name, and
+    changes nothing.
     """
     host = node()
     before = state(host)

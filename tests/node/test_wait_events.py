@@ -1,4 +1,4 @@
-"""What a run waits for is an event of its observer, with the longest time."""
+"""A wait of a run is an event of its observer, with the reason and the longest time."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_a_lease(host: FakeHost) -> None:
 
 
 def test_a_unit_of_after(host: FakeHost) -> None:
-    """The proof waits until it is up."""
+    """The proof waits until a unit of `after` is up."""
     host.files.write(
         "/etc/systemd/system/fabric.service", b"[Service]\nExecStart=/bin/a", mode=0o644
     )
@@ -63,7 +63,7 @@ def test_a_route_to_an_address(host: FakeHost) -> None:
 
 
 def test_the_lock(host: FakeHost) -> None:
-    """Another run is named, and the time is that of the run."""
+    """A run waits for the lock of another run at most for its own time, and names the holder."""
     host.lock.holder = 4711
     assert waits(host, after=["fabric.service"], routeOverlap=LATE) == [
         ("configure", Wait(f"{ANOTHER_RUN}4711)", 100))
