@@ -1,5 +1,5 @@
-"""What the commands print for programs has the keys and types of docs/schemas: on random nodes here,
-and in each test that runs a command with --json.
+"""The JSON of each command has the keys and types of docs/schemas: on random nodes here, and in
+each test that runs a command with --json.
 """
 
 import json
@@ -31,7 +31,9 @@ from phases.testing import ManualClock
 def test_the_answers_about_random_nodes(
     world: node_worlds.World, data: st.DataObject, tmp_path: Path
 ) -> None:
-    """Before an apply, after it, and after a reset: `run_here` compares each with its schema."""
+    """The JSON of a command about a random node is valid by its schema, before an apply, after it,
+    and after a reset.
+    """
     host = FakeHost(MemoryBackend())
     # No device of it goes down.
     world._replace(down=None).arrange(host.routes)
@@ -61,7 +63,7 @@ def test_the_answers_about_random_nodes(
 def test_the_answers_about_random_records(
     record: NodeRecord, config: HostRoutingConfig | None, planned: bool
 ) -> None:
-    """A record, and its proof."""
+    """The JSON of a random record, and that of its proof, is valid by its schema."""
     require_valid("record", as_document(record))
     verdict = prove_record(record, config, planned=planned)
     require_valid("verdict", json.loads(json_line(verdict.to_mapping())))
@@ -76,7 +78,9 @@ def test_the_answers_about_random_records(
     ],
 )
 def test_another_key_is_refused(change: dict[str, object], reason: str) -> None:
-    """One that is added, retyped or lost: the failure names it, and the step if it is meant."""
+    """An answer with an added, retyped or lost key fails its schema; the failure names the key, and
+    the step if the change is meant.
+    """
     answer = {"version": 1, "ok": False, "error": "no config", **change}
     kept = {name: value for name, value in answer.items() if value is not ...}
     with pytest.raises(AssertionError) as failed:

@@ -23,7 +23,9 @@ CONFIGS = Path(__file__).with_name("configs.txt")
 
 @pytest.fixture(autouse=True)
 def _no_line_reaches_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a config is installed, `watch` would keep its routes."""
+    """Put a fake in place of this machine, since `watch` would keep the routes of an installed
+    config.
+    """
     fake = FakeHost()
     # Under no service manager, as a person types it.
     host = Host(routes=fake.routes, services=fake.services, files=fake.files, lock=fake.lock)
@@ -31,7 +33,9 @@ def _no_line_reaches_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_command_lines_as_typed(tmp_path: Path) -> None:
-    """The exit status, and what to do next, in few lines; a guess only of a similar word."""
+    """A command line as people type it has the exit status and the last line of the golden file,
+    and prints few lines without a traceback.
+    """
     config = tmp_path / "c.json"
     config.write_text('{"hostRouting":{"routeOverlap":{"expectedCidrs":["10.96.0.0/12"]}}}')
     (record := tmp_path / "n.jsonl").write_text("")
@@ -68,7 +72,7 @@ def test_command_lines_as_typed(tmp_path: Path) -> None:
     ],
 )
 def test_help_and_version_as_typed(line: str, phrase: str) -> None:
-    """They are answers: exit 0."""
+    """A request for help or the version ends with exit status 0, and prints the text on stdout."""
     answered = run_here(*line.split())
     assert answered.returncode == 0
     assert phrase in " ".join(answered.stdout.split())
@@ -88,7 +92,9 @@ _DESTINATION = {"destination": "172.16.8.0/22"}
     ],
 )
 def test_the_schema_of_a_file_is_allowed_at_its_top(document: object, tmp_path: Path) -> None:
-    """An editor needs it, and it changes nothing; inside of a section it is refused."""
+    """The key `$schema`, which an editor needs, is accepted at the top of a config, and refused
+    inside a section.
+    """
     path = tmp_path / "c.json"
     path.write_text(json.dumps(document))
     assert run_here("render", path).returncode == 0
@@ -99,7 +105,7 @@ def test_the_schema_of_a_file_is_allowed_at_its_top(document: object, tmp_path: 
 
 
 def test_a_schema_alone_is_not_a_config(tmp_path: Path) -> None:
-    """It configures nothing, so it is refused as an empty file would be."""
+    """A config with nothing but `$schema` is refused, since it configures nothing."""
     path = tmp_path / "c.json"
     path.write_text('{"$schema": "x"}')
     answered = run_here("render", path)
@@ -108,8 +114,11 @@ def test_a_schema_alone_is_not_a_config(tmp_path: Path) -> None:
 
 
 def test_configs_as_typed(tmp_path: Path) -> None:
-    """Status 2, and one line: the field or the place, its rule, the value and what to write; and
-    whether the JSON Schema allows it all the same, which cannot express each rule.
+    """A wrong config ends with status 2 and the line of the golden file: the field or the place,
+    the rule, the value, and what to write.
+
+    The file also has whether the JSON Schema allows the config, since a schema cannot express each
+    rule.
     """
     path = tmp_path / "c.json"
     answers = {}
@@ -128,7 +137,7 @@ def test_configs_as_typed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("whole", [b"[" * 100_000, b'{"x": ' + b"9" * 5000 + b"}"])
 def test_a_config_beyond_all_depth_and_length(whole: bytes, tmp_path: Path) -> None:
-    """It is refused in one line, too."""
+    """A config that is nested too deeply, or has too long a number, is refused in one line."""
     path = tmp_path / "c.json"
     path.write_bytes(whole)
     answered = run_here("render", path)

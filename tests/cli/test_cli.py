@@ -1,4 +1,6 @@
-"""The command: its output and its end, on images and with wrong words; explanations of a node."""
+"""The command: its output and its exit status, on images and with wrong words; explanations of a
+node.
+"""
 
 import ast
 import json
@@ -25,8 +27,8 @@ from hostrouting.testing.contracts.routes import arrange
 
 
 def files_below(root: Path) -> list[str]:
-    """As a plan names them: scripts by their well-known names, without the folders that these lead
-    to.
+    """Return the files and links below a folder as a plan names them: scripts by their well-known
+    names, without the folders that these lead to.
     """
     found = sorted(
         str(path.relative_to(root))
@@ -44,7 +46,7 @@ def files_below(root: Path) -> list[str]:
 
 
 def test_a_sweep_alone_has_no_files(tmp_path: Path) -> None:
-    """To write none is no failure, and is reported."""
+    """A render of a config that installs no files succeeds, and reports that in its log."""
     path = tmp_path / "config.json"
     section = {"enabled": True, "podCidrs": ["10.240.0.0/16"]}
     path.write_text(json.dumps({"hostRouting": {"staleCni": section}}))
@@ -55,8 +57,10 @@ def test_a_sweep_alone_has_no_files(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_rendering_into_a_folder_makes_it_and_lists_its_files(config: Path, tmp_path: Path) -> None:
-    """The answer is the paths; JSON and one file by the end of its path have the same texts; of the
-    program they have the size. A folder that cannot be made is an error that names it.
+    """A render into a folder prints the paths that it writes; JSON, and a file that is named by the
+    end of its path, have the same texts, and the size of the program.
+
+    A folder that cannot be made is an error that names the folder.
     """
     folder = tmp_path / "new" / "folder"
     result = run_here("render", config, "--out", folder)
@@ -93,7 +97,9 @@ def test_rendering_into_a_folder_makes_it_and_lists_its_files(config: Path, tmp_
 
 
 def test_a_folder_has_the_one_file_that_was_named(config: Path, tmp_path: Path) -> None:
-    """The links of the units are left out, too."""
+    """A render of one named file into a folder leaves out all other files, and the links of the
+    units.
+    """
     folder = tmp_path / "folder"
     result = run_here("render", config, "static-routes.service", "--out", folder)
     unit = folder / "etc/systemd/system/static-routes.service"
@@ -107,7 +113,9 @@ def test_a_folder_has_the_one_file_that_was_named(config: Path, tmp_path: Path) 
 def test_only_a_permission_lets_a_config_without_effect_remove_another_one(
     config: Path, tmp_path: Path, document: dict[str, object]
 ) -> None:
-    """Without it apply and plan refuse it with 2, and change nothing; with it all is removed."""
+    """Without --allow-empty, apply and plan refuse a config without effect with 2, and change
+    nothing; with that option the apply removes the installed one.
+    """
     # The image lacks the programs of its boot.
     assert run_here("apply", "--root", tmp_path, config).returncode == 1
     empty = tmp_path / "empty.json"
@@ -125,7 +133,7 @@ def test_only_a_permission_lets_a_config_without_effect_remove_another_one(
 def test_a_relative_root_is_one_of_the_working_directory(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a person at a terminal expects; an empty one is refused."""
+    """A relative --root is a folder of the working directory; an empty one is refused."""
     (tmp_path / "image").mkdir()
     monkeypatch.chdir(tmp_path)
     run_here("apply", "--root", "image", config)
@@ -136,7 +144,7 @@ def test_a_relative_root_is_one_of_the_working_directory(
 
 
 def test_a_failed_apply_lists_no_changes(config: Path, tmp_path: Path) -> None:
-    """The answer lists only changes that were made, and none that were merely planned."""
+    """An apply that fails before its first change does not list the planned changes."""
     (tmp_path / "etc").write_text("in the way of every folder")
     failed = run_here("apply", "--root", tmp_path, config)
     assert failed.returncode == 3
@@ -170,8 +178,8 @@ PATHS = [
 
 @pytest.mark.parametrize(("kind", "status", "words"), PATHS)
 def test_a_path_that_leads_to_no_config(kind: str, status: int, words: str, tmp_path: Path) -> None:
-    """One line with the path, the reason and the step, to a program as well; nothing waits longer
-    than the limit.
+    """A path that does not lead to a config is refused in one line with the path, the reason and
+    the step, also in JSON.
     """
     path = tmp_path / "config.json"
     if kind == "JSON":
@@ -197,7 +205,9 @@ def test_a_path_that_leads_to_no_config(kind: str, status: int, words: str, tmp_
 
 
 def test_a_config_that_only_root_may_read_is_reported() -> None:
-    """A check needs no root, but its file may."""
+    """A config that only root may read is refused with the advice to run as root or to make the
+    file readable.
+    """
     path = "/proc/1/environ"
     refused = run("check", path, prefix=powerless() if os.geteuid() == 0 else ())
     message = f"cannot read the config {path!r}: Permission denied; run this as root, or make the file readable"
@@ -209,8 +219,8 @@ def test_a_config_that_only_root_may_read_is_reported() -> None:
 def test_a_config_that_is_wrong_for_an_image_is_an_invalid_config(
     command: str, tmp_path: Path
 ) -> None:
-    """No default route can be looked up in an image: exit 2, the path of the field, and nothing is
-    installed.
+    """A config that leaves the device of probes open is refused for an image, with status 2 and the
+    path of the field, and nothing is installed.
     """
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"hostRouting": {"probeSnat": {"enabled": True}}}))
@@ -237,7 +247,7 @@ def test_a_config_that_is_wrong_for_an_image_is_an_invalid_config(
     ],
 )
 def test_programs_get_wrong_words_in_json(words: list[str], config: Path) -> None:
-    """Exit 2, and an object as for every other refusal."""
+    """Wrong words with --json end with status 2 and an object that has the error."""
     ended = run_here(*(config if word == "CONFIG" else word for word in words))
     assert ended.returncode == 2
     result = json.loads(ended.stdout)
@@ -254,7 +264,9 @@ def through_shell(redirection: str, *words: str | Path) -> subprocess.CompletedP
 def test_a_stdout_that_is_closed_from_the_start_changes_no_answer(
     config: Path, tmp_path: Path
 ) -> None:
-    """As a daemon's: the exit status is the answer, and there is no AttributeError."""
+    """A command whose stdout is closed from the start has its usual exit status, without an
+    AttributeError.
+    """
     root = make_image(tmp_path / "image")
     for status, words in (
         (4, ["plan", "--exit-code", "--root", root, config]),
@@ -274,9 +286,9 @@ def test_a_stdout_that_is_closed_from_the_start_changes_no_answer(
 
 @needs("kernel")
 def test_lines_for_the_journal_have_their_priority_and_one_name(tmp_path: Path) -> None:
-    """On the journal each line begins with its priority. A process that systemd has started leaves
-    the name hostrouting out, since the journal has it; the child of another process writes it.
-    Redirected output has no priority.
+    """A line for the journal begins with its priority. A process that systemd has started leaves
+    the name hostrouting out, and the child of another process writes it; redirected output has no
+    priority.
     """
     path = tmp_path / "bad.json"
     log = tmp_path / "log"
@@ -298,7 +310,9 @@ def test_lines_for_the_journal_have_their_priority_and_one_name(tmp_path: Path) 
 
 
 def test_an_answer_that_cannot_be_written_is_a_failure(config: Path) -> None:
-    """A full disk: exit 3 in every form, one line with that reason, no traceback."""
+    """An answer that cannot be written to a full disk is exit status 3 in every form, and one line
+    with the reason.
+    """
     for options in [], ["--json"]:
         ended = through_shell("> /dev/full", "render", *options, config)
         assert ended.returncode == 3
@@ -310,8 +324,8 @@ def test_an_answer_that_cannot_be_written_is_a_failure(config: Path) -> None:
 
 @needs_kernel
 def test_explain_names_the_route_of_each_part(node: KernelNode) -> None:
-    """On a node with eth0, and ib0 with 172.16.1.4/16, neighbouring parts with the same answer are
-    one part, with its devices and its route.
+    """`explain` joins neighbouring addresses with the same answer to one part with its devices, and
+    names an address of the node.
     """
     arrange(node, "172.16.8.0/22 via 10.224.0.1 dev eth0")
     answer = json.loads(
@@ -338,8 +352,8 @@ def on_a_terminal(*words: str, **environment: str) -> str:
 
 @needs_kernel
 def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
-    """On a terminal the range is a bar in the colours of its devices; a TERM without colours has
-    lines of its width.
+    """`explain` draws a range on a terminal as a bar in the colours of its devices; a TERM without
+    colours has lines of its width.
     """
     arrange(node, "172.16.128.0/17 via 10.224.0.1 dev eth0")
 
@@ -366,7 +380,9 @@ def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
 def test_the_first_word_of_a_verdict_has_a_colour(
     environment: dict[str, str], words: list[str], is_coloured: bool, config: Path
 ) -> None:
-    """`error` is red on a terminal, by the usual conventions; elsewhere nothing is coloured."""
+    """The word `error` of a verdict is red on a terminal, unless NO_COLOR, TERM or --json forbids
+    colours.
+    """
     checked = [*COMMAND, "check", f"--root={config.parent}", str(config), *words]
     shown = on_a_terminal(*checked, **environment)
     assert ("\x1b[31merror\x1b[0m: " in shown) == is_coloured
@@ -417,8 +433,8 @@ def is_module(name: str) -> bool:
 
 
 def test_a_watch_has_loaded_all_that_it_may_want(config: Path) -> None:
-    """It needs no file of hostrouting any more once it begins, so an upgrade or a removal breaks no
-    repair.
+    """A watch has imported all modules of hostrouting that it may use once it begins, so an upgrade
+    or a removal cannot break a repair.
     """
     result = subprocess.run(
         [sys.executable, "-c", _WATCHES, config], check=True, capture_output=True, text=True

@@ -53,7 +53,9 @@ def with_folder(
 
 @pytest.mark.parametrize("name", [name for _, name, _ in iter_modules(commands.__path__)])
 def test_each_file_of_the_package_is_a_command(name: str) -> None:
-    """Its `COMMAND` is a `Command` with a summary; what commands share is in other files."""
+    """Each file of the package of the commands has a `COMMAND` with a summary, and is listed by its
+    name.
+    """
     command = command_named(name)
     assert isinstance(command, Command)
     assert command.summary
@@ -64,7 +66,7 @@ def test_each_file_of_the_package_is_a_command(name: str) -> None:
     "word", ["", "-", "--json", "__init__", "_switch", "greet", "check.py", "a.b", "\0", "\udcff"]
 )
 def test_any_other_word_is_not_a_command(word: str) -> None:
-    """Nothing is imported by it."""
+    """`command_named` returns None for a word that is not a command, and imports nothing."""
     before = set(sys.modules)
     assert command_named(word) is None
     assert set(sys.modules) == before
@@ -73,7 +75,9 @@ def test_any_other_word_is_not_a_command(word: str) -> None:
 def test_a_module_that_a_command_lacks_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A command that cannot be imported is not taken for an unknown word."""
+    """A command that cannot be imported raises the error of its missing module, and is not taken
+    for an unknown word.
+    """
     (tmp_path / "broken.py").write_text("import hostrouting.nowhere\n")
     monkeypatch.setattr(commands, "__path__", [str(tmp_path)])
     with pytest.raises(ModuleNotFoundError, match=r"^No module named 'hostrouting\.nowhere'$"):
@@ -81,12 +85,14 @@ def test_a_module_that_a_command_lacks_is_named(
 
 
 def test_a_new_command_runs(folder: Path) -> None:
-    """Its file alone has its function and its options."""
+    """A new command needs only its own file, which has its function and its options."""
     assert with_folder(folder, "greet", "--name", "Ada").stdout == "good morning, Ada\n"
 
 
 def test_a_new_command_is_in_the_help(folder: Path) -> None:
-    """At its position in its group; its own help has its options."""
+    """The help lists a new command at its position in its group, and the command's own help lists
+    its options.
+    """
     shown = with_folder(folder, "--help").stdout
     assert "\n    greet        greet somebody\n    record " in shown
     assert shown.index("\n    greet ") < shown.index("change the node:")
@@ -103,14 +109,14 @@ def test_a_new_command_is_in_the_help(folder: Path) -> None:
     ],
 )
 def test_an_error_proposes_a_new_command(words: list[str], step: str, folder: Path) -> None:
-    """Its name, and its options."""
+    """An error about a misspelled word proposes the name, or an option, of a new command."""
     refused = with_folder(folder, *words)
     assert refused.returncode == 2, refused.stderr
     assert refused.stderr.endswith(f"; {step}\n"), refused.stderr
 
 
 def test_a_new_command_is_completed_and_in_the_manual(folder: Path) -> None:
-    """In each shell; no list of the release names commands."""
+    """The manual and the completion of each shell list a new command from its file."""
     program = "sys.path.insert(0, ''); import manual; print(manual.page()); [print(text) for _, text in manual.completions()]"
     made = with_folder(folder, program=program)
     assert made.stderr == ""
@@ -121,7 +127,7 @@ def test_a_new_command_is_completed_and_in_the_manual(folder: Path) -> None:
 
 
 def test_a_command_imports_its_own_file_alone(folder: Path) -> None:
-    """So what other commands need costs it nothing."""
+    """A command imports its own file, and those of other commands not at all."""
     program = "main(); print(*(name for name in sys.modules if name.startswith('hostrouting.cli.commands.')))"
     shown = with_folder(folder, "greet", "--name", "Ada", program=program).stdout
     assert shown == "good morning, Ada\nhostrouting.cli.commands.greet\n"
@@ -134,7 +140,7 @@ def test_a_reset_is_never_guessed() -> None:
 
 
 def test_a_watch_leaves_no_entry_in_the_journal() -> None:
-    """Its log is its answer; an apply leaves one, and logs little."""
+    """An apply leaves an entry in the journal, and a watch or a check does not."""
     assert all_commands()["apply"].has_history
     assert not all_commands()["watch"].has_history
     assert not all_commands()["check"].has_history

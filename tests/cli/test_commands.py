@@ -50,13 +50,15 @@ PATHS = PATHS.filter(str.isprintable)
 
 @cache
 def understood(line: str) -> Namespace:
-    """What our parser makes of a command line; it ends the test if it refuses it."""
+    """Return what our parser makes of a command line; a line that it refuses ends the test."""
     return parser().parse_args(shlex.split(line)[1:])
 
 
 @given(PATHS, st.none() | PATHS)
 def test_a_command_line_means_the_paths_that_it_was_made_of(path: str, root: str | None) -> None:
-    """Whatever the paths contain; one that looks like an option is written as a path."""
+    """A command line in an output parses back to the paths that it was made of, whatever the paths
+    contain.
+    """
     meant = understood(command_line("apply", path, root=root))
     assert meant.config.removeprefix("./") == path.removeprefix("./")
     assert meant.root == root
@@ -66,7 +68,9 @@ def test_a_command_line_means_the_paths_that_it_was_made_of(path: str, root: str
 @given(configs())
 @settings(max_examples=FEW)
 def test_rendered_files_are_those_below_out(config: HostRoutingConfig) -> None:
-    """Of each config: the same paths, contents and modes, and the links of the units."""
+    """The files below --out have the same paths, contents and modes as the rendered ones of each
+    config, and the same links of units.
+    """
     # The probes' device may be that of the machine, and the watch runs the command that wrote it.
     config = evolve(config, probe_snat=ProbeSNATConfig(), watch=WatchConfig())
     with TemporaryDirectory() as folder:
@@ -92,8 +96,8 @@ def test_rendered_files_are_those_below_out(config: HostRoutingConfig) -> None:
 def test_every_command_line_in_an_output_can_be_run(
     config: HostRoutingConfig, lost: set[str]
 ) -> None:
-    """Checks, files, plans, applies and resets, of any config, on a node that then loses its routes
-    and some files.
+    """Every command line in the outputs of checks, files, plans, applies and resets can be parsed,
+    with the path of the given config, the installed one, or CONFIG.
     """
     host = made_host()
     calls = list[object]()
@@ -125,7 +129,7 @@ def test_every_command_line_in_an_output_can_be_run(
 
 
 def test_a_failure_beside_an_overlap_could_not_be_done() -> None:
-    """The answer is bad (1) only where nothing but the proof failed."""
+    """The exit status of a run is 1 only if nothing but the proof has failed."""
     overlap = TaskFailedError(["check-route-overlap"], RouteOverlapError(OverlapReport()))
     unit = TaskFailedError(["install-boot-files"], UnitError("systemd refused"))
     statuses = [

@@ -31,7 +31,9 @@ def hostile(node: KernelNode) -> None:
     "words", ["check {}", "plan {}", "explain 172.17.8.1", "-v check {}", "check --json {}"]
 )
 def test_no_text_has_a_control_character(node: KernelNode, words: str, tmp_path: Path) -> None:
-    """On stdout and stderr each is shown as an escape; JSON has its own."""
+    """A control character in a name is printed as an escape on stdout and stderr, and in JSON by an
+    escape of JSON.
+    """
     hostile(node)
     path = tmp_path / "c.json"
     path.write_text('{"routeOverlap": {"expectedCidrs": ["172.17.0.0/16"]}}')
@@ -41,7 +43,9 @@ def test_no_text_has_a_control_character(node: KernelNode, words: str, tmp_path:
 
 
 def test_the_program_of_a_boot_and_its_marker_have_none() -> None:
-    """The journal and the marker have what the command shows."""
+    """The lines of a check at boot, and its marker, have a control character in a name as an
+    escape.
+    """
     host = FakeHost()
     uplink(host.routes, **{DEV: "172.17.1.4/16"})
     text = b'{"hostRouting": {"routeOverlap": {"expectedCidrs": ["172.17.0.0/16"]}}}'
@@ -55,7 +59,9 @@ def test_the_program_of_a_boot_and_its_marker_have_none() -> None:
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))))
 def test_a_quoted_command_runs_as_pasted(words: list[str]) -> None:
-    """Bash reads the same words, and the line has only characters that can be shown."""
+    """Bash reads a quoted command as the words that it was made of, and the line has only
+    characters that can be shown.
+    """
     line = quoted("printf", r"%s\0", *words, "\udcff")
     assert line.isprintable()
     result = subprocess.run(["bash", "-c", line], check=True, capture_output=True).stdout
@@ -64,5 +70,5 @@ def test_a_quoted_command_runs_as_pasted(words: list[str]) -> None:
 
 
 def test_a_usage_error_has_none() -> None:
-    """The words of the command line may come from a script's variable."""
+    """An error of usage prints a control character in an argument as an escape."""
     assert "unrecognized arguments: a\\x1b[2J" in run_here("check", "c", "a\x1b[2J").stderr

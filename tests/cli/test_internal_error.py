@@ -41,7 +41,7 @@ def _break(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
 def test_an_internal_mistake_is_named_as_one(
     command: str, path: str, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the whole traceback, also of a command that logs little, and exit status 3."""
+    """An internal mistake ends with status 3, the whole traceback, and the request to report it."""
     _break(monkeypatch, AttributeError("'NoneType' object has no attribute 'dev'"))
     ended = run_here(command, "--root", config.parent, config)
     assert ended.returncode == 3
@@ -52,7 +52,9 @@ def test_an_internal_mistake_is_named_as_one(
 
 
 def test_in_json_it_is_the_error(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer on stdout is an object, as always."""
+    """With --json the answer about an internal mistake is an object on stdout, as it is for any
+    other error.
+    """
     _break(monkeypatch, KeyError("dev"))
     ended = run_here("check", "--json", "--root", config.parent, config)
     assert json.loads(ended.stdout) == {
@@ -65,7 +67,7 @@ def test_in_json_it_is_the_error(config: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_an_error_that_is_raised_on_purpose_has_no_traceback(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its text has the reason and the next step."""
+    """An error that is raised on purpose is printed in one line without a traceback."""
     _break(monkeypatch, UnitError("systemd is busy; wait, and try again"))
     ended = run_here("check", "--root", config.parent, config)
     assert ended.returncode == 3

@@ -26,7 +26,7 @@ FINE = leaves("172.16.8.0/22", "eth0")
 
 
 def not_applied(config: str | Path) -> dict[str, str]:
-    """The finding on a node without anything of this config."""
+    """Return the finding on a node that nothing of a config was applied to."""
     return {
         "kind": "not-applied",
         "subject": "hostRouting",
@@ -38,7 +38,9 @@ def not_applied(config: str | Path) -> dict[str, str]:
 
 @needs_kernel
 def test_check_answers_in_the_wire_form(node: KernelNode, checked: Path) -> None:
-    """The JSON of a node whose ib0 shadows the cluster's addresses, to the last key."""
+    """The JSON of `check` on a node whose ib0 shadows the cluster's addresses has exactly the given
+    keys and values.
+    """
     answered = run("check", "--json", checked, inside=node)
     assert answered.returncode == 1
     answer: Any = json.loads(answered.stdout)
@@ -79,7 +81,9 @@ def test_check_answers_in_the_wire_form(node: KernelNode, checked: Path) -> None
 
 @needs_kernel
 def test_check_passes_once_the_route_is_there(node: KernelNode, checked: Path) -> None:
-    """Exit 0, and the device is named; a warning is exit 1 with `--fail-on warning`."""
+    """A check of a node that has the route ends with 0 and names the device; with `--fail-on
+    warning` its warning is exit status 1.
+    """
     node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
     answered = run("check", checked, inside=node)
     missing = f"{NOT_APPLIED} for the next boot"
@@ -95,8 +99,8 @@ def test_check_passes_once_the_route_is_there(node: KernelNode, checked: Path) -
 
 @needs_kernel
 def test_the_fix_is_a_config_or_a_reason(node: KernelNode, tmp_path: Path) -> None:
-    """The whole config and nothing else: a route for the very address of a foreign one. Against a
-    rule none helps.
+    """A fix prints the whole config with a route for the address that a foreign route takes, and
+    nothing else; against a rule it prints the reason alone.
     """
     path = tmp_path / "config.json"
     section = {"expectedCidrs": ["172.20.5.7/32"], "mode": "STRICT"}
@@ -136,7 +140,9 @@ def test_a_closed_pipe_changes_no_answer(node: KernelNode, checked: Path) -> Non
 def test_a_plan_shows_programs_whether_something_would_change(
     node: KernelNode, tmp_path: Path
 ) -> None:
-    """4 only with `--exit-code`; a route that will be refused is exit 1 in any case."""
+    """A plan with changes ends with 4 if `--exit-code` is given, and with 0 otherwise; a route that
+    will be refused is exit status 1.
+    """
     path = config_of(tmp_path, **ROUTES)
     assert run("plan", path, inside=node).returncode == 0
     assert run("plan", "--exit-code", path, inside=node).returncode == 4
@@ -151,7 +157,7 @@ def test_a_plan_shows_programs_whether_something_would_change(
 
 @needs_kernel
 def test_without_default_route_the_wait_ends_in_a_finding(checked: Path) -> None:
-    """`--wait` bounds the wait; running out is an answer, not a failure."""
+    """A check whose `--wait` for a default route runs out ends with a finding."""
     with KernelNode.made() as bare:
         answered = run("check", "--json", "--wait", "0.2", checked, inside=bare)
     assert answered.returncode == 1
@@ -164,7 +170,7 @@ def test_without_default_route_the_wait_ends_in_a_finding(checked: Path) -> None
 
 @needs_kernel
 def test_a_signal_ends_a_wait_at_once(checked: Path) -> None:
-    """SIGTERM while it waits for a default route: exit 143, long before the wait would end."""
+    """SIGTERM ends a check that waits for a default route with status 143."""
     with KernelNode.made() as bare:
         waiting = subprocess.Popen(
             [*enter(bare), *COMMAND, "check", "-v", "--wait", "3600", str(checked)],
@@ -183,7 +189,7 @@ def test_a_signal_ends_a_wait_at_once(checked: Path) -> None:
 
 @needs_kernel
 def test_neither_check_nor_plan_loads_pyroute2(node: KernelNode, checked: Path) -> None:
-    """The import would cost 145 ms."""
+    """A check imports neither pyroute2, which would cost 145 ms, nor asyncio."""
     program = (
         "import sys; from hostrouting.cli import main; main(sys.argv[1:]);"
         "print({'pyroute2', 'asyncio'} & set(sys.modules), file=sys.stderr)"
@@ -215,8 +221,8 @@ def within(node: KernelNode, *words: str | Path, prefix: Sequence[str] = (), **o
 def test_a_device_whose_name_is_not_text_is_printed_all_the_same(
     node: KernelNode, checked: Path, command: str
 ) -> None:
-    """The kernel takes nearly any bytes for a name; a stdout that is strict about UTF-8 does not
-    end the answer.
+    """A device whose name is not valid text is printed with an escape, also if stdout is strict
+    about its encoding.
     """
     name = b"ib\xff"
     subprocess.run(
@@ -235,8 +241,8 @@ def test_a_device_whose_name_is_not_text_is_printed_all_the_same(
 
 @needs("kernel", "ebtables-nft")
 def test_watch_ends_while_it_starts(node: KernelNode, tmp_path: Path) -> None:
-    """A signal that comes as soon as the process takes one ends it with exit status 0, and in
-    silence.
+    """A watch that receives a signal as soon as it has a handler ends with exit status 0, and
+    without an error in its log.
     """
     path = config_of(tmp_path, **ROUTES)
     for _ in range(3):
@@ -300,8 +306,8 @@ def test_a_first_try_needs_no_systemd(node: KernelNode, config: Path, checked: P
 def test_a_first_try_names_what_it_leaves_out_and_advises_no_refused_route(
     node: KernelNode, tmp_path: Path
 ) -> None:
-    """The sections for later boots; and an apply would accept the section that the proof, and that
-    of `check`, suggests.
+    """`apply --live` names the sections that it leaves out, and the routes that it and `check`
+    suggest do not include a refused one.
     """
     refused = {"destination": "172.20.0.0/16", "gateway": "10.99.0.1"}
     path = config_of(
@@ -321,7 +327,7 @@ def test_a_first_try_names_what_it_leaves_out_and_advises_no_refused_route(
 
 @needs_kernel
 def test_without_systemd_no_unit_is_waited_for(node: KernelNode, tmp_path: Path) -> None:
-    """None could start, so a check reads the files of units, as a plan and `apply --live` do."""
+    """A check without systemd reads the files of units, and reports a missing unit."""
     path = config_of(tmp_path, **CHECKED, after=["no-such.service"])
     checked = run("check", path, inside=node)
     assert f"no-such.service: is not-found, {WITHOUT_IT}" in checked.stdout
@@ -330,7 +336,9 @@ def test_without_systemd_no_unit_is_waited_for(node: KernelNode, tmp_path: Path)
 
 @needs_kernel
 def test_advice_names_no_stdin(node: KernelNode, checked: Path) -> None:
-    """A line with `-` would wait for a config: the advice of `check -` has CONFIG in its place."""
+    """The advice of `check -` has CONFIG in place of `-`, since a line with `-` would wait for a
+    config.
+    """
     with checked.open("rb") as source:
         answer = within(node, "check", "-", capture_output=True, stdin=source).stdout
     assert answer.endswith(next_step("hostrouting apply CONFIG\n"))
@@ -339,7 +347,9 @@ def test_advice_names_no_stdin(node: KernelNode, checked: Path) -> None:
 
 @needs_kernel
 def test_a_first_try_is_for_a_node_without_config(node: KernelNode, config: Path) -> None:
-    """Its next boot and its watch would undo it; an image has no live routes."""
+    """`apply --live` is refused on a node with an installed config, which would undo it, and with
+    --root or --dry-run.
+    """
     before = [*_LEAVES, *installed(config)]
     refused = within(node, "apply", "--live", config, prefix=before, capture_output=True)
     said, status, left = refused.stdout.partition("\n2\n")

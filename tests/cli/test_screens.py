@@ -1,4 +1,6 @@
-"""What the eleven commands show on a terminal of 80 columns, with colours and without: golden files."""
+"""Each of the eleven commands prints its golden file on a terminal of 80 columns, with colours and
+without.
+"""
 
 import fcntl
 import json
@@ -131,7 +133,9 @@ def story(host: FakeHost, path: Path, term: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("term", "ending"), [("xterm", "coloured.txt"), ("dumb", "txt")])
 def test_the_screens(host: FakeHost, tmp_path: Path, term: str, ending: str) -> None:
-    """They are as in the golden files."""
+    """The screens of the eleven commands, on a right node and on a wrong one, are as in the golden
+    files.
+    """
     screens: dict[str, str] = {}
     for name, text in story(host, tmp_path / "config.json", term):
         screens[name] = screens.get(name, "") + text.replace("\x1b", "\\x1b")
@@ -146,8 +150,8 @@ COMMANDS = st.sampled_from(["", "; run: ip rule del pref 52", "; see: journalctl
 
 @given(indent=st.integers(0, 4), prose=WORDS, command=COMMANDS, width=st.integers(40, 120))
 def test_a_wrapped_line(indent: int, prose: str, command: str, width: int) -> None:
-    """It has the same words in lines of the width, and the command whole, on a line of its own if it
-    does not fit.
+    """A wrapped line has the same words in lines of the width, and the command whole, on a line of
+    its own if it does not fit.
     """
     text = " " * indent + prose + command
     lines = [*wrapped([text], width=width)]
@@ -160,7 +164,7 @@ def test_a_wrapped_line(indent: int, prose: str, command: str, width: int) -> No
 
 @given(text=st.lists(st.text("ab /", min_size=1, max_size=100).map(str.strip)).map(", ".join))
 def test_a_first_line(text: str) -> None:
-    """It has the clauses that fit into 80 columns, each whole, and always the first."""
+    """A first line has the clauses that fit into 80 columns, each whole, and always the first."""
     first = cut(text)
     clauses = first.removesuffix(", ...").split(", ")
     assert len(first) <= 80 or len(clauses) == 1
@@ -169,7 +173,9 @@ def test_a_first_line(text: str) -> None:
 
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_the_first_line_about_addresses(kind: Kind) -> None:
-    """Its clause and its number of others are whole, also for the longest names."""
+    """The first line about wrong addresses has its clause and its number of others whole, also for
+    the longest names.
+    """
     dev = "e" * 15
     finding = Finding(
         kind=kind,
@@ -192,7 +198,9 @@ def test_the_first_line_about_addresses(kind: Kind) -> None:
 
 
 def test_the_first_line_of_a_finding() -> None:
-    """It has the severity, the kind and the beginning of the subject; a path is not parted."""
+    """The first line of a finding has the severity, the kind and the beginning of the subject; a
+    path is not parted.
+    """
     subject = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
     finding = NodeFinding("wrong-router", subject, "is lost " * 20)
     first, *_ = wrapped([str(finding)], width=80)

@@ -90,7 +90,7 @@ def test_a_signal_before_the_run(
 def test_a_signal_after_the_run(
     by: signal.Signals, host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends nothing any more: the answer is whole, and so is the status."""
+    """A signal after the run of an apply changes neither the answer nor the exit status."""
 
     def signalled(*arguments: object, **options: object) -> Report:
         report = run(*arguments, **options)  # type: ignore[arg-type]  # as it is called
@@ -106,7 +106,9 @@ def test_a_signal_after_the_run(
 
 
 def test_a_signal_in_the_look_at_the_node(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends the look after the run: the changes are printed, and the status is its own."""
+    """A signal during the look after a run ends the command with the signal's status, and the
+    changes are printed.
+    """
     monkeypatch.setattr(changing, "verdict_now", signalled_look)
     ended = apply(FIRST)
     assert ended.returncode == 143
@@ -118,7 +120,9 @@ def test_a_signal_in_the_look_at_the_node(host: FakeHost, monkeypatch: pytest.Mo
 def test_a_signal_in_the_look_after_a_failed_run(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not hide the error of a reset; the answer shows the state as unknown."""
+    """A signal during the look after a failed reset does not hide the error, and the answer shows
+    the state as unknown.
+    """
     apply(FIRST)
     monkeypatch.setattr(changing, "verdict_now", signalled_look)
     host.services.fail_at(1, UnitError("systemd is busy"))
@@ -141,8 +145,8 @@ def test_a_signal_in_the_look_after_a_failed_run(
     ],
 )
 def test_two_signals(first: signal.Signals, second: signal.Signals, host: FakeHost) -> None:
-    """The second ends the undo: the status is that of the first, and each change that stays has a
-    line.
+    """A second signal ends the undo of an apply: the status is that of the first one, and each
+    change that stays has a line.
     """
     apply(FIRST)
     before = [signal.getsignal(each) for each in (first, second)]
@@ -164,7 +168,9 @@ def test_two_signals(first: signal.Signals, second: signal.Signals, host: FakeHo
 def test_a_second_signal_in_the_look_at_the_node(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run was complete, and all that it changed is printed."""
+    """A second signal during the look after a complete run ends the look, and all that the run has
+    changed is printed.
+    """
 
     def signalled(*_: object) -> object:
         signal.raise_signal(signal.SIGTERM)
@@ -183,7 +189,7 @@ def test_a_second_signal_in_the_look_at_the_node(
 
 @pytest.mark.parametrize("command", ["apply", "reset", "sweep"])
 def test_a_run_outlives_its_terminal(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGHUP is ignored while a command changes the node, and only then."""
+    """SIGHUP is ignored while a command that changes the node runs, and only then."""
     usual = signal.getsignal(signal.SIGHUP)
     seen: list[object] = []
     monkeypatch.setattr(
@@ -198,7 +204,9 @@ def test_a_run_outlives_its_terminal(command: str, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
 def test_a_signal_undoes_the_run(by: signal.Signals, host: FakeHost) -> None:
-    """The answer shows what was undone, and nothing that stays."""
+    """A signal while an apply changes routes undoes the run, and the answer lists the undone
+    changes.
+    """
     apply(FIRST)
     host.routes.steps.plan(1, lambda: signal.raise_signal(by))
     ended = apply(*BOTH)
@@ -221,8 +229,8 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("as_root")
 def test_what_stays_is_apart_from_what_has_started(host: FakeHost) -> None:
-    """Golden lines of an apply that fails its proof, and has started the watch, or restarted it for
-    a new unit; but for the files that are new.
+    """An apply that fails its proof lists the changes that stay apart from the watch that it has
+    started, or restarted for a new unit.
     """
     connect(host.routes, ib0="172.16.1.4/16")
     host.files.write("/usr/bin/hostrouting", b"#!/bin/sh\n", mode=0o755)
@@ -252,8 +260,8 @@ def test_what_stays_is_apart_from_what_has_started(host: FakeHost) -> None:
 
 @pytest.mark.usefixtures("as_root")
 def test_what_was_undone_is_apart_from_what_stays(host: FakeHost) -> None:
-    """Golden lines of an apply over an installed config that fails after its routes: it is undone;
-    a route whose inverse fails stays.
+    """An apply over an installed config that fails after its routes lists them as undone, or as
+    staying if the inverse fails.
     """
     apply(FIRST)
     host.services.fail_at(3, UnitError("systemd is busy"))
@@ -282,8 +290,8 @@ def test_what_was_undone_is_apart_from_what_stays(host: FakeHost) -> None:
 
 
 def test_what_stays_of_a_first_try_is_kept_at_no_boot(host: FakeHost) -> None:
-    """`apply --live` fails its proof by a route that came meanwhile, and the undo is refused: the
-    verdict names the way to remove what stays.
+    """`apply --live` that fails its proof, and whose undo is refused, lists the change that stays,
+    and its verdict has the way to remove it.
     """
     connect(host.routes, ib0="172.16.1.4/16")
     expected = {"expectedCidrs": ["172.16.8.0/24"], "mode": "STRICT"}
@@ -304,7 +312,9 @@ def test_what_stays_of_a_first_try_is_kept_at_no_boot(host: FakeHost) -> None:
 
 
 def test_how_a_run_ended_is_not_cut(host: FakeHost) -> None:
-    """A line on how the run ended, eight errors, and the number of the rest are on stderr."""
+    """A run that ends by a second signal prints how it ended, eight errors, and the number of the
+    rest on stderr.
+    """
     routes = [{"destination": f"172.16.{number}.0/24"} for number in range(20)]
 
     def interrupt() -> None:
@@ -324,7 +334,9 @@ def test_how_a_run_ended_is_not_cut(host: FakeHost) -> None:
 
 
 def test_a_first_try_may_make_a_node_worse(host: FakeHost) -> None:
-    """`apply --live` refuses that before any change, unless `--force` is given."""
+    """`apply --live` of a config that makes the node worse is refused before any change, unless
+    `--force` is given.
+    """
     connect(host.routes, ib0="172.16.1.4/16")
     worse = {"destination": "10.96.0.0/12", "gateway": "172.16.1.9", "dev": "ib0"}
     expected = {"expectedCidrs": ["10.96.0.0/12"], "mode": "STRICT"}

@@ -1,5 +1,5 @@
-"""One verdict: `status`, the end of an apply, commands without CONFIG, and how much each of them
-prints.
+"""`status`, the end of an apply, and commands without CONFIG have one verdict; and how much each of
+them prints.
 """
 
 import json
@@ -115,8 +115,8 @@ def on_mended(*words: str) -> Result:
 
 
 def test_a_node_that_is_right() -> None:
-    """The sentence is the first line of `status`, the end of `apply`, and both are exit 0; nothing
-    is left to do.
+    """The sentence on a right node is the first line of `status` and the last one of `apply`, with
+    exit status 0 of both.
     """
     sentence = f"right: {RIGHT}, {NONE_HELD}"
     applied = on_stdin(gated(MENDED, watch={"enabled": True}), "apply")
@@ -143,8 +143,8 @@ def test_a_node_that_is_right() -> None:
 
 
 def test_an_apply_that_changes_something_else_than_the_config(host: FakeHost) -> None:
-    """A timer that was stopped is a warning whose next step is an apply; the last change is that of
-    the newest file: the config, a unit, or the drop-in of a gate.
+    """A timer that was stopped is a warning whose next step is an apply; the last change in a
+    status is that of the newest file: the config, a unit, or the drop-in of a gate.
     """
     config = gated({"routeOverlap": {"expectedCidrs": ["10.224.0.0/16"]}})
     on_stdin({**config, "watch": {"enabled": True}}, "apply")
@@ -160,8 +160,8 @@ def test_an_apply_that_changes_something_else_than_the_config(host: FakeHost) ->
 
 
 def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
-    """A live node is wrong as an image is, with the package to install, and so is the exit status of
-    an apply; nft is for probes only.
+    """A program of the boot that a node lacks is an error of `status` and `check` with the package
+    to install, and fails an apply; without probes nft is not missed.
     """
     on_mended("apply")
     host.files.programs -= {"/usr/bin/ip", "/usr/bin/nft"}
@@ -230,8 +230,8 @@ def test_a_node_in_trouble(
     sentence: str,
     step: str | None,
 ) -> None:
-    """The sentence has the first cause and the held unit; the exit status is that of `check`. The
-    template of a held unit has no other state.
+    """The sentence of a status has the first cause and the held unit, its exit status is that of
+    `check`, and a template is held as its unit is.
     """
     on_mended("apply")
     trouble(host)
@@ -247,8 +247,8 @@ def test_a_node_in_trouble(
 
 
 def test_a_socket_that_failed_with_its_gate(host: FakeHost) -> None:
-    """It is named on a node that is right, where nothing else shows that its unit will not start;
-    it is no gate itself.
+    """A socket that has failed with its gate is a warning of `status` on a right node, and is not
+    listed as a gate.
     """
     on_mended("apply")
     drop_in = f"/etc/systemd/system/{NSPAWN}.d/50-socket.conf"
@@ -264,7 +264,9 @@ def test_a_socket_that_failed_with_its_gate(host: FakeHost) -> None:
 
 
 def test_an_apply_is_not_a_step_while_the_default_route_is_missing(host: FakeHost) -> None:
-    """It would wait, and fail: the step that comes first has the gateway of the other routes."""
+    """The next step for a missing default route is to add one by the known gateway, since an apply
+    would wait, and fail.
+    """
     on_mended("apply")
     lose_the_default_route(host)
     step = "ip route add default via 10.224.0.1 dev eth0"
@@ -279,7 +281,9 @@ def lose_ipv6(host: FakeHost) -> None:
 
 
 def test_a_route_that_waits_beside_a_right_address(host: FakeHost) -> None:
-    """The page has what each wrong address waits for: a check would show no more."""
+    """A status is without a next step while a route of the config waits for its default route, for
+    which an apply would wait.
+    """
     routes = [{"destination": "fd00:64::/48"}, {"destination": "172.16.8.0/22"}]
     expected = {"expectedCidrs": ["172.16.8.0/22", "10.224.0.0/16"], "mode": "WARN"}
     static = {"enabled": True, "routes": routes}
@@ -291,7 +295,9 @@ def test_a_route_that_waits_beside_a_right_address(host: FakeHost) -> None:
 
 
 def test_a_route_that_waits_beside_an_address_without_a_route(host: FakeHost) -> None:
-    """A check names the route for the address, which is not that of the config that waits."""
+    """The next step is a check if an address lacks a route while a route of the config waits: the
+    check names the route for that address.
+    """
     section = {"enabled": True, "routes": [{"destination": "fd00:64::/48"}]}
     expected = {"expectedCidrs": ["172.16.128.0/24"], "mode": "WARN"}
     config = {"gates": [], "staticRoutes": section, "routeOverlap": expected}
@@ -304,7 +310,9 @@ def test_a_route_that_waits_beside_an_address_without_a_route(host: FakeHost) ->
 
 
 def test_a_route_that_waits_beside_one_that_is_refused(host: FakeHost) -> None:
-    """An apply would not wait: the plan has what is refused, and is a step now."""
+    """The next step is a plan if one route of the config waits for a default route and another one
+    is refused.
+    """
     connect(host.routes, eth9="10.9.0.4/16")
     routes = [
         {"destination": "fd00:64::/48"},
@@ -320,8 +328,8 @@ def test_a_route_that_waits_beside_one_that_is_refused(host: FakeHost) -> None:
 
 
 def test_a_file_of_another_owner_is_named_once(host: FakeHost) -> None:
-    """In the way of the config it is an error with its step, to which a check would add nothing; a
-    namesake that is not in the way has its row among the facts.
+    """A foreign file in the way of the config is an error with its step, and without a next one; a
+    namesake that is not in the way has one row.
     """
     on_mended("apply")
     text = b"[Service]\nExecStart=/opt/site/check\n"
@@ -356,7 +364,7 @@ def test_the_next_step_of_a_user_without_rights(
 
 
 def test_a_silent_cloud_is_not_queried_by_status(host: FakeHost) -> None:
-    """The rules are installed, so it has answered, or was silent then, too."""
+    """A status on a node with installed rules for probes does not send a request to the cloud."""
     host.metadata.error = BackendError("no answer")
     assert on_stdin({"probeSnat": {"enabled": True, "dev": "eth0"}}, "apply").returncode == 0
     requests = list(host.metadata.operations.calls)
@@ -365,8 +373,8 @@ def test_a_silent_cloud_is_not_queried_by_status(host: FakeHost) -> None:
 
 
 def test_an_overlap_that_is_only_warned_of_is_a_warning() -> None:
-    """Under WARN nothing is held and the exit status is 0: the first word is `warning`, and no sentence
-    calls the node right. Under STRICT the apply fails, with the same proof.
+    """An overlap under WARN has exit status 0 and a sentence that begins with `warning`; under
+    STRICT the apply fails by the same proof.
     """
     config = gated({"routeOverlap": {**CHECKED["routeOverlap"], "mode": "WARN"}})
     warned = on_stdin(config, "apply")
@@ -386,8 +394,8 @@ def test_an_overlap_that_is_only_warned_of_is_a_warning() -> None:
 
 
 def test_where_nothing_is_installed(tmp_path: Path) -> None:
-    """Each command that means the installed config is exit 2, with one sentence; a reset ends with
-    it, too.
+    """Where nothing is installed, each command that needs the installed config ends with 2 and one
+    sentence, with which a reset ends as well.
     """
     for command in "status", "check", "plan", "sweep":
         refused = run_here(command, "--json")
@@ -409,8 +417,8 @@ def test_where_nothing_is_installed(tmp_path: Path) -> None:
     ],
 )
 def test_what_an_earlier_config_has_left(host: FakeHost, lost: tuple[str, ...]) -> None:
-    """Units without a config, not all of them perhaps: exit 2, they are named, and a reset, which
-    would take the route away, is not offered. It removes them.
+    """Files that an earlier config has left are named with status 2, and with an apply as the step
+    instead of a reset, which would remove the routes.
     """
     on_mended("apply")
     for path in lost:
@@ -433,7 +441,9 @@ def test_what_an_earlier_config_has_left(host: FakeHost, lost: tuple[str, ...]) 
 
 
 def test_a_route_that_an_interrupted_reset_has_left(host: FakeHost) -> None:
-    """The files are gone and the route is in force, as after an `apply --live`: exit 0."""
+    """A route in force without an installed config, as an interrupted reset leaves it, is listed
+    with exit status 0, and a reset removes it.
+    """
     on_mended("apply")
     [route] = host.routes.routes_of(OUR_PROTOCOL)
     run_here("reset")
@@ -456,7 +466,9 @@ def test_a_route_that_an_interrupted_reset_has_left(host: FakeHost) -> None:
 
 
 def test_a_clock_that_was_set_back(host: FakeHost) -> None:
-    """No age is printed for a change of the future."""
+    """The last change of a status is unknown in the text if its time is in the future; JSON has the
+    time.
+    """
     on_mended("apply")
     host.files.modified = lambda _: 1e11  # type: ignore[method-assign, assignment]
     assert "\nlast change: unknown, since its time is later" in run_here("status").stdout
@@ -466,8 +478,8 @@ def test_a_clock_that_was_set_back(host: FakeHost) -> None:
 def test_without_config_the_installed_one_is_meant(
     host: FakeHost, config: Path, tmp_path: Path
 ) -> None:
-    """A check and a plan answer as with the path of the config in force; for an image, that below
-    DIR counts.
+    """A check and a plan without CONFIG read the config in force; with --root they read the one in
+    the image.
     """
     on_mended("apply")
     lose_our_routes(host)
@@ -487,7 +499,9 @@ def test_without_config_the_installed_one_is_meant(
 def test_an_answer_that_cannot_be_written_changes_no_verdict(
     verdict: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The journal has what the apply has done, and stderr what went wrong then."""
+    """An apply whose answer cannot be written has its verdict in the journal, and the reason on
+    stderr with status 3.
+    """
     with monkeypatch.context() as patched:
         patched.setattr(
             "hostrouting.cli.shared.print_lines", Mock(side_effect=HostFileError("no room"))
@@ -501,7 +515,7 @@ def test_an_answer_that_cannot_be_written_changes_no_verdict(
 
 
 def test_the_journal_has_the_reason_of_a_failed_apply(verdict: Callable[[], str]) -> None:
-    """The verdict there is the error of the run, not the state in which the node is then."""
+    """The journal has the error of a failed apply as its verdict."""
     on_stdin(gated(CHECKED), "apply")
     assert verdict() == (
         "configure/check-route-overlap: 1 of 1 expected CIDRs do not leave by eth0 as a whole: "
@@ -512,7 +526,9 @@ def test_the_journal_has_the_reason_of_a_failed_apply(verdict: Callable[[], str]
 def test_a_second_signal_is_named_in_the_journal(
     host: FakeHost, verdict: Callable[[], str]
 ) -> None:
-    """SIGINT begins the undo of an apply, SIGTERM ends it: a line on what is left."""
+    """A second signal that ends the undo of an apply is the verdict in the journal, and stderr has
+    a line on what is left.
+    """
     on_mended("apply")
     verdict()
 
@@ -529,8 +545,8 @@ def test_a_second_signal_is_named_in_the_journal(
 
 
 def test_an_apply_prints_little() -> None:
-    """One that changes nothing is one line; with -v the log of tasks comes, and no change is
-    printed twice.
+    """An apply that changes nothing prints one line; with -v the log of the tasks is printed, and
+    each change once.
     """
     first = on_mended("apply", "-v")
     assert "completed task=configure/install-boot-files" in first.stderr
@@ -540,7 +556,9 @@ def test_an_apply_prints_little() -> None:
 
 
 def test_a_failed_apply_prints_ten_lines_of_errors() -> None:
-    """On stderr its errors come first, and the last line counts the rest; with -v all are there."""
+    """A failed apply prints ten lines on stderr, its error first and the number of the rest last;
+    with -v all are printed.
+    """
     cidrs = [f"172.16.{number}.0/24" for number in range(0, 60, 2)]
     strict = gated({"routeOverlap": {"expectedCidrs": cidrs, "mode": "STRICT"}})
     failed = on_stdin(strict, "apply")
@@ -557,8 +575,8 @@ def test_a_failed_apply_prints_ten_lines_of_errors() -> None:
 def test_a_status_without_an_answer_of_systemd(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The routes are proven all the same; what only systemd could answer is called unknown, and the
-    sentence has the reason.
+    """A status without an answer of systemd proves the routes, shows the state of a gate as
+    unknown, and has the reason.
     """
     on_mended("apply")
     monkeypatch.setattr(host.services, "state", Mock(side_effect=UnitError("no answer")))
@@ -572,8 +590,8 @@ def test_a_status_without_an_answer_of_systemd(
 
 @needs_kernel
 def test_plan_and_render_need_no_systemd(node: KernelNode, config: Path, tmp_path: Path) -> None:
-    """Neither a machine that systemd does not run nor one without systemctl on its PATH is refused;
-    a note reports it.
+    """A plan and a render succeed where systemd does not run, or systemctl is not on the PATH; the
+    plan has a notice of that.
     """
     empty = tmp_path / "bin"
     empty.mkdir()
@@ -605,9 +623,10 @@ def test_a_plan_reports_the_agents_list(host: FakeHost) -> None:
 def test_explain_paints_what_the_config_does_not_expect(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, is_installed: bool
 ) -> None:
-    """Red, for every range; any other device has a colour of its own. Without a config none is.
+    """`explain` paints a device that the config does not expect red, and any other device in a
+    colour of its own; without a config none is red.
 
-    In a pipe, and for those who do not see the colour, the line begins with a mark; JSON has it.
+    Without colours the line of such a device begins with a mark, and JSON has the fact.
     """
     for name, address in {"cilium_host": "10.1.0.1/16", "ib1": "172.17.1.4/16"}.items():
         host.routes.add_link(name)
@@ -632,8 +651,8 @@ def test_explain_paints_what_the_config_does_not_expect(
 
 
 def test_a_plan_lists_what_its_apply_does(host: FakeHost) -> None:
-    """Gates that STRICT would hold are exit 1; so is a config that makes the node worse, whose
-    apply needs --force.
+    """A plan lists the gates that STRICT would hold, and what the apply would make worse or refuse,
+    with the exit status of the apply.
     """
     ungated = on_stdin({**CHECKED, "gates": []}, "plan")
     assert f"\n{STRICT_HOLDS}none, since no unit has a gate\n" in ungated.stdout
@@ -672,7 +691,9 @@ def test_a_plan_lists_what_its_apply_does(host: FakeHost) -> None:
 
 
 def test_break_glass_keeps_the_gates_of_a_plan_open(host: FakeHost) -> None:
-    """STRICT would hold them, and will not; the proof is as bad as without."""
+    """A plan with the break glass set does not list a gate as held, and fails by the same proof as
+    without.
+    """
     assert json.loads(on_stdin(gated(CHECKED), "plan", "--json").stdout)["holds"] == [NSPAWN]
     host.files.write("/run/hostrouting.disabled", b"", mode=0o644)
     open_by = "none, break-glass keeps them open: /run/hostrouting.disabled exists"
@@ -683,7 +704,9 @@ def test_break_glass_keeps_the_gates_of_a_plan_open(host: FakeHost) -> None:
 
 
 def test_break_glass_in_a_status_for_programs(host: FakeHost) -> None:
-    """In JSON it is the reason why every gate is open, and null while the gates act."""
+    """The key `break_glass` of a status in JSON is the reason why every gate is open, and null
+    while the gates act.
+    """
     on_mended("apply")
     assert json.loads(run_here("status", "--json").stdout)["break_glass"] is None
     host.files.write("/run/hostrouting.disabled", b"", mode=0o644)
@@ -692,7 +715,9 @@ def test_break_glass_in_a_status_for_programs(host: FakeHost) -> None:
 
 
 def test_a_check_advises_no_apply_that_would_be_refused(tmp_path: Path) -> None:
-    """It names the fix; of a config that an apply takes, that apply."""
+    """A check names the fix for a config that an apply would refuse, and the apply for any other
+    config.
+    """
     on_mended("apply")
     path = tmp_path / "config.json"
     for section, step, status in (
@@ -707,8 +732,8 @@ def test_a_check_advises_no_apply_that_would_be_refused(tmp_path: Path) -> None:
 
 
 def test_a_plan_shows_the_files_that_differ() -> None:
-    """`--diff`: the lines of a new file, of a changed one and of one that goes; of an unchanged one
-    nothing.
+    """`plan --diff` prints the lines of a new file, of a changed one and of one that goes, and
+    nothing of an unchanged one.
     """
     new = on_mended("plan", "--diff").stdout
     assert f"+ {INTENT_PATH}\n" in new
@@ -726,7 +751,7 @@ def test_a_plan_shows_the_files_that_differ() -> None:
 
 
 def test_a_plan_lists_the_file_that_it_cannot_write(host: FakeHost) -> None:
-    """The notices about files stand before the proof; the rest is a number."""
+    """A plan lists a file that it cannot write first, and of the other new files the number."""
     host.files.link("/etc/systemd/system/static-routes.service", "/dev/null")
     refused, route, *_, files = on_mended("plan").stdout.splitlines()
     assert refused.startswith("~ /etc/systemd/system/static-routes.service (will be refused: ")
@@ -738,8 +763,8 @@ def test_a_plan_lists_the_file_that_it_cannot_write(host: FakeHost) -> None:
 def test_a_plan_and_a_check_without_root_go_on(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, closed: str
 ) -> None:
-    """Where a folder may not be read, they have the routes and the reason; a plan has status 3, or
-    1 if it is known to fail.
+    """A plan and a check that may not read a folder have the proof and the reason; the plan has
+    status 3, or 1 if it is known to fail.
     """
 
     def look(usual: Callable[..., object], path: str, **options: object) -> object:
@@ -775,7 +800,9 @@ def test_a_built_in_rule_that_is_gone_is_named_as_the_cause(
 
 
 def test_a_node_without_any_ipv4_rule_has_the_commands_for_both_tables(host: FakeHost) -> None:
-    """`status` has the command for the table local, and once that is back the one for main."""
+    """On a node without any IPv4 rule, `status` has the command for the table local, and once that
+    rule is back the one for main.
+    """
     on_mended("apply")
     rules = [rule for rule in FIRST_RULES if rule.family == IPV4]
     for rule in rules:
@@ -792,7 +819,9 @@ def test_a_node_without_any_ipv4_rule_has_the_commands_for_both_tables(host: Fak
 
 
 def test_an_image_without_config_is_named(tmp_path: Path) -> None:
-    """The file that `check --root` misses is that of the image."""
+    """`check --root` of an image without a config is refused with a sentence that names the image,
+    and with the command for it.
+    """
     told = run_here("check", f"--root={tmp_path}")
     assert told.returncode == 2
     assert told.stdout == ""
@@ -803,7 +832,9 @@ def test_an_image_without_config_is_named(tmp_path: Path) -> None:
 
 
 def test_init_leaves_out_a_device_that_no_config_may_name(host: FakeHost) -> None:
-    """Its name could be a command of a shell: an apply would refuse it."""
+    """`init` leaves a device out whose name a config may not have, such as one with a command of a
+    shell.
+    """
     # Without an IPv4 default route no network stands for the device.
     lose_the_default_route(host)
     host.routes.add_link("e;id")
@@ -816,7 +847,9 @@ def test_init_leaves_out_a_device_that_no_config_may_name(host: FakeHost) -> Non
 
 
 def test_the_first_line_about_a_refused_route_has_its_verdict() -> None:
-    """The word stands before the route, which may take most of the line."""
+    """The first line about a refused route has `will be refused` before the route, which may take
+    most of the line.
+    """
     on_mended("apply")
     routes = [{"destination": "172.16.8.0/22", "gateway": "10.9.9.9", "dev": "eth0", "metric": 7}]
     other = gated({"staticRoutes": {"enabled": True, "routes": routes}})
@@ -828,8 +861,8 @@ def test_the_first_line_about_a_refused_route_has_its_verdict() -> None:
 
 
 def test_a_bridge_inside_an_expected_network(host: FakeHost) -> None:
-    """No routes help, since the node has an address of it: the cause and the command that removes
-    it are named, and `check --fix` is not.
+    """For a bridge whose address lies inside an expected network, `status` names the cause and the
+    command that removes the address, and `check --fix` is refused.
     """
     expected = gated({"routeOverlap": {"expectedCidrs": ["172.17.0.0/16"], "mode": "WARN"}})
     assert on_stdin(expected, "apply").returncode == 0
@@ -859,7 +892,9 @@ def test_a_bridge_inside_an_expected_network(host: FakeHost) -> None:
 
 
 def test_the_address_of_hardware_is_left_to_the_operator(host: FakeHost) -> None:
-    """Who removes it may be cut off; routes mend the addresses around it."""
+    """For a network card whose address lies inside an expected network, the step is the fix instead
+    of a removal, which could cut the operator off.
+    """
     host.routes.add_link("eth1")
     host.routes.add_address("eth1", "10.9.0.4/16")
     expected = gated({"routeOverlap": {"expectedCidrs": ["10.9.0.0/16"], "mode": "WARN"}})
@@ -869,8 +904,8 @@ def test_the_address_of_hardware_is_left_to_the_operator(host: FakeHost) -> None
 
 
 def test_warnings_of_a_node_that_is_right(host: FakeHost) -> None:
-    """A router that does not answer is one after an apply; in a status, a default route that decides
-    by its metric alone.
+    """An apply warns of a router that does not answer, and a status has a note of a default route
+    that decides by its metric alone.
     """
     host.routes.add_route("default", gateway="172.16.0.1", dev="ib0")
     host.routes.delete_route(
@@ -892,7 +927,9 @@ def test_warnings_of_a_node_that_is_right(host: FakeHost) -> None:
 def test_status_waits_until_the_node_is_right(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It logs each state once, and its answer is the last one; the limit ends it."""
+    """`status --wait` logs each state once until the node is right or the limit is reached, and its
+    answer is the last state.
+    """
     monkeypatch.setattr("hostrouting.cli.shared._SECONDS_BETWEEN_LOOKS", 0.001)
     on_mended("apply")
     lose_our_routes(host)

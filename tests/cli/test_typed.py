@@ -1,5 +1,5 @@
-"""What people type: no words, wrong words, words in another order, Ctrl-C; and a stderr that takes
-nothing.
+"""Command lines as people type them: without words, with wrong words or another order, with Ctrl-C,
+and with a stderr that cannot be written.
 """
 
 import os
@@ -28,7 +28,9 @@ def test_a_program_gets_the_guess() -> None:
     "options", [["-v"], ["--json"], ["--timeout", "7"], ["--json", "-v", "--timeout=7"]]
 )
 def test_options_before_the_command_count_like_those_after_it(options: list[str]) -> None:
-    """`hostrouting -v status`: the result is the same."""
+    """An option before the command has the same effect as one after it, and the later of two
+    counts.
+    """
     from hostrouting.cli import parsed
 
     assert vars(parsed([*options, "status"])) == vars(parsed(["status", *options]))
@@ -40,8 +42,8 @@ def test_options_before_the_command_count_like_those_after_it(options: list[str]
     "module", ["argparse", "logging", "hostrouting.node.output", "hostrouting.config.rules", None]
 )
 def test_ctrl_c_ends_with_one_line(command: str, module: str | None, tmp_path: Path) -> None:
-    """While it imports, or waits for a config in a pipe: status 130, or 0 for a watch, and no
-    traceback.
+    """Ctrl-C ends a command that imports, or waits for a config in a pipe, with status 130, or 0
+    for a watch, and without a traceback.
     """
     pipe = tmp_path / "config.json"
     os.mkfifo(pipe)
@@ -66,8 +68,8 @@ def test_ctrl_c_ends_with_one_line(command: str, module: str | None, tmp_path: P
 
 
 def test_ctrl_c_just_before_a_wait_ends_it(tmp_path: Path) -> None:
-    """The kernel interrupts a wait only by a signal that comes during it; as here, where another
-    thread gets the signal.
+    """Ctrl-C ends a wait for a config even if another thread received the signal, so that it did
+    not interrupt the kernel's call.
     """
     program = """
 import signal, sys, threading
@@ -96,7 +98,7 @@ finally:
 
 
 def test_a_caller_that_ignores_ctrl_c_is_obeyed(tmp_path: Path) -> None:
-    """As `nohup` and a shell's `&` want it: the command goes on."""
+    """A command whose caller ignores Ctrl-C, as `nohup` does, goes on after the signal."""
     pipe = tmp_path / "config.json"
     os.mkfifo(pipe)
     ignoring = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *COMMAND, "check", str(pipe)]
@@ -116,7 +118,9 @@ def test_a_caller_that_ignores_ctrl_c_is_obeyed(tmp_path: Path) -> None:
 def test_a_stderr_that_takes_nothing_changes_no_status(
     redirection: str, words: str, status: int
 ) -> None:
-    """The log is lost, and nothing else: no traceback of logging anywhere."""
+    """A stderr that cannot be written loses the log, and changes neither the exit status nor
+    stdout.
+    """
     command = ["bash", "-c", f'"$@" {redirection}', "bash", *COMMAND, *words.split()]
     ended = subprocess.run(command, check=False, capture_output=True, text=True)
     assert ended.returncode == status

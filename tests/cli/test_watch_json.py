@@ -41,7 +41,9 @@ def read_line(stream: IO[str]) -> Any:
 
 @needs("kernel", "ebtables-nft")
 def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
-    """What it keeps, a repair, an alarm, its end, and the end of the watch: each at once."""
+    """`watch --json` writes one object each for what it keeps, a repair, an alarm, the end of the
+    alarm, and its own end.
+    """
     path = tmp_path / "config.json"
     watched = {**ROUTES, **CHECKED, "gates": [], "watch": {"readings": 1, "interval": "30s"}}
     path.write_text(json.dumps(watched))
@@ -80,8 +82,8 @@ def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
 
 
 def test_a_watch_that_cannot_begin() -> None:
-    """The last line has the reason, as in the answers of other commands; the one before it is that
-    of the log.
+    """A watch that cannot begin writes the line of its log, and a last line with the reason, as
+    other commands answer.
     """
     refused = run("watch", "--json", "/nowhere.json")
     assert refused.returncode == 3
@@ -94,7 +96,9 @@ def test_a_watch_that_cannot_begin() -> None:
 
 
 def test_a_reader_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines for which a pipe has no room are left out, at once; the next line has their number."""
+    """Lines of `watch --json` for which a pipe lacks room are left out at once, and the next line
+    has their number.
+    """
     reader, writer = os.pipe()
     size = fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 8192)
     with os.fdopen(reader, "rb", buffering=0) as read, os.fdopen(writer, "w") as stdout:
@@ -119,8 +123,8 @@ def test_a_reader_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_kind_of_a_line_without_an_event(capfd: pytest.CaptureFixture[str]) -> None:
-    """A warning or an error without an event is trouble, and anything less a note. Its command is
-    a value of its own.
+    """The kind of a line without an event is trouble for a warning or an error, and a note for
+    anything less; its command is a value of its own.
     """
     log_to_stderr(verbose=False, talks=True, is_brief=False, as_json=True)
     for level in logging.INFO, logging.WARNING, logging.ERROR:
@@ -133,7 +137,7 @@ def test_the_kind_of_a_line_without_an_event(capfd: pytest.CaptureFixture[str]) 
 def test_a_reader_that_is_gone(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A closed pipe and a full disk end nothing: the watch goes on, and so does its log."""
+    """A closed pipe, or a full disk, as the stdout of `watch --json` does not end its log."""
     for path in "pipe", "/dev/full":
         if path == "pipe":
             reader, writer = os.pipe()
@@ -151,7 +155,7 @@ def test_a_reader_that_is_gone(
 
 
 def test_what_it_keeps() -> None:
-    """Each duty of the config is in the line."""
+    """The first line of a watch names each duty of its config."""
     config = HostRoutingConfig.from_mapping(
         {
             **ROUTES,
