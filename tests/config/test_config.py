@@ -26,8 +26,8 @@ from hostrouting.host import IPV4, IPV6
 
 
 def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
-    """A camelCase key of the wire is snake_case in Python, and lists are tuples; each is written
-    as it was read.
+    """A camelCase key of the wire is snake_case in Python, and a list is a tuple; both are written
+    as they were read.
     """
     config = HostRoutingConfig.from_mapping(FULL)
     assert config.to_mapping() == FULL
@@ -76,9 +76,7 @@ def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
 
 
 def test_the_example_has_every_field() -> None:
-    """A field that is added to a section is added to the example, too, and so to the tests that use
-    it.
-    """
+    """The example config of the tests has every field of every section."""
     config = HostRoutingConfig.from_mapping(FULL)
     sections = attrs.asdict(config, recurse=False).values()
     parts = [config, *sections, config.static_routes.routes[0], config.stale_cni.force]
@@ -87,9 +85,7 @@ def test_the_example_has_every_field() -> None:
 
 
 def test_an_empty_config_has_the_defaults() -> None:
-    """It does nothing, and gates machines of systemd-nspawn; docs/reference.md has each default, as
-    a test of it compares.
-    """
+    """An empty config has the defaults, installs nothing, and is written as an empty mapping."""
     config = HostRoutingConfig.from_mapping({})
     assert config == HostRoutingConfig()
     assert config.to_mapping() == {}
@@ -98,7 +94,9 @@ def test_an_empty_config_has_the_defaults() -> None:
 
 
 def test_the_default_allowed_devices_are_valid_patterns() -> None:
-    """The built-in list would pass as `allowedDevs`, so that bash and Python read it alike."""
+    """The built-in list of devices would pass as `allowedDevs`, so that bash and Python read it
+    alike.
+    """
     assert (
         RouteOverlapConfig(allowed_devs=DEFAULT_ALLOWED_DEVS).allowed_devs == DEFAULT_ALLOWED_DEVS
     )
@@ -125,7 +123,7 @@ def test_null_means_absent_at_every_level(wire: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("absent", [None, ""])
 def test_an_empty_dev_or_gateway_is_absent(absent: str | None) -> None:
-    """Empty text means 'look it up', as null does, and is None from then on."""
+    """Empty text for a device or a gateway is read as None, as null is: 'look it up'."""
     route = StaticRoute.from_mapping(
         {"destination": "10.0.0.0/8", "gateway": absent, "dev": absent, "metric": None}
     )
@@ -150,14 +148,14 @@ def test_an_empty_dev_or_gateway_is_absent(absent: str | None) -> None:
     ],
 )
 def test_destinations_that_merely_touch_refused_ranges_are_accepted(destination: str) -> None:
-    """Halves of the address space, a route wider than loopback and class E are the operator's to
-    route.
+    """A destination that merely touches a refused range is accepted: half the address space, a
+    route wider than loopback, or class E.
     """
     assert StaticRoute(destination=destination).destination == destination
 
 
 def test_routes_are_distinguished_by_destination_and_metric() -> None:
-    """The same destination under two metrics is a fallback, not a contradiction."""
+    """A destination under two metrics is a fallback, not a contradiction."""
     routes = (
         StaticRoute(destination="10.0.0.0/8", gateway="10.1.0.1"),
         StaticRoute(destination="10.0.0.0/8", gateway="10.1.0.2", metric=100),
@@ -166,7 +164,7 @@ def test_routes_are_distinguished_by_destination_and_metric() -> None:
 
 
 def test_pod_cidrs_of_both_families_are_masked_and_canonical() -> None:
-    """Text is normalised, so that equal networks and addresses are equal strings."""
+    """Networks and addresses of a config are normalised, so that equal ones are equal strings."""
     section = StaleCNIConfig(
         pod_cidrs=("10.240.1.2/16", "FD00:0:0::5/64", "fd00::/64", "fd00::1/128")
     )
@@ -178,10 +176,7 @@ def test_pod_cidrs_of_both_families_are_masked_and_canonical() -> None:
 
 @pytest.mark.parametrize("name", ["probeSnat", "staleCni", "watch"])
 def test_details_of_a_disabled_section_are_fine(name: str) -> None:
-    """A section can be switched off without losing its content.
-
-    One switch is refused then: keepForeignRoutes is the work of the units of watch.
-    """
+    """A section can be disabled without losing its content."""
     wire = {
         name: {
             key: value
@@ -204,7 +199,7 @@ def test_details_of_a_disabled_section_are_fine(name: str) -> None:
     ],
 )
 def test_intervals_are_go_durations(text: str, seconds: float, canonical: str | None) -> None:
-    """Durations are read as Go writes them, and written in seconds; the default is left out."""
+    """A duration is read as Go writes it, and written in seconds; the default is left out."""
     section = WatchConfig.from_mapping({"interval": text})
     assert section.interval == seconds
     assert section.to_mapping().get("interval") == canonical
@@ -221,8 +216,8 @@ def test_intervals_are_go_durations(text: str, seconds: float, canonical: str | 
     ],
 )
 def test_service_units_of_every_kind_can_be_gates(gates: tuple[str, ...]) -> None:
-    """Plain units, templates, instances, escapes, up to the longest name whose mark,
-    hostrouting-held@NAME.service, systemd takes; or none.
+    """A gate may be a plain unit, a template, an instance or an escaped name, up to the longest
+    name whose mark, hostrouting-held@NAME.service, systemd accepts; a config may have none.
     """
     assert HostRoutingConfig(gates=gates).gates == gates
 
@@ -234,7 +229,9 @@ def test_shell_patterns_extend_the_allowed_devices(pattern: str) -> None:
 
 
 def test_a_value_names_its_own_fields() -> None:
-    """Building a value directly refuses it with every error, at paths as seen from that value."""
+    """A wrong value that is built directly is refused with every error, at paths as seen from that
+    value.
+    """
     with pytest.raises(InvalidConfigError) as caught:
         StaticRoute(
             destination="172.16.1.5/24", gateway="10.224.0", dev="eth0; rm -rf /", metric=-1
@@ -256,7 +253,7 @@ def test_a_value_names_its_own_fields() -> None:
 
 
 def test_a_value_accepts_the_wire_form_of_its_parts() -> None:
-    """Where a value wants another one, a mapping of any type does as well."""
+    """A value accepts a mapping of any type where it needs another value."""
     section: Any = MappingProxyType(FULL["staticRoutes"])
     config = HostRoutingConfig(static_routes=section)
     assert config.static_routes.routes[1] == StaticRoute(destination="172.16.2.0/24")
@@ -281,8 +278,8 @@ def test_a_route_reads_like_ip_route() -> None:
 
 @pytest.mark.parametrize("change", [str.upper, str.lower, str.title])
 def test_words_are_read_in_any_case(change: Callable[[str], str]) -> None:
-    """Modes, presets and settings; the canonical form has the word itself, and an empty mode is
-    WARN.
+    """A mode, preset or setting is read in any case and written in its canonical form; an empty
+    mode is WARN.
     """
     config = HostRoutingConfig.from_mapping(
         {
@@ -306,7 +303,7 @@ def test_words_are_read_in_any_case(change: Callable[[str], str]) -> None:
 
 
 def test_host_bits_of_expected_cidrs_are_masked() -> None:
-    """Another spelling of a network is the same."""
+    """Host bits of an expected CIDR are masked, and two spellings of a network count once."""
     given = ["172.16.0.9/16", "172.16.0.0/16", "FD00:0::/64", "fd00::1/64", "0.0.0.0/0"]
     section = RouteOverlapConfig.from_mapping({"expectedCidrs": given})
     assert section.expected_cidrs == ("172.16.0.0/16", "fd00::/64", "0.0.0.0/0")
@@ -314,14 +311,16 @@ def test_host_bits_of_expected_cidrs_are_masked() -> None:
 
 
 def test_the_metric_of_an_ipv6_route() -> None:
-    """The kernel takes 0 for 1024, so a route without a metric gets 1; a given one stays."""
+    """An IPv6 route without a metric has metric 1, since the kernel reads 0 as 1024; a given metric
+    stays.
+    """
     metrics = [StaticRoute(destination="fd00:9::/32", metric=given).metric for given in (0, 7)]
     assert metrics == [1, 7]
 
 
 def test_a_config_that_names_only_a_cloud() -> None:
-    """A config asks for something if it has a route, a proof or a sibling: a cloud enables a proof,
-    and its IPv6 addresses make it one of both families.
+    """A config that names only a cloud requests a proof, and has both families if the cloud has
+    IPv6 addresses.
     """
     config = HostRoutingConfig(route_overlap=RouteOverlapConfig(expected=("aws-ipv6",)))
     assert config.asks
@@ -329,19 +328,21 @@ def test_a_config_that_names_only_a_cloud() -> None:
 
 
 def test_a_mistake_in_enabled_hides_the_rule_on_pod_cidrs() -> None:
-    """One mistake has one line."""
+    """A mistake in `enabled` is one error, without a second one about pod CIDRs."""
     with pytest.raises(InvalidConfigError) as caught:
         HostRoutingConfig.from_mapping({"staleCni": {"enabled": "yes"}})
     assert [mistake.path for mistake in caught.value.errors] == ["hostRouting.staleCni.enabled"]
 
 
 def test_a_folder_may_have_two_dots_in_its_name() -> None:
-    """Only `..` itself leads to another folder."""
+    """A folder may have two dots in its name: only `..` itself leads to another one."""
     assert StaleCNIConfig(backup_dir="/var/backups/2026..27").backup_dir == "/var/backups/2026..27"
 
 
 def test_values_of_ipaddress_stand_for_their_texts() -> None:
-    """In the fields for addresses and networks; a device has a name."""
+    """A field for an address or a network accepts a value of `ipaddress`; a field for a device
+    refuses one.
+    """
     route: Any = {"destination": ip_network("10.0.0.0/8"), "gateway": ip_address("10.224.0.1")}
     assert StaticRoute(**route) == StaticRoute(destination="10.0.0.0/8", gateway="10.224.0.1")
     cidrs: Any = ip_network("172.16.0.0/16"), ip_interface("fd00::1/64")

@@ -17,7 +17,7 @@ TEXT = '{"hostRouting": {"watch": {"enabled": true}}}'
 
 @pytest.mark.parametrize("document", [TEXT, TEXT.encode(), f"\r\n\t {TEXT} \n"])
 def test_text_and_utf8_bytes_are_read(document: str | bytes) -> None:
-    """JSON comes as text or as bytes, with white space around it."""
+    """JSON is read from text or bytes, with white space around it."""
     assert HostRoutingConfig.from_json(document) == CONFIG
 
 
@@ -67,7 +67,7 @@ def test_the_agents_list_stands_for_after(
     ("services", "place"), [("ib", ""), (["-"], "[0]"), (["a", "kubelet.service"], "[1]")]
 )
 def test_a_wrong_list_of_the_agent_is_refused(services: object, place: str) -> None:
-    """At its own path, with the key that precedes it."""
+    """A wrong list of an agent is refused at its own path, with the key that precedes the list."""
     with pytest.raises(InvalidConfigError) as caught:
         HostRoutingConfig.from_mapping(_agents(services))
     text = str(caught.value)
@@ -84,9 +84,7 @@ def test_a_wrong_list_of_the_agent_is_refused(services: object, place: str) -> N
     ],
 )
 def test_an_agents_config_without_our_key_wants_nothing_of_us(mapping: dict[str, Any]) -> None:
-    """A node whose config has no `hostRouting` needs no routes; the agent need not look for the key
-    first.
-    """
+    """An agent's config without the key `hostRouting` is read as an empty config."""
     assert HostRoutingConfig.from_mapping(mapping) == HostRoutingConfig()
     assert HostRoutingConfig.from_json(json.dumps(mapping)) == HostRoutingConfig()
 
@@ -95,15 +93,17 @@ def test_an_agents_config_without_our_key_wants_nothing_of_us(mapping: dict[str,
     "key", ["staticRoute", "routeoverlap", "stale_cni", "hostrouting", "gate", "hostRoutng"]
 )
 def test_a_mistyped_section_is_not_an_agents_config(key: str) -> None:
-    """A typing error must not turn 'these routes' into 'no routes'."""
+    """A mistyped section is refused with the word that was meant, since 'these routes' must not
+    become 'no routes'.
+    """
     with pytest.raises(InvalidConfigError, match="did you mean"):
         HostRoutingConfig.from_mapping({"cluster": {}, key: {}})
 
 
 @pytest.mark.parametrize("beside", ["staticRoutes", "routeOverlap", "probeSnat", "staleCni"])
 def test_a_section_beside_hostrouting_is_refused_with_its_place(beside: str) -> None:
-    """It would have no effect; null there is nothing, and `watch` and `gates` may be an agent's own
-    keys.
+    """A section beside hostRouting, where it would have no effect, is refused with its place; null
+    is accepted there, and `watch` and `gates` may be an agent's own keys.
     """
     document = {"hostRouting": {"typo": 1}, beside: {"enabled": True}, "watch": {}, "gates": 7}
     with pytest.raises(InvalidConfigError) as caught:
@@ -118,12 +118,14 @@ def test_a_section_beside_hostrouting_is_refused_with_its_place(beside: str) -> 
 
 
 def test_repeated_keys_elsewhere_are_ignored() -> None:
-    """In a whole agent config, the keys of other programs are not judged."""
+    """Repeated keys of other programs in a whole agent's config are ignored."""
     assert HostRoutingConfig.from_json('{"a": 1, "a": {"b": 1, "b": 2}, ' + TEXT[1:]) == CONFIG
 
 
 def test_a_file_of_just_1_mib_is_read(tmp_path: Path) -> None:
-    """By a path as text, too; one more byte is refused, with the reason."""
+    """A file of 1 MiB is read, by a path as text, too; a file with one more byte is refused with
+    the reason.
+    """
     path = tmp_path / "config.json"
     path.write_text(TEXT.ljust(1 << 20))
     assert HostRoutingConfig.from_file(path) == HostRoutingConfig.from_file(str(path)) == CONFIG
@@ -134,8 +136,8 @@ def test_a_file_of_just_1_mib_is_read(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_names_path_reason_and_step() -> None:
-    """The system's refusal becomes a HostFileError, with the cause chained; tests/cli/test_cli.py
-    has more paths.
+    """The error about a file that cannot be read has the path, the reason and the step, and the
+    cause chained; tests/cli/test_cli.py has more paths.
     """
     with pytest.raises(HostFileError, match=r"^cannot read the config 'a.x00b': .*null") as caught:
         HostRoutingConfig.from_file("a\0b")
@@ -153,7 +155,7 @@ def test_a_file_that_cannot_be_read_names_path_reason_and_step() -> None:
 def test_a_pipe_without_a_writer_does_not_hang(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`from_file` has a time limit of its own."""
+    """`from_file` gives up a pipe without a writer after a time limit of its own."""
     monkeypatch.setattr("hostrouting.config.sections._LONGEST_WAIT", 0.01)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UnreadableConfigError, match=r"within 0\.01 s; "):

@@ -30,7 +30,7 @@ from hostrouting.testing.strategies import (
 
 
 class Hostile:
-    """A Python object that answers nothing sensibly."""
+    """A Python object that raises from repr() and bool()."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
@@ -63,8 +63,8 @@ def _is_config_or_refused(read: Any, document: Any) -> None:
 
 @given(configs())
 def test_a_config_survives_the_way_to_json_and_back(config: HostRoutingConfig) -> None:
-    """to_mapping is JSON, reads back as the same config, bare or under its key, and is then written
-    the same again.
+    """The mapping of a config is JSON, reads back as the same config, bare or under its key, and is
+    then written the same again.
     """
     mapping = config.to_mapping()
     text = json.dumps(mapping)
@@ -98,8 +98,8 @@ def test_any_text_is_a_config_or_refused(document: str | bytes) -> None:
 def test_a_config_with_one_value_changed_is_a_config_or_refused(
     config: HostRoutingConfig, data: st.DataObject
 ) -> None:
-    """Near a valid config, too, there is no third outcome; and if it is refused, the path leads to
-    the change.
+    """A valid config with one value changed is a config or refused, and an error about a float has
+    the path of the change.
     """
     mapping = copy.deepcopy(config.to_mapping())
     found = list(places(mapping))
@@ -148,7 +148,7 @@ def test_strategies_draw_canonical_values(data: st.DataObject, values: Any, rule
 
 @given(static_routes(IPV4) | static_routes(IPV6))
 def test_a_route_reads_back_from_its_own_wire_form(route: Any) -> None:
-    """Parts of a config have the same way to JSON and back: a suggestion prints them for pasting."""
+    """A route reads back from its own wire form, in which a suggestion prints it for pasting."""
     assert type(route).from_mapping(json.loads(json.dumps(route.to_mapping()))) == route
 
 

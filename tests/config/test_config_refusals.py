@@ -1,5 +1,5 @@
-"""Refused values of Python, and several mistakes at once; `tests/cli/configs.txt` has files, and the
-messages.
+"""Refused values of Python, and several mistakes at once; `tests/cli/configs.txt` has wrong files
+with their messages.
 """
 
 from typing import Any
@@ -17,12 +17,12 @@ from hostrouting.exceptions import InvalidConfigError
     [*sorted(OWN_UNITS - {"hostrouting-watch.timer"}), "hostrouting-held@kubelet.service.service"],
 )
 def test_our_units_as_gates(name: str) -> None:
-    """One of our units as a gate would wait for itself for ever."""
+    """A unit of hostrouting is refused as a gate, since it would wait for itself for ever."""
     assert [error.path for error in errors({"gates": [name]})] == ["hostRouting.gates[0]"]
 
 
 def test_each_repetition_names_the_first_of_its_kind() -> None:
-    """Of three gates that are the same, the second and the third repeat the first."""
+    """Of three equal gates, the second and the third have an error that names the first."""
     assert [
         (error.path, "gates[0]" in error.message)
         for error in errors({"gates": ["a.service", "b.service", "a.service", "a.service"]})
@@ -30,7 +30,7 @@ def test_each_repetition_names_the_first_of_its_kind() -> None:
 
 
 def test_each_wrong_member_of_a_list_is_named() -> None:
-    """Wrong members hide neither each other nor the repetitions after them."""
+    """Each wrong member of a list is an error, and so is a repetition after them."""
     gates = ["a.socket", "a.service", "b.socket", "a.service"]
     assert [error.path for error in errors({"gates": gates})] == [
         "hostRouting.gates[0]",
@@ -44,7 +44,7 @@ def test_each_wrong_member_of_a_list_is_named() -> None:
     [(1, "the number 1"), (None, "null"), (b"staticRoutes", "a Python bytes"), (("a",), "a list")],
 )
 def test_keys_that_are_not_strings(key: object, found: str) -> None:
-    """A Python mapping may have any key; hostRouting's are strings."""
+    """A key that is not a string is refused with what was found."""
     [error] = errors({key: {}, "gates": []})
     assert str(error) == f"hostRouting: expected strings as keys, found {found}"
 
@@ -60,7 +60,7 @@ def test_keys_that_are_not_strings(key: object, found: str) -> None:
     ids=["long", "nan", "object", "longer"],
 )
 def test_values_that_no_message_writes_out(field: str, value: object, found: str) -> None:
-    """They are described, or shortened."""
+    """A value that is too long for a message, or lacks a text, is described or shortened."""
     routes = [GOOD, {"destination": "172.16.0.0/16", field: value}]
     [error] = errors({"staticRoutes": {"enabled": True, "routes": routes}})
     assert error.path == f"{ROUTE}.{field}"
@@ -68,8 +68,8 @@ def test_values_that_no_message_writes_out(field: str, value: object, found: str
 
 
 def test_every_error_is_reported_at_once() -> None:
-    """One run shows everything that is wrong: of each object its keys first, then its fields in
-    their fixed order.
+    """A wrong config is refused with all of its errors: of each object its keys first, then its
+    fields in their fixed order.
     """
     with pytest.raises(InvalidConfigError) as caught:
         HostRoutingConfig.from_mapping(
@@ -108,9 +108,7 @@ def test_every_error_is_reported_at_once() -> None:
     "mapping", [{}, {"nodeName": "gpu-1"}, {"nodeName": "gpu-1", "hostRouting": None}]
 )
 def test_a_config_without_hostrouting_is_void_with_a_reason(mapping: dict[str, object]) -> None:
-    """It configures nothing, and does not allow the removal of everything; an explicit empty one
-    does.
-    """
+    """A config without hostRouting is void with a reason; an explicit empty one is not void."""
     config = HostRoutingConfig.from_mapping(mapping)
     assert config.given is None
     assert [mistake.path for mistake in config.void] == ["hostRouting"]
@@ -118,7 +116,7 @@ def test_a_config_without_hostrouting_is_void_with_a_reason(mapping: dict[str, o
 
 
 def test_a_config_of_settings_alone_names_the_reason_of_each_key() -> None:
-    """What asks for nothing says what it lacks; a key that no section has says nothing."""
+    """A config that installs nothing has a reason for each of its keys."""
     config = HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True}, "gates": []})
     _, *reasons = map(str, config.void)
     assert reasons == [
@@ -131,7 +129,9 @@ def test_a_config_of_settings_alone_names_the_reason_of_each_key() -> None:
     "interval", [0, 0.999, 86_401, float("nan"), float("inf"), -1, True, "60s", None]
 )
 def test_intervals_in_python_are_seconds(interval: Any) -> None:
-    """Built directly, a WatchConfig takes numbers of seconds in range, and no wire form."""
+    """A WatchConfig that is built directly accepts an interval in seconds within its range, and
+    refuses the wire form.
+    """
     with pytest.raises(InvalidConfigError) as caught:
         WatchConfig(interval=interval)
     assert caught.value.errors[0].path == "interval"
@@ -151,7 +151,9 @@ def test_intervals_in_python_are_seconds(interval: Any) -> None:
     ],
 )
 def test_a_word_of_another_tool_has_its_key(word: str, key: str) -> None:
-    """ip, route and netplan have other words for the same; elsewhere they stand for nothing."""
+    """A word that ip, route or netplan use in a route is refused with the key that is meant, and in
+    another section without one.
+    """
     route = {"destination": "172.16.8.0/22", word: "x"}
     document = {"staticRoutes": {"enabled": True, "routes": [route]}, "watch": {word: "x"}}
     with pytest.raises(InvalidConfigError) as caught:

@@ -1,7 +1,8 @@
 """The JSON Schema of the config.
 
-That it refuses no config that the rules accept is part of test_config_properties.py; that it
-refuses what they refuse, of `support.config_errors`, for each refused config of the tests.
+tests/config/test_config_properties.py shows that the schema accepts each config that the rules
+accept; `support.config_errors` shows for each refused config of the tests whether the schema
+refuses it.
 """
 
 import re
@@ -16,8 +17,8 @@ from hostrouting.config.sections import HostRoutingConfig
 
 
 def test_examples_are_valid() -> None:
-    """The config of the manual, and one with every field, are valid alone and as a part of an
-    agent's config.
+    """The config of the manual, and one with every field, are valid by the schema, alone and as a
+    part of an agent's config.
     """
     (document,) = blocks("docs/operators.md", language="json")
     for mapping in HostRoutingConfig.from_json(document).to_mapping(), FULL:
@@ -26,7 +27,9 @@ def test_examples_are_valid() -> None:
 
 
 def test_a_config_that_would_remove_everything_by_mistake_is_refused() -> None:
-    """As by the command, which requires --allow-empty; an empty object under the key is meant."""
+    """The schema refuses a config that would remove everything by mistake, and accepts an empty
+    object under the key.
+    """
     for mapping in {}, {"nodeName": "gpu-1"}, {"hostRouting": None}:
         assert problems(mapping) != []
     assert problems({"hostRouting": {}}) == []
@@ -40,7 +43,7 @@ def alternatives(schema: Any) -> Iterator[Any]:
 
 
 def test_an_editor_can_offer_the_words_of_each_choice() -> None:
-    """A pattern alone would give it nothing to offer."""
+    """The schema lists the words of each choice, so that an editor can offer them."""
     sections = config_schema()["$defs"]
     words = {
         ("RouteOverlapConfig", "mode"): ["WARN", "STRICT"],
@@ -55,15 +58,15 @@ def test_an_editor_can_offer_the_words_of_each_choice() -> None:
 
 
 def test_every_field_has_a_rule_with_a_schema() -> None:
-    """A rule without a schema would leave its field open to all values."""
+    """Each field has a rule in the schema: without one it would be open to all values."""
     for name, section in config_schema()["$defs"].items():
         for key, schema in section["properties"].items():
             assert schema.get("anyOf", [schema])[0], f"{name}.{key}"
 
 
 def test_no_pattern_takes_long_for_a_long_string() -> None:
-    """A validator tries a pattern however long the string is: with the square of the length this
-    would take hours.
+    """A pattern of the schema needs little time for a long string, where the square of its length
+    would be hours.
     """
     for pattern in sorted(set(patterns(config_schema()))):
         for part in "1", "1.", "1s", "a", "a-", ":", "/", "/.":
