@@ -1,4 +1,4 @@
-"""A rule for the log of a watch, for each test of it."""
+"""Each test of a watch also proves that the records of the log have the name of the task."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Watch beside runs never fights one, and ends with a reset."""
+"""A watch never fights a run beside it, and ends with a reset."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -77,8 +77,8 @@ def apply(config: HostRoutingConfig, host: Host, listener: Listener, looks: Look
 
 @pytest.mark.parametrize("rounds", [3, pytest.param(500, marks=pytest.mark.soak)])
 def test_watch_beside_runs(node: KernelNode, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each apply a watch beside it changes no own route; after a reset it ends, and all
-    of them are gone.
+    """A watch leaves the own routes of an apply beside it as they are, and ends after a reset,
+    which removes all of them.
     """
     host = kernel_host(node)
     looks = Looks(node, monkeypatch)

@@ -1,6 +1,4 @@
-"""The end of a watch by a signal: it waits for no reading, and never stops in the middle of a
-repair.
-"""
+"""A watch that a signal ends gives up a reading, and never stops in the middle of a repair."""
 
 import os
 import signal
@@ -57,8 +55,8 @@ def watched(node: LongReadings) -> None:
 
 @pytest.mark.parametrize("signalled", [1, 2, 3])
 def test_a_run_that_sigterm_ends_is_ok(signalled: int) -> None:
-    """The end is the normal end of a watch: in a reading, in a batch, and inside other tasks, whose
-    program exits with 0.
+    """A run of a watch that SIGTERM ends is ok and not degraded, be it in a reading, in a batch, or
+    inside other tasks.
     """
     for is_inside in False, True:
         node = LongReadings(signalled=signalled)
@@ -74,14 +72,14 @@ def test_a_run_that_sigterm_ends_is_ok(signalled: int) -> None:
 
 
 def test_a_run_whose_deadline_ends_a_watch_is_ok() -> None:
-    """A watch that its deadline ends is complete, as one that a signal ends."""
+    """A watch that its deadline ends is ok, as one that a signal ends."""
     watch = Watch(PROVEN, host=FakeHost())
     for limited in watch, with_timeout(watch, 0.05):
         assert run(limited, timeout=0.1).status == "ok"
 
 
 def test_the_reading_of_a_proof_is_given_up() -> None:
-    """The repair is done, and the proof is made anew at the next start."""
+    """SIGTERM during the reading of a proof ends the watch before the reading is complete."""
     node = LongReadings(signalled=1)
     arrange(node)
     # The repair finds its routes in force and changes nothing.
@@ -93,7 +91,7 @@ def test_the_reading_of_a_proof_is_given_up() -> None:
 
 
 def test_a_repair_that_has_begun_ends() -> None:
-    """SIGTERM in a batch does not stop the batch."""
+    """SIGTERM during the batch of a repair does not stop the batch."""
     node = LongReadings(signalled=2)
     arrange(node)
     watched(node)

@@ -1,4 +1,4 @@
-"""Watch keeps and proves IPv6 beside IPv4: links that flap, places that others share, late
+"""A watch keeps and proves IPv6 beside IPv4: links that flap, places that others share, late
 advertisements.
 """
 
@@ -35,8 +35,8 @@ def until_kept(watch: Running, node: WiredNode) -> None:
 
 
 def test_another_config_brings_the_other_family(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its events have another listener, and a route that is deleted before that one listens is
-    restored at once.
+    """A config that brings another family has its events, and a route that is deleted before the
+    new listener begins is restored at once.
     """
     node = MemoryBackend()
     connect(node, eth0="10.224.0.4/16")
@@ -76,8 +76,8 @@ def wired(*devs: str) -> Iterator[WiredNode]:
 
 @needs_kernel
 def test_a_link_that_flaps(caplog: pytest.LogCaptureFixture) -> None:
-    """The kernel deletes routes with their link, with events: that is not a contest, and they are
-    back with an address.
+    """A route that the kernel deletes with its link is back once the link has its address, and six
+    times of that are not a contest.
     """
     with wired("eth0") as node:
         node.hold("eth0", "fd00:9::4/64")
@@ -94,8 +94,10 @@ def test_a_link_that_flaps(caplog: pytest.LogCaptureFixture) -> None:
 
 @needs_kernel
 def test_a_place_that_another_program_takes(caplog: pytest.LogCaptureFixture) -> None:
-    """Its route stays and is named; the own route returns when the place is empty. A merge by
-    `append` is found, too.
+    """A foreign IPv6 route in the place of an own one stays and is named, and the own route returns
+    when the place is empty.
+
+    A foreign next hop that `append` merges into the own route is logged.
     """
     with wired("eth0") as node:
         node.hold("eth0", "fd00:9::4/64")
@@ -115,8 +117,8 @@ def test_a_place_that_another_program_takes(caplog: pytest.LogCaptureFixture) ->
 @needs_kernel
 @pytest.mark.slow
 def test_the_next_advertisement_mends_a_loss() -> None:
-    """The kernel deletes what it learned when any device forwards: no alarm for an interval, a
-    router may mend it.
+    """A default route that the kernel deletes when a device forwards is an alarm only after an
+    interval, since the next advertisement of a router may bring it back.
     """
     watched = {"enabled": True, "interval": "6s"}
     config = config_of(routeOverlap={"expected": ["aws-ipv6"]}, watch=watched)

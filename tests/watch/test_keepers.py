@@ -1,4 +1,4 @@
-"""When a keeper acts, how often its failure is logged, and which failure ends the watch."""
+"""A keeper acts at its time, its failure is logged once, and few failures end the watch."""
 
 import logging
 import os
@@ -37,7 +37,7 @@ class Player(Keeper):
 
 
 class Busy(Player):
-    """A keeper that finds work in each event, and takes 0.5 s of the processor for a look."""
+    """A keeper that finds work in each event, and whose look takes 0.5 s of processor time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
@@ -53,10 +53,10 @@ class Busy(Player):
 
 
 def test_costly_looks_follow_each_other_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While events come all the time, each look is 5 s after the one before; a later event waits
-    for nothing.
+    """While events come all the time, a costly look is 5 s after the one before; an event after the
+    pause leads to a look at once.
 
-    Events bring no look that would delay the one for which the keeper has a time.
+    An event does not delay a look for which the keeper has a time.
     """
     clock = ManualClock()
     ctx = Context(clock=clock)
@@ -91,7 +91,9 @@ class Interrupted(Player):
 
 
 def test_what_comes_while_it_acts_is_not_forgotten() -> None:
-    """It acts again at once, not after the seconds that it returned, and forgets the events."""
+    """A keeper that another thread wakes while it acts is due again at once, and forgets its
+    events.
+    """
     keeper = Interrupted(60.0)
     clock = ManualClock()
     keeper.run(Context(clock=clock))
@@ -106,10 +108,8 @@ def refused() -> HostFileError:
 
 
 def test_a_failure_after_half_of_the_work_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A look that goes on at once, as the proof does after its reading, is no end of the trouble; a
-    whole one is.
-
-    The end is logged, too.
+    """A failure is logged once until a whole look succeeds, which is logged as its end; a look that
+    goes on at once is only half of one.
     """
     caplog.set_level(logging.INFO)
     ctx = Context(clock=ManualClock(auto=True))
@@ -132,8 +132,8 @@ def test_a_failure_after_half_of_the_work_is_logged_once(caplog: pytest.LogCaptu
 def test_without_root_it_fails(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The run lock cannot be opened, and never will be; root may be refused a file for a while, and
-    tries again.
+    """A keeper of a user other than root fails for good by a refused lock; as root it logs the
+    failure and goes on.
     """
     ctx = Context(clock=ManualClock(auto=True))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -145,12 +145,12 @@ def test_without_root_it_fails(
 
 
 class Sibling(Player, SiblingKeeper):
-    """The same for an optional capability."""
+    """A keeper of an optional capability whose looks end as given."""
 
 
 def test_a_failure_of_a_sibling_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """Each is logged once, of whatever kind; it tries again after the interval, and after at least
-    a second otherwise.
+    """A failure of an optional capability is logged, whatever its kind, and the keeper tries again
+    after the interval; a look that goes on is a second later at least.
     """
     clock = ManualClock(auto=True)
     ctx = Context(clock=clock)

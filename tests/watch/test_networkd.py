@@ -1,5 +1,5 @@
-"""systemd-networkd: its settings are read as it reads them, and the drop-in comes and goes with the
-config.
+"""The settings of systemd-networkd are read as networkd reads them, and the drop-in comes and goes
+with the config.
 """
 
 from typing import Any
@@ -72,8 +72,8 @@ def texts(draw: st.DrawFn) -> tuple[str, bool | None]:
 def test_the_last_readable_switch_of_its_section_counts(
     files: list[tuple[str, bool | None]],
 ) -> None:
-    """Comments, continued lines, repeated sections and unreadable values: the last one that can be
-    read counts.
+    """The last switch in the section [Network] that can be read counts, whatever comments,
+    continued lines, repeated sections and unreadable values surround it.
     """
     switched = [(str(at), is_on) for at, (_, is_on) in enumerate(files) if is_on is not None]
     path, is_on = switched[-1] if switched else (None, True)
@@ -86,7 +86,7 @@ def test_the_last_readable_switch_of_its_section_counts(
 def test_a_broken_header_ends_the_reading(
     header: str, before: tuple[str, bool | None], after: tuple[str, bool | None]
 ) -> None:
-    """Neither the rest of the file nor a later file counts."""
+    """The rest of a file after a broken header, and any later file, is not read."""
     found = foreign_routes({"1": f"{before[0]}\n{header}\n{after[0]}", "2": after[0]})
     assert found == foreign_routes({"1": before[0]})
 
@@ -101,8 +101,8 @@ places = st.tuples(
 def test_the_files_are_in_the_order_of_their_names(
     present: set[tuple[str, str]], masked: set[tuple[str, str]], main: set[str]
 ) -> None:
-    """One main file; of each name the file of the first folder, in the order of the bytes; a mask
-    hides the others.
+    """The files of networkd are one main file, and of each drop-in's name the file of the first
+    folder, in the order of the bytes; a mask hides the file.
     """
     files = MemoryFiles()
     for folder in main:
@@ -128,7 +128,7 @@ def test_the_files_are_in_the_order_of_their_names(
 
 
 def test_the_drop_in_switches_it_off() -> None:
-    """To networkd, and so to its reader."""
+    """The drop-in switches the management of foreign routes and of foreign rules off."""
     file = drop_in()
     for key in "ManageForeignRoutes", "ManageForeignRoutingPolicyRules":
         found = foreign_routes({file.path: file.content.decode()}, wanted=key)
@@ -139,7 +139,9 @@ def test_the_drop_in_switches_it_off() -> None:
 def test_rules_of_other_programs_are_removed_by_a_switch_of_their_own(
     protocol: int, is_foreign: bool
 ) -> None:
-    """The kernel's rules stay, and networkd's own; the drop-in keeps all else, too."""
+    """A foreign policy rule that networkd would remove is a finding, and a rule of the kernel or of
+    networkd is not; with the drop-in the finding is gone.
+    """
     host = managing(node())
     host.files.write(MAIN, b"[Network]\nManageForeignRoutes=no\n", mode=0o644)
     host.routes.add_rule(Rule(70, table=88, source=(0x0AE00004, 32), protocol=protocol))
@@ -152,9 +154,7 @@ def test_rules_of_other_programs_are_removed_by_a_switch_of_their_own(
 
 
 def test_rules_and_default_routes_of_ipv6() -> None:
-    """They count for a config that has IPv6: its route leaves by the device of the IPv6 default
-    route.
-    """
+    """IPv6 rules and default routes count only for a config that has IPv6."""
     host = managing(node())
     host.files.write(MAIN, b"[Network]\nManageForeignRoutes=no\n", mode=0o644)
     host.routes.add_rule(Rule(70, table=88, protocol=3, family=IPV6))
@@ -191,8 +191,8 @@ def findings(host: FakeHost, **sections: object) -> list[NodeFinding]:
 
 
 def test_a_warning_with_the_remedy() -> None:
-    """Without watch nothing restores the routes; with it they are away for a moment only, which is
-    a note.
+    """Static routes on a device of networkd are a warning without a watch, a note with one, and
+    fine with the drop-in.
     """
     host = managing(node())
     [without] = findings(host, **ROUTES)
@@ -214,8 +214,8 @@ def test_a_warning_with_the_remedy() -> None:
 def test_routes_are_read_only_where_a_device_is_managed(
     state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only a device with a .network file loses routes to networkd. The default routes complete a
-    route without device, and a node may have many routes.
+    """Routes are read, and a device is a finding, only if networkd has a .network file for that
+    device.
     """
     host = managing(node(), state)
     wanted = HostRoutingConfig.from_mapping(
@@ -235,14 +235,16 @@ def test_routes_are_read_only_where_a_device_is_managed(
 
 
 def test_a_networkd_that_does_not_run() -> None:
-    """Its files below /run stay when it ends, and mean nothing then."""
+    """A networkd that does not run is not a finding, though its files below /run stay."""
     host = managing(node())
     host.services.stop(at_once(), "systemd-networkd.service")
     assert findings(host, **ROUTES) == []
 
 
 def test_the_file_with_the_setting_is_named() -> None:
-    """The finding names the file that sets it; one that counts more than the drop-in must change."""
+    """The finding names the file that switches the management on, and the file that must change
+    since it counts more than the drop-in.
+    """
     host = managing(node())
     host.files.write(MAIN, b"[Network]\nManageForeignRoutes=yes\n", mode=0o644)
     [finding] = findings(host, **ROUTES)
@@ -262,8 +264,8 @@ def test_the_file_with_the_setting_is_named() -> None:
 
 
 def test_it_comes_and_goes_with_the_config() -> None:
-    """Part of plan, check, apply and render; a config without it removes it, and so do reset and
-    undo.
+    """The drop-in is a part of plan, apply and render, and is removed by a config without it, by an
+    empty config and by a reset.
     """
     host = node()
     wanted = config(**KEPT)

@@ -15,8 +15,8 @@ from phases import Context
 
 
 def test_it_waits_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """The route is repaired once its device has its address again. Of the reasons for the wait,
-    which change with each step of the way back, the first one alone is logged.
+    """A route is repaired once its device has its address again; of the reasons for its wait the
+    first one alone is logged.
     """
     caplog.set_level("INFO")
     node = MemoryBackend()
@@ -45,7 +45,7 @@ def test_it_waits_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_the_end_of_one_wait_is_not_that_of_all(caplog: pytest.LogCaptureFixture) -> None:
-    """The route of another NIC waits on."""
+    """The end of a wait is not logged while the route of another NIC waits."""
     caplog.set_level("INFO")
     node = MemoryBackend()
     other = attrs.evolve(WANTED, destination="172.16.2.0/24", dev="eth1")

@@ -1,4 +1,4 @@
-"""The pace of what a watch does, and of what it does again because of another program."""
+"""The pace of what a watch does, and of what a watch does again because of another program."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +36,9 @@ def test_a_rare_repair_is_made_at_once(repairs: list[tuple[float, float]]) -> No
 
 @given(st.floats(1.5, 1000))
 def test_one_long_repair_slows_only_the_next_one(seconds: float) -> None:
-    """After a repair of any length one pause of 5 s is enough, which begins with its end."""
+    """A repair of any length is followed by one pause of 5 s, which begins with the end of the
+    repair.
+    """
     pace = PACE.after(seconds, now=seconds)
     assert pace.free == seconds + 5.0
     assert pace.after(0.0, now=seconds + 5.001).free == seconds + 5.001
@@ -44,7 +46,7 @@ def test_one_long_repair_slows_only_the_next_one(seconds: float) -> None:
 
 @given(st.lists(st.floats(0, 1), min_size=1))
 def test_the_shortest_pause(spent: list[float]) -> None:
-    """The siblings, whose looks run programs, leave the run lock to others for a second after each."""
+    """An optional capability leaves the run lock to others for a second or more after each look."""
     now = 50.0
     pace = Pace(savings=0.3, share=0.03, least=1.0, longest=5.0)
     for seconds in spent:
@@ -61,8 +63,8 @@ def test_the_shortest_pause(spent: list[float]) -> None:
 def test_what_is_done_when_it_may_be(
     savings: int, share: float, acts: list[tuple[int, int]]
 ) -> None:
-    """In any period whose acts each waited for their time, they cost at most the savings, what grew
-    meanwhile, and the last act.
+    """Acts that each wait for their time cost at most the savings, what has grown in the period,
+    and the last act.
     """
     now = 0.0
     pace = Pace(savings=savings, share=share)
@@ -80,7 +82,9 @@ def test_what_is_done_when_it_may_be(
 
 @given(st.lists(st.floats(0, 7200), max_size=60))
 def test_a_pause_begins_with_the_fourth_change_within_an_hour(waits: list[float]) -> None:
-    """A contest costs a pause after each such change, and after no other; of 1 s to 10 min."""
+    """The fourth change within an hour, and each further one, costs a pause of 1 s to 10 min; any
+    other change costs none.
+    """
     now = 1e6
     contest = Contest()
     changes: list[float] = []
@@ -99,7 +103,7 @@ def test_a_pause_begins_with_the_fourth_change_within_an_hour(waits: list[float]
 
 
 def test_each_pause_is_twice_the_one_before() -> None:
-    """A program that changes a thing back at once waits for longer and longer, up to 10 min."""
+    """The pause after a change that comes back at once is twice the one before, up to 10 min."""
     contest = Contest()
     pauses = []
     for _ in range(14):

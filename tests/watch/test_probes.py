@@ -52,8 +52,8 @@ def table(host: FakeHost) -> object:
 def test_a_table_that_changed_is_loaded_again(
     host: FakeHost, change: str, sign: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The table is deleted, or gets another program's rules: it is as an apply left it, which one
-    line reports.
+    """A table of the probes that is deleted, or has another program's rules, is loaded again, which
+    one line reports.
     """
     before = table(host)
     host.nftables.load(Context(), change)
@@ -67,8 +67,8 @@ def test_a_table_that_changed_is_loaded_again(
 
 
 def test_a_table_that_is_right_is_only_listed(host: FakeHost) -> None:
-    """One listing suffices, and the run lock is not taken; so it is with a table of AgentBaker,
-    which has the effect.
+    """A right table of the probes is listed once, without the run lock, and so is a table of
+    AgentBaker with the same effect.
     """
     keeper = keeper_of(host)
     keeper.act(Context())
@@ -81,9 +81,7 @@ def test_a_table_that_is_right_is_only_listed(host: FakeHost) -> None:
 
 
 def test_a_node_without_the_file_has_no_rules(host: FakeHost) -> None:
-    """What an apply did not install is not loaded, and neither is the file of an undo that was
-    killed.
-    """
+    """Rules whose file is lost, or is that of an undo that was killed, are not loaded."""
     delete_table(host)
     for content in delete_script().encode(), b"", b"\xff":
         host.files.write(RULESET_PATH, content, mode=0o644)
@@ -97,9 +95,7 @@ def test_a_node_without_the_file_has_no_rules(host: FakeHost) -> None:
 def test_a_program_that_does_the_job_is_left(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """ipv6-hp-bpf deletes the table when it takes over: the rules are not loaded again, which is
-    logged once.
-    """
+    """Rules are not loaded again once ipv6-hp-bpf has taken over, which is logged once."""
     delete_table(host)
     host.link_layer.programs = {"eth0": ("ipv6_hp_egress", "ipv6_hp_ingress")}
     keeper = keeper_of(host)
@@ -112,8 +108,8 @@ def test_a_program_that_does_the_job_is_left(
 
 @pytest.mark.parametrize("by", ["reset", "config"])
 def test_after_the_look_the_config_is_read(host: FakeHost, by: str) -> None:
-    """A reset, or an apply of a config without the section, came between the look and the lock:
-    nothing is loaded.
+    """Rules are not loaded if a reset, or an apply of a config without the section, came between
+    the look and the lock.
     """
     keeper = keeper_of(host)
     if by == "reset":
@@ -135,6 +131,6 @@ RULES = ProbeRules(
 
 @given(strategies.device_names(), strategies.probe_snat_configs())
 def test_the_values_of_a_script_are_found_in_it(dev: str, section: object) -> None:
-    """`parse` reads what `render` wrote, for all rules."""
+    """`parse` reads the rules back from the script that `render` writes."""
     rules = ProbeRules(dev=dev, source=section.source, address=section.address)  # type: ignore[attr-defined]
     assert parse(render(rules)) == rules

@@ -50,7 +50,7 @@ def watched(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) ->
 
 
 def test_a_run_keeps_no_list_of_the_markers() -> None:
-    """A watch may run for a year: the markers that it writes are not in the report of its run."""
+    """The markers that a watch writes are not in the report of its run, which may last a year."""
     watched = ProvenNode(config_of())
     report = run(task("watch")(watched.keeper.act), watched.ctx)
     assert report.error is None
@@ -59,7 +59,9 @@ def test_a_run_keeps_no_list_of_the_markers() -> None:
 
 
 def test_a_late_unit_is_an_alarm(caplog: pytest.LogCaptureFixture) -> None:
-    """Under STRICT it is logged and counts as the boot script's answer does, until it is up again."""
+    """A unit of `after` that is down is an alarm under STRICT, with its marker, until the unit is
+    up again.
+    """
     watched = ProvenNode(attrs.evolve(config_of(mode="STRICT"), after=("fabric.service",)))
     path = "/etc/systemd/system/fabric.service"
     services = watched.host.services
@@ -84,8 +86,8 @@ def test_a_late_unit_is_an_alarm(caplog: pytest.LogCaptureFixture) -> None:
 def test_the_number_of_readings(
     watched: ProvenNode, seconds: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """`watch.readings` bad readings in a row, a second apart, are an alarm, and one less is none.
-    The finding is logged with its fields, and the marker has it.
+    """As many bad readings in a row as `watch.readings`, a second apart, are an alarm, which is
+    logged with its fields and is in the marker.
     """
     watched.overlaps()
     if seconds:
@@ -113,7 +115,7 @@ def test_a_flap_is_not_an_alarm(watched: ProvenNode, caplog: pytest.LogCaptureFi
 def test_a_changed_finding_is_logged_once(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """During an alarm, other findings are logged when they last, and the same ones are not logged
+    """Other findings during an alarm are logged once they last, and the same ones are not logged
     again.
     """
     watched.overlaps()
@@ -144,8 +146,8 @@ def change_every_second(watched: ProvenNode, *, seconds: int) -> list[Route]:
 def test_findings_that_change_all_the_time(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A routing daemon that changes fifty overlaps every second fills no log, and its last findings
-    are logged.
+    """A routing daemon that changes fifty overlaps every second does not fill the log, and its last
+    findings are in the marker.
     """
     overlaps = change_every_second(watched, seconds=300)
     assert 100 <= caplog.text.count(": overlap") <= 350
@@ -162,7 +164,9 @@ def test_findings_that_change_all_the_time(
 
 
 def test_another_cidr_breaks_the_silence(caplog: pytest.LogCaptureFixture) -> None:
-    """Findings that change all the time keep no CIDR that was good until now from its alarm."""
+    """A CIDR that was good until now has its alarm at once, though other findings change all the
+    time.
+    """
     section = {"expectedCidrs": ["172.16.0.0/16", "172.31.0.0/16"]}
     watched = ProvenNode(HostRoutingConfig.from_mapping({"routeOverlap": section}))
     watched.run(3)
@@ -195,8 +199,8 @@ def test_another_cidr_breaks_the_silence(caplog: pytest.LogCaptureFixture) -> No
 def test_events_that_start_a_proof(
     watched: ProvenNode, event: NetworkEvent, *, is_proven: bool
 ) -> None:
-    """A route outside table local and outside all expected CIDRs starts none, and neither does a
-    neighbour.
+    """An event starts a proof, unless it is about a route outside table local and outside all
+    expected CIDRs.
     """
     before = watched.node.readings
     watched.host.events.announce(event)
@@ -205,7 +209,9 @@ def test_events_that_start_a_proof(
 
 
 def test_a_default_route_of_ipv4_starts_a_proof_of_ipv6() -> None:
-    """It decides by which device IPv6 should leave."""
+    """A change of the IPv4 default route starts a proof of IPv6 CIDRs, since it decides by which
+    device they should leave.
+    """
     section = {"expectedCidrs": ["fd09::/64"]}
     watched = ProvenNode(HostRoutingConfig.from_mapping({"routeOverlap": section}))
     watched.run(3)
@@ -222,8 +228,8 @@ def test_a_default_route_of_ipv4_starts_a_proof_of_ipv6() -> None:
 def test_a_loss_that_an_advertisement_may_mend(
     monkeypatch: pytest.MonkeyPatch, *, carrier: bool, seconds: float
 ) -> None:
-    """A default route by a router of IPv6 is gone: no alarm for an interval, unless its device has
-    no carrier, by which no advertisement comes.
+    """A lost default route that a router advertised is an alarm after an interval, and after a
+    second if its device has lost its carrier.
     """
     section = {"expectedCidrs": ["fd09::/64"]}
     watched = ProvenNode(HostRoutingConfig.from_mapping({"routeOverlap": section}))
@@ -268,9 +274,7 @@ def test_events_that_come_together_have_one_proof(watched: ProvenNode) -> None:
 
 
 def test_the_last_state_is_proven(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """A route that comes while the routes are read has another proof, even though the first one has
-    not seen it.
-    """
+    """A route that comes while the routes are read leads to another proof."""
     watched.node.after_reading = watched.overlaps
     watched.host.events.announce(RuleEvent("add", Rule(100, table=100)))
     watched.run(2)
@@ -280,7 +284,7 @@ def test_the_last_state_is_proven(watched: ProvenNode, caplog: pytest.LogCapture
 def test_the_proof_waits_for_an_apply(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What an apply changes on its way is no reading, though it lasts: it holds the run lock."""
+    """A proof waits for the run lock, and does not read the changes of an apply on its way."""
     before = watched.node.readings
     watched.host.lock.holder = 1
     watched.overlaps()
@@ -301,7 +305,7 @@ def fail() -> None:
 def test_a_proof_that_fails_is_made_again(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The kernel could not be read after an event: the next proof does not wait for the interval."""
+    """A proof that could not read the kernel is made again before the next interval."""
     watched.overlaps()
     watched.node.after_reading = fail
     with pytest.raises(BackendError, match="no memory"):
@@ -313,7 +317,7 @@ def test_a_proof_that_fails_is_made_again(
 
 
 def test_lost_events(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """After a loss the node is read, and the finding whose event was lost is logged."""
+    """A finding whose event was lost is logged after the node is read again."""
     watched.host.events.most = 0
     watched.overlaps()
     watched.run(2)
@@ -321,7 +325,7 @@ def test_lost_events(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_a_change_without_an_event(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """It is found by the proof of the next interval."""
+    """A change without an event is found by the proof of the next interval."""
     listeners = watched.host.events.listeners
     watched.host.events.listeners = []
     watched.overlaps()
@@ -333,8 +337,8 @@ def test_a_change_without_an_event(watched: ProvenNode, caplog: pytest.LogCaptur
 
 
 def test_the_marker_of_another_run(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """A marker that another run wrote during a flap is put right with the next reading, without a
-    line of an alarm.
+    """The marker that another run wrote during a flap is put right with the next reading, without
+    an alarm.
     """
     watched.overlaps()
     watched.run(0.1)
@@ -354,7 +358,9 @@ def proven_seconds(watched: ProvenNode) -> float:
 
 
 def test_the_marker_names_the_time_of_the_last_proof(watched: ProvenNode) -> None:
-    """Each proof renews it, those at rest every interval; not while a proof fails."""
+    """Each right proof renews the time in the marker, at rest every interval, and a bad reading
+    does not.
+    """
     assert watched.installed.config.watch.interval == 60
     assert proven_seconds(watched) == 0
     watched.run(60)
@@ -370,7 +376,9 @@ def test_the_marker_names_the_time_of_the_last_proof(watched: ProvenNode) -> Non
 def test_a_time_that_cannot_be_renewed(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The marker stays as it is, for its age to be seen; that is logged once, and its end."""
+    """A marker whose time cannot be renewed stays as it is; the failure is logged once, and so is
+    its end.
+    """
     began = proven_seconds(watched)
     watched.host.files.tree.read_only.add(MARKER_OK)
     watched.run(200)
@@ -385,10 +393,9 @@ def test_a_time_that_cannot_be_renewed(
 
 
 def test_an_alarm_without_a_marker(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """Where its marker cannot be written, an alarm is logged all the same, and no marker claims
-    that all is well.
+    """An alarm whose marker cannot be written is logged, and the marker of a right node is gone.
 
-    That is logged once, however the findings change meanwhile, and its end when the marker is there.
+    The failure of the marker is logged once, however the findings change, and so is its end.
     """
     watched.host.files.tree.read_only.add(MARKER_DETECTED)
     watched.overlaps()
@@ -413,7 +420,9 @@ def test_an_alarm_without_a_marker(watched: ProvenNode, caplog: pytest.LogCaptur
 def test_a_marker_that_waits_for_a_full_disk_while_findings_change(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is written soon after there is room, also while findings that changed are not logged yet."""
+    """A marker that waits for a full disk is written soon after there is room, also while changed
+    findings are not logged yet.
+    """
     for number in range(40):
         watched.node.insert_route(attrs.evolve(OVERLAP, network=OVERLAP.network + 512 * number))
     watched.host.files.tree.read_only.add(MARKER_DETECTED)
@@ -437,7 +446,9 @@ ANOTHER = HostRoutingConfig.from_mapping(
 
 
 def test_readings_of_another_config_do_not_count(watched: ProvenNode) -> None:
-    """The first bad one of the new config is no alarm, though a bad one came before it."""
+    """The first bad reading under a new config is not an alarm, though one under the former config
+    came before it.
+    """
     watched.overlaps()
     watched.run(0.5)
     execute(Configure(ANOTHER, host=watched.host))
@@ -451,8 +462,8 @@ def test_readings_of_another_config_do_not_count(watched: ProvenNode) -> None:
 def test_the_config_of_an_apply_counts(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The alarm is made for the config in force, which is read under the run lock: another one
-    begins anew.
+    """An alarm is about the config in force: bad readings under a former config, or after a reset,
+    lead to none.
     """
     watched.overlaps()
     watched.run(0.5)
@@ -469,7 +480,7 @@ def test_the_config_of_an_apply_counts(
 
 
 def test_without_expected_cidrs_nothing_is_kept() -> None:
-    """A config without expected CIDRs costs no proof and no marker."""
+    """A config without expected CIDRs leads to neither a proof nor a marker."""
     watched = ProvenNode(HostRoutingConfig())
     watched.run(130)
     watched.overlaps()
@@ -480,8 +491,8 @@ def test_without_expected_cidrs_nothing_is_kept() -> None:
 
 
 def test_the_end_of_an_alarm_of_the_boot(caplog: pytest.LogCaptureFixture) -> None:
-    """A marker of findings from before the watch, and a good first reading: the end of the alarm is
-    logged.
+    """A good first reading of a watch ends the alarm of the boot, which is logged and replaces its
+    marker.
     """
     caplog.set_level(logging.INFO)
     watched = ProvenNode(config_of())

@@ -1,4 +1,4 @@
-"""Watch proves the expected CIDRs in network namespaces: a carrier that goes, devices, rules,
+"""A watch proves the expected CIDRs in network namespaces: a carrier that goes, devices, rules,
 storms of routes.
 """
 
@@ -63,7 +63,7 @@ def watched(caplog: pytest.LogCaptureFixture) -> Iterator[Watched]:
 
 @pytest.mark.slow
 def test_the_carrier_goes_and_returns(watched: Watched) -> None:
-    """The way out without a carrier is a dead end, until the carrier returns."""
+    """A default route by a device without a carrier is a dead end, until the carrier returns."""
     for _ in range(2):
         watched.node.ip("link set eth0-far down")
         watched.until_marked("dead-end")
@@ -73,8 +73,8 @@ def test_the_carrier_goes_and_returns(watched: Watched) -> None:
 
 @pytest.mark.slow
 def test_devices_and_rules(watched: Watched) -> None:
-    """A device that is removed takes its findings along; a rule to a table of the fabric is a
-    finding, and its end.
+    """The findings about a device end with the device; a rule to a table of the fabric is a finding
+    until it is deleted.
     """
     arrange(watched.node, "172.16.4.0/24 dev ib0")
     watched.until_marked("172.16.4.0-172.16.4.255 by ib0")
@@ -101,7 +101,9 @@ def storm(node: KernelNode, seed: int, count: int) -> None:
 
 
 def test_a_nexthop_object(watched: Watched) -> None:
-    """The routes of one go in silence with it, and the kernel proves all the same."""
+    """A finding about a route by a nexthop object ends with the object, whose routes the kernel
+    deletes in silence.
+    """
     watched.node.ip("nexthop add id 7 dev ib0")
     watched.node.ip("route add 172.16.9.0/24 nhid 7")
     watched.until_marked("172.16.9.0-172.16.9.255 by ib0")
@@ -122,8 +124,8 @@ def test_a_setting(watched: Watched) -> None:
 
 @pytest.mark.slow
 def test_a_storm_of_two_programs(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
-    """While two programs change the same places, nothing is logged, and what is there after that is
-    proven.
+    """While two programs change the same places, nothing is logged, and a route that comes
+    afterwards is proven.
     """
     with ThreadPoolExecutor() as pool:
         for _ in range(4):

@@ -1,5 +1,5 @@
-"""The keeper of the proof under an announced fabric: its files change, and are read while they are
-being written.
+"""The keeper of the proof under an announced fabric, whose files change, and are read while they
+are being written.
 """
 
 import logging
@@ -43,8 +43,8 @@ def test_an_announced_fabric(watched: ProvenNode, caplog: pytest.LogCaptureFixtu
 def test_a_pool_on_a_node_of_many_routes(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a reading takes seconds, and the next one is minutes away, the pool is looked at every
-    interval.
+    """The pool of the fabric is read every interval, also where the next reading of many routes is
+    minutes away.
     """
     monkeypatch.setattr("hostrouting.watch.proof._SHARE", 1e-9)
     watched.run(61)
@@ -60,8 +60,8 @@ def test_a_pool_on_a_node_of_many_routes(
 def test_a_pool_that_is_being_written(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture, torn: bytes
 ) -> None:
-    """A pool without its addresses for less than a second ends no alarm; one that has lost them
-    ends it. Each change comes with an event of a device.
+    """A pool that lacks its addresses for less than a second, while it is written, does not end an
+    alarm; one that has lost them does.
     """
     watched.announces_fabric()
     watched.run(2)

@@ -1,4 +1,6 @@
-"""The keeper decides about thousands of events of other programs for each repair that it makes."""
+"""The keeper of the routes decides about thousands of events of other programs for each repair that
+it makes.
+"""
 
 import logging
 from collections.abc import Iterator
@@ -66,7 +68,7 @@ def kept(node: MemoryBackend) -> Iterator[Kept]:
 
 
 def test_a_run_keeps_no_list_of_the_repairs(kept: Kept) -> None:
-    """A watch may run for a year: its repairs are in the log, and not in the report of its run."""
+    """The repairs of a watch are not in the report of its run, which may last for a year."""
     report = run(task("watch")(kept.keeper.act), Context(clock=ManualClock()))
     assert report.error is None
     assert report.changes == ()
@@ -76,7 +78,7 @@ def test_a_run_keeps_no_list_of_the_repairs(kept: Kept) -> None:
 
 
 class TestContest:
-    """Another program takes our place again and again."""
+    """Another program takes the place of an own route again and again, which is a contest."""
 
     WARNING = (
         f"route '{OWN_ROUTE}' was replaced or deleted 4 times within an hour: it comes back after pauses of 1 s to 10 min "
@@ -129,8 +131,8 @@ class TestContest:
     def test_pauses(
         self, kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture, change: Change
     ) -> None:
-        """Three times within an hour the own route comes back at once, then after pauses that
-        double, with one error.
+        """An own route that another program deletes or replaces comes back at once three times
+        within an hour, then after pauses that double, with one error.
         """
         clock = ManualClock()
         kept.act(clock)
@@ -149,8 +151,8 @@ class TestContest:
     def test_the_longest_pause_and_the_end(
         self, kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """No pause is longer than ten minutes; after an hour of peace that is logged, and the count
-        begins anew.
+        """The longest pause of a contest is ten minutes; its end after a quiet hour is logged, and
+        the count begins anew.
         """
         clock = ManualClock()
         kept.act(clock)
@@ -169,8 +171,8 @@ class TestContest:
     def test_a_contest_has_no_end_while_changes_go_on(
         self, kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A contested route that is deleted again before an hour is over was not left alone for an
-        hour, though there are few deletions within the last hour by then.
+        """The end of a contest is not logged if the route is deleted again before an hour is over,
+        though there are few deletions within the last hour by then.
         """
         caplog.set_level(logging.INFO)
         clock = ManualClock()
@@ -181,8 +183,8 @@ class TestContest:
         assert not [message for message in caplog.messages if message.endswith("for an hour")]
 
     def test_the_state_meanwhile(self, kept: Kept, node: MemoryBackend) -> None:
-        """A route that pauses is not in force; a repair of other routes leaves its place alone, and
-        what others do there meanwhile makes the pause no longer.
+        """A route that pauses is not in force; neither a repair of other routes nor a change in its
+        place makes it return sooner or later.
         """
         clock = self.pausing(kept, node)
         assert (
@@ -209,8 +211,8 @@ class TestContest:
     def test_no_contest(
         self, kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture, change: Change
     ) -> None:
-        """A foreign route that comes before the own one, and a flush of the device, never make it
-        pause.
+        """An own route does not pause after a foreign route before it, a flush of its device, or a
+        deletion that its program reverses.
         """
         clock = ManualClock()
         kept.act(clock)
@@ -220,7 +222,7 @@ class TestContest:
         assert [record for record in caplog.records if record.levelno == logging.ERROR] == []
 
     def test_another_config_ends_it(self, kept: Kept, node: MemoryBackend) -> None:
-        """The count is of the routes of one config."""
+        """Another config ends a contest: its route is restored at once."""
         clock = self.pausing(kept, node)
         kept.wants(ROUTE)
         kept.act(clock)
@@ -240,8 +242,8 @@ def storm(kept: Kept, node: MemoryBackend, clock: ManualClock) -> None:
 def test_a_storm_leaves_room_for_other_lines_and_has_an_end(
     kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Sixty lines name repairs at once; after a second the number of all later ones follows, also
-    without another repair.
+    """In a storm of repairs sixty lines are logged at once, and after a second the number of all
+    later ones.
     """
     clock = ManualClock()
     storm(kept, node, clock)
@@ -257,7 +259,7 @@ def test_a_storm_leaves_room_for_other_lines_and_has_an_end(
 def test_an_error_is_logged_in_a_storm(
     kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The pace of lines about repairs does not delay it."""
+    """An error is logged at once in a storm of repairs, whose lines are delayed."""
     clock = ManualClock()
     storm(kept, node, clock)
     for _ in range(4):
@@ -270,7 +272,9 @@ def test_an_error_is_logged_in_a_storm(
 def test_many_routes_that_wait_have_a_hundred_lines(
     kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Further ones are counted, and while all of them wait there is not a line more."""
+    """Of the routes that wait a hundred have a line, the further ones are counted in one, and a
+    later look adds none.
+    """
     clock = ManualClock()
     kept.wants(*(attrs.evolve(ROUTE, metric=metric, dev="eth7") for metric in range(110)))
     for _ in range(3):
@@ -284,7 +288,7 @@ def test_many_routes_that_wait_have_a_hundred_lines(
 
 
 class TestReadings:
-    """The kernel is read after the events that concern the routes, and only then."""
+    """The keeper reads the kernel after the events that concern its routes, and only then."""
 
     @pytest.fixture
     def kept(self, kept: Kept, node: CountedNode) -> Kept:
@@ -306,8 +310,8 @@ class TestReadings:
     def test_a_change_of_one_route(
         self, kept: Kept, node: CountedNode, change: tuple[str, Change]
     ) -> None:
-        """A route that is deleted, or changed in its place, is restored, and after one more look
-        all is quiet.
+        """A route that is deleted, or changed in its place, is restored, and another look finds
+        nothing to do.
         """
         _, make = change
         make(node)
@@ -319,7 +323,7 @@ class TestReadings:
         assert kept.catch_up() == inf
 
     def test_a_change_without_an_event(self, kept: Kept, node: CountedNode) -> None:
-        """The look of the interval finds it by one reading."""
+        """The look of the interval finds a change without an event by one reading."""
         node.delete_route(OWN_ROUTE)
         assert kept.keeper.act(Context(clock=ManualClock())) == 60
         assert own_route_leads(node)
@@ -343,7 +347,9 @@ class TestReadings:
         assert kept.keeper.receive([renamed]) == seconds
 
     def test_the_siblings_are_called(self, kept: Kept, node: CountedNode) -> None:
-        """After the events of the routes, and after a loss of events; not after those of others."""
+        """The optional capabilities are called after an event of the own routes and after a loss of
+        events, and not after other events.
+        """
         before = len(kept.calls)
         kept.keeper.receive(EVENTS)
         assert len(kept.calls) == before

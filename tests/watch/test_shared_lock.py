@@ -1,5 +1,5 @@
-"""The lock that the threads of a watch share: other runs wait for all of them, and they never wait
-for each other.
+"""Threads of a watch share a lock: other runs wait for all of them, and the threads never wait for
+each other.
 """
 
 from collections.abc import Iterator
@@ -54,8 +54,8 @@ def inner(request: pytest.FixtureRequest, tmp_path: Path) -> RunLock:
 
 
 def test_threads_hold_it_together(inner: RunLock) -> None:
-    """Two threads have it at once; another run gets it when both have released it, whichever took
-    it first.
+    """Two threads hold the shared lock at once, and another run can take it when both have released
+    it.
     """
     lock = SharedLock(inner)
     with ExitStack() as own:
@@ -69,7 +69,7 @@ def test_threads_hold_it_together(inner: RunLock) -> None:
 
 
 def test_the_code_inside_holds_it_already() -> None:
-    """A task that takes the lock of its host inside the block does not wait, and does not release
+    """A task inside the block of a shared lock takes the lock without a wait, and does not release
     it.
     """
     inner = MemoryLock()
@@ -82,8 +82,8 @@ def test_the_code_inside_holds_it_already() -> None:
 
 
 def test_all_get_it_when_another_run_ends() -> None:
-    """Threads that wait for another run have the lock together after it, and not one after the
-    other.
+    """Threads that wait for the lock of another run hold the shared lock together when that run
+    ends.
     """
     inner = MemoryLock()
     inner.holder = 4242
@@ -96,7 +96,9 @@ def test_all_get_it_when_another_run_ends() -> None:
 
 
 def test_a_thread_that_gives_up_leaves_the_wait_to_the_next() -> None:
-    """If the time of the waiting thread is over, another one waits in its place, and gets the lock."""
+    """A thread that waits for the lock behind one whose time is over waits in its place, and takes
+    the lock.
+    """
     inner = MemoryLock()
     inner.holder = 4242
     lock = SharedLock(inner)

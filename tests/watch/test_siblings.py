@@ -1,5 +1,5 @@
-"""The siblings beside the routes, in a running Watch: programs that hang or fail, and the story of
-a removed CNI.
+"""A running watch keeps its routes beside optional capabilities whose programs hang or fail, and
+sweeps after a removed CNI.
 """
 
 import json
@@ -83,8 +83,8 @@ def stand_in(folder: Path, text: str) -> tuple[str, ...]:
 def test_a_program_hangs_while_routes_are_deleted(
     host: FakeHost, tmp_path: Path, moment: str
 ) -> None:
-    """While a program of a sibling hangs, even under the run lock, deleted routes are restored one
-    after another.
+    """While a program of an optional capability hangs, even under the run lock, deleted routes are
+    restored one after another.
     """
     absent = "case $* in *list*) echo 'Error: No such file or directory' >&2; exit 1;; esac"
     command = stand_in(tmp_path, f"{absent if moment == 'nft loads' else ''}\n$hangs")
@@ -125,8 +125,8 @@ class BrokenLinkLayer(MemoryLinkLayer):
 def test_the_trouble_of_a_sibling_is_part_of_the_state(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The manager gets it and its end, each of which is one line of the log; the routes are kept
-    meanwhile.
+    """The trouble of an optional capability is a part of the state that the manager receives, and
+    is logged once with its end, while the routes are kept.
     """
     caplog.set_level(logging.INFO)
     layer = BrokenLinkLayer(host.routes)
@@ -151,9 +151,7 @@ def test_the_trouble_of_a_sibling_is_part_of_the_state(
 
 
 def test_the_end_does_not_wait_for_a_sibling(host: FakeHost) -> None:
-    """A watch ends while a sibling is stuck, as one that restores what it removed with a program
-    that hangs.
-    """
+    """A watch ends while an optional capability is stuck."""
     stuck = Event()
     released = Event()
     went_on = Event()
@@ -173,7 +171,9 @@ def test_the_end_does_not_wait_for_a_sibling(host: FakeHost) -> None:
 
 
 def test_they_look_after_the_events_of_the_routes(host: FakeHost) -> None:
-    """A program that deletes routes may have deleted more."""
+    """The rules for probes are loaded again after an event of a deleted route, since its program
+    may have deleted more.
+    """
     seldom = attrs.evolve(CONFIG, watch=WatchConfig(enabled=True, interval=3600.0))
     watch = Watch(seldom, host=host)
     calls: list[Callable[[], object]] = [
@@ -195,8 +195,8 @@ def test_they_look_after_the_events_of_the_routes(host: FakeHost) -> None:
 def test_the_cni_is_exchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A pod with the address of a dead one is reachable once the old CNI is gone; a live pod loses
-    no packet.
+    """A pod with the address of a dead one is reachable once the old CNI is gone, and a live pod
+    does not lose a packet.
     """
     for name, value in SHORT.items():
         monkeypatch.setattr(f"hostrouting.{name}", value)

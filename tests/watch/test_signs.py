@@ -63,7 +63,7 @@ class RecordingSupervisor(MemorySupervisor):
 
 
 def watch(host: FakeHost, watching: Watch, *steps: Callable[[], object]) -> list[dict[str, str]]:
-    """Run the watch with these steps, and return its signs."""
+    """Run a watch with a manager that takes these steps, and return the signs."""
     supervisor = RecordingSupervisor(*steps)
     object.__setattr__(host, "supervisor", supervisor)
     watching.do(supervisor.ctx)
@@ -73,7 +73,9 @@ def watch(host: FakeHost, watching: Watch, *steps: Callable[[], object]) -> list
 
 
 def test_it_is_ready_after_the_first_look(host: FakeHost) -> None:
-    """Then it sends each change of state, and its end."""
+    """A watch sends that it is ready after its first look, then each change of its state, and its
+    end.
+    """
     watching = Watch(config("172.16.1.0/24", "172.16.2.0/24"), host=host)
     down = partial(host.routes.set_up, "eth0", up=False)
     up = partial(host.routes.set_up, "eth0", up=True)
@@ -86,7 +88,9 @@ def test_it_is_ready_after_the_first_look(host: FakeHost) -> None:
 
 
 def test_a_failure_is_the_state(host: FakeHost) -> None:
-    """It is ready after a look that failed as well: otherwise a manager would give it up."""
+    """A watch whose first look fails sends that it is ready, with the failure as its state, since a
+    manager would give it up otherwise.
+    """
     host.lock.fail_at(1)
     [ready, stopping] = watch(host, Watch(config("172.16.1.0/24"), host=host))
     assert ready["READY"] == "1"
@@ -95,7 +99,9 @@ def test_a_failure_is_the_state(host: FakeHost) -> None:
 
 
 def test_an_alarm_is_part_of_the_state(host: FakeHost) -> None:
-    """It names the expected CIDRs, and goes with the alarm."""
+    """The state of a watch names the expected CIDRs of an alarm, three of them at most, until the
+    alarm is over.
+    """
     arrange(host.routes, "default via 10.224.0.1 dev eth0")
     host.routes.add_link("ib0")
     cidrs = [f"172.{number}.0.0/16" for number in range(16, 21)]
@@ -123,7 +129,9 @@ def test_an_alarm_is_part_of_the_state(host: FakeHost) -> None:
 
 
 class TestADamagedConfigAtTheStart:
-    """The service waits for another one; it is ready meanwhile, with the trouble as its state."""
+    """A service with a damaged config waits for another one, and is ready meanwhile with the
+    trouble as its state.
+    """
 
     @pytest.fixture
     def host(self, host: FakeHost) -> FakeHost:
@@ -145,7 +153,9 @@ class TestADamagedConfigAtTheStart:
     def test_until_it_is_written_again(
         self, host: FakeHost, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """One line has the file, the reasons and the next step; another one reports its end."""
+        """A damaged config is logged in one line with the file, the reasons and the next step, and
+        its end in another one.
+        """
         caplog.set_level(logging.INFO)
         wanted = config("172.16.1.0/24")
         new = Intent(config=wanted).file.content
@@ -163,12 +173,12 @@ class TestADamagedConfigAtTheStart:
         assert supervisor.heard == [{"READY": "1", "STATUS": sent_once}]
 
     def test_until_a_reset(self, host: FakeHost) -> None:
-        """Then there is nothing to keep."""
+        """A service with a damaged config ends its wait at a reset, without a config to keep."""
         found, _ = self.waited(host, lambda: host.files.remove(INTENT_PATH))
         assert found is None
 
     def test_until_its_time_is_over(self, host: FakeHost) -> None:
-        """The same trouble is sent once, however often it looks."""
+        """The trouble of a damaged config is sent once, however often the service looks."""
         _, supervisor = self.waited(host, lambda: None)
         assert [*map(set, supervisor.heard)] == [{"READY", "STATUS"}, {"STOPPING"}]
 
@@ -182,7 +192,9 @@ class TestLivingClock:
         return supervisor
 
     def test_a_wait_is_a_sign_of_life(self, supervisor: MemorySupervisor) -> None:
-        """One sign in time is enough, however many waits there are."""
+        """Several waits within the manager's interval send one sign of life; with an interval of 0
+        each wait sends one.
+        """
         ctx = Context(clock=LivingClock(supervisor))
         for _ in range(3):
             ctx.sleep(0.001)
@@ -193,7 +205,9 @@ class TestLivingClock:
         assert len(supervisor.heard) == 2
 
     def test_other_threads_give_none(self, supervisor: MemorySupervisor) -> None:
-        """They go on while the loop in the main thread hangs."""
+        """A wait of another thread does not send a sign of life, since the loop in the main thread
+        may hang.
+        """
         ctx = Context(clock=LivingClock(supervisor))
         thread = threading.Thread(target=ctx.sleep, args=(0.001,))
         thread.start()
@@ -201,8 +215,8 @@ class TestLivingClock:
         assert supervisor.heard == []
 
     def test_a_signal_that_another_thread_caught(self) -> None:
-        """It ends the wait of the main thread, which looks for no signals by itself; nothing is
-        left behind.
+        """A signal that another thread received ends the wait of the main thread, and leaves
+        neither a descriptor nor a thread behind.
         """
         clock = LivingClock(MemorySupervisor())
         main = threading.get_ident()
@@ -234,7 +248,9 @@ class TestLivingClock:
         assert signal.set_wakeup_fd(-1) == -1
 
     def test_a_long_wait_gives_signs(self, supervisor: MemorySupervisor) -> None:
-        """It ends for each of them, although nothing else wakes it."""
+        """A long wait sends a sign of life whenever one is due, although nothing else wakes the
+        wait.
+        """
         supervisor.seconds_between_signs = 0.001
         clock = LivingClock(supervisor)
         with clock.woken_by_signals():
@@ -242,7 +258,7 @@ class TestLivingClock:
             assert wait(ctx, lambda: len(supervisor.heard) >= 3, until=clock.monotonic() + SECONDS)
 
     def test_no_sign_is_due_without_a_manager(self) -> None:
-        """A watch that a person started gives none."""
+        """A watch without a manager does not send a sign of life."""
         supervisor = MemorySupervisor()
         Context(clock=LivingClock(supervisor)).sleep(0.001)
         assert supervisor.heard == []

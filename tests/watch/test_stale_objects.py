@@ -35,8 +35,8 @@ class Kept:
         return len([call for call in self.host.ebtables.operations.calls if call[0] == "read"])
 
     def acts(self, times: int = 1) -> float:
-        """Let it act, wait as long as it returns, and so on; return the last wait, which is not
-        waited for.
+        """Let the keeper act and wait as long as it returns, that many times; return the last wait,
+        which is not waited for.
         """
         seconds = self.keeper.act(self.ctx)
         for _ in range(times - 1):
@@ -69,7 +69,7 @@ def object_in(line: str) -> str:
 
 
 def test_each_object_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Each stale object has one line, with the next step, when two looks agree; nothing is
+    """Each stale object has one line, with the next step, when two looks agree, and the node is not
     changed.
     """
     node = kept()
@@ -87,8 +87,8 @@ def test_each_object_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_objects_that_go_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    """Once another run has swept, each object that was named has one line more, and may be
-    named anew later.
+    """A stale object that another program deletes has one line more, and is named anew if it comes
+    back.
     """
     caplog.set_level(logging.INFO)
     node = kept()
@@ -103,8 +103,8 @@ def test_objects_that_go_are_named(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_objects_for_a_moment_are_not_named(caplog: pytest.LogCaptureFixture) -> None:
-    """azure-vnet removes the rules of a pod soon after its device: a single look is no reason
-    for a line.
+    """An object that is stale at a single look is not named, since azure-vnet removes the rules of
+    a pod soon after its device.
     """
     node = kept()
     node.acts(2)
@@ -121,8 +121,8 @@ def test_objects_for_a_moment_are_not_named(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_stale_objects_are_removed(caplog: pytest.LogCaptureFixture) -> None:
-    """All stale objects go in one act, with a line each and a record; the rules of the live pod
-    stay.
+    """A sweep removes all stale objects in one act, with a line each and a record, and leaves the
+    rules of a live pod.
     """
     node = kept(sweep="clean")
     node.acts()
@@ -133,9 +133,7 @@ def test_stale_objects_are_removed(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_run_keeps_no_list_of_the_sweeps() -> None:
-    """A watch may run for a year: what it removes is in the log, and not in the report of its
-    run.
-    """
+    """What a watch sweeps is not in the report of its run, which may last for a year."""
     node = kept(sweep="clean")
     report = run(task("watch")(node.keeper.act), node.ctx)
     assert report.error is None
@@ -144,7 +142,7 @@ def test_a_run_keeps_no_list_of_the_sweeps() -> None:
 
 
 def test_without_stale_objects_nothing_is_locked() -> None:
-    """A node without them is read once in a look, and the run lock is not taken."""
+    """A look at a node without stale objects reads it once, and does not take the run lock."""
     node = kept(sweep="clean")
     node.acts()
     node.host.lock.operations.calls.clear()
@@ -156,8 +154,8 @@ def test_without_stale_objects_nothing_is_locked() -> None:
 
 
 def test_a_silent_pod_that_answers(caplog: pytest.LogCaptureFixture) -> None:
-    """Its objects look stale until it is probed: they stay, unnamed, and later looks hold no
-    lock for them.
+    """The objects of a silent pod that answers a probe stay and are not named, and later looks do
+    not take the lock for them.
     """
     host = made_host()
     add_pod(host.link_layer, "azv2", "10.240.0.12", master="azure0")
@@ -178,8 +176,8 @@ def test_a_silent_pod_that_answers(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_while_azure_vnet_is_configured(caplog: pytest.LogCaptureFixture) -> None:
-    """They are named and stay, with the reason; when the configuration goes, the next look
-    removes them.
+    """Stale objects stay and are named with the reason while azure-vnet is configured; a look after
+    that removes them.
     """
     node = kept(sweep="clean")
     node.host.files.write(CONFLIST, b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
@@ -195,7 +193,7 @@ def test_while_azure_vnet_is_configured(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_the_config_is_read_under_the_lock() -> None:
-    """An apply has just installed a config that only reports: nothing is removed."""
+    """A keeper removes nothing if the installed config only reports."""
     node = kept(sweep="clean")
     text = '{"hostRouting": {"staleCni": {"enabled": true, "podCidrs": ["10.240.0.0/16"]}}}'
     node.host.files.write(INTENT_PATH, text.encode(), mode=0o644)
@@ -205,7 +203,7 @@ def test_the_config_is_read_under_the_lock() -> None:
 
 
 def test_after_a_reset_nothing_is_removed() -> None:
-    """The reset came between the look and the lock."""
+    """A keeper removes nothing if a reset came between its look and the lock."""
     host = made_host()
     host.files.write(INTENT_PATH, Intent(config=config_of(sweep="clean")).file.content, mode=0o644)
     node = kept(host, sweep="clean")
@@ -215,8 +213,8 @@ def test_after_a_reset_nothing_is_removed() -> None:
 
 
 def test_a_program_that_adds_them_again(caplog: pytest.LogCaptureFixture) -> None:
-    """After three sweeps within an hour an object is left, with one error; an hour later it is
-    swept again.
+    """An object that comes back is left after three sweeps within an hour, with one error, and is
+    swept again an hour later.
     """
     node = kept(sweep="clean")
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""The unit of watch: its files, and the tasks and commands that use it."""
+"""The unit of a watch: its files, and the tasks and commands that use the unit."""
 
 import json
 import sysconfig
@@ -95,7 +95,7 @@ def found(host: FakeHost, wanted: HostRoutingConfig) -> tuple[NodeFinding, ...]:
     ],
 )
 def test_places_that_are_filled_in(sections: dict[str, Any], filled: list[str]) -> None:
-    """To the byte: the asset, with these places filled in."""
+    """The unit's file is the asset with its places filled in, to the byte."""
     [file] = boot_unit(config(**sections), "/opt/agent/bin/hostrouting").files
     lines = changes(asset(f"watch/{file.path.rpartition('/')[2]}"), file.content)
     assert [line for line in lines if "@" not in line] == [f"+{line}" for line in filled]
@@ -106,7 +106,9 @@ def test_places_that_are_filled_in(sections: dict[str, Any], filled: list[str]) 
     "sections", [BY_TIMER, BY_SERVICE, {**SWEEP, **BY_SERVICE}, {**CLEAN, **BY_SERVICE}]
 )
 def test_systemd_accepts_them(sections: dict[str, Any], tmp_path: Path) -> None:
-    """`systemd-analyze verify` prints nothing, and a service is exposed to 2.9 at most."""
+    """`systemd-analyze verify` accepts the unit of each kind of watch, and a service is exposed to
+    2.9 at most.
+    """
     unit = boot_unit(config(**ROUTES, **sections), "/bin/true")
     path = tmp_path / unit.name
     path.write_bytes(unit.files[0].content)
@@ -120,7 +122,9 @@ def test_systemd_accepts_them(sections: dict[str, Any], tmp_path: Path) -> None:
 
 @given(configs())
 def test_any_config_has_a_unit_or_none(some: HostRoutingConfig) -> None:
-    """Each place in the assets is filled, whatever the config."""
+    """Each place in the unit's file is filled, whatever the config, and only an enabled watch has
+    duties.
+    """
     content = boot_unit(some, "/opt/agent/bin/hostrouting").files[0].content
     # Of systemd's own: the groups of system calls.
     for group in b"SystemCallFilter=@", b"~@", b" @":
@@ -142,8 +146,8 @@ def test_any_config_has_a_unit_or_none(some: HostRoutingConfig) -> None:
 def test_a_unit_needs_something_to_keep(
     sections: dict[str, Any], *, by_timer: bool, by_service: bool
 ) -> None:
-    """The timer keeps what the boot makes right; a service alone keeps the leftovers of a CNI
-    in sight.
+    """A timer has duties where a boot makes something right; a service also has them for the sweep
+    alone.
     """
     assert has_duties(config(**sections, **BY_TIMER)) is by_timer
     assert has_duties(config(**sections, **BY_SERVICE)) is by_service
@@ -154,7 +158,9 @@ TEMPORARY = "/tmp/hostrouting"  # noqa: S108 - of a machine in memory
 
 
 def test_the_command_of_this_installation_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others may be of another version; one that was called by its path is the next."""
+    """The service runs the command of its own installation, else the one that was called by its
+    path, else the installed one.
+    """
     host = with_command("/usr/bin/hostrouting")
     assert command_path(host) == "/usr/bin/hostrouting"
     monkeypatch.setattr("sys.argv", ["/opt/agent/hostrouting"])
@@ -166,8 +172,8 @@ def test_the_command_of_this_installation_comes_first(monkeypatch: pytest.Monkey
 
 
 def test_a_path_relative_to_the_root_is_the_same_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python begins it with two slashes; the unit would differ, and a folder such as /tmp would
-    not be seen.
+    """A path with two slashes at its beginning, as Python writes one relative to the root, is read
+    as the same path with one.
     """
     monkeypatch.setattr("sys.argv", ["//opt/agent/hostrouting"])
     assert command_path(with_command("/opt/agent/hostrouting")) == "/opt/agent/hostrouting"
@@ -179,8 +185,8 @@ def test_a_path_relative_to_the_root_is_the_same_path(monkeypatch: pytest.Monkey
 def test_a_command_that_the_service_could_not_start_does_not_count(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file in a folder that the service does not see, or that a boot empties: an installed
-    one is taken.
+    """A command that the service could not start, such as one below /tmp or /run, is passed over
+    for an installed one.
     """
     monkeypatch.setattr("sys.argv", [path])
     host = with_command(path)
@@ -217,8 +223,8 @@ def test_a_command_that_the_service_could_not_start_does_not_count(
 def test_a_command_that_the_service_could_not_start_is_reported(
     path: str, mode: int, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`plan` and `check` give the reason and the next step; the service would fail every five
-    seconds.
+    """An apply leaves out a service whose command it could not start; `plan` and `check` give the
+    reason and the next step.
     """
     monkeypatch.setattr("sys.argv", [path])
     host = node()
@@ -235,7 +241,9 @@ def test_a_command_that_the_service_could_not_start_is_reported(
 def test_without_a_command_the_service_is_refused_and_the_rest_is_done(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """`plan` and `check` report it; an apply warns, and installs all else."""
+    """The task of the watch refuses a service without a command; an apply warns and installs all
+    else, and `plan` and `check` report the reason.
+    """
     host = node()
     wanted = config(**ROUTES, **BY_SERVICE)
     reason = (
@@ -265,8 +273,8 @@ def test_without_a_command_the_service_is_refused_and_the_rest_is_done(
     [(BY_TIMER, TIMER, "timers.target"), (BY_SERVICE, SERVICE, "multi-user.target")],
 )
 def test_the_unit_is_installed_and_runs(sections: dict[str, Any], unit: str, target: str) -> None:
-    """It has its file and the link for the boot, and runs after the apply; a second one changes
-    nothing. A reset leaves nothing.
+    """An apply installs the unit with its link for the boot and starts it; a second one leaves it
+    as it is, and a reset removes it.
     """
     host = with_command()
     wanted = config(**ROUTES, **sections)
@@ -288,7 +296,9 @@ def test_the_unit_is_installed_and_runs(sections: dict[str, Any], unit: str, tar
 
 
 def test_a_unit_whose_files_are_lost_leaves_the_intent_by_its_task_alone() -> None:
-    """Otherwise an apply of the intent would start it again."""
+    """An undo of the task of the watch takes the section out of the intent even if the unit's files
+    are lost.
+    """
     host = with_command()
     apply(host, **ROUTES, **BY_TIMER)
     for path in files_of_watch(host):
@@ -298,7 +308,7 @@ def test_a_unit_whose_files_are_lost_leaves_the_intent_by_its_task_alone() -> No
 
 
 def test_a_stopped_unit_is_started_again() -> None:
-    """`plan` and `check` report that it does not run."""
+    """A stopped timer is reported by `plan` and `check`, and started again by an apply."""
     host = with_command()
     wanted = config(**ROUTES, **BY_TIMER)
     apply(host, **ROUTES, **BY_TIMER)
@@ -312,7 +322,7 @@ def test_a_stopped_unit_is_started_again() -> None:
 
 
 def test_a_service_that_fails_is_reported_with_the_way_to_its_reason() -> None:
-    """Another apply alone would start it in vain."""
+    """The finding about a service that fails names the command that shows its log."""
     host = with_command()
     wanted = config(**ROUTES, **BY_SERVICE)
     apply(host, **ROUTES, **BY_SERVICE)
@@ -330,10 +340,9 @@ def test_a_service_that_fails_is_reported_with_the_way_to_its_reason() -> None:
 def test_plan_and_apply_of_a_masked_optional_unit(
     unit: str, sections: dict[str, Any], tmp_path: Path
 ) -> None:
-    """The unit is optional: both report that it is left out, and neither fails.
+    """A plan and an apply report that a masked optional unit is left out, and neither fails.
 
-    A plan after the apply reports it, too, and that nothing is to be changed: another apply would
-    do no more.
+    A plan after the apply reports the mask again, and that nothing is to be changed.
     """
     document = tmp_path / "config.json"
     document.write_text(json.dumps({"hostRouting": config(**ROUTES, **sections).to_mapping()}))
@@ -374,8 +383,8 @@ def test_plan_and_apply_of_a_masked_optional_unit(
 def test_what_has_no_effect_is_a_finding(
     sections: dict[str, Any], subject: str, severity: str, reason: str
 ) -> None:
-    """The timer runs the scripts of the boot, which sweep nothing and count no readings, where
-    there are any.
+    """A setting of the watch that a timer cannot obey, or a watch without anything to keep, is a
+    finding; as a service the same config has none.
     """
     host = with_command()
     apply(host, **sections)
@@ -392,7 +401,9 @@ def test_what_has_no_effect_is_a_finding(
 
 
 def test_another_interval_restarts_the_timer() -> None:
-    """A timer counts by the interval that it was started with. A check names the file alone."""
+    """An apply with another interval restarts the timer, and a check before it has a finding about
+    the file.
+    """
     host = with_command()
     apply(host, **ROUTES, **BY_TIMER)
     about_it = [each for each in found(host, config(**ROUTES, **INTERVAL)) if TIMER in each.subject]

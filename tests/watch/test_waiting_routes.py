@@ -69,8 +69,8 @@ def watched() -> Iterator[Watched]:
 def test_it_returns_with_the_way_to_its_gateway(
     watched: Watched, hide: str, show: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The kernel looks a gateway up by all rules and tables, and passes over routes of a wider
-    scope than a link.
+    """A route that waits for its gateway returns when a change of a rule, a table or an address
+    shows the way to the gateway.
     """
     node = watched.node
     assert isinstance(node, KernelNode)
@@ -96,8 +96,8 @@ def test_it_returns_with_the_way_to_its_gateway(
     ids=["another route", "a blackhole", "a rule", "a next hop"],
 )
 def test_it_cannot_return(event: NetworkEvent, caplog: pytest.LogCaptureFixture) -> None:
-    """The kernel is read again after each event that may lead to its gateway, and only then; the
-    log is quiet.
+    """A keeper with a waiting route acts on an event that may lead to the gateway, and on no other;
+    a route that still waits is not logged again.
     """
     node = MemoryBackend()
     node.add_link("eth0")

@@ -1,5 +1,5 @@
-"""Watch over a fake node and over the kernel: what other programs do to the routes of a config is
-repaired.
+"""A watch over a fake node and over the kernel repairs what other programs do to the routes of a
+config.
 """
 
 import logging
@@ -47,8 +47,8 @@ def until_listening(watch: Running, host: FakeHost) -> None:
 
 @needs_kernel
 def test_a_next_hop_of_the_default_route_revives() -> None:
-    """A route without device leaves by the first next hop that lives, also after that one came back
-    in silence.
+    """A route without a device leaves by the first next hop that lives, also after that hop came
+    back in silence.
     """
     third = route("172.16.3.0/24 via 10.224.0.1 dev eth0 proto 142")
     hops = (
@@ -73,8 +73,8 @@ def test_a_next_hop_of_the_default_route_revives() -> None:
 
 
 def test_everything_is_read_again_after_lost_events(host: FakeHost) -> None:
-    """The kernel names none of the events that it had no room for. The next look of its own accord
-    comes too late here.
+    """A watch reads all routes again after events for which the kernel lacked room, and restores a
+    route.
     """
     assert isinstance(host.routes, MemoryBackend)
     config = attrs.evolve(CONFIG, watch=WatchConfig(interval=86_400))
@@ -85,14 +85,12 @@ def test_everything_is_read_again_after_lost_events(host: FakeHost) -> None:
 
 
 class TestTrouble:
-    """What other parts of the node do while it watches."""
+    """A watch survives failures of other parts of the node."""
 
     def test_a_failure_is_logged_once(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A repair that fails twice is one error; the next event leads to another repair, which
-        succeeds. The pause after a failure is short here.
-        """
+        """A repair that fails twice is logged as one error, and a later one succeeds."""
         monkeypatch.setattr("hostrouting.boot.keeper._SECONDS_AFTER_A_FAILURE", 0.1)
 
         class Failing(MemoryBackend):
@@ -120,7 +118,7 @@ class TestTrouble:
 
 
 class TestIntent:
-    """The installed config is the one that counts."""
+    """A watch keeps the routes of the installed config."""
 
     @pytest.fixture
     def host(self, host: FakeHost) -> FakeHost:
@@ -131,7 +129,7 @@ class TestIntent:
         return host
 
     def test_a_reset_ends_it(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-        """After a reset no route comes back, and the task ends."""
+        """A watch ends after a reset, and does not restore a route."""
         caplog.set_level(logging.INFO)
         with running(Watch(CONFIG, host=host)) as watch:
             until_listening(watch, host)
@@ -141,7 +139,9 @@ class TestIntent:
         assert "hostrouting was reset, so there is nothing to keep any more" in caplog.messages
 
     def test_a_reset_before_the_first_repair(self, host: FakeHost) -> None:
-        """A reset while the first repair waits for the lock ends the task, and no route comes back."""
+        """A reset while the first repair of a watch waits for the lock ends the watch without a
+        route.
+        """
         with ExitStack() as held:
             held.enter_context(host.lock.hold(Context()))
             with running(Watch(CONFIG, host=host)) as watch:
@@ -166,8 +166,8 @@ class TestIntent:
     def test_a_damaged_intent(
         self, host: FakeHost, content: bytes | None, step: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A damaged file, or a folder in its place, is logged once, with the next step; the routes
-        of the config before it are kept.
+        """A damaged config, or a folder in its place, is logged once with the next step, and the
+        routes of the former config are kept.
         """
         with watching(host, host.routes) as watched:
             if content is None:
@@ -186,7 +186,7 @@ class TestIntent:
         assert damage.endswith(step)
 
     def test_a_reset_after_a_config_that_was_never_read(self) -> None:
-        """A config may come damaged while the watch runs; that it goes is a reset, too."""
+        """The removal of a config that came damaged, and was never read, is a reset."""
         files = FakeHost().files
         installed = InstalledConfig(HostRoutingConfig(), files, logging.getLogger("watch"))
         files.write(INTENT_PATH, b"{", mode=0o644)
