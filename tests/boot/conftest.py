@@ -11,7 +11,7 @@ MACHINE = b"[Unit]\nAfter=network.target\nBefore=machines.target\n[Service]\nExe
 
 @pytest.fixture
 def ctx() -> Context:
-    """Long enough."""
+    """A context that is long enough for any test."""
     return Context(timeout=60)
 
 

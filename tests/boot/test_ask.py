@@ -1,4 +1,6 @@
-"""The script of the gates on a real shell: which answers it takes, and who can hold its lock."""
+"""The script of the gates on a real shell: which answers the script takes, and who can hold its
+lock.
+"""
 
 import re
 import subprocess
@@ -40,7 +42,9 @@ HELD = f"another hostrouting-ask.sh has held {ANSWER} for 10 s"
 
 
 def test_an_answer_is_not_a_program(node: KernelNode, image: Path) -> None:
-    """Text in place of a number is not evaluated: nothing of it runs, and routing is looked at."""
+    """Text in place of a number in an answer is not evaluated: the script of the gates looks at
+    routing, and runs nothing of the text.
+    """
     program = ""
     for answer in (
         "0+units[$(>/run/ran)] 10 x",
@@ -56,8 +60,8 @@ def test_an_answer_is_not_a_program(node: KernelNode, image: Path) -> None:
 
 
 def test_an_error_of_arithmetic_is_not_a_pass(node: KernelNode, image: Path) -> None:
-    """Bash drops the whole command in which it meets one, and goes on with the next one of the
-    script: there is none.
+    """An error of arithmetic, at which bash drops a whole command, ends the script of the gates
+    with 1 and not with a pass.
     """
     program = f"""
     sed --in-place 's/^    ask_in_turn$/    ask_in_turn $((08))/' {GATE_SCRIPT}
@@ -72,7 +76,7 @@ def test_an_error_of_arithmetic_is_not_a_pass(node: KernelNode, image: Path) -> 
 
 
 def test_what_an_apply_has_undone_is_no_answer(node: KernelNode, tmp_path: Path) -> None:
-    """An apply that begins and ends during the look makes it look again."""
+    """The script of the gates looks again if an apply has begun and ended during its look."""
     # The check is right while an apply has changed routes that it undoes before the check ends.
     undone = """
     lock=/etc/aks-flex-node/hostrouting.lock
@@ -85,7 +89,9 @@ def test_what_an_apply_has_undone_is_no_answer(node: KernelNode, tmp_path: Path)
 
 
 def test_an_answer_from_later_does_not_count(node: KernelNode, image: Path) -> None:
-    """Neither a yes on a wrong node, nor a no on a right one."""
+    """An answer with a time in the future does not count, be it a yes on a wrong node or a no on a
+    right one.
+    """
     wrong = f"printf '999999999.00 10 \\n\\n' > {ANSWER}; touch /run/overlap\n"
     right = f"printf '999999999.00 11 {CHECK}\\nwrong\\n' > {ANSWER}; rm /run/overlap\n"
     assert run_on(node, image, wrong + PRINT_STATUS + right + PRINT_STATUS) == ["11", "10"]
@@ -97,7 +103,9 @@ def test_an_answer_from_later_does_not_count(node: KernelNode, image: Path) -> N
 def test_an_answer_of_another_owner_does_not_count(
     node: KernelNode, image: Path, owner: str, folder: str, status: str
 ) -> None:
-    """An answer that was made while the script waited counts if root owns it and its folder."""
+    """An answer that was made while the script of the gates waited counts only if root owns it and
+    its folder.
+    """
     program = f"""
     touch /run/overlap
     : > {ANSWER}
@@ -122,7 +130,7 @@ def test_an_answer_of_another_owner_does_not_count(
 
 
 def test_only_root_can_hold_the_lock(node: KernelNode, image: Path) -> None:
-    """Another user can open neither the file of the lock nor, in its folder, make one."""
+    """A user other than root can neither open the lock of the answers nor make one beside it."""
     user = "setpriv --reuid=65534 --clear-groups"
     program = f"""{PRINT_STATUS}
     {user} flock --nonblock {ANSWER} true 2> /dev/null || echo refused
@@ -134,7 +142,7 @@ def test_only_root_can_hold_the_lock(node: KernelNode, image: Path) -> None:
 
 @pytest.mark.slow
 def test_a_lock_that_is_held_during_the_pause(node: KernelNode, image: Path) -> None:
-    """A gate that was refused and cannot check again is unknown, and WARN starts it."""
+    """A gate that was refused and cannot check again is unknown, and ends with 12 under WARN."""
     program = f"""
     touch /run/overlap
     pause() {{ read -rt .1 <> <(:) || :; }}
@@ -163,7 +171,9 @@ def test_a_lock_that_is_held_during_the_pause(node: KernelNode, image: Path) -> 
     ],
 )
 def test_a_pipe_in_place_of_a_file(node: KernelNode, image: Path, make: str, status: str) -> None:
-    """Nobody waits for a writer: the answer is as if the file were lost."""
+    """A pipe in place of a file is not waited for: the script of the gates answers as if the file
+    were lost.
+    """
     program = f"""
     cd /etc/aks-flex-node/hostrouting
     {make}
@@ -176,7 +186,9 @@ def test_a_pipe_in_place_of_a_file(node: KernelNode, image: Path, make: str, sta
     "name", ["static-routes.sh", "check-route-overlap.sh", "hostrouting-ask.sh"]
 )
 def test_a_changed_file_gives_no_answer(node: KernelNode, image: Path, name: str) -> None:
-    """A comment more in a file that a gate runs, or in the script of the gates: the file is named."""
+    """A comment more in a file that a gate runs ends the script of the gates with 12 and the name
+    of the file.
+    """
     program = f"""
     echo '# more' >> /etc/aks-flex-node/hostrouting/{name}
     {AS_A_GATE} {GATE_SCRIPT} || echo $?
@@ -201,7 +213,9 @@ def test_a_changed_file_gives_no_answer(node: KernelNode, image: Path, name: str
 def test_a_file_that_is_not_compared_counts_as_damaged(
     node: KernelNode, image: Path, damage: str, name: str
 ) -> None:
-    """A bit made its line in the list a comment, or sha256sum says nothing: no script is run."""
+    """A file whose line in the list is a comment, or which sha256sum does not report, counts as
+    damaged, and the scripts are not run.
+    """
     program = f"""
     cd /etc/aks-flex-node/hostrouting
     echo 'exit 10' > check-route-overlap.sh
@@ -219,7 +233,7 @@ def test_a_file_that_is_not_compared_counts_as_damaged(
 def test_a_list_that_was_cut_gives_no_answer(
     node: KernelNode, image: Path, lines: int, end: str
 ) -> None:
-    """After a line, and before the end of that line: what is left has right checksums."""
+    """A list of files that was cut, after a line or before its end, counts as damaged."""
     program = f"""
     cd /etc/aks-flex-node/hostrouting
     head -n {lines} hostrouting.units | {end} > new
@@ -251,7 +265,9 @@ def test_a_list_that_was_cut_gives_no_answer(
 def test_a_reason_is_known_by_its_values(
     node: KernelNode, tmp_path: Path, printed: str, news: list[str], known: str
 ) -> None:
-    """The retry gets all of it, and the runs that wait get the fact; no words are read."""
+    """The script of the gates prints a whole reason, and stores the fact for the runs that wait,
+    which are the values and not the words of the reason.
+    """
     image = installed(
         tmp_path, stand_in(STATIC), stand_in(CHECK, f"printf '{printed}' >&2; exit 11\n")
     )
@@ -260,7 +276,9 @@ def test_a_reason_is_known_by_its_values(
 
 
 def test_rules_are_wrong_only_if_nft_refuses_them(node: KernelNode, tmp_path: Path) -> None:
-    """Where it hangs, or is missing, nothing is known."""
+    """The rules for probes are wrong only if nft refuses them, and unknown if nft hangs or is
+    missing.
+    """
     image = installed(tmp_path, boot_unit(RULES, required=True))
     program = f"""
     mkdir /run/bin
@@ -285,8 +303,8 @@ esac
 
 
 def test_marks_of_waiters_are_renewed_by_a_reload(tmp_path: Path) -> None:
-    """A start of a mark that is there would do nothing. A mark, which is a part of its unit, gets
-    none itself.
+    """The mark of a unit that waits is started, or renewed by a reload, and a mark that waits for
+    its own unit has none.
     """
     stub = tmp_path / "systemctl"
     stub.write_text(SYSTEMCTL)

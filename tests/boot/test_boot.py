@@ -33,8 +33,8 @@ from phases import Context
 
 @pytest.mark.parametrize("before", ["network.target", "static-routes.service", "basic.target"])
 def test_gates_that_start_too_early_are_refused(host: FakeHost, ctx: Context, before: str) -> None:
-    """A gate that must be up before our units can run would hang the boot: the error names that,
-    nothing changes.
+    """A gate that must be up before our units can run is refused by install and plan, with the
+    order and the step in the error, and nothing changes.
     """
     host.files.write(f"{UNITS}/early.service", f"[Unit]\nBefore={before}\n".encode(), mode=0o644)
     snapshot = host.files.tree.snapshot()
@@ -50,14 +50,14 @@ def test_gates_that_start_too_early_are_refused(host: FakeHost, ctx: Context, be
 
 
 def test_our_own_drop_in_makes_no_gate_early(host: FakeHost) -> None:
-    """A gate that waits already is not early."""
+    """A gate that waits already, by our own drop-in, is not one that starts too early."""
     install(host, STATIC)
     assert planned(host, stand_in(CHECK, unit="After=static-routes.service")) != []
 
 
 def test_no_unit_is_stopped_while_a_machine_requires_one(host: FakeHost, ctx: Context) -> None:
-    """The links of all our units are gone, and systemd has read that, before the first unit
-    stops.
+    """An install removes the links of upstream's units, and systemd has read that, before it stops
+    the first of them.
     """
     install_upstream(host.files)
     host.services.start(ctx, "systemd-nspawn@kube1.service")
@@ -70,7 +70,9 @@ def test_no_unit_is_stopped_while_a_machine_requires_one(host: FakeHost, ctx: Co
 
 
 def test_a_machine_that_still_requires_it_is_not_stopped(host: FakeHost, ctx: Context) -> None:
-    """A Requires= that was written by hand stays: the run fails, and names it."""
+    """An install fails if a machine requires one of our units by a Requires= that was written by
+    hand, and names the machine.
+    """
     install_upstream(host.files)
     by_hand = b"[Unit]\nRequires=static-routes.service\n"
     host.files.write(f"{UNITS}/{NSPAWN}.d/50-mine.conf", by_hand, mode=0o644)
@@ -84,7 +86,9 @@ def test_a_machine_that_still_requires_it_is_not_stopped(host: FakeHost, ctx: Co
 
 
 def test_the_order_of_steps(host: FakeHost, ctx: Context) -> None:
-    """A unit is there before the scripts that it runs; a gate without units goes before its own."""
+    """A plan lists a unit before the script that the unit runs, and the removal of a gate before
+    that of its last unit.
+    """
     install(host, STATIC, CHECK)
     unit = stand_in(CHECK, "echo new\n", unit="After=basic.target")
     script, path = unit.paths
@@ -95,7 +99,7 @@ def test_the_order_of_steps(host: FakeHost, ctx: Context) -> None:
 
 
 def test_the_last_unit_takes_everything_along(host: FakeHost, ctx: Context) -> None:
-    """Removing the last unit restores the machine, folders included."""
+    """The removal of the last unit restores the machine, folders included."""
     before = host.files.tree.snapshot()
     for name in STATIC, CHECK:
         install(host, stand_in(name))
@@ -129,8 +133,8 @@ def test_the_last_unit_takes_everything_along(host: FakeHost, ctx: Context) -> N
 
 
 def test_a_disabled_unit_keeps_its_gate(host: FakeHost) -> None:
-    """Removing another unit keeps the gate of a disabled one, although no link requires that
-    now.
+    """The removal of another unit keeps the gate of a disabled one, although the link of that unit
+    is gone.
     """
     for name in STATIC, CHECK:
         install(host, stand_in(name))
@@ -142,7 +146,7 @@ def test_a_disabled_unit_keeps_its_gate(host: FakeHost) -> None:
 
 
 def test_where_there_is_nothing_systemd_is_not_queried(host: FakeHost) -> None:
-    """A node that does not need us is not touched at all."""
+    """A removal on a node without hostrouting writes nothing, and does not query systemd."""
     assert planned(host, departure_of(STATIC)) == []
     assert not install(host, departure_of(STATIC))
     assert host.services.operations.calls == []
@@ -151,7 +155,7 @@ def test_where_there_is_nothing_systemd_is_not_queried(host: FakeHost) -> None:
 
 
 def test_the_break_glass_stays(host: FakeHost) -> None:
-    """Removing hostrouting keeps the break-glass file, which belongs to the operator."""
+    """The removal of hostrouting keeps the break-glass file, which belongs to the operator."""
     install(host, STATIC)
     host.files.write("/etc/aks-flex-node/hostrouting.disabled", b"", mode=0o644)
     install(host, departure_of(STATIC))
@@ -159,9 +163,7 @@ def test_the_break_glass_stays(host: FakeHost) -> None:
 
 
 def test_an_offline_run_leaves_the_note_of_a_live_one(host: FakeHost, ctx: Context) -> None:
-    """A run with `--root /` does not reload systemd, and keeps the note by which the next live
-    run does.
-    """
+    """A run with `--root /` keeps the note by which the next live run reloads systemd."""
     install(host, STATIC)
     host.files.write(UNFINISHED, b"", mode=0o644)
     services = MemoryServices(host.files.tree, is_live=False)
@@ -177,12 +179,12 @@ def test_an_offline_run_leaves_the_note_of_a_live_one(host: FakeHost, ctx: Conte
 
 
 class TestMasks:
-    """A link to /dev/null in the place of one of our files: an administrator decided so."""
+    """A link to /dev/null in the place of one of our files is a mask of an administrator."""
 
     @pytest.mark.parametrize("path", [f"{UNITS}/static-routes.service", READY, DROP_IN])
     def test_an_install_is_refused(self, host: FakeHost, ctx: Context, path: str) -> None:
-        """Neither a unit nor a gate is installed over its mask: the error has the next step, and
-        nothing changes.
+        """An install over the mask of a unit or a gate is refused with the next step, and nothing
+        changes.
         """
         host.files.link(path, "/dev/null")
         before = host.files.tree.snapshot()
@@ -199,7 +201,7 @@ class TestMasks:
         assert host.files.tree.snapshot() == before
 
     def test_a_removal_leaves_them(self, host: FakeHost) -> None:
-        """A unit and a gate that were masked later stay so: all else is removed."""
+        """A removal leaves the masks of a unit and a gate, and removes all else."""
         install(host, STATIC)
         masks = f"{UNITS}/static-routes.service", DROP_IN
         for path in masks:
@@ -216,8 +218,8 @@ class TestMasks:
 
 
 def test_machines_that_run_are_named_when_their_gate_is_new(host: FakeHost, ctx: Context) -> None:
-    """Before they are installed, the gates have never held a running unit; a second capability
-    adds nothing.
+    """A notice names a machine that runs before its gate is installed, and is gone after the
+    install.
     """
     host.services.start(ctx, "systemd-nspawn@kube1.service")
     [notice] = boot(host).notices(ctx)
@@ -229,8 +231,8 @@ def test_machines_that_run_are_named_when_their_gate_is_new(host: FakeHost, ctx:
 
 
 def test_one_of_the_default_gates_is_enough(host: FakeHost, ctx: Context) -> None:
-    """A node whose kubelet is in a machine lacks a kubelet.service: that is not reported; one that
-    has neither gets a note.
+    """A node that has one of the two default gates is without a notice about the other, and a node
+    that lacks both has a notice about each.
     """
     assert boot(host, NSPAWN, "kubelet.service").notices(ctx) == []
     host.files.remove(f"/lib/systemd/system/{NSPAWN}")
@@ -268,8 +270,8 @@ def agent(host: FakeHost, name: str, *, enabled: bool = True) -> None:
     ],
 )
 def test_an_agent_without_a_gate(ctx: Context, name: str, is_live: bool) -> None:
-    """Under STRICT it is a warning with the line of the config, for a machine and an image; it
-    refuses no install, and ends with that line. Under WARN nothing would be held.
+    """An agent without a gate is a warning under STRICT, with the line of the config, on a machine
+    and in an image; under WARN it is not.
     """
     host = FakeHost(is_live=is_live)
     agent(host, "other.service")
@@ -283,7 +285,9 @@ def test_an_agent_without_a_gate(ctx: Context, name: str, is_live: bool) -> None
 
 
 def test_an_agent_that_neither_runs_nor_will(host: FakeHost, ctx: Context) -> None:
-    """It needs a gate once it is enabled or up: one that failed is down."""
+    """An agent that is not enabled needs a gate while it is up, and not while it is down or has
+    failed.
+    """
     agent(host, K3S, enabled=False)
     gated = boot(host, NSPAWN)
     assert gated.notices(ctx, mode=OverlapMode.STRICT) == []
@@ -297,7 +301,9 @@ def test_an_agent_that_neither_runs_nor_will(host: FakeHost, ctx: Context) -> No
 
 
 def test_two_agents_without_a_gate_have_one_line(host: FakeHost, ctx: Context) -> None:
-    """The line that either names covers both; an empty list of gates is a decision."""
+    """The findings about two agents without a gate have the same line, which names both; an empty
+    list of gates has no findings.
+    """
     agent(host, "rke2-agent.service")
     agent(host, K3S)
     line = f'"{NSPAWN}", "{K3S}", "rke2-agent.service"'
@@ -310,7 +316,7 @@ def test_two_agents_without_a_gate_have_one_line(host: FakeHost, ctx: Context) -
 
 
 def test_an_agent_with_the_gate_of_another_name() -> None:
-    """An alias has the drop-ins of all names of its unit."""
+    """An agent has a gate if an alias of its unit has one, whose drop-ins systemd reads as well."""
     state = UnitState(
         "snap.k8s.kubelet.service",
         "loaded",
@@ -323,7 +329,9 @@ def test_an_agent_with_the_gate_of_another_name() -> None:
 
 
 def test_agents_are_found_by_one_query(host: FakeHost, ctx: Context) -> None:
-    """It is that of the gates; under WARN it names these alone."""
+    """The states of agents are read with those of the gates in one query, which under WARN names
+    the gates alone.
+    """
     host.services.operations.calls.clear()
     boot(host, NSPAWN).notices(ctx, mode=OverlapMode.STRICT)
     boot(host, NSPAWN).notices(ctx)
@@ -357,8 +365,8 @@ def image(tmp_path: Path) -> Path:
 
 
 def test_systemd_verifies_them(image: Path) -> None:
-    """`systemd-analyze verify` is silent about hostrouting-ready.service and about a gate with
-    its drop-in.
+    """`systemd-analyze verify` is silent about hostrouting-ready.service and about a gate with its
+    drop-in.
     """
     units = image / "etc/systemd/system"
     # The stand-in's script is in the image, where systemd-analyze does not look.
@@ -378,14 +386,16 @@ def test_systemd_verifies_them(image: Path) -> None:
     ],
 )
 def test_units_are_hardly_exposed(image: Path, unit: str, most: int) -> None:
-    """By the reckoning of `systemd-analyze security`, in tenths; those that run nothing but
-    `true` were at 96.
+    """The units of hostrouting are exposed to a small number at most, in tenths, by the reckoning
+    of `systemd-analyze security`.
     """
     assert_exposed_at_most(image / "etc/systemd/system" / unit, most)
 
 
 def test_the_shell_line_is_clean(image: Path) -> None:
-    """After joining the lines, systemd hands sh two scripts that sh can read."""
+    """The joined line of a gate's drop-in has two scripts that sh can read, and nothing that
+    systemd would replace.
+    """
     drop_in = (image / "etc/systemd/system/gated.service.d/10-hostrouting.conf").read_text()
     pattern = r"^ExecStartPre=\+/bin/sh -c '(.*)' hostrouting '(.*)' %n$"
     [scripts] = re.findall(pattern, drop_in.replace("\\\n", " "), flags=re.MULTILINE)

@@ -1,4 +1,4 @@
-"""A run may be killed between any two of its steps: the next one ends in the wanted state, and no
+"""A run may be killed between any two of its steps: the next run ends in the wanted state, and no
 boot is stuck.
 """
 
@@ -88,8 +88,8 @@ STORIES = {
 @pytest.mark.parametrize("part", ["files", "services"])
 @pytest.mark.parametrize(("prepare", "story"), STORIES.values(), ids=STORIES.keys())
 def test_killed_before_any_step(part: str, prepare: Story, story: Story) -> None:
-    """The disk lets the machine boot whenever we are killed; the next run ends as an undisturbed
-    one.
+    """Whenever a run is killed, the disk lets the machine boot, and the next run ends as an
+    undisturbed one.
     """
     ctx = Context()
     wanted = machine(prepare, ctx)
@@ -123,10 +123,10 @@ B: dict[str, str] = {STATIC: "echo b\n", CHECK: "echo b\n"}
 @pytest.mark.parametrize("first", [(STATIC, CHECK), (STATIC,), (CHECK,), None])
 @pytest.mark.parametrize("second", [(STATIC, CHECK), (STATIC,), (CHECK,)])
 def test_no_boot_mixes_two_configs(first: tuple[str, ...] | None, second: tuple[str, ...]) -> None:
-    """Wherever a change of config is cut off, a boot runs all that one of the two wants, and
-    nothing of another one.
+    """Wherever a change of config is cut off, a boot runs all that one of the two configs wants,
+    and nothing else.
 
-    The earlier config may be upstream's, whose scripts are plain files. A second run may be cut
+    The earlier config may be upstream's, whose scripts are plain files, and a second run may be cut
     off, too.
     """
     ctx = Context()
@@ -150,8 +150,8 @@ def test_no_boot_mixes_two_configs(first: tuple[str, ...] | None, second: tuple[
 
 @pytest.mark.parametrize("names", [(STATIC, CHECK), (STATIC,), (CHECK,)])
 def test_an_upgrade_that_is_cut_leaves_a_gate(names: tuple[str, ...]) -> None:
-    """Upstream's links require its check until our drop-in stands, and that finds a script to run,
-    and all that it needs.
+    """Wherever an upgrade is cut off, upstream's links require its check until the drop-in of the
+    gate stands, which finds a script to run and all that it needs.
     """
     ctx = Context()
     number = 0
@@ -174,8 +174,8 @@ def test_an_upgrade_that_is_cut_leaves_a_gate(names: tuple[str, ...]) -> None:
 
 
 def test_no_gate_mixes_two_releases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever an upgrade is cut off, a gate asks by the script of one release, and that finds the
-    scripts and the list of the same one.
+    """Wherever an upgrade is cut off, the script of a gate, the other scripts and their list are of
+    one release.
     """
     release = "a"
     read = layout.read_asset
@@ -207,8 +207,8 @@ def test_no_gate_mixes_two_releases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_failed_run_leaves_a_gate() -> None:
-    """Whenever systemd falls silent in an apply over upstream's files, its links stay, or our
-    drop-in stands.
+    """Whenever systemd falls silent in an apply over upstream's files, upstream's links stay, or
+    the drop-in of the gate stands.
     """
     sections = {
         "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"},
@@ -234,8 +234,8 @@ def test_a_failed_run_leaves_a_gate() -> None:
 
 @pytest.mark.parametrize("others", [(), ("probe-snat",)])
 def test_a_reset_that_is_cut_leaves_no_failing_unit(others: tuple[str, ...]) -> None:
-    """The gates go first, then the check, which would fail without the routes; other units may
-    remain.
+    """A reset that is cut off has removed the gates before the check, and the check before the
+    routes without which it would fail.
     """
     ctx = Context()
     for number in count(1):
@@ -265,7 +265,7 @@ def listed_files(host: FakeHost) -> list[str]:
 
 
 def cut(host: FakeHost, ctx: Context, number: int, names: tuple[str, ...]) -> bool:
-    """Kill a run at that operation on files; return False if it ended before."""
+    """Kill a run at the operation on files with that number; return False if it ended before."""
     host.files.fail_at(number, KilledError())
     try:
         bring(host, ctx, B, names)

@@ -1,4 +1,6 @@
-"""Scripts of the boot that were cut after a line, on a node that is wrong."""
+"""A script of the boot that was cut after a line, on a node that is wrong, neither opens a gate nor
+holds one.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,8 +90,8 @@ def ends(
 def test_a_cut_script_opens_nothing(
     node: KernelNode, tmp_path: Path, script: str, words: list[str], step: int
 ) -> None:
-    """Under STRICT it ends neither with 10 nor with 11, unless it has proven what the whole script
-    proves.
+    """Under STRICT a script that was cut never ends with 10, and with 11 only if it has proven what
+    the whole script proves.
     """
     image = installed(tmp_path, routeOverlap={**OVERLAP, "mode": "STRICT"}, staticRoutes=ROUTES)
     whole, cuts = ends(node, image, script, *words, step=step)
@@ -108,7 +110,7 @@ def test_a_cut_script_opens_nothing(
 def test_a_cut_script_holds_nothing(
     node: KernelNode, tmp_path: Path, script: str, words: list[str], step: int
 ) -> None:
-    """Under WARN it never ends with 11, the one exit status that refuses."""
+    """Under WARN a script that was cut never ends with 11, the one exit status that refuses."""
     image = installed(tmp_path, routeOverlap={**OVERLAP, "mode": "WARN"})
     whole, cuts = ends(node, image, script, *words, step=step)
     assert whole.startswith("10: ")

@@ -1,4 +1,4 @@
-"""What root runs, and what others could change of it."""
+"""What root runs must not be a file that others could change."""
 
 import os
 import subprocess
@@ -57,8 +57,8 @@ def state(host: FakeHost) -> object:
 def test_an_apply_is_refused_before_any_change(
     host: FakeHost, path: str, field: dict[str, int]
 ) -> None:
-    """Also one that would change no file; plan and check name path, owner, mode and remedy, and a
-    reset goes on.
+    """An apply and its plan are refused if others could change a file that root runs, also if
+    nothing else would change; `check` has path, owner, mode and remedy, and a reset goes on.
     """
     generation = host.files.read_link(f"{FOLDER}/hostrouting")
     path = path.replace("/hostrouting/", f"/{generation}/")
@@ -82,7 +82,9 @@ def test_an_apply_is_refused_before_any_change(
 
 
 def test_a_fresh_node_gets_nothing_of_a_command_that_others_could_change() -> None:
-    """Neither routes nor boot files: the boot would run it as root."""
+    """A first apply changes neither routes nor files if others could change the command, which a
+    boot would run as root.
+    """
     host = node()
     host.files.write("/usr/bin/hostrouting", b"", mode=0o777)
     before = state(host)
@@ -93,8 +95,8 @@ def test_a_fresh_node_gets_nothing_of_a_command_that_others_could_change() -> No
 
 @needs("root")
 def test_an_image_may_belong_to_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own folder may have any mode; below it the modes count, and the owner is root or the
-    caller.
+    """The folder of an image may have any mode; below it the modes count, and the owner must be
+    root or the caller.
     """
     tmp_path.chmod(0o777)
     files = RootedFiles(str(tmp_path))
@@ -109,9 +111,7 @@ def test_an_image_may_belong_to_the_caller(tmp_path: Path, monkeypatch: pytest.M
 
 @needs("root")
 def test_a_masked_unit_is_not_exposed(tmp_path: Path) -> None:
-    """Its mask is a link to /dev/null, which is for everybody: another mode of that would break the
-    machine.
-    """
+    """A masked unit is not exposed: its mask is a link to /dev/null, which everybody may write."""
     files = RootedFiles(str(tmp_path))
     files.write("/dev/zero", b"", mode=0o644)
     os.mknod(tmp_path / "dev/null", 0o020666, os.makedev(1, 3))
@@ -122,7 +122,9 @@ def test_a_masked_unit_is_not_exposed(tmp_path: Path) -> None:
 
 @needs("root")
 def test_a_folder_that_is_not_empty_stays_on_a_read_only_disk(tmp_path: Path) -> None:
-    """The kernel looks at the disk before the folder; a run without changes is no failure."""
+    """The removal of a folder that is not empty returns False on a read-only disk, instead of the
+    kernel's error.
+    """
     (tmp_path / "a/b").mkdir(parents=True)
     program = "from hostrouting.host.files.store import RootedFiles\n"
     program += f"print(RootedFiles({str(tmp_path)!r}).remove_directory_if_empty('/a'))"

@@ -17,7 +17,7 @@ KUBELET = "kubelet.service"
 
 @pytest.fixture(autouse=True)
 def declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A section declares the file."""
+    """Let a section declare the file."""
     monkeypatch.setattr(steps_of_boot, "PART_NAMES", PART_NAMES | {PATH})
 
 
@@ -27,7 +27,9 @@ def boot(host: FakeHost) -> Boot:
 
 
 def test_it_is_installed_once(boot: Boot, host: FakeHost, ctx: Context) -> None:
-    """Systemd gets no query about it, and a second run changes nothing."""
+    """A file without a unit is installed without a query of systemd about it, and a second run
+    changes nothing.
+    """
     assert boot.install(ctx, FILE)
     assert host.files.read(PATH) == FILE.files[0].content
     assert boot.plan_install(ctx, FILE) == []
@@ -36,7 +38,7 @@ def test_it_is_installed_once(boot: Boot, host: FakeHost, ctx: Context) -> None:
 
 
 def test_a_changed_one_is_a_difference(boot: Boot, host: FakeHost, ctx: Context) -> None:
-    """And the next run writes it again."""
+    """A file without a unit that was changed is a difference, and the next run writes it again."""
     boot.install(ctx, FILE)
     host.files.write(PATH, b"", mode=0o644)
     assert [str(change) for change in boot.plan_install(ctx, FILE)] == [f"~ {PATH}"]
@@ -45,7 +47,9 @@ def test_a_changed_one_is_a_difference(boot: Boot, host: FakeHost, ctx: Context)
 
 
 def test_it_leaves_beside_units_that_stay(boot: Boot, host: FakeHost, ctx: Context) -> None:
-    """Without its section it is removed, and the rest stays as it is."""
+    """A file without a unit is removed without its section, and the units beside it stay as they
+    are.
+    """
     unit = stand_in(STATIC)
     boot.install(ctx, unit)
     before = host.files.tree.snapshot()
@@ -55,7 +59,7 @@ def test_it_leaves_beside_units_that_stay(boot: Boot, host: FakeHost, ctx: Conte
 
 
 def test_a_part_that_is_not_named_stays(boot: Boot, host: FakeHost, ctx: Context) -> None:
-    """The task of another section removes its own part alone."""
+    """A run that removes the part of one section leaves the file of another one."""
     unit = stand_in(STATIC)
     boot.install(ctx, unit, FILE)
     boot.install(ctx, Departure(unit.name, tuple(unit.paths)))

@@ -1,4 +1,6 @@
-"""Gates: the units that cannot be one, the faults of installed ones, and since when they hold."""
+"""Gates: the units that cannot be a gate, the faults of installed gates, and since when gates hold
+units.
+"""
 
 from unittest.mock import patch
 
@@ -29,8 +31,8 @@ def faults(host: FakeHost, ctx: Context) -> list[NodeFinding]:
 
 
 def test_a_gate_as_it_should_be(host: FakeHost, ctx: Context) -> None:
-    """Neither the distribution's unit, nor one that does not exist, has a fault, before and after
-    the install.
+    """A gate of the distribution's unit, or of one that does not exist, is without a fault before
+    and after the install.
     """
     gates = [NSPAWN, KUBELET]
     assert Gates(host.services, gates).faults(ctx) == []
@@ -39,7 +41,9 @@ def test_a_gate_as_it_should_be(host: FakeHost, ctx: Context) -> None:
 
 
 def test_a_gate_of_a_masked_unit(host: FakeHost, ctx: Context) -> None:
-    """The unit never starts: a note, with the command that unmasks it, or the gate goes."""
+    """A gate of a masked unit, which never starts, is a note with the command that unmasks the
+    unit.
+    """
     host.files.link(f"{UNITS}/{KUBELET}", "/dev/null")
     [fault] = Gates(host.services, [KUBELET]).faults(ctx)
     assert (fault.kind, fault.severity) == ("gate-masked", "note")
@@ -49,8 +53,8 @@ def test_a_gate_of_a_masked_unit(host: FakeHost, ctx: Context) -> None:
 
 @pytest.mark.parametrize("is_live", [True, False])
 def test_an_open_gate(host: FakeHost, ctx: Context, is_live: bool) -> None:
-    """An empty ExecStartPre= after the gate's disables it: reported, on a machine and in an image,
-    with a notice, and not refused.
+    """A gate that a later drop-in disables by an empty ExecStartPre= is reported as open, on a
+    machine and in an image, and is not refused.
     """
     where = FakeHost(is_live=is_live)
     where.files.write(
@@ -72,7 +76,9 @@ def test_an_open_gate(host: FakeHost, ctx: Context, is_live: bool) -> None:
 
 
 def test_a_fault_names_the_instance_that_has_it(host: FakeHost, ctx: Context) -> None:
-    """If the gate of one running instance is open, the fault names that instance and no other."""
+    """A fault names the running instance whose gate is open, and the template if the gate of each
+    is.
+    """
     machine = "systemd-nspawn@kube1.service"
     configured(host, machine, "[Service]\nExecStartPre=")
     Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
@@ -133,8 +139,8 @@ def test_a_unit_that_cannot_be_a_gate_is_refused(
     ],
 )
 def test_settings_that_do_no_harm(host: FakeHost, ctx: Context, setting: str) -> None:
-    """A failure that starts a unit, or would isolate one that is not named, and a long timeout or
-    none.
+    """A unit is without a fault if its failure starts a unit, or would isolate one that is not
+    named, and if its timeout is long or infinite.
     """
     configured(host, NSPAWN, f"[Unit]\n{setting}")
     assert faults(host, ctx) == []
@@ -172,7 +178,9 @@ def test_settings_that_do_no_harm(host: FakeHost, ctx: Context, setting: str) ->
 def test_a_later_rule_leaves_installed_gates(
     host: FakeHost, ctx: Context, setting: str, kind: str, reason: str
 ) -> None:
-    """What an earlier release accepted can be applied again, with a warning; a new gate is refused."""
+    """An installed gate that a later release would refuse can be applied again, with a warning; a
+    new one is refused.
+    """
     Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
     for unit in NSPAWN, KUBELET:
         host.files.write(f"/lib/systemd/system/{unit}", b"[Service]\n", mode=0o644)
@@ -187,7 +195,7 @@ def test_a_later_rule_leaves_installed_gates(
 
 @pytest.mark.parametrize("setting", ["JobTimeoutSec", "JobRunningTimeoutSec"])
 def test_a_short_timeout_of_the_job(host: FakeHost, ctx: Context, setting: str) -> None:
-    """It is a warning, and the unit becomes a gate."""
+    """A short timeout of the job is a warning, and the unit becomes a gate."""
     configured(host, NSPAWN, f"[Unit]\n{setting}=59")
     [fault] = faults(host, ctx)
     assert str(fault) == (
@@ -199,11 +207,10 @@ def test_a_short_timeout_of_the_job(host: FakeHost, ctx: Context, setting: str) 
 
 @pytest.mark.parametrize("wanting", ["WantedBy", "RequiredBy"])
 def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context, wanting: str) -> None:
-    """It is a finding if an active target wants or requires it, and its gate does not keep it down;
-    after too many starts its step is another one, since `systemctl start` fails until the unit is
-    reset, and so is that of a masked unit.
+    """A unit with a gate is a finding if an active target wants it and its gate does not hold it;
+    its step is a start, a reset of its failures, or an unmask.
 
-    An install over upstream's links does not start it later: it did not require upstream's units.
+    An install over upstream's links does not start such a unit later.
     """
     # As of a unit whose conditions systemd has not tested.
     untested = "[Unit]\nConditionResult=no\nConditionTimestampMonotonic=0\n"
@@ -237,7 +244,9 @@ def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context, wanting: 
 
 
 def test_a_socket_that_failed_with_its_gate(host: FakeHost, ctx: Context) -> None:
-    """It is a warning that refuses no apply; a path that waits is none."""
+    """A socket that has failed with its gate is a warning, which does not refuse an apply; a path
+    that waits is not a finding.
+    """
     configured(host, NSPAWN, "[Unit]\nTriggeredBy=machines.socket machines.path")
     for name in "machines.socket", "machines.path":
         host.files.write(f"/lib/systemd/system/{name}", b"[Unit]\n", mode=0o644)
@@ -270,8 +279,8 @@ class Starting(MemoryServices):
 def test_a_unit_that_has_passed_its_gate_is_not_refused(
     host: FakeHost, ctx: Context, sub_state: str, *, is_refused: bool
 ) -> None:
-    """Its own programs run by then: that of the unit, or those that follow it. One that systemd
-    restarts by itself has been refused.
+    """A unit whose own programs run has passed its gate; one that systemd restarts by itself has
+    been refused.
     """
     services = Starting(host.files.tree)
     services.sub_state = sub_state
@@ -280,7 +289,7 @@ def test_a_unit_that_has_passed_its_gate_is_not_refused(
 
 @pytest.mark.parametrize(("job", "starts"), [("", False), ("0", False), ("17", True)])
 def test_a_unit_with_a_job_starts(host: FakeHost, ctx: Context, job: str, *, starts: bool) -> None:
-    """It is down until systemd comes to it."""
+    """A unit with a job starts, though it is down until systemd comes to the job."""
     host.files.write(f"{UNITS}/{KUBELET}", f"[Service]\nJob={job}\n".encode(), mode=0o644)
     assert is_starting(ctx, host.services, KUBELET) is starts
 
@@ -300,8 +309,8 @@ def test_a_unit_with_a_job_starts(host: FakeHost, ctx: Context, job: str, *, sta
 def test_since_when_a_unit_is_held(
     host: FakeHost, ctx: Context, times: str, seconds: float
 ) -> None:
-    """Since its mark was started; one that systemd restarts since it ran last, or since the boot if
-    it never ran.
+    """A unit is held since the start of its mark; one that systemd restarts is held since it ran
+    last, or since the boot if it never ran.
     """
     # The fake returns what the file of a unit has.
     mark = "[Service]\nActiveEnterTimestampMonotonic=90000000\n"
@@ -311,9 +320,8 @@ def test_since_when_a_unit_is_held(
 
 
 def test_which_units_their_gates_have_refused(host: FakeHost, ctx: Context) -> None:
-    """Where no mark can start, or theirs failed: those that failed with an exit status before their
-    payload ran; not one that starts, was killed, or has no gate. Otherwise such a unit was stopped
-    by an operator.
+    """Where a mark is missing or has failed, a unit was refused if it failed with an exit status
+    before its payload ran, and not if it starts, was killed, or has no gate.
     """
     Boot(host, gates=[KUBELET]).install(ctx, stand_in(STATIC))
     text = b"[Service]\nInactiveExitTimestampMonotonic=5\n"
@@ -347,8 +355,8 @@ def test_which_units_their_gates_have_refused(host: FakeHost, ctx: Context) -> N
     ],
 )
 def test_a_unit_that_fails_by_itself(host: FakeHost, times: str, is_crashing: bool) -> None:
-    """Systemd has restarted it three times, and it ended less than 15 seconds ago, or has reached
-    its limit of starts.
+    """A unit fails by itself if systemd has restarted it three times, and it ended less than 15
+    seconds ago or has reached its limit of starts.
     """
     clock = ManualClock()
     clock.advance(100.0 - clock.monotonic())
@@ -361,7 +369,7 @@ def test_a_unit_that_fails_by_itself(host: FakeHost, times: str, is_crashing: bo
 
 
 def test_why_every_gate_is_open(host: FakeHost) -> None:
-    """Two files open every gate, as /etc may be read-only, and so does a word on the kernel's
+    """Each of two files opens every gate, one of them in /run, and so does a word on the kernel's
     command line.
     """
     assert broken_glass(host.files) is None

@@ -1,4 +1,4 @@
-"""Units that their gates hold: they are started by the retry, or when the gate goes."""
+"""Units that their gates hold are started by the retry, or when the gate goes."""
 
 from contextlib import nullcontext
 
@@ -25,8 +25,8 @@ def refuse(host: FakeHost, ctx: Context) -> None:
 
 
 def test_release_starts_the_retry(host: FakeHost, ctx: Context) -> None:
-    """If a unit is held, `release` has the retry look, and does not replace it; otherwise it does
-    nothing.
+    """`release` starts the retry if a unit is held, and does not stop one that runs; without a held
+    unit it does nothing.
     """
     boot = Boot(host)
     assert boot.release(ctx, (), is_right=True) == ([], [])
@@ -45,7 +45,9 @@ def test_release_starts_the_retry(host: FakeHost, ctx: Context) -> None:
 def test_a_gate_that_passes_by_itself_is_reported(
     host: FakeHost, ctx: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whenever it passes: a unit that was held before is woken, or starts already."""
+    """A unit whose gate passes by itself during a run is reported as released, with those that the
+    retry starts.
+    """
     refuse(host, ctx)
     [*others, unit] = GATES
 
@@ -60,7 +62,7 @@ def test_a_gate_that_passes_by_itself_is_reported(
 
 
 def test_a_held_unit_that_tries_again_is_not_released(host: FakeHost, ctx: Context) -> None:
-    """While its gate checks, a unit starts and is held, as it was before a run that failed."""
+    """A held unit that tries again while a run fails stays listed as held."""
     refuse(host, ctx)
     host.services.start(ctx, GATES[-1])
     boot = Boot(host, gates=[NSPAWN])
@@ -68,9 +70,7 @@ def test_a_held_unit_that_tries_again_is_not_released(host: FakeHost, ctx: Conte
 
 
 def test_only_what_is_not_a_gate_any_more_is_started(host: FakeHost, ctx: Context) -> None:
-    """A gate stays held; a unit that is none is started, unless it is masked or gone; nothing is
-    held twice.
-    """
+    """A unit stays held while it has a gate, and then is started, unless it is masked."""
     host.files.tree.link("/etc/systemd/system/kubelet.service", "/dev/null")
     refuse(host, ctx)
     assert Gates(host.services).release_ungated(ctx) == []
@@ -83,8 +83,8 @@ def test_only_what_is_not_a_gate_any_more_is_started(host: FakeHost, ctx: Contex
 def test_a_unit_that_cannot_start_holds_no_unit_after_it(
     host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A held unit that requires a masked one stays down, with a warning; the next one is started,
-    and what waited, too.
+    """A held unit that requires a masked one stays down with a warning, and the next unit and what
+    waited are started.
     """
     host.files.write(
         "/lib/systemd/system/kubelet.service", b"[Unit]\nRequires=masked.service\n", mode=0o644
@@ -103,8 +103,8 @@ def test_a_unit_that_cannot_start_holds_no_unit_after_it(
 
 
 def test_a_reset_starts_what_waited(host: FakeHost, ctx: Context) -> None:
-    """What waited for a gate starts with the reset, after the gates, unless it is masked or up; one
-    that systemd does not start ends no reset, and no mark remains.
+    """A reset starts what waited for a gate after the gates, unless it is masked, up or cannot
+    start, and removes all marks.
     """
     refuse(host, ctx)
     names = ("broken.service", "masked.service", "needs.target", "up.service")
@@ -124,7 +124,9 @@ def test_a_reset_starts_what_waited(host: FakeHost, ctx: Context) -> None:
 
 
 def test_with_a_gate_left_the_retry_starts_what_waited(host: FakeHost, ctx: Context) -> None:
-    """A gate that leaves the config leaves the marks to it: some may wait for another gate."""
+    """An install that replaces a gate by another one leaves the mark of a unit that waits to the
+    retry.
+    """
     refuse(host, ctx)
     host.files.write("/lib/systemd/system/needs.target", b"[Unit]\n", mode=0o644)
     mark = "hostrouting-waits@needs.target.service"
@@ -148,7 +150,9 @@ def with_retry_running(host: FakeHost, ctx: Context) -> tuple[Boot, int]:
 def test_a_stop_of_the_retry_that_gates_cancel_is_tried_again(
     host: FakeHost, ctx: Context, monkeypatch: pytest.MonkeyPatch, refusals: int
 ) -> None:
-    """As long as the same run goes on; four times at most, since systemd may refuse it."""
+    """A stop of the retry that gates cancel is tried again while the same run goes on, four times
+    at most.
+    """
     boot, earlier = with_retry_running(host, ctx)
     stop = host.services.stop
     canceled = [UnitError("Job for it canceled.")] * refusals
@@ -168,7 +172,9 @@ def test_a_stop_of_the_retry_that_gates_cancel_is_tried_again(
 def test_a_stop_that_is_canceled_once_the_run_has_ended_is_done(
     host: FakeHost, ctx: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gate has started the retry again meanwhile: the later run reads the new files."""
+    """A stop of the retry that is cancelled once a later run has begun is done, since that run
+    reads the new files.
+    """
     boot, earlier = with_retry_running(host, ctx)
     stop = host.services.stop
 

@@ -1,4 +1,4 @@
-"""Folders that a gate cannot look into: it has root's identity, and obeys the modes of files."""
+"""A gate has root's identity and obeys the modes of files, so folders may be hidden from it."""
 
 import subprocess
 from pathlib import Path
@@ -23,8 +23,8 @@ HIDDEN = "its mode 0644 hides it from gates"
 
 @needs("root")
 def test_an_apply_opens_what_chmod_has_closed(tmp_path: Path) -> None:
-    """After `chmod -R 644` a gate can read nothing; plan and check name folders and scripts, and an
-    apply mends both.
+    """After `chmod -R 644` a gate cannot read its files; plan and check name the folders, and an
+    apply mends them.
     """
     make_image(tmp_path)
     host = Host.offline(tmp_path)
@@ -62,7 +62,9 @@ def test_an_apply_opens_what_chmod_has_closed(tmp_path: Path) -> None:
     [(0o644, True), (0o600, True), (0o055, True), (0o300, True), (0o500, False), (0o700, False)],
 )
 def test_modes_that_hide_a_folder(host: FakeHost, ctx: Context, mode: int, is_hidden: bool) -> None:
-    """Those that its owner, root, cannot list or enter; any other mode is an administrator's."""
+    """A folder that root as its owner cannot list or enter is a difference; any other mode is an
+    administrator's.
+    """
     boot = Boot(host, gates=[NSPAWN])
     units = stand_in(STATIC), stand_in(CHECK)
     boot.install(ctx, *units)

@@ -1,4 +1,4 @@
-"""Installing units and gates on a machine in memory, and planning it."""
+"""Units and gates are installed and planned on a machine in memory."""
 
 import subprocess
 from hashlib import sha256
@@ -60,7 +60,9 @@ def seen(tree: MemoryTree) -> dict[str, str]:
 
 
 def listed(*names: str) -> str:
-    """Return the list of the files that gates run: the scripts of these stand-ins, and their own."""
+    """Return the list of the files that gates run: the scripts of these stand-ins, and the script
+    of the gates.
+    """
     contents = {f"{name}.sh": b"#!/bin/bash\nexit 10\n" for name in names}
     contents["hostrouting-ask.sh"] = asset("boot/hostrouting-ask.sh").encode()
     sums = {name: sha256(content).hexdigest() for name, content in contents.items()}
@@ -68,8 +70,8 @@ def listed(*names: str) -> str:
 
 
 def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
-    """The unit's files, hostrouting-ready.service, both enabled, recovery, and a drop-in a
-    gate; nothing else.
+    """An install on a bare machine makes the unit's files, hostrouting-ready.service, both enabled,
+    recovery, and a drop-in for each gate, and nothing else.
     """
     before = host.files.tree.snapshot()
     unit = stand_in(STATIC)
@@ -118,8 +120,8 @@ def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
 
 
 def test_only_changed_files_are_written(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second install changes nothing, keeps every mtime and does not reload; another config
-    rewrites the script alone, systemd reloads once, and a run of the earlier script ends.
+    """A second install changes nothing and does not reload; another script is rewritten alone, with
+    one reload, and a run of the earlier script ends.
     """
     install(host, STATIC)
     states = host.services.states
@@ -146,10 +148,8 @@ def test_only_changed_files_are_written(host: FakeHost, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("lost", ["folder", "script", "link", "old link"])
 def test_lost_scripts_are_missed(host: FakeHost, ctx: Context, lost: str) -> None:
-    """A plan, and so a check, reports scripts that another program removed, and an old link of
-    a killed run.
-
-    All other links are right, and yet no unit would find its script.
+    """A plan reports scripts that another program has removed, or that a wrong link leads away
+    from, and an install restores them.
     """
     install(host, STATIC)
     [folder] = generation_folders(host.files)
@@ -178,8 +178,8 @@ def test_lost_scripts_are_missed(host: FakeHost, ctx: Context, lost: str) -> Non
 
 @pytest.mark.parametrize("damage", [b"", bytes(30), b"\xff\xfe"])
 def test_a_damaged_list_forgets_no_unit(host: FakeHost, damage: bytes) -> None:
-    """If one task runs alone after the list was damaged, the gates go on to check the second one's
-    unit.
+    """A task alone restores a damaged list of the files that gates run, with the unit of another
+    task.
     """
     install(host, STATIC, CHECK)
     host.files.write("/etc/aks-flex-node/hostrouting/hostrouting.units", damage, mode=0o644)
@@ -188,8 +188,8 @@ def test_a_damaged_list_forgets_no_unit(host: FakeHost, damage: bytes) -> None:
 
 
 def test_a_link_to_a_foreign_unit_makes_it_no_gating_unit(host: FakeHost) -> None:
-    """An operator may bind a unit to hostrouting-ready.service; it lacks a script that a gate
-    could run.
+    """A foreign unit that hostrouting-ready.service requires is not in the list of the gates, since
+    it lacks a script.
     """
     host.files.link(
         f"{UNITS}/hostrouting-ready.service.requires/other.service", f"{UNITS}/other.service"
@@ -202,8 +202,8 @@ def test_a_link_to_a_foreign_unit_makes_it_no_gating_unit(host: FakeHost) -> Non
 def test_no_lost_script_becomes_one_that_succeeds(
     host: FakeHost, tmp_path: Path, has_link: bool
 ) -> None:
-    """If one task runs alone after all scripts were lost, perhaps with a link to them, the second
-    script refuses until its task runs.
+    """A task alone replaces the lost script of another task by one that refuses, until that task
+    runs.
     """
     install(host, STATIC)
     install(host, CHECK)
@@ -227,9 +227,7 @@ def test_no_lost_script_becomes_one_that_succeeds(
 
 
 def test_a_full_run_directory_is_not_an_obstacle(host: FakeHost) -> None:
-    """If the note for the next reload cannot be written to /run, the files are installed all
-    the same.
-    """
+    """An install whose note for the next reload cannot be written to /run installs its files."""
     install(usual := FakeHost(), STATIC)
     host.files.fail_at(1 + [call[0] for call in usual.files.operations.calls].index("write"))
     assert install(host, STATIC)
@@ -238,7 +236,9 @@ def test_a_full_run_directory_is_not_an_obstacle(host: FakeHost) -> None:
 
 
 def test_a_disabled_unit_is_enabled_again(host: FakeHost) -> None:
-    """A link that was removed, or led elsewhere, is a difference."""
+    """The link of a unit that was removed, or leads elsewhere, is a difference, and an install
+    makes it again.
+    """
     install(host, STATIC)
     link = f"{READY}.requires/static-routes.service"
     for break_it in host.files.remove, lambda path: host.files.tree.link(path, "/dev/null"):
@@ -261,8 +261,8 @@ def test_the_drop_in_of_a_gate_that_left_goes(host: FakeHost, ctx: Context) -> N
 
 
 def test_an_image_gets_the_same(host: FakeHost, ctx: Context) -> None:
-    """Files and links are those of a live machine; there is no note under /run, and systemd is
-    not queried. Nothing runs earlier scripts there, so they go at once.
+    """An install in an image makes the same files and links as on a live machine, and does not
+    change systemd; the earlier scripts go at once.
     """
     image = FakeHost(is_live=False)
     image.files.write(
@@ -283,7 +283,7 @@ def test_an_image_gets_the_same(host: FakeHost, ctx: Context) -> None:
 
 
 def test_where_no_systemd_runs_the_files_are_what_it_has_read(tmp_path: Path, ctx: Context) -> None:
-    """In a chroot nothing of right files differs: a `check` there has no error about systemd."""
+    """In a chroot right files do not differ, and a lost one does."""
     gate = tmp_path / f"{UNITS}/kubelet.service".lstrip("/")
     gate.parent.mkdir(parents=True)
     gate.write_text("[Service]\nExecStart=/bin/true\n")
@@ -301,8 +301,8 @@ def test_where_no_systemd_runs_the_files_are_what_it_has_read(tmp_path: Path, ct
 def test_a_live_run_loads_the_files_of_an_offline_run(
     host: FakeHost, ctx: Context, path: str, before: bytes | None
 ) -> None:
-    """After `--root /` on this machine no file differs, and a live run makes systemd load those
-    that it has not read, or read before they changed.
+    """A live run after one with `--root /` leaves the files as they are, and makes systemd load
+    those that it has not read, or read before they changed.
     """
     host.services.start(ctx, "systemd-nspawn@kube1.service")
     install(host, STATIC)
@@ -323,8 +323,8 @@ def test_a_live_run_loads_the_files_of_an_offline_run(
 
 
 def test_a_live_run_loads_what_another_run_has_left(host: FakeHost, ctx: Context) -> None:
-    """A run that was killed has left its note; an offline one has removed a link by which systemd
-    still starts a unit.
+    """A live run reloads systemd after a run that was killed, and after an offline run that removed
+    a link of a unit.
     """
     reload = ["~ systemd (it has not read all unit files: daemon-reload)"]
     install(host, STATIC, CHECK)
@@ -348,7 +348,7 @@ def test_a_live_run_loads_what_another_run_has_left(host: FakeHost, ctx: Context
 
 
 def test_a_cancelled_run_changes_nothing(host: FakeHost) -> None:
-    """A cancelled context ends every method before it changes anything."""
+    """A cancelled context ends an install and its plan before any change."""
     ctx = Context()
     ctx.cancel("enough")
     before = host.files.tree.snapshot()

@@ -44,7 +44,7 @@ def stored(host: FakeHost) -> Any:
 
 
 def test_the_file() -> None:
-    """To the byte: the config in its canonical form, for people to read."""
+    """The intent's file is the config in its canonical form, to the byte, for people to read."""
     file = Intent(config=config(**ROUTES, **OVERLAP, **PROBES, **SWEEP)).file
     assert (
         file.content.decode()
@@ -63,7 +63,7 @@ def test_the_file() -> None:
 
 @pytest.mark.parametrize(("kept", "after"), [("route_overlap", "a"), ("static_routes", "b")])
 def test_after_is_kept_with_the_proof(kept: str, after: str) -> None:
-    """A task that does not install the proof keeps the units that it waits for, too."""
+    """A task that does not install the proof keeps the units that the installed proof awaits."""
     one, two = (config(**OVERLAP, after=[f"{name}.service"]) for name in ("a", "b"))
     merged = Intent(config=two, kept=frozenset({kept, "gates"})).merged_with(
         Intent(config=one).file.content, others=()
@@ -74,7 +74,7 @@ def test_after_is_kept_with_the_proof(kept: str, after: str) -> None:
 
 @given(configs())
 def test_an_apply_of_the_intent_does_the_same(wanted: HostRoutingConfig) -> None:
-    """The file reads back as the config, and then is written the same again."""
+    """The file of the intent reads back as the config, and then is written the same again."""
     file = Intent(config=wanted).file
     again = HostRoutingConfig.from_json(file.content)
     assert again == wanted
@@ -85,7 +85,9 @@ def test_an_apply_of_the_intent_does_the_same(wanted: HostRoutingConfig) -> None
     "kind", [ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT, ConfigureWatch]
 )
 def test_a_task_alone_keeps_the_sections_of_others(kind: type[SectionTask]) -> None:
-    """Also one of which no unit is made, such as the sweep's; the undo of a task keeps them, too."""
+    """A task alone, and its undo, keep the sections of other tasks in the intent, also one without
+    a unit, such as the sweep's.
+    """
     host = node()
     sections = {**ROUTES, **OVERLAP, **PROBES, **SWEEP, **WATCH}
     apply(host, **sections)
@@ -105,7 +107,9 @@ def test_a_task_alone_keeps_the_sections_of_others(kind: type[SectionTask]) -> N
 
 
 def test_only_our_part_of_an_agents_config_is_stored() -> None:
-    """What the user wrote, in its canonical form, with the mode; no key of the agent."""
+    """The intent has the hostRouting of an agent's config in its canonical form, and none of the
+    agent's keys.
+    """
     document = {
         "nodeName": "gpu-1",
         "token": "secret",
@@ -135,8 +139,8 @@ def test_only_our_part_of_an_agents_config_is_stored() -> None:
     ],
 )
 def test_a_file_without_our_sections_is_damaged(content: bytes, reason: str) -> None:
-    """JSON without content under our key does not mean to remove all routes: an intent always has a
-    section there. Without the file there is no intent.
+    """A file without content under our key is a damaged intent, and not a request to remove all
+    routes; without the file the intent is None.
     """
     host = node()
     assert read_intent(host.files) is None
@@ -147,7 +151,7 @@ def test_a_file_without_our_sections_is_damaged(content: bytes, reason: str) -> 
 
 @pytest.mark.parametrize("sections", [{}, {"staticRoutes": {"enabled": True}}, SWEEP])
 def test_a_config_that_installs_no_unit_has_none(sections: dict[str, object]) -> None:
-    """Zero impact: no file, no folder."""
+    """A config that installs no unit makes neither a file nor a folder."""
     host = node()
     apply(host, **sections)
     assert host.files.names("/etc") == []
@@ -165,8 +169,8 @@ def test_a_config_that_installs_no_unit_has_none(sections: dict[str, object]) ->
 )
 @pytest.mark.parametrize("ipv6", [True, False])
 def test_plan_check_apply_and_reset(sections: dict[str, object], *, ipv6: bool) -> None:
-    """A plan and a check name it, an apply installs the whole config, and a second one has nothing
-    to do.
+    """A plan lists the intent if an apply installs it, a second plan is empty, and a reset restores
+    the node.
     """
     host = node(ipv6=ipv6)
     before = host.files.tree.snapshot()
@@ -207,7 +211,9 @@ WATCHED: Mapping[str, Any] = {**ROUTES, "watch": {"enabled": True}}
 
 @pytest.mark.parametrize("harm", [edited, replaced, writable, lost])
 def test_a_changed_or_missing_one_is_a_finding(harm: Callable[[FakeHost], None]) -> None:
-    """By an editor that writes in place, or by one that replaces; an apply installs it again."""
+    """An intent that was edited, replaced, made writable or lost is an error of `check`, and an
+    apply installs it again.
+    """
     host = node()
     apply(host, **WATCHED, **OVERLAP)
     harm(host)
@@ -222,7 +228,9 @@ def test_a_changed_or_missing_one_is_a_finding(harm: Callable[[FakeHost], None])
 
 
 def test_another_config_of_the_check_is_a_finding() -> None:
-    """Also if no script differs."""
+    """A check of another config than the installed one has a finding about the intent, even if the
+    scripts are equal.
+    """
     host = node()
     apply(host, **WATCHED)
     found = check_node(at_once(), config(**WATCHED, probeSnat={"dev": "eth0"}), host).findings
@@ -233,7 +241,9 @@ def test_another_config_of_the_check_is_a_finding() -> None:
 
 
 def test_a_sibling_that_fails_stays_wanted() -> None:
-    """The intent has the section, so that the next apply of it, or a later look, tries again."""
+    """The intent has the section of an optional capability that has failed, so that a later apply
+    tries again.
+    """
     host = node()
     host.nftables.is_installed = False
     apply(host, **ROUTES, **PROBES)
@@ -245,7 +255,7 @@ def test_a_sibling_that_fails_stays_wanted() -> None:
     "name", ["configure-static-routes", "check-route-overlap", "configure-probe-snat"]
 )
 def test_a_skipped_task_keeps_its_section(name: str) -> None:
-    """As its script and unit stay, and a reset that skips a task leaves the intent of that task."""
+    """An apply and a reset that skip a task keep its section in the intent."""
     sections = {
         "configure-static-routes": ROUTES,
         "check-route-overlap": OVERLAP,
@@ -265,8 +275,8 @@ def test_a_skipped_task_keeps_its_section(name: str) -> None:
     "content", [None, b"", b"[]", b"{}", b'{"hostRouting": {"staticRoute": {}}}']
 )
 def test_an_unknown_section_is_not_taken_for_an_empty_one(content: bytes | None) -> None:
-    """A lost or damaged intent stays as it is if one task runs alone: a watcher would remove the
-    other one's routes.
+    """A task alone leaves a lost or damaged intent as it is, since a watch would otherwise remove
+    the routes of the lost section.
     """
     host = node()
     apply(host, **ROUTES, **OVERLAP)
@@ -284,7 +294,7 @@ def test_an_unknown_section_is_not_taken_for_an_empty_one(content: bytes | None)
 
 
 def test_a_lost_link_loses_no_section() -> None:
-    """A task alone finds the others in the file in force."""
+    """A task alone restores a lost link to the intent, with the sections of the file in force."""
     host = node()
     apply(host, **ROUTES, **OVERLAP)
     host.files.remove(INTENT_PATH)
@@ -293,8 +303,8 @@ def test_a_lost_link_loses_no_section() -> None:
 
 
 def test_an_earlier_release_left_none() -> None:
-    """Scripts in force without an intent: the plan has the intent, and the pinned exit in the
-    script; the next apply makes both.
+    """An apply over scripts that an earlier release left without an intent makes the intent, and
+    its plan lists that.
     """
     host = node()
     parts = boot_parts(config(**ROUTES, **OVERLAP))

@@ -1,5 +1,5 @@
-"""A run may be killed between any two of its steps: the intent is that of the scripts, and nothing
-fights a reset.
+"""A run may be killed between any two of its steps: the intent is that of the scripts, and a reset
+removes the intent first.
 """
 
 from __future__ import annotations
@@ -112,9 +112,7 @@ def test_a_reset_removes_it_first(prepare: Story) -> None:
 
 @pytest.mark.parametrize("modes", [("WARN", "STRICT"), ("STRICT", "WARN")])
 def test_a_gate_is_strict_as_long_as_its_scripts(modes: tuple[str, str]) -> None:
-    """Its drop-in becomes strict before them, and stays so until they are not: wherever a run is
-    killed, the gate holds what they find.
-    """
+    """An apply makes the drop-in of a gate strict before the scripts, and lenient after them."""
     first, second = ({**OVERLAP["routeOverlap"], "mode": mode} for mode in modes)
     host = node()
     apply(host, routeOverlap=first)

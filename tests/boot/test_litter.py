@@ -1,5 +1,5 @@
-"""The next run removes the leftovers of killed runs, and nothing else; folders that are mount
-points stay.
+"""The next run removes the leftovers of killed runs and nothing else, and leaves folders that are
+mount points.
 """
 
 import subprocess
@@ -30,8 +30,8 @@ def reset(host: Host | FakeHost) -> None:
 
 @pytest.mark.parametrize("again", ["apply", "reset"])
 def test_files_under_way_go_from_all_our_folders(tmp_path: Path, again: str) -> None:
-    """Unfinished files are removed from all our folders, also for names that the next run does not
-    write, and so is a folder of links that a killed run left empty.
+    """An install and a reset remove unfinished files from all our folders, and a folder of links
+    that a killed run left empty.
     """
     host = Host.offline(tmp_path)
     boot = Boot(host, gates=[NSPAWN])
@@ -62,8 +62,8 @@ def test_files_under_way_go_from_all_our_folders(tmp_path: Path, again: str) -> 
 
 @pytest.mark.parametrize("gate", [NSPAWN, "kubelet.service"])
 def test_an_empty_folder_of_a_gate_goes(gate: str) -> None:
-    """A usual gate's folder that a killed run left empty is removed, also if the next run lacks
-    the gate.
+    """A reset removes the folder of a usual gate that a killed run left empty, and leaves a foreign
+    one.
     """
     host = FakeHost()
     host.files.write(f"/lib/systemd/system/{gate}", b"[Service]\nExecStart=/bin/true\n", mode=0o644)
@@ -79,8 +79,8 @@ def test_an_empty_folder_of_a_gate_goes(gate: str) -> None:
 
 
 def test_our_empty_folders_are_removed_by_a_run_without_changes() -> None:
-    """The empty folders of a run that was killed after its last removal are removed by the next
-    one.
+    """A run that changes nothing else removes the empty folders of a run that was killed after its
+    last removal.
     """
     host = FakeHost()
     for folder in (
@@ -96,8 +96,8 @@ def test_our_empty_folders_are_removed_by_a_run_without_changes() -> None:
 
 
 def test_a_folder_of_links_goes_with_the_last_one() -> None:
-    """A run that was killed before its link, or after its removal, has left the folder empty; one
-    with a link of another program stays.
+    """A reset removes a folder of links that a killed run left empty, and leaves one with a link of
+    another program.
     """
     host = FakeHost()
     host.files.tree.make_directory("/etc/systemd/system/timers.target.wants")
@@ -112,8 +112,8 @@ def test_a_folder_of_links_goes_with_the_last_one() -> None:
 
 @pytest.mark.parametrize("mode", ["timer", "service"])
 def test_the_folders_of_links_are_known(mode: str) -> None:
-    """A boot starts every unit of hostrouting by a link in one of the folders that a reset looks
-    at.
+    """Each folder with a link by which a boot starts a unit of hostrouting is one that a reset
+    looks at.
     """
     host = node()
     host.files.write("/usr/bin/hostrouting", b"#!/bin/sh\n", mode=0o755)
@@ -145,8 +145,8 @@ reset(host)
 @needs("root")
 @pytest.mark.parametrize("mounted", ["etc/aks-flex-node", f"{UNITS}/{NSPAWN}.d", "etc"])
 def test_a_mount_point_stays(tmp_path: Path, mounted: str) -> None:
-    """Apply, apply of another config and reset go through where something is mounted; the mount
-    point stays, empty.
+    """An apply, an apply of another config and a reset succeed over a mount point, which stays as
+    an empty folder.
     """
     (tmp_path / mounted).mkdir(parents=True)
     folder = tmp_path / mounted

@@ -1,4 +1,6 @@
-"""A folder is read-only or full, by real mounts: the error has the path, and the next run succeeds."""
+"""On a read-only or full folder, by real mounts, the error of a run has the path, and the next run
+succeeds.
+"""
 
 import json
 import os
@@ -67,8 +69,10 @@ OTHER = {**CONFIG, "staticRoutes": {"enabled": True, "routes": [{"destination": 
 def test_a_path_that_cannot_be_written_is_named(
     tmp_path: Path, story: str, folder: str, trouble: str
 ) -> None:
-    """Exit status 3 and a path; on a full disk a reset, which only removes, and the lock below /run
-    need no room. A read-only folder is as before. Once there is room, the same command completes.
+    """A run that cannot write a path ends with 3 and names the path; on a full disk a reset
+    succeeds, and so does an apply if only /run is full.
+
+    A read-only folder is as before, and the same command completes once there is room.
     """
     image = make_image(tmp_path / "image")
     (image / folder).mkdir(parents=True)

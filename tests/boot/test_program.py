@@ -88,7 +88,7 @@ def sources_of(program: bytes) -> list[tuple[str, bytes]]:
 
 
 def test_it_has_what_the_verbs_import(made: bytes) -> None:
-    """The proof, the runner and attrs; no optional rooms."""
+    """The program of the boot has the proof, the runner and attrs, and lacks the optional rooms."""
     names = zipfile.ZipFile(io.BytesIO(made)).namelist()
     modules = {name.removesuffix(".py") for name in names if name.endswith(".py")}
     assert modules >= {
@@ -110,7 +110,9 @@ def test_it_has_what_the_verbs_import(made: bytes) -> None:
 
 
 def test_an_installation_without_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that lacks a module would answer nothing, and look right to each later apply."""
+    """The program is not made of an installation that lacks the source of a module, which the error
+    names with the step.
+    """
     program.new_program.cache_clear()
     find = program._source
 
@@ -130,7 +132,9 @@ def test_an_installation_without_a_source(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_it_is_stored_in_order_with_bytecode_that_is_never_compared(made: bytes) -> None:
-    """Each source has a pyc of PEP 552 that is unchecked, for this version of Python."""
+    """The program is stored in order, without compression or times, and each source has an
+    unchecked pyc of this version of Python.
+    """
     archive = zipfile.ZipFile(io.BytesIO(made))
     entries = archive.infolist()
     assert {entry.compress_type for entry in entries} == {zipfile.ZIP_STORED}
@@ -145,8 +149,8 @@ def test_it_is_stored_in_order_with_bytecode_that_is_never_compared(made: bytes)
 
 @pytest.mark.slow
 def test_each_process_makes_it_of_the_same_sources(made: bytes, tmp_path: Path) -> None:
-    """Whatever the order of sets, and with or without bytecode beside the sources; each process
-    leaves the program of another one.
+    """Processes with other orders of sets, and with or without bytecode, make the program of the
+    same sources, and keep that of another process.
     """
     code = "import sys, hostrouting; from hostrouting.boot import program; host = None;"
     code += f"program.interpreter_for = lambda _: {OWN!r};"
@@ -171,7 +175,9 @@ def test_each_process_makes_it_of_the_same_sources(made: bytes, tmp_path: Path) 
 
 
 def test_its_head_is_for_scripts_and_people(made: bytes) -> None:
-    """The first line names the interpreter, the second one hostrouting, the third the content."""
+    """The first line of the program names the interpreter, the second one hostrouting, the third
+    the content.
+    """
     first, second, third, _ = made.split(b"\n", 3)
     assert first == f"#!{OWN} -IS".encode()
     assert second.startswith(b"# Installed by hostrouting; `hostrouting reset` removes it.")
@@ -183,7 +189,7 @@ def test_its_head_is_for_scripts_and_people(made: bytes) -> None:
 
 
 def test_a_right_one_stays(made: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is compiled for it."""
+    """An installed program that is right is kept, and nothing is compiled for it."""
     copy = bytes(bytearray(made))
     monkeypatch.setattr(program, "new_program", lambda _: b"")
     program._checksum.cache_clear()
@@ -194,7 +200,7 @@ def test_a_right_one_stays(made: bytes, monkeypatch: pytest.MonkeyPatch) -> None
 def test_one_that_was_damaged_is_made_again(
     made: bytes, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the interpreter, in the tag, in a module, and at the end."""
+    """An installed program that was damaged or cut at any place is made again."""
     monkeypatch.setattr(program, "new_program", lambda _: b"made again")
     damaged = bytearray(made)
     damaged[place] ^= 1
@@ -203,7 +209,7 @@ def test_one_that_was_damaged_is_made_again(
 
 
 def test_one_of_other_sources_is_made_again(made: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of another release of hostrouting, or of attrs."""
+    """An installed program of other sources than the installation's is made again."""
     usual = program._source
 
     def changed(module: str) -> tuple[str, bytes]:
@@ -220,8 +226,8 @@ def test_one_of_other_sources_is_made_again(made: bytes, monkeypatch: pytest.Mon
 def test_one_of_another_version_of_python_is_made_again(
     made: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its bytecode would not be used, if its interpreter is that of this process; that of another
-    installation is for another process.
+    """An installed program with bytecode of another Python is made again for the interpreter of
+    this process, and kept for another one.
     """
     monkeypatch.setattr(program, "new_program", lambda _: b"made again")
     other = made.replace(MAGIC_NUMBER.hex().encode(), OTHER_MAGIC.hex().encode(), 1)
@@ -237,20 +243,20 @@ def test_one_of_another_version_of_python_is_made_again(
 
 @pytest.mark.slow
 def test_it_needs_only_a_python(file: Path) -> None:
-    """Any Python of 3.10 or newer: another version compiles the sources."""
+    """Any Python of 3.10 or newer can run the program."""
     for python in OWN, *other_pythons():
         assert tried(file, python=str(python)).returncode == 10, python
 
 
 def test_bytecode_of_another_version_is_not_needed(made: bytes, tmp_path: Path) -> None:
-    """The sources are compiled."""
+    """A Python that cannot use the bytecode of the program runs its sources."""
     other = tmp_path / "other.zip"
     other.write_bytes(made.replace(MAGIC_NUMBER, OTHER_MAGIC))
     assert tried(other).returncode == 10
 
 
 def test_an_old_python_is_named(made: bytes) -> None:
-    """Its exit status is no answer."""
+    """A Python that is too old ends the program with 12 and a line that names it."""
     text = zipfile.ZipFile(io.BytesIO(made)).read("__main__.py").decode()
     old = text.replace("sys.version_info", "(3, 9)")
     ran = subprocess.run([OWN, "-IS", "-c", old], check=False, capture_output=True, text=True)
@@ -260,7 +266,7 @@ def test_an_old_python_is_named(made: bytes) -> None:
 
 
 def test_a_hostile_environment_changes_nothing(file: Path, tmp_path: Path) -> None:
-    """Neither variables of Python nor modules in the working directory are read."""
+    """The program reads neither the variables of Python nor modules in the working directory."""
     for name in "phases", "attr", "hostrouting":
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit(11)\n")
@@ -294,7 +300,9 @@ CUTS = [0, 1, 30, 50, 160, 4000, 6000, *range(100_000, 3_600_000, 370_000), -40_
 def test_one_that_was_cut_gives_no_answer(
     made: bytes, tmp_path: Path, cuts: list[int] | range
 ) -> None:
-    """Wherever it was cut, the exit status is no answer; nor is it if zeros follow."""
+    """Wherever a program was cut, with or without zeros after the cut, its exit status is not an
+    answer.
+    """
     path = tmp_path / "cut.zip"
     for cut in cuts:
         for rest in b"", bytes(len(made[cut:])):
@@ -309,7 +317,9 @@ def test_one_that_was_cut_gives_no_answer(
     "words", [[], ["nothing", "word"], ["check"], ["try", "word", "now", "or"]]
 )
 def test_other_arguments_give_no_answer(file: Path, words: list[str]) -> None:
-    """The verb of another release gives no answer; `try` ignores what follows it."""
+    """The program prints one line for any arguments, and its exit status is an answer only for the
+    verb `try`.
+    """
     ran = subprocess.run([OWN, "-IS", file, *words], check=False, capture_output=True, text=True)
     assert (ran.returncode in ANSWERS) == (words[:1] == ["try"])
     assert len(ran.stdout.splitlines()) == 1
@@ -319,7 +329,9 @@ def test_other_arguments_give_no_answer(file: Path, words: list[str]) -> None:
 
 
 def test_the_interpreter_is_that_of_the_apply() -> None:
-    """If the node has it, and only root can change it; in an image it is the usual one."""
+    """The interpreter of the program is that of the apply if the node has it and only root can
+    change it, and the usual one otherwise, as in an image.
+    """
     host = FakeHost()
     assert interpreter_for(host) == USUAL
     host.files.programs.add(OWN)
@@ -334,7 +346,9 @@ def test_the_interpreter_is_that_of_the_apply() -> None:
 
 
 def test_one_of_another_installation_stays_while_its_interpreter_is_there() -> None:
-    """Two installations of one release on a node do not exchange each other's file."""
+    """An installed program of another installation of the same release is kept while its
+    interpreter is there.
+    """
     host = FakeHost()
     host.files.programs.add("/opt/python")
     other = new_program("/opt/python")
@@ -356,7 +370,9 @@ LACKS = NodeFinding(
 
 
 def test_a_node_without_an_interpreter_is_reported() -> None:
-    """As one whose interpreter users other than root can change."""
+    """A node without an interpreter has a finding, and so has one whose interpreter users other
+    than root can change.
+    """
     host = FakeHost()
     assert interpreter_finding(host) is None
     host.files.programs.remove(USUAL)
@@ -371,7 +387,9 @@ def test_a_node_without_an_interpreter_is_reported() -> None:
 
 
 def test_the_interpreter_of_an_installed_one_may_go() -> None:
-    """Then the scripts take the usual one, and the finding is about that."""
+    """Once the interpreter of an installed program is gone or exposed, the finding is about the
+    usual interpreter.
+    """
     host = FakeHost()
     host.files.write(PROGRAM_PATH, new_program("/opt/python"), mode=0o644)
     assert interpreter_finding(host) is None
@@ -402,8 +420,10 @@ class Trial:
 
 
 def test_an_apply_tries_a_new_one_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A failure is a warning with the remedy; a second apply does not try again, nor does
-    a reset.
+    """An apply tries a new program once, and a failure is a warning with the remedy; neither a
+    second apply nor a reset tries again.
+
+    A release of held units tries the program again.
     """
     trial = Trial("it ended with 1: no")
     fake = FakeHost()
@@ -433,7 +453,9 @@ def test_an_apply_tries_a_new_one_once(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_a_trial_runs_as_a_gate_does(file: Path) -> None:
-    """Without the environment of the apply, and without privileges but those of a gate."""
+    """A trial runs without the environment of the apply, and reports the exit status and the last
+    line of a failure.
+    """
     trial = GateTrial()
     ctx = Context(timeout=60)
     assert trial.failure(ctx, [OWN, "-I", "-S", str(file), "try", "apply"]) == ""
@@ -450,7 +472,7 @@ def test_a_trial_runs_as_a_gate_does(file: Path) -> None:
 def test_an_apply_without_change_makes_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It reads the sources, and writes nothing."""
+    """An apply without a change neither makes the program nor writes its file."""
     image = make_image(tmp_path / "image")
     section = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}}
     config = HostRoutingConfig.from_mapping(section)
@@ -466,7 +488,7 @@ def test_an_apply_without_change_makes_none(
 
 
 def test_a_plan_makes_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It names a first one, and one that was damaged, and makes neither."""
+    """A plan lists a first program, and one that was damaged, without making either."""
     host = FakeHost()
     ctx = at_once()
     boot = Boot(host, gates=[])
@@ -484,7 +506,9 @@ def test_a_plan_makes_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("keeps_link", [False, True])
 def test_a_generation_without_one_gets_it(keeps_link: bool) -> None:
-    """An upgrade; and after a downgrade, which leaves the link, but not what it leads to."""
+    """An install adds the program to a generation without one, as an earlier release leaves it, and
+    a removal takes all away.
+    """
     host = FakeHost()
     ctx = at_once()
     before = host.files.tree.snapshot()
@@ -510,7 +534,9 @@ def test_a_generation_without_one_gets_it(keeps_link: bool) -> None:
 
 
 def test_room_for_it_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before any change: for each file and link a block, and for what is in the files."""
+    """An install requests room before any change: a block for each file and link, and the size of
+    the files.
+    """
     host = FakeHost()
     ctx = at_once()
     boot = Boot(host, gates=[])

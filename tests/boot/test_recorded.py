@@ -1,4 +1,4 @@
-"""Files that a run has changed, and their undo."""
+"""Files that a run has changed are recorded, for their undo."""
 
 import pytest
 from hypothesis import given
@@ -16,8 +16,8 @@ SCRIPT = "/etc/aks-flex-node/static-routes.sh"
 
 
 def test_the_undo_begins_with_the_newest_change(host: FakeHost, ctx: Context) -> None:
-    """If the disk becomes read-only midway, the node has a state that the run had, too: the unit
-    never runs a script that is not there.
+    """An undo that a read-only disk stops midway has removed the unit before the script that the
+    unit runs.
     """
     recorded = RecordedFiles(Transaction(ctx).ctx, host)
     recorded.write(SCRIPT, b"#!/bin/bash\n", mode=0o755)
@@ -38,7 +38,7 @@ def test_the_undo_begins_with_the_newest_change(host: FakeHost, ctx: Context) ->
 def test_a_change_that_cannot_be_read_back_is_undone(
     host: FakeHost, ctx: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk takes a file, fails to sync it, and then fails to read it: the undo removes it."""
+    """An undo removes a file that the disk took, and then could neither sync nor read."""
     transaction = Transaction(ctx)
     write = host.files.write
 
@@ -60,7 +60,7 @@ def test_a_change_that_cannot_be_read_back_is_undone(
 def test_an_undo_that_fails_after_the_last_file_reports_that_they_are_back(
     host: FakeHost, ctx: Context
 ) -> None:
-    """The folder cannot be looked at, while nothing is left in it."""
+    """An undo that fails only at an empty folder reports that the files are back."""
     recorded = RecordedFiles(Transaction(ctx).ctx, host)
     recorded.write(SCRIPT, b"#!/bin/bash\n", mode=0o755)
     host.files.operations.calls.clear()
@@ -77,7 +77,9 @@ MARKER = "/run/aks-flex-node/route-overlap.ok"
 
 
 def test_a_new_time_alone_is_written_and_not_recorded(host: FakeHost) -> None:
-    """A second look has changed nothing; the file names the time of the last one."""
+    """A dated file whose time alone changes is written with the new time, and the change is not
+    recorded.
+    """
     transaction = Transaction(Context(clock=(clock := ManualClock())))
     ctx = transaction.ctx
     RecordedFiles(ctx, host).write_dated(MARKER, b"fine\n", mode=0o644)
@@ -91,7 +93,9 @@ def test_a_new_time_alone_is_written_and_not_recorded(host: FakeHost) -> None:
 
 
 def test_a_marker_of_an_earlier_release_gets_a_time(host: FakeHost) -> None:
-    """It has the same verdict, so nothing is recorded."""
+    """A marker without a time, as an earlier release wrote it, receives one, and the change is not
+    recorded.
+    """
     host.files.write(MARKER, b"fine\n", mode=0o644)
     transaction = Transaction(Context(clock=ManualClock()))
     RecordedFiles(transaction.ctx, host).write_dated(MARKER, b"fine\n", mode=0o644)
@@ -100,7 +104,7 @@ def test_a_marker_of_an_earlier_release_gets_a_time(host: FakeHost) -> None:
 
 
 def test_an_undo_restores_the_newest_change_first(host: FakeHost, ctx: Context) -> None:
-    """By the last change of each file: an undo that stops midway leaves what came before."""
+    """An undo restores files in the order of their last changes, the newest first."""
     recorded = RecordedFiles(ctx, host)
     for path, content in (SCRIPT, b"1\n"), (MARKER, b"2\n"), (SCRIPT, b"3\n"):
         recorded.write(path, content, mode=0o644)
@@ -114,7 +118,9 @@ def test_an_undo_restores_the_newest_change_first(host: FakeHost, ctx: Context) 
 def test_a_new_time_does_not_keep_an_undo_from_the_files(
     host: FakeHost, before: bytes | None
 ) -> None:
-    """A watch proves again meanwhile; another verdict is of another run, and stays."""
+    """An undo restores a marker that a watch has dated anew meanwhile, and leaves one with another
+    verdict.
+    """
     if before is not None:
         host.files.write(MARKER, before, mode=0o644)
     ctx = Context(clock=ManualClock())
@@ -131,7 +137,7 @@ def test_a_new_time_does_not_keep_an_undo_from_the_files(
 
 @given(st.binary(), st.integers(0, 2**33))
 def test_a_date_is_taken_out_as_it_was_put_in(content: bytes, seconds: int) -> None:
-    """Of a text that ends with a line break; a text without a date stays as it is."""
+    """A date is taken out of a text as it was put in; a text without a date stays as it is."""
     text = content + b"\n"
     assert undated((dated(text, seconds), 0o644)) == (text, 0o644)
     assert undated("/dev/null") == "/dev/null"

@@ -20,7 +20,9 @@ echo "${!waits[@]}"
 
 
 def test_a_unit_waits_on_while_systemd_gives_no_answer() -> None:
-    """Its mark is not stopped, since systemd has not answered whether it has started."""
+    """The retry does not stop the mark of a unit while systemd does not answer whether the unit has
+    started.
+    """
     argv = ["bash", "-c", PROGRAM, "bash", str(SCRIPT)]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("web.service\n", "")
@@ -37,5 +39,5 @@ is_taken_down web.service
 
 
 def test_a_unit_that_is_enabled_until_the_next_boot_was_enabled() -> None:
-    """So it is given up once it is disabled."""
+    """The retry gives up a unit that was enabled until the next boot and is disabled now."""
     subprocess.run(["bash", "-c", DISABLED, "bash", str(SCRIPT)], check=True)
