@@ -1,4 +1,4 @@
-"""The Ansible module, run by the real Ansible: on an image, and on a machine of real systemd."""
+"""The Ansible module, run by the real Ansible on an image and on a machine of real systemd."""
 
 import json
 import os
@@ -63,8 +63,8 @@ class Control:
 
 
 def test_an_image(tmp_path: Path) -> None:
-    """Check mode lists the changes and makes none, with the files as a diff; then one; a fault is
-    reported.
+    """On an image the module lists its changes in check mode, with the files as a diff, and makes
+    the same ones in a run; a second run changes nothing, and a fault is reported.
     """
     control = Control(tmp_path, ansible_connection="local")
     (image := tmp_path / "image").mkdir()
@@ -90,8 +90,8 @@ def test_an_image(tmp_path: Path) -> None:
 
 
 def test_a_machine(tmp_path: Path) -> None:
-    """The playbook of the example over a connection as by ssh: routes in force, gates shut or open;
-    then no change.
+    """On a machine the playbook of the example applies the config over a connection as by ssh, and
+    a second run changes nothing; a config that STRICT refuses fails the module with the reason.
     """
     require_nspawn()
     require_program()

@@ -51,8 +51,8 @@ def lines_of(result: Result) -> list[str]:
 
 
 def test_bad_nodes_are_listed_and_grouped(nodes: Path) -> None:
-    """A line for each bad node, then a line for each reason, whatever the number of the device,
-    with three examples.
+    """`check --from` prints a line for each bad node, then a line for each reason, whatever the
+    number of the device, with three examples.
     """
     result = run_here("check", "--from", nodes)
     assert result.returncode == 1
@@ -76,7 +76,9 @@ def test_bad_nodes_are_listed_and_grouped(nodes: Path) -> None:
 
 
 def test_a_roll_out_is_compared(nodes: Path, config: Path, tmp_path: Path) -> None:
-    """How many overlap now, how many would, and which lose an address that leaves right today."""
+    """`plan --from` prints how many nodes overlap now, how many would, and which lose an address
+    that leaves right today.
+    """
     good = run_here("plan", config, "--from", nodes)
     assert good.returncode == 0
     assert lines_of(good) == ["of 9 nodes 3 overlap now; with this config all are right"]
@@ -91,7 +93,9 @@ def test_a_roll_out_is_compared(nodes: Path, config: Path, tmp_path: Path) -> No
 
 
 def test_the_answer_as_json(nodes: Path) -> None:
-    """A line a node with all of `check --json`, and one with the summary at the end."""
+    """`check --from --json` prints a line for each node with all of `check --json`, and the summary
+    at the end.
+    """
     *each, last = map(json.loads, lines_of(run_here("check", "--json", "--from", nodes)))
     assert [(node["hostname"], node["ok"]) for node in each] == [
         (f"node-{n}", n % 3 > 0) for n in range(9)
@@ -113,8 +117,8 @@ def test_the_answer_as_json(nodes: Path) -> None:
 def test_bad_lines_do_not_stop_the_rest(
     nodes: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is listed with its number and the reason, also on stdin; without a bad node the exit
-    status is 3.
+    """A line that is not a record is listed with its number and the reason, also on stdin, and the
+    rest is proven; without a bad node the exit status is 3.
     """
     lines = nodes.read_bytes().splitlines(keepends=True)
     content = b"".join(
@@ -142,7 +146,9 @@ def test_bad_lines_do_not_stop_the_rest(
 
 
 def test_warnings_can_fail_it(nodes: Path, tmp_path: Path) -> None:
-    """As in a live check: in mode WARN a fault is a warning."""
+    """An overlap in mode WARN is exit status 1 of `check --from` only with `--fail-on warning`, as
+    in a live check.
+    """
     path = tmp_path / "warn"
     path.write_text(json.dumps({"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}}))
     assert [
@@ -152,7 +158,7 @@ def test_warnings_can_fail_it(nodes: Path, tmp_path: Path) -> None:
 
 
 def test_a_missing_record_is_not_a_proof(tmp_path: Path) -> None:
-    """An empty file, as a pipe leaves it that failed, is not right."""
+    """An empty file, as a pipe that failed leaves it, ends `check --from` with 3."""
     (tmp_path / "empty").touch()
     done = run_here("check", "--from", tmp_path / "empty")
     assert done.returncode == 3
@@ -173,9 +179,7 @@ for number in (4000, 4):
 
 
 def test_no_record_takes_for_ever() -> None:
-    """A node may send rules that take hours: its line is refused, and the next one has its own
-    time.
-    """
+    """A record whose rules take too long to prove is refused, and the next one has its own time."""
     # Without the environment of this process: the error of the timer may meet a lock of what
     # measures coverage.
     done = ended(sys.executable, "-c", _FOR_EVER, check=True, env={})
@@ -204,7 +208,9 @@ print(*caught, sep="\\n")
 
 
 def test_a_proof_that_catches_the_error_ends_all_the_same() -> None:
-    """The limit raises it again and again, until it meets code that does not catch it."""
+    """The error of the time limit is raised again and again, until it meets code that does not
+    catch it.
+    """
     done = ended(sys.executable, "-c", _CAUGHT, env={})
     assert done.stdout.splitlines() == [
         "first its proof takes more than 0.2 s",
@@ -214,7 +220,7 @@ def test_a_proof_that_catches_the_error_ends_all_the_same() -> None:
 
 
 def test_control_characters_are_escaped(tmp_path: Path) -> None:
-    """No text of a record reaches a terminal as a command."""
+    """A control character in the text of a record is printed as an escape."""
     path = tmp_path / "odd"
     path.write_bytes(attrs.evolve(FULL, hostname="a\x1b[2J\n\udcff", config=None).to_line())
     result = run_here("check", "--from", path)
@@ -223,7 +229,9 @@ def test_control_characters_are_escaped(tmp_path: Path) -> None:
 
 
 def test_progress_is_shown_on_a_terminal(nodes: Path) -> None:
-    """Every hundred nodes, and in no file."""
+    """The progress of `check --from` is shown on a terminal every hundred nodes, and is not written
+    into a file.
+    """
     nodes.write_bytes(nodes.read_bytes() * 12)
     assert run_here("check", "--from", nodes).stderr == ""
     terminal, end = os.openpty()
@@ -236,7 +244,9 @@ def test_progress_is_shown_on_a_terminal(nodes: Path) -> None:
 
 
 def test_a_signal_ends_it_at_once(nodes: Path) -> None:
-    """Also while it waits for the next line."""
+    """A signal ends `check --from` with its processes at once, also while the command waits for the
+    next line.
+    """
     words = [*COMMAND, "check", "-v", "--from", "-"]
     # The error of the signal may keep a lock of what measures coverage, for ever.
     env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
@@ -260,8 +270,8 @@ def test_a_signal_ends_it_at_once(nodes: Path) -> None:
 
 
 def test_groups_have_a_limit() -> None:
-    """Fifty are shown and a thousand held, however many reasons an odd fleet has; the others are
-    one.
+    """A summary holds a thousand groups and prints fifty, however many reasons a fleet has; the
+    other reasons are one group.
     """
     summary = Summary()
     nothing = OverlapReport()
@@ -283,7 +293,7 @@ def test_groups_have_a_limit() -> None:
 
 
 def test_a_note_is_no_reason() -> None:
-    """A node counts in the groups of its errors and warnings alone."""
+    """A node counts in the groups of its errors and warnings, and not in one of its notes."""
     summary = Summary()
     findings = (NodeFinding("fabric", "", "", "note"), NodeFinding("lost-route", "", "", "warning"))
     report = NodeReport(overlap=OverlapReport(), mode=OverlapMode.WARN, findings=findings)
@@ -292,8 +302,8 @@ def test_a_note_is_no_reason() -> None:
 
 
 def test_the_summary_has_a_zero_for_what_no_line_is() -> None:
-    """A line that is not a record is refused, a record without an answer is a node whose state is
-    unknown; the number of overlaps is there.
+    """A summary counts a line that is not a record as refused, a record without an answer as
+    unknown, and has the number of overlaps even if that is 0.
     """
     summary = Summary()
     assert summary.add(NodeVerdict(hostname="line 1", is_record=False))
@@ -314,7 +324,9 @@ def test_the_summary_has_a_zero_for_what_no_line_is() -> None:
 
 @needs_kernel
 def test_a_node_is_recorded_without_privilege(node: KernelNode, tmp_path: Path) -> None:
-    """One line, which any other machine proves; the config in force is none."""
+    """`record` without privilege prints a node without a config as one line, which another command
+    proves.
+    """
     # Of another user, who may read our own code in a checkout that is closed to others.
     words = "setpriv --reuid=65534 --clear-groups --bounding-set=-all,+dac_read_search"
     words += " --inh-caps=-all,+dac_read_search --ambient-caps=-all,+dac_read_search"

@@ -1,4 +1,4 @@
-"""Recorded nodes on the workers of Dask, which import nothing but the single file."""
+"""Recorded nodes are proven on the workers of Dask, which import nothing but the single file."""
 
 import json
 import subprocess
@@ -43,8 +43,8 @@ if __name__ == "__main__":
 
 
 def lines() -> Iterator[bytes]:
-    """Of 300 nodes two in three overlap, each fourth has no config, and each twentieth line is
-    broken.
+    """Yield the records of 300 nodes: two in three overlap, each fourth has no config, and each
+    twentieth line is broken.
     """
     for number in range(300):
         routes = MemoryBackend()
@@ -60,7 +60,9 @@ def lines() -> Iterator[bytes]:
 
 
 def test_dask_finds_what_one_process_finds(tmp_path: Path) -> None:
-    """The same verdicts in the same order, and the same groups and counts."""
+    """The workers of Dask print the same verdicts in the same order, and the same groups and
+    counts, as one process.
+    """
     pyz = tmp_path / "hostrouting.pyz"
     config = tmp_path / "config"
     every = [*lines()]

@@ -1,5 +1,5 @@
-"""What examples/fleet/ has beside the Ansible module: each file is run, or validated by the program
-that reads it.
+"""The files in examples/fleet/ beside the Ansible module are run, or validated by the program that
+reads them.
 """
 
 import json
@@ -45,7 +45,7 @@ def yaml(name: str) -> Any:
 
 @needs("promtool")
 def test_the_alerts() -> None:
-    """Prometheus reads the rules, and they alert as alerts_test.yml wants it."""
+    """Prometheus reads the rules of the alerts, which alert as alerts_test.yml states."""
     assert "SUCCESS: 6 rules found" in run("promtool", "check", "rules", "alerts.yml", cwd=EXAMPLES)
     assert "SUCCESS" in run("promtool", "test", "rules", "alerts_test.yml", cwd=EXAMPLES)
 
@@ -74,8 +74,8 @@ WRONG = "expected addresses would not leave by this node\n"
 def test_the_plugin(
     tmp_path: Path, ok: bytes | None, detected: bytes | None, status: int, printed: str
 ) -> None:
-    """0, 1 or 2 and one printable line of 80 characters at most, by the marker alone and without
-    another program.
+    """The plugin ends with 0, 1 or 2 and one printable line of 80 characters at most, by the marker
+    alone and without another program.
     """
     for path, content in (MARKER_OK, ok), (MARKER_DETECTED, detected):
         if content is not None:
@@ -126,8 +126,8 @@ UNDATED = "the marker does not name the time of its proof\n"
 def test_a_proof_that_is_too_old(
     tmp_path: Path, ok: bytes | int, words: str, status: int, printed: str
 ) -> None:
-    """With a maximum age the node is unknown then; without one, any marker counts. The zone of the
-    node does not matter.
+    """A node whose last proof is older than the maximum age is unknown to the plugin; without a
+    maximum age any marker counts. The zone of the node does not matter.
     """
     content = dated(ok) if isinstance(ok, int) else ok
     (tmp_path / Path(MARKER_OK).name).write_bytes(content)
@@ -141,14 +141,16 @@ def test_a_proof_that_is_too_old(
 
 
 def test_a_problem_has_no_age(tmp_path: Path) -> None:
-    """Routing that was wrong at the last proof is a problem until a proof is right."""
+    """Routing that was wrong at the last proof is a problem to the plugin, however old the proof
+    is.
+    """
     (tmp_path / Path(MARKER_DETECTED).name).write_text(f"{LINE}\n")
     assert ended(PLUGIN, tmp_path, "max-age=1").returncode == 1
 
 
 @pytest.mark.parametrize("marker", [MARKER_OK, MARKER_DETECTED])
 def test_a_marker_that_outlives_its_config(tmp_path: Path, marker: str) -> None:
-    """Whoever removes the files by hand may leave it: the node is unknown then, and not proven."""
+    """A node whose marker outlives its config is unknown to the plugin, and not proven."""
     (tmp_path / Path(marker).name).write_bytes(dated(0))
     config = tmp_path / "hostrouting.json"
     config.symlink_to("hostrouting/hostrouting.json")
@@ -163,7 +165,7 @@ def test_a_marker_that_outlives_its_config(tmp_path: Path, marker: str) -> None:
 
 
 def test_the_plugin_never_waits(tmp_path: Path) -> None:
-    """A marker that is a fifo, or a folder, is a problem at once: nobody writes there."""
+    """A marker that is a fifo or a folder is a problem to the plugin at once."""
     marker = tmp_path / Path(MARKER_DETECTED).name
     for make in os.mkfifo, os.mkdir:
         make(marker)
@@ -174,8 +176,8 @@ def test_the_plugin_never_waits(tmp_path: Path) -> None:
 
 
 def test_the_detectors_config() -> None:
-    """It gives the plugin the folder of the markers, and cuts and waits as the plugin takes for
-    granted.
+    """The config of the detector gives the plugin the folder of the markers, and cuts and waits as
+    the plugin expects.
     """
     config = json.loads((EXAMPLES / "npd/hostrouting.json").read_text())
     assert config["plugin"] == "custom"
@@ -190,8 +192,8 @@ def test_the_detectors_config() -> None:
 
 @needs("fleet-python")
 def test_a_node_is_ready_only_with_a_proof(tmp_path: Path) -> None:
-    """The condition of the rule is True for a right node alone: what is unknown to the detector is
-    False there, as it is when the detector starts.
+    """The condition of the readiness rule is True for a right node alone, and False for a node
+    whose state is unknown.
     """
     spec = yaml("readiness.yaml")["spec"]
     config = json.loads((EXAMPLES / "npd/hostrouting-proven.json").read_text())
@@ -209,8 +211,8 @@ def test_a_node_is_ready_only_with_a_proof(tmp_path: Path) -> None:
 @needs("cloud-init", "fleet-python")
 @pytest.mark.slow
 def test_cloud_init(tmp_path: Path) -> None:
-    """Its schema takes the file; on a booted machine it configures the node, and the metrics come
-    and stay.
+    """The schema of cloud-init accepts the file, whose commands configure a booted machine; its
+    metrics come, and stay after a reset.
     """
     assert "Valid" in run("cloud-init", "schema", "--config-file", EXAMPLES / "cloud-init.yaml")
     require_nspawn()
@@ -244,8 +246,8 @@ def test_cloud_init(tmp_path: Path) -> None:
 
 @needs("kubernetes-validate", "fleet-python")
 def test_the_daemonset() -> None:
-    """Kubernetes takes it, without an unknown field; it may do nothing, and has the
-    user of the image.
+    """Kubernetes accepts the DaemonSet without an unknown field; its containers have neither root
+    nor capabilities, and the user of the image.
     """
     run("kubernetes-validate", "--strict", EXAMPLES / "daemonset.yaml")
     pod = yaml("daemonset.yaml")["spec"]["template"]["spec"]
@@ -272,8 +274,8 @@ exec chroot --userspec=65534:65534 --groups= "$0" "$@"
 @needs("kernel", "buildah", "fleet-python")
 @pytest.mark.slow
 def test_the_image_records_a_node(tmp_path: Path) -> None:
-    """Buildah makes it, of a base with this Python; as in the DaemonSet, without any right, it
-    writes one line.
+    """An image that Buildah makes of a base with this Python records a node in one line, as in the
+    DaemonSet, without any right.
     """
     (tmp_path / "policy").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
     (context := tmp_path / "dist").mkdir()

@@ -60,8 +60,10 @@ def check(node: KernelNode, folder: Path, section: Mapping[str, object]) -> tupl
 )
 @given(world=announced_worlds(rare=True), announced=announcements)
 def test_a_record_has_the_findings(world: World, announced: Announced, tmp_path: Path) -> None:
-    """Under rules of any kind, several tables and next hops, and a fabric that the agent or the
-    config announces. For both families, without a fabric: test_judged_worlds.py.
+    """A record has the findings of the live proof under rules of any kind, several tables and next
+    hops, and a fabric that the agent or the config announces.
+
+    tests/route_overlap/test_judged_worlds.py has both families, without a fabric.
     """
     with KernelNode.made() as node:
         announced.prepare(node)
@@ -79,7 +81,9 @@ def test_a_record_has_the_findings(world: World, announced: Announced, tmp_path:
 
 @pytest.mark.parametrize("forwarding", [0, 1])
 def test_a_gateway_that_failed(forwarding: int, tmp_path: Path) -> None:
-    """A host passes over that of any route while another one is left, and a router does not."""
+    """A record has the findings of the live proof for a failed gateway, which a host passes over
+    while another route is left, and a router does not.
+    """
     with WiredNode.made() as node:
         node.add_links("e0", "e1")
         node.switch(all__forwarding=forwarding)

@@ -1,5 +1,5 @@
-"""`check --format prometheus`: its lines about a node, and how promtool and the real node_exporter
-on these lines.
+"""`check --format prometheus` prints lines about a node, which promtool and the real node_exporter
+accept.
 """
 
 import json
@@ -65,8 +65,8 @@ def of_routes(in_force: int, lost: int, left: int = 0) -> dict[str, str]:
 
 
 def test_a_node_from_the_first_check_to_an_overlap(host: FakeHost) -> None:
-    """Nothing applied, right, another config, routes lost: the counts of `check`, and the gate is
-    open or shut; with the break glass it is open.
+    """The metrics of a node have the counts of `check` before an apply, after it, with another
+    config and without routes, and the gate is open or shut; with the break glass it is open.
     """
     overlap = 'findings{cidr="172.16.8.0/22",kind="overlap",severity="error"}'
     shut = f'gate{{unit="{NSPAWN}",state="shut"}}'
@@ -88,9 +88,7 @@ def test_a_node_from_the_first_check_to_an_overlap(host: FakeHost) -> None:
 
 
 def test_a_cidr_of_a_preset_is_labelled_by_its_address(host: FakeHost) -> None:
-    """The label is the CIDR alone, so that it joins with other metrics: the name of a preset is for
-    reports.
-    """
+    """The label of a preset's CIDR is the CIDR alone, so that it joins with other metrics."""
     host.routes.add_route("169.254.169.254/32", dev="ib0")
     config = HostRoutingConfig.from_mapping(
         {"routeOverlap": {"expected": ["gcp"], "mode": "STRICT"}, "gates": []}
@@ -106,9 +104,7 @@ def test_a_cidr_of_a_preset_is_labelled_by_its_address(host: FakeHost) -> None:
 @given(subject=st.text(), kind=st.sampled_from(["held", "gate-down"]))
 @example(subject='"', kind="held")
 def test_any_name_is_a_label_in_one_line(subject: str, kind: str) -> None:
-    """Quotes, line ends, escapes of terminals and bytes that are no text: the label reads back,
-    printable.
-    """
+    """Any name is a printable label in one line, from which a printable name reads back."""
     nothing = OverlapReport()
     report = NodeReport(
         overlap=nothing, mode=OverlapMode.WARN, findings=(NodeFinding(kind, subject, "reason"),)
@@ -133,8 +129,8 @@ def config(tmp_path: Path) -> Path:
 def test_the_command_writes_a_file_or_stdout(
     host: FakeHost, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The status is that of check; the file is readable by all, and stays as it is if nothing could
-    be read.
+    """`check --format prometheus` has the exit status of `check`; its file is readable by all, and
+    stays as it is if nothing could be read.
     """
     words = "check", config, "--format", "prometheus"
     shown = run_here(*words)
@@ -158,9 +154,7 @@ def test_the_command_writes_a_file_or_stdout(
 
 @pytest.mark.usefixtures("host")
 def test_only_a_file_is_replaced(config: Path) -> None:
-    """A device such as /dev/null stays, and so does a link such as /dev/stderr; the two here are a
-    pipe and a link.
-    """
+    """`--out` replaces a plain file alone: a pipe or a link in its place is refused, and stays."""
     special = config.with_name("pipe")
     link = config.with_name("link")
     os.mkfifo(special)
@@ -175,7 +169,7 @@ def test_only_a_file_is_replaced(config: Path) -> None:
 
 @needs("kernel", "promtool", "prometheus-node-exporter")
 def test_node_exporter_takes_the_file(node: KernelNode, config: Path, tmp_path: Path) -> None:
-    """Promtool finds nothing wrong, and the collector shows the overlap of a node on the kernel,
+    """Promtool accepts the file, and node_exporter shows the overlap of a node of the kernel
     without an error.
     """
     (out := tmp_path / "textfiles/hostrouting.prom").parent.mkdir()

@@ -1,5 +1,5 @@
-"""A record is a line of JSON, whoever wrote it: it is read exactly, or it is refused by the place
-that is wrong.
+"""A record is a line of JSON, which is read exactly or refused by the place that is wrong, whoever
+wrote it.
 """
 
 import json
@@ -60,7 +60,7 @@ WRONG: list[Any] = [
 
 @given(records)
 def test_a_record_comes_back_as_it_was(record: NodeRecord) -> None:
-    """Whatever the kernel shows; the line is ASCII, and has no break."""
+    """A record reads back from its line as it was, and the line is ASCII without a break."""
     line = record.to_line()
     assert NodeRecord.parse(line) == record
     assert line.isascii()
@@ -68,7 +68,7 @@ def test_a_record_comes_back_as_it_was(record: NodeRecord) -> None:
 
 
 def test_every_field_comes_back() -> None:
-    """A record with a value in each field: no form leaves one out."""
+    """A record with a value in each field reads back as it was, and its line has every field."""
     assert NodeRecord.parse(FULL.to_line()) == FULL
     written = set(re.findall(r'"(\w+)":', FULL.to_line().decode()))
     for kind in Device, DeviceAddress, NextHop, ObservedRoute, Range, Rule:
@@ -78,8 +78,8 @@ def test_every_field_comes_back() -> None:
 
 @pytest.mark.slow
 def test_a_wrong_value_is_refused_by_its_place() -> None:
-    """Each leaf of a record, replaced by a wrong value: the error names line and place, or it is a
-    name.
+    """A wrong value in the place of any leaf of a record is refused by its place, unless the leaf
+    is a name.
     """
     document = as_document(FULL)
     tried = 0
@@ -145,7 +145,9 @@ def test_a_wrong_value_is_refused_by_its_place() -> None:
     ],
 )
 def test_a_line_that_is_not_a_record_is_refused_with_a_reason(line: bytes, reason: str) -> None:
-    """Truncated, empty, nested, of another version, too long: one reason each, and a short one."""
+    """A line that is truncated, empty, nested, too long or of another version is refused with one
+    short reason.
+    """
     verdict = verdict_on(("f:7", line))
     assert not verdict.is_record
     assert verdict.report is None
@@ -154,8 +156,8 @@ def test_a_line_that_is_not_a_record_is_refused_with_a_reason(line: bytes, reaso
 
 
 def test_a_node_is_taken_without_its_links() -> None:
-    """Link-local and multicast routes of IPv6 are left out, and neighbours that are no gateways; the
-    config of a damaged file is none.
+    """A record leaves out IPv6 routes of link-local and multicast, and neighbours that are not
+    gateways; the config of a damaged file is None.
     """
     backend = MemoryBackend()
     connect(backend, eth0="10.224.0.4/16")
@@ -193,6 +195,8 @@ def test_the_time_of_a_record_is_utc() -> None:
 
 
 def test_the_verdict_on_a_node_without_a_name_says_so() -> None:
-    """A container may have none."""
+    """The verdict on a node without a name, such as a container, begins with 'a node without a
+    name'.
+    """
     verdict = prove_record(attrs.evolve(FULL, hostname="", config=None))
     assert str(verdict).startswith("a node without a name: ")

@@ -1,5 +1,5 @@
-"""The verdict on a record: that of `check` and `plan`, from a function that needs no machine and
-fits into a pickle.
+"""The verdict on a record is that of `check` and `plan`, by a function that works without a machine
+and fits into a pickle.
 """
 
 import pickle
@@ -30,8 +30,8 @@ def kinds(verdict: NodeVerdict) -> list[tuple[str, str]]:
 
 
 def test_it_loads_no_adapter_and_no_test_tool() -> None:
-    """A worker of a cluster needs this package and attrs; the function and its result are pickled
-    to it and back.
+    """A worker of a cluster that unpickles `prove_record` imports neither an adapter nor a test
+    tool.
     """
     program = (
         # Older releases of attrs load others, too.
@@ -50,14 +50,14 @@ def test_it_loads_no_adapter_and_no_test_tool() -> None:
 
 @pytest.mark.parametrize("planned", [False, True])
 def test_a_verdict_can_be_pickled(planned: bool) -> None:
-    """It comes back equal, and is smaller than its record by far."""
+    """A verdict that was pickled comes back equal."""
     verdict = prove_record(LOST, STRICT, planned=planned)
     assert pickle.loads(pickle.dumps(verdict)) == verdict  # noqa: S301
 
 
 def test_without_a_config_the_nodes_own_counts() -> None:
-    """Then the routes that it has lost are errors, as in the live check; a config to be tried is
-    not applied yet.
+    """A record is proven by the node's own config, with its lost routes as errors, or by a given
+    config, which is not applied yet.
     """
     own = prove_record(LOST)
     tried = prove_record(LOST, STRICT)
@@ -71,15 +71,17 @@ def test_without_a_config_the_nodes_own_counts() -> None:
 
 
 def test_networks_of_the_config_count_as_announced() -> None:
-    """The record lacks the files of an agent, and a network in it is longer than the route."""
+    """A network in `fabric` of the config counts as announced if it is longer than the route,
+    though the record lacks the agent's files.
+    """
     section = attrs.evolve(STRICT.route_overlap, fabric=("172.16.8.0/24",))
     config = attrs.evolve(STRICT, route_overlap=section)
     assert kinds(prove_record(RIGHT, config)) == [("172.16.8.0/22", "announced")]
 
 
 def test_a_node_without_a_config() -> None:
-    """It is an error of its own, and a damaged file is distinguished; with a config to be tried it
-    is proven.
+    """A record without a config has a finding of its own, and other words for a damaged file; with
+    a given config it is proven.
     """
     bare = attrs.evolve(RIGHT, config=None, checksum="")
     assert kinds(prove_record(bare)) == [("", "not-applied")]
@@ -88,7 +90,9 @@ def test_a_node_without_a_config() -> None:
 
 
 def test_what_a_record_cannot_answer_is_listed() -> None:
-    """Units, files and probes; and of IPv6 what only the kernel could answer."""
+    """A verdict lists what a record cannot answer, such as units and files, and is undecided where
+    only the kernel could answer.
+    """
     plain = prove_record(RIGHT)
     dual = prove_record(FULL)
     assert plain.report is not None
@@ -118,8 +122,8 @@ def test_what_a_record_cannot_answer_is_listed() -> None:
 def test_a_record_says_which_of_two_tables_is_searched_first(
     merged: bool | None, found: list[tuple[str, str]], undecided: str
 ) -> None:
-    """The local table has 172.16.0.0/16, and main a longer route: which one decides depends on the
-    rules that the node ever had.
+    """A record has which of the tables local and main is searched first, which depends on the rules
+    that the node ever had; without that, the verdict is undecided.
     """
     local = ObservedRoute.parse("172.16.0.0/16", "lo", kind="local", table=255)
     verdict = prove_record(
@@ -131,8 +135,8 @@ def test_a_record_says_which_of_two_tables_is_searched_first(
 
 
 def test_a_plan_is_proven() -> None:
-    """With the routes that an apply would change; what it cannot add is unknown, and what it makes
-    worse an error.
+    """A plan of a record is proven with the routes that an apply would change; what it would make
+    worse is an error, and what cannot be added leaves it undecided.
     """
     mended = prove_record(LOST, STRICT, planned=True)
     assert kinds(mended) == []
@@ -156,9 +160,7 @@ def test_a_plan_is_proven() -> None:
 
 
 def test_a_route_that_waits_is_not_a_change() -> None:
-    """A route without a gateway waits for the default route that the node lacks, and no change is
-    counted for it.
-    """
+    """A route that waits for the default route which the node lacks does not count as a change."""
     config = HostRoutingConfig.from_mapping(
         {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
     )
