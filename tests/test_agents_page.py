@@ -19,7 +19,7 @@ PROGRAMS = blocks("docs/agents.md")
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=range(1, len(PROGRAMS) + 1))
 def test_each_program_is_whole_and_its_assertions_hold(program: str, tmp_path: Path) -> None:
-    """A reader may paste any one of them into a file and run it."""
+    """Each program of the page runs as a file of its own, and its assertions hold."""
     file = tmp_path / "program.py"
     file.write_text(program, encoding="utf-8")
     done = ended(sys.executable, "-W", "error", file, cwd=tmp_path)
@@ -52,7 +52,9 @@ def public_errors(module: ModuleType) -> dict[str, type[Exception]]:
 
 
 def test_the_table_has_each_error_and_if_a_retry_helps() -> None:
-    """One row for each public error; `yes` if a retry can help by default."""
+    """The table of the page has a row for each public error, with `yes` if a retry can help by
+    default.
+    """
     rows = dict(re.findall(r"^\| `(\w+)` \| (\w+) \| [^|]+ \| [^|]+ \|$", PAGE, flags=re.MULTILINE))
     errors = public_errors(hostrouting.exceptions) | public_errors(phases)
     assert rows.keys() == errors.keys()
@@ -62,7 +64,7 @@ def test_the_table_has_each_error_and_if_a_retry_helps() -> None:
 
 
 def test_the_methods_of_a_backend() -> None:
-    """The page names each, and no other one."""
+    """The page names exactly the methods of a backend of routes."""
     (listed,) = re.findall(r"methods: ([^.]+)\.", PAGE)
     assert set(re.findall(r"`(\w+)`", listed)) == {
         name

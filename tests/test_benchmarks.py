@@ -1,4 +1,4 @@
-"""The benchmarks run: what they measure, report, and write into a page."""
+"""The benchmarks run, and their results are measured, reported, and written into a page."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(
 
 @pytest.fixture(scope="module")
 def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The JSON of a very small run; the report that it prints is there as `text`."""
+    """The JSON of a very small run, with the printed report as `text`."""
     file = tmp_path_factory.mktemp("benchmarks") / "bench.json"
     options = ["--quick", "--rounds", "1", "--sizes", "10", "30", "--json", str(file)]
     done = run(*options)
@@ -48,8 +48,8 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @needs("kernel", "ebtables-nft")
 def test_every_case_is_measured_at_every_size(findings: dict[str, Any]) -> None:
-    """Each case has a row; its sizes, contenders and samples are in the JSON, and the table shows
-    it.
+    """Each case of the benchmarks has a row in the report, and its sizes, contenders and samples in
+    the JSON.
     """
     for name, case in findings["cases"].items():
         assert f"\n{name}" in findings["text"]
@@ -63,8 +63,8 @@ def test_every_case_is_measured_at_every_size(findings: dict[str, Any]) -> None:
 
 @needs_kernel
 def test_machine_and_targets_are_reported(findings: dict[str, Any]) -> None:
-    """A target that this small run cannot judge is marked so; how long a user waits is there by
-    size.
+    """The report has the machine and each target; a target that this small run cannot judge is
+    marked as not measured.
     """
     assert findings["machine"]["kernel"]
     targets = {target["promise"]: target for target in findings["targets"]}
@@ -95,9 +95,7 @@ def test_a_page_has_the_promises_alone(tmp_path: Path) -> None:
 
 @needs_kernel
 def test_the_pair_alone_leaves_nothing_on_this_machine(tmp_path: Path) -> None:
-    """The boot scripts leave their markers in the benchmark's /run; other cases and their targets
-    are left out.
-    """
+    """A run of the pair alone does not leave its markers in /run of this machine."""
     left = tmp_path / "left"
     options = ["--quick", "--rounds", "1", "--sizes", "10", "--only", "pair"]
     done = run(*options, within=[*EMPTY_RUN, str(left)])
@@ -110,7 +108,7 @@ def test_the_pair_alone_leaves_nothing_on_this_machine(tmp_path: Path) -> None:
 
 @needs_kernel
 def test_every_walk_ends_where_it_should() -> None:
-    """Each of the operations is traced in a new namespace, and reaches the kernel."""
+    """Each walk through an operation ends without an error, and two of them reach the kernel."""
     done = run("--files", program="walks.py")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("hostrouting/host/netlink/backend.py") == 2

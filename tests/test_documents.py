@@ -28,8 +28,8 @@ def without_times(tree: str) -> str:
 
 
 def test_the_readmes_program_prints_the_report_that_it_shows() -> None:
-    """The program is whole, its assertions hold, and it needs no more than `pip install
-    hostrouting`.
+    """The program of the README prints the report that the README shows, and needs neither pytest
+    nor Hypothesis.
     """
     [program] = blocks("README.md")
     [shown] = blocks("README.md", language="text")
@@ -51,8 +51,8 @@ STORY = [
 
 @needs("kernel")
 def test_the_demo_runs_on_the_kernel() -> None:
-    """In a new namespace: the announcement, the refusal, the way out, the late fabric, and its
-    peers unharmed.
+    """The demo shows its steps in a new namespace: the announcement, the refusal, the way out, the
+    late fabric, and its peers unharmed.
     """
     output = run("examples/demo.py")
     assert "in memory" not in output
@@ -60,7 +60,7 @@ def test_the_demo_runs_on_the_kernel() -> None:
 
 
 def test_the_demo_runs_in_memory() -> None:
-    """Where no namespace can be created it prints that, and the steps are the same."""
+    """The demo shows the same steps where a namespace cannot be created, and prints that."""
     output = run(
         "-c",
         "import sys, os; os.environ['PATH'] = ''; sys.path.insert(0, 'examples'); import demo; demo.main()",
@@ -72,7 +72,9 @@ def test_the_demo_runs_in_memory() -> None:
 
 
 def test_the_bootstrap_agent_runs_configure_among_its_own_tasks() -> None:
-    """Groups, retries and deadlines around our tasks; every task is in the report."""
+    """The example of a bootstrap agent runs our tasks among its own, and every task is in the
+    report.
+    """
     output = run("examples/bootstrap_agent.py").split("\n")
     assert output == [
         "ok        load-kernel-modules",
@@ -94,7 +96,9 @@ def test_the_bootstrap_agent_runs_configure_among_its_own_tasks() -> None:
 
 
 def test_the_asyncio_agent_follows_and_cancels_its_pipeline() -> None:
-    """The agent sees each step, cancels the run, and the run reverses its changes."""
+    """The example of an asyncio agent sees each step, cancels the run, and the run reverses its
+    changes.
+    """
     output = run("examples/asyncio_agent.py").split("\n")
     assert output[:2] == ["join: running", "join/configure-static-routes: running"]
     assert (
@@ -115,7 +119,7 @@ def test_the_asyncio_agent_follows_and_cancels_its_pipeline() -> None:
 
 @needs("systemctl")
 def test_an_image_is_prepared_once(tmp_path: Path) -> None:
-    """The image has check and gates, and a second run would change nothing."""
+    """The example of an image installs check and gates, and has nothing left to do."""
     output = run("examples/image.py", str(tmp_path))
     assert "/etc/systemd/system/check-route-overlap.service" in output
     assert output.endswith("left to do: nothing\n")
@@ -124,7 +128,7 @@ def test_an_image_is_prepared_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_custom_backend_passes_the_contract() -> None:
-    """The example of a backend of one's own is one, by the contract suite."""
+    """The example of a backend of one's own passes the contract suite."""
     output = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/custom_backend.py")
     assert re.search(r"^\d+ passed", output, flags=re.MULTILINE)
 
@@ -145,7 +149,7 @@ def functions(folder: str, path: str) -> frozenset[str]:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_tests_that_a_document_names_exist(document: str) -> None:
-    """A fact names the test that proves it as `folder/test_file.py::test_name`, below tests/ or
+    """A test that a document names as `folder/test_file.py::test_name` exists below tests/ or
     hostrouting/.
     """
     text = (ROOT / document).read_text(encoding="utf-8")
@@ -158,7 +162,7 @@ def test_tests_that_a_document_names_exist(document: str) -> None:
 
 @pytest.mark.parametrize("document", ["docs/kernel-facts.md", "docs/design.md"])
 def test_every_row_of_a_table_of_facts_names_a_test(document: str) -> None:
-    """A fact without a test is not listed."""
+    """Each row of a table of facts names a test."""
     text = (ROOT / document).read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.*) \|$", text, flags=re.MULTILINE)
     facts = [row for row in rows if not row.startswith(("Fact |", "Invariant |"))]
@@ -174,8 +178,8 @@ def test_links_between_documents_lead_somewhere(document: str) -> None:
 
 
 def test_the_readmes_links_are_relative() -> None:
-    """A clone shows its own files; only the address to clone is absolute. Each name in brackets has
-    its address.
+    """The README links to files of the repository by relative paths, and each document in brackets
+    has its address.
     """
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "https://github.com/hostrouting/hostrouting/" not in text
@@ -185,7 +189,9 @@ def test_the_readmes_links_are_relative() -> None:
 
 
 def test_a_package_index_gets_absolute_links() -> None:
-    """It shows the README without the repository: pages lead to it, pictures to their files."""
+    """The README of the package has absolute links: to pages of the repository, and to the files of
+    pictures.
+    """
     readme = SdistBuilder(str(ROOT)).metadata.core.readme
     assert paths_in(readme) == []
     home = "https://github.com/hostrouting/hostrouting/blob/main/"
@@ -255,7 +261,7 @@ def test_the_table_of_rooms_is_the_enforced_one() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_make_has_the_targets_that_a_document_names(document: str) -> None:
-    """A command that a reader copies works."""
+    """A target of `make` that a document names is in the Makefile."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     rules = re.findall(r"^([\w -]+):", makefile, flags=re.MULTILINE)
     text = (ROOT / document).read_text(encoding="utf-8")
@@ -265,7 +271,7 @@ def test_make_has_the_targets_that_a_document_names(document: str) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_nox_has_the_sessions_that_a_document_names(document: str) -> None:
-    """A command that a reader copies works."""
+    """A session of `nox` that a document names is in noxfile.py."""
     program = (ROOT / "noxfile.py").read_text(encoding="utf-8")
     sessions = re.findall(r"^@nox\.session.*?^def (\w+)", program, flags=re.MULTILINE | re.DOTALL)
     text = (ROOT / document).read_text(encoding="utf-8")

@@ -57,7 +57,9 @@ def test_a_doorway_lists_its_public_names(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
 def test_each_public_name_has_types_at_run_time(name: str) -> None:
-    """For a program that reads them, such as a container of dependencies."""
+    """The types of each public name can be read at run time, as a container of dependencies reads
+    them.
+    """
     module = importlib.import_module(name)
     values = [getattr(module, public) for public in module.__all__]
     classes = [value for value in values if isinstance(value, type)]
@@ -87,7 +89,7 @@ def test_each_public_name_has_types_at_run_time(name: str) -> None:
 
 @pytest.mark.parametrize("document", ["README.md", "docs/agents.md", "docs/fleet.md"])
 def test_what_a_page_shows_to_authors_is_public(document: str) -> None:
-    """Each import of its programs, and each function or name that it writes with its module."""
+    """Each name that a page imports in a program, or writes with its module, is public."""
     text = (ROOT / document).read_text(encoding="utf-8")
     programs = "".join(blocks(document))
     shown = {
@@ -111,7 +113,9 @@ def test_what_a_page_shows_to_authors_is_public(document: str) -> None:
 
 
 def test_the_public_modules_are_those_of_the_page_on_releases() -> None:
-    """Whose names a release may not take away without a new MINOR."""
+    """The page on releases lists exactly the public modules, whose names a release may not remove
+    without a new MINOR.
+    """
     page = (ROOT / "docs/releasing.md").read_text(encoding="utf-8")
     [listed] = re.findall(r"of these modules: ([^:]*?)\.\n", page)
     assert set(re.findall(r"`([\w.]+)`", listed)) == PUBLIC
@@ -166,7 +170,7 @@ def test_importing_loads_no_netlink_and_no_test_tools() -> None:
 
 
 def test_an_import_stands_at_the_top_of_its_file_or_says_why_not() -> None:
-    """A function imports what most starts do not need and costs much: the line above has the reason."""
+    """An import within a function has its reason in the line above."""
     unexplained = []
     for package in hostrouting, phases:
         folder = Path(str(package.__file__)).parent
@@ -195,7 +199,9 @@ def lines_of_late_imports(tree: ast.Module) -> set[int]:
 
 @pytest.mark.parametrize("statement", ["import hostrouting.config", "import hostrouting.__main__"])
 def test_a_foreign_package_phases_is_named_with_the_remedy(statement: str, tmp_path: Path) -> None:
-    """PyPI has an unrelated project `phases`, whose files replace or precede those of the runner."""
+    """An import beside the unrelated project `phases` of PyPI, whose files replace or precede those
+    of the runner, is an error with the remedy.
+    """
     foreign = tmp_path / "phases/__init__.py"
     foreign.parent.mkdir()
     foreign.write_text("from phases.app import App\n", encoding="utf-8")
@@ -207,7 +213,9 @@ def test_a_foreign_package_phases_is_named_with_the_remedy(statement: str, tmp_p
 
 
 def test_the_package_declares_what_it_imports() -> None:
-    """The metadata has both names, so that an installer may refuse another project with one."""
+    """The metadata of the package declares both import names, so that an installer may refuse
+    another project with one of them.
+    """
     from hatchling.metadata.core import ProjectMetadata
     from hatchling.plugin.manager import PluginManager
 

@@ -107,7 +107,9 @@ def pickled(error: Exception) -> object:
 def test_a_copied_or_pickled_error_is_the_same(
     again: Callable[[Exception], Exception], error: Exception
 ) -> None:
-    """Type, message and attributes survive, so an error may cross a process boundary."""
+    """A copied or pickled error has the same type, message and attributes, so it may cross a
+    process boundary.
+    """
     copied = again(error)
     assert shown(copied) == shown(error)
     if isinstance(error, TaskFailedError):
@@ -116,8 +118,8 @@ def test_a_copied_or_pickled_error_is_the_same(
 
 
 def test_every_error_shows_if_a_retry_can_help() -> None:
-    """By default it cannot; what a lease, a carrier or the end of another run may mend can be tried
-    again.
+    """An error is retryable if another attempt may succeed, such as one after a held lock or a
+    deadline; by default an error is not.
     """
     retried = (
         LockHeldError("x"),
@@ -141,7 +143,9 @@ PASSING = ("ENOMEM", "ENOBUFS", "EBUSY", "EAGAIN", "EINTR", "ENETDOWN")
 
 @pytest.mark.parametrize("name", [*PASSING, "EINVAL"])
 def test_an_error_of_a_moment_can_be_tried_again(name: str) -> None:
-    """It can where nothing was changed; and by itself it is nothing to wait for."""
+    """An error of the kernel that passes is retryable if nothing was changed, and does not count as
+    one that heals by itself.
+    """
     number = getattr(errno, name)
     passing = Refusal(ADDITION, number, name)
     lasting = Refusal(ADDITION, errno.EINVAL, "EINVAL")
@@ -162,7 +166,9 @@ def test_an_error_of_a_moment_can_be_tried_again(name: str) -> None:
 
 
 def test_a_refused_and_an_unreadable_config_are_config_errors() -> None:
-    """One `except` has both; an unreadable one is a file's error, too."""
+    """A refused config and an unreadable one both raise a ConfigError, and the latter is a
+    HostFileError as well.
+    """
     with pytest.raises(ConfigError) as caught:
         HostRoutingConfig.from_file("/nonexistent")
     assert isinstance(caught.value, HostFileError)
@@ -171,7 +177,7 @@ def test_a_refused_and_an_unreadable_config_are_config_errors() -> None:
 
 
 def test_every_error_class_is_copied_here() -> None:
-    """A new error class without an example above fails this test."""
+    """Each public error class has an example in ERRORS."""
     public = {
         value
         for module in (hostrouting.exceptions, phases)
@@ -240,7 +246,9 @@ def test_every_error_class_is_copied_here() -> None:
 def test_an_error_has_its_parts_for_a_text_and_for_one_line(
     error: Exception, text: str, sentence: str
 ) -> None:
-    """A heading has its list below it, or behind it; no text is taken apart for that."""
+    """An error has the same parts as a text, with its list below a heading, and as one line, with
+    the list behind it.
+    """
     assert str(error) == text
     assert sentence_of(error) == sentence
 
@@ -262,7 +270,9 @@ _PLACE = """\"$(findmnt -n -o TARGET -T '{}')\""""
 def test_the_reason_of_a_file_has_a_command_that_can_be_run(
     number: int, step: str, inner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It names a folder that exists: the path, or the nearest above; the shell reads it as one."""
+    """The command in the reason of a refused file names a folder that exists: the path, or the
+    nearest above, quoted for the shell.
+    """
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     folder = tmp_path / "a b"
     folder.mkdir()
@@ -270,13 +280,17 @@ def test_the_reason_of_a_file_has_a_command_that_can_be_run(
 
 
 def test_a_path_that_is_of_another_kind() -> None:
-    """A folder or a link in the place of a file is to go; nothing else helps."""
+    """The step for a folder in the place of a file is to move it away, and for a loop of links to
+    remove the link.
+    """
     assert why_refused(errno.EISDIR, "/etc") == FOLDER
     assert why_refused(errno.ELOOP, "/etc/a") == (LOOP)
 
 
 def test_a_user_without_rights_is_to_be_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That comes before a look at the rights; a path without a folder is in this one."""
+    """A user other than root whose access is refused is advised to run as root; the command for a
+    relative path names the present folder.
+    """
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert why_refused(errno.EACCES, "/etc/a") == "Permission denied; run this as root"
     assert why_refused(errno.EROFS, "absent").endswith('-T .)"')

@@ -69,15 +69,15 @@ def decided(node: WiredNode, address: str = ADDRESS, *words: str) -> list[str]:
 
 
 def test_absent_and_zero_are_metric_1024(node: WiredNode) -> None:
-    """That is what `ip` and the kernel make of both."""
+    """An IPv6 route with the metric 0, or without one, has the metric 1024."""
     do(node, f"route add {PLACE} dev e0")
     assert held(node) == [("e0", 1024)]
     assert refusal(node, f"route add {PLACE} dev e1 metric 0") == "File exists"
 
 
 def test_of_several_next_hops_each_has_a_gateway(node: WiredNode) -> None:
-    """The kernel refuses a multipath route with a next hop that is a device alone; and it lists all
-    of all of them.
+    """The kernel refuses an IPv6 multipath route with a next hop that is a device alone, and
+    answers a lookup with all next hops of a multipath route.
     """
     refusal_text = refusal(node, f"route add {PLACE} nexthop via {ROUTER} dev e0 nexthop dev e1")
     assert "Device only routes can not be added" in refusal_text
@@ -86,10 +86,10 @@ def test_of_several_next_hops_each_has_a_gateway(node: WiredNode) -> None:
 
 
 def test_a_source_is_chosen_after_the_route(node: WiredNode) -> None:
-    """A socket without an address looks up without a source; if that finds no route, with the
-    source that it would have.
+    """A socket without an address looks a route up without a source; if that finds none, with the
+    source that the socket would have.
 
-    So a route by source serves each such socket where nothing else leads there.
+    A route by source therefore serves each such socket where nothing else leads to the destination.
     """
     do(node, f"route add {PLACE} from fd00:1::/64 dev e1")
     assert decided(node) == []
@@ -104,8 +104,8 @@ def test_a_source_is_chosen_after_the_route(node: WiredNode) -> None:
 
 @pytest.mark.parametrize("state", ["none", "incomplete", "stale", "reachable", "noarp"])
 def test_other_states_of_a_neighbour_hide_no_route(node: WiredNode, state: str) -> None:
-    """A gateway is passed over only while its entry is FAILED; without an entry, too, the table
-    decides.
+    """The kernel does not pass over a gateway whose neighbour entry is missing, or is in another
+    state than FAILED.
     """
     do(
         node,
@@ -122,7 +122,9 @@ def test_other_states_of_a_neighbour_hide_no_route(node: WiredNode, state: str) 
 
 
 def test_a_rule_keeps_the_bits_behind_its_prefix(node: WiredNode) -> None:
-    """It is shown as it was given, and it selects by its prefix."""
+    """The kernel shows a rule as it was given, with the bits behind its prefix, and selects by the
+    prefix.
+    """
     do(node, f"rule add to {ADDRESS}/16 priority 5 type prohibit")
     assert [rule["dst"] for rule in shown(node, "rule", "show") if "dst" in rule] == [ADDRESS]
     assert refusal(node, "route get fibmatch fd09:7::") == "Permission denied"
@@ -144,10 +146,10 @@ def test_via_inet6_makes_a_route_of_ipv6(node: WiredNode) -> None:
 def test_a_deletion_takes_a_foreign_route_by_object(
     node: WiredNode, own_text: str, foreign_text: str
 ) -> None:
-    """A deletion by gateway, device, metric and protocol takes one by object of that metric and
-    protocol.
+    """A deletion of an IPv6 route by gateway, device, metric and protocol removes a route by object
+    of that metric and protocol.
 
-    Its gateway plays no part, and neither does its device.
+    The gateway and the device of the deletion play no part.
     """
     do(
         node,
@@ -162,7 +164,9 @@ def test_a_deletion_takes_a_foreign_route_by_object(
 
 
 def test_of_ipv4_it_does_not(node: WiredNode) -> None:
-    """There the gateway is compared."""
+    """A deletion of an IPv4 route by gateway does not remove a route by object with another
+    gateway.
+    """
     node.ip("address add 10.1.0.1/24 dev e0")
     node.ip("nexthop add id 5 via 10.1.0.2 dev e0")
     node.ip("route add 10.9.0.0/16 nhid 5")
@@ -172,7 +176,7 @@ def test_of_ipv4_it_does_not(node: WiredNode) -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_route_by_object_does_not_merge(node: WiredNode, order: int) -> None:
-    """Beside it, whichever comes first, `append` makes a second route."""
+    """`append` of an IPv6 route to one by object, or the other way round, makes a second route."""
     do(node, f"nexthop add id 5 via {SECOND_ROUTER} dev e0")
     do(
         node,
@@ -187,11 +191,11 @@ def test_a_route_by_object_does_not_merge(node: WiredNode, order: int) -> None:
 
 @pytest.mark.parametrize("written", ["all", "default", "e0", "e1", "lo"])
 def test_forwarding_deletes_what_the_kernel_learned(node: WiredNode, written: str) -> None:
-    """To write 1 to the switch of any device deletes each learned default whose device has
-    accept_ra other than 2.
+    """A 1 in the forwarding switch of any device deletes each learned default route whose device
+    has accept_ra other than 2.
 
     The switch of devices to come deletes nothing, conf.all.accept_ra changes nothing, and a
-    program's default stays.
+    program's default route stays.
     """
     node.switch(all__accept_ra=2, e1__accept_ra=2)
     with node.router("e0") as first, node.router("e1") as second:
@@ -207,8 +211,8 @@ def test_forwarding_deletes_what_the_kernel_learned(node: WiredNode, written: st
 
 
 def test_forwarding_leaves_other_learned_routes(node: WiredNode) -> None:
-    """Prefixes and more specific routes stay; but they expire, as no advertisement is taken any
-    more.
+    """Learned prefixes and more specific routes stay when a device begins to forward, and later
+    advertisements do not renew them.
     """
     node.run("sysctl", "-qw", "net.ipv6.route.gc_interval=1000")
     node.switch(e0__accept_ra_rt_info_max_plen=64)
@@ -228,9 +232,7 @@ def test_forwarding_leaves_other_learned_routes(node: WiredNode) -> None:
 
 
 def test_an_expired_route_stays_in_dumps(node: WiredNode) -> None:
-    """Lookups skip it; the kernel takes it away when it collects, every 30 s unless a sysctl has
-    otherwise.
-    """
+    """Lookups pass over an expired route, which stays in dumps until the kernel collects it."""
     node.run("sysctl", "-qw", "net.ipv6.route.gc_interval=1000")
     with node.router("e0") as router:
         router.advertise(lifetime=1)
@@ -247,7 +249,9 @@ def test_an_expired_route_stays_in_dumps(node: WiredNode) -> None:
 
 
 def test_a_next_hop_whose_link_is_down_is_dead(node: WiredNode) -> None:
-    """The route stays by its other next hop; the dead one is shown, and no packet takes it."""
+    """A route stays by its other next hop if the link of one is down; the dead next hop is shown,
+    and packets do not take it.
+    """
     do(node, f"route add {PLACE} nexthop via {ROUTER} dev e0 nexthop via {ROUTER} dev e1")
     node.set_up("e0", up=False)
     [route] = shown(node, "route", "show", "exact", PLACE)

@@ -48,7 +48,9 @@ def answers_received(sender: socket.socket) -> int:
 
 
 def test_a_default_receive_buffer_holds_a_batch_of_answers(node: KernelNode) -> None:
-    """All refusals of a batch in one send can be read; of 400 the kernel drops some."""
+    """A default receive buffer holds all refusals of a batch in one send, and not those of 400
+    requests.
+    """
     impossible = struct.pack("=8BI", socket.AF_INET, 33, 0, 0, 254, 142, 0, 1, 0)
     with in_namespace(node.name, open_here) as sender:
         sender.bind((0, 0))
@@ -67,8 +69,8 @@ def test_a_default_receive_buffer_holds_a_batch_of_answers(node: KernelNode) -> 
 
 @pytest.mark.parametrize("verb", ["append", "prepend"])
 def test_ipv6_routes_by_gateways_merge_and_others_stand_behind(node: KernelNode, verb: str) -> None:
-    """Of those that stand beside each other, the first decides. A dump hides one that stands
-    between two next hops.
+    """Of IPv6 routes in one place, those by gateways merge, and a route by a device alone stands
+    beside them. A dump hides such a route between two next hops.
     """
     for dev, address in ("eth0", "fd00:1::4/64"), ("ib0", "fd00:a::4/64"):
         node.add_address(dev, address)
@@ -90,8 +92,8 @@ def test_ipv6_routes_by_gateways_merge_and_others_stand_behind(node: KernelNode,
 
 @needs("nft", "ebtables-nft")
 def test_nft_does_not_show_the_operands_of_ebtables_rules(node: KernelNode) -> None:
-    """Rules of ebtables-nft are read with ebtables-save: in JSON of nft the hardware address is
-    missing.
+    """The JSON of nft lacks the hardware address of an ebtables-nft rule, which ebtables-save
+    prints.
     """
     rule = "-p ARP --arp-op Request --arp-ip-dst 10.240.0.9 -j arpreply --arpreply-mac 02:00:00:00:00:09"
     node.run("ebtables-nft", "-t", "nat", "-A", "PREROUTING", *rule.split())

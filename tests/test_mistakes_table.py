@@ -1,4 +1,6 @@
-"""What programmers write by mistake: each error names the argument, its value and the correct form."""
+"""The error of what programmers write by mistake names the argument, its value and the correct
+form.
+"""
 
 import re
 from functools import partial
@@ -260,7 +262,9 @@ ROWS = list(zip(LINES[::2], LINES[1::2], strict=True))
 
 @pytest.mark.parametrize(("call", "named"), ROWS, ids=LINES[::2])
 def test_a_mistake_has_the_argument_the_value_and_the_correct_form(call: str, named: str) -> None:
-    """As in a program without a type checker; the error is raised where the mistake is written."""
+    """A call with a wrong argument raises an error with the argument, the value and the correct
+    form, as for a program without a type checker.
+    """
     with pytest.raises(
         (TypeError, ValueError, hostrouting.exceptions.HostRoutingError, phases.PhaseError)
     ) as caught:

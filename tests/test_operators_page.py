@@ -1,5 +1,5 @@
-"""docs/operators.md: its config is one, its outputs are real, of the command on real systemd, and
-its tables have the commands and lines of the code.
+"""docs/operators.md has a valid config and the outputs of the command on real systemd, and its
+tables have the commands and lines of the code.
 """
 
 import json
@@ -185,7 +185,7 @@ def test_the_config_is_one() -> None:
 
 
 def test_the_manual_lists_each_command() -> None:
-    """Each command has one line, in the order of `--help`; the first seven only read, as it states."""
+    """The page has a line for each command in the order of `--help`, of which seven only read."""
     section = PAGE.partition("## The commands\n")[2].partition("\n## ")[0]
     assert re.findall(r"^hostrouting ([a-z]+) ", section, flags=re.MULTILINE) == [*all_commands()]
     changes = [command.changes for command in all_commands().values()]
@@ -193,7 +193,7 @@ def test_the_manual_lists_each_command() -> None:
 
 
 def test_every_block_has_a_state() -> None:
-    """No output of the page is left out, and no state is for nothing."""
+    """Each output of the page has a state in which it is tested, and each state has an output."""
     assert SESSIONS.keys() == STATES.keys()
     assert {*re.findall(r"^```(\w+)", PAGE, flags=re.MULTILINE)} == {"console", "json", "sh"}
 
@@ -206,8 +206,8 @@ def test_every_block_has_a_state() -> None:
     ],
 )
 def test_the_outputs_are_real(state: str, tmp_path: Path) -> None:
-    """Each command, pasted on the node that its block names, prints what the page has; `...` is any
-    lines.
+    """Each command of the page, pasted on the node that its block names, prints what the page has;
+    a line `...` stands for any lines.
     """
     require_nspawn()
     require_program()
@@ -269,7 +269,7 @@ CAPABILITIES = ("watch", "node", "route_overlap", "static_routes")
 
 
 def test_every_row_has_a_line() -> None:
-    """The words of each row are in the code, as in the journal."""
+    """The code has the words of each row in the page's table of the journal."""
     package = ROOT / "hostrouting"
     capabilities = (path for room in CAPABILITIES for path in package.glob(f"{room}/*.py"))
     sources = [*package.rglob("assets/*"), *capabilities, *package.rglob("keeper.py")]

@@ -1,4 +1,4 @@
-"""What a first release needs: links that lead somewhere, and pages that hold."""
+"""A first release needs links that lead somewhere, and pages that hold."""
 
 import re
 import subprocess
@@ -30,7 +30,9 @@ def text(path: str) -> str:
 
 
 def test_the_supported_pythons_are_those_that_ci_looks_for() -> None:
-    """Package index and .ci/pythons name the same versions, the oldest of which pip demands."""
+    """The metadata of the package and .ci/pythons name the same versions of Python, and pip
+    requires the oldest.
+    """
     classifiers = metadata("hostrouting").get_all("Classifier") or []
     assert [
         one.rpartition(" ")[2] for one in classifiers if re.search(r":: 3\.\d+$", one)
@@ -39,13 +41,15 @@ def test_the_supported_pythons_are_those_that_ci_looks_for() -> None:
 
 
 def test_a_change_is_tried_on_each_python() -> None:
-    """The workflow names those that .ci/pythons looks for."""
+    """The workflow of a change names the versions of Python that .ci/pythons looks for."""
     [listed] = re.findall(r"python: \[(.*)\]", text(".github/workflows/change.yml"))
     assert listed == ", ".join(f'"{version}"' for version in PYTHONS)
 
 
 def test_the_night_runs_each_of_its_sessions_and_rooms() -> None:
-    """A job of the workflow for each session with the tag, and for the mutants of each room."""
+    """The workflow of the night has a job for each session with its tag, and for the mutants of
+    each room.
+    """
     night = text(".github/workflows/night.yml")
     tagged = re.findall(
         r'tags=\["night"\].*?^def (\w+)', text("noxfile.py"), re.DOTALL | re.MULTILINE
@@ -57,7 +61,7 @@ def test_the_night_runs_each_of_its_sessions_and_rooms() -> None:
 
 
 def test_the_archive_of_the_sources_has_what_its_documents_link_to() -> None:
-    """Who unpacks it follows each link of README and docs that leads somewhere here."""
+    """The archive of the sources has each file of the repository that its documents link to."""
     held = {
         Path(file.distribution_path) for file in SdistBuilder(str(ROOT)).recurse_included_files()
     }
@@ -75,7 +79,7 @@ def test_the_archive_of_the_sources_has_what_its_documents_link_to() -> None:
 
 
 def test_our_own_address_is_one() -> None:
-    """Package index, templates and documents name one repository, beside the upstream's."""
+    """The metadata of the package, templates and documents name one repository."""
     links = dict(link.split(", ") for link in metadata("hostrouting").get_all("Project-URL") or [])
     home = links["Repository"]
     assert links["Issues"] == f"{home}/issues"
@@ -93,7 +97,7 @@ def notes(changelog: str, tag: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_notes_of_a_release_are_its_section() -> None:
-    """Without its title, and to the next one."""
+    """The notes of a release are its section of the changelog, without the title."""
     assert notes(CHANGELOG, f"v{__version__}").stdout == "The first.\n\n### Added\n\n- All.\n"
 
 
@@ -110,7 +114,9 @@ def test_the_notes_of_a_release_are_its_section() -> None:
     ],
 )
 def test_a_tag_that_is_not_prepared_is_refused(changelog: str, tag: str, why: str) -> None:
-    """It names another version than the package, or the changelog has no dated section."""
+    """The notes of a tag are refused if the tag names another version than the package, or the
+    changelog lacks a dated section.
+    """
     done = notes(changelog, tag)
     assert done.returncode == 1
     assert done.stdout == ""
@@ -118,7 +124,7 @@ def test_a_tag_that_is_not_prepared_is_refused(changelog: str, tag: str, why: st
 
 
 def test_the_page_of_performance_has_the_rows_of_the_benchmark() -> None:
-    """One dated run: each promise of today's benchmark, and no other."""
+    """The page of performance has one dated run with exactly the promises of the benchmark."""
     (run,) = blocks("docs/performance.md", language="text")
     head, _, rows = run.partition("±: ")
     assert re.match(r"20\d\d-\d\d-\d\d\nLinux \S+, \d+ CPUs \(.+\), load .*\nPython 3\.", head)

@@ -57,14 +57,14 @@ def anchors() -> dict[str, str]:
 
 
 def test_the_pages_are_there() -> None:
-    """The checks below are about a whole site."""
+    """The site has its first page and more than forty in all."""
     assert len(pages()) > 40
     assert SITE / "index.html" in pages()
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_each_public_name_has_an_anchor(module: str) -> None:
-    """A name of a module is in the inventory, and in the page."""
+    """Each public name is in the inventory of the site, and is an anchor of its page."""
     known = anchors()
     names = [module, *(f"{module}.{name}" for name in import_module(module).__all__)]
     assert [name for name in names if name not in known] == []
@@ -87,7 +87,7 @@ def members(module: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_each_public_member_has_an_anchor(module: str) -> None:
-    """It is described with its class, or with the base that has it first."""
+    """Each public member of a class is in the inventory, with its class or with a base."""
     known = anchors()
     lost = []
     for name, found in members(module).items():
@@ -100,14 +100,14 @@ def test_each_public_member_has_an_anchor(module: str) -> None:
 
 
 def test_the_members_of_a_class_are_read() -> None:
-    """The test above looks for each way in which a class has a member."""
+    """`members` reads each kind of member of a class from tests/public_api.txt."""
     assert {"errno", "retryable"} <= set(members("hostrouting.exceptions")["BackendError"])
     assert {"do", "plan", "name"} <= set(members("hostrouting")["CheckRouteOverlap"])
     assert {"routes", "live"} <= set(members("hostrouting")["Host"])
 
 
 def test_no_link_inside_the_site_is_dead() -> None:
-    """Each relative address leads to a file, and each anchor is in its page."""
+    """Each relative address of the site leads to a file, and each anchor is in its page."""
     dead = []
     for file, page in pages().items():
         for address in page.addresses:
@@ -126,7 +126,7 @@ def test_no_link_inside_the_site_is_dead() -> None:
 
 
 def test_links_to_the_repository_lead_to_files() -> None:
-    """A page names a file that is no page by its address on the web."""
+    """Each address of the site that leads into the repository is that of a file there."""
     home = "https://github.com/hostrouting/hostrouting/blob/main/"
     named = {
         urlsplit(address.removeprefix(home)).path
@@ -139,7 +139,7 @@ def test_links_to_the_repository_lead_to_files() -> None:
 
 
 def test_each_name_of_another_project_is_used() -> None:
-    """docs/external.txt has what the docstrings name, and nothing else."""
+    """Each name in docs/external.txt is linked from the site."""
     used = {address for page in pages().values() for address in page.addresses}
     text = (ROOT / "docs/external.txt").read_text(encoding="utf-8")
     unused = []
@@ -153,14 +153,18 @@ def test_each_name_of_another_project_is_used() -> None:
 
 
 def test_a_field_of_the_config_has_its_sentence() -> None:
-    """It has no docstring: the page shows the sentence of hostrouting.json(5)."""
+    """A field of the config, which has no docstring, is shown with the sentence of
+    hostrouting.json(5).
+    """
     page = (SITE / "api/hostrouting.html").read_text(encoding="utf-8")
     field = page.partition('id="hostrouting.ProbeSNATConfig.detect"')[2].partition("</dd>")[0]
     assert "<p>How IPv6 is found: imds queries the cloud, address reads the device" in field
 
 
 def test_a_page_begins_with_what_a_user_imports() -> None:
-    """The files of its room come last, as plain text."""
+    """A page of a module begins with what a user imports, and has the files of the room last, as
+    plain text.
+    """
     page = (SITE / "api/hostrouting.html").read_text(encoding="utf-8")
     names, _, files = page.partition('id="the-module"')
     assert 'id="hostrouting.Configure"' in names
@@ -170,13 +174,15 @@ def test_a_page_begins_with_what_a_user_imports() -> None:
 
 
 def test_plain_output_has_no_colours() -> None:
-    """A block without a language is text."""
+    """A block of a page without a language is shown as text."""
     page = (SITE / "fleet.html").read_text(encoding="utf-8")
     block = page.partition("of 4,000 nodes")[0].rpartition("<div")[0].rpartition("<div")[2]
     assert "highlight-text" in block
 
 
 def test_the_pictures_are_shown() -> None:
-    """The first page shows the problem, the page of the design the rooms."""
+    """The first page of the site shows the picture of the problem, and the page of the design that
+    of the rooms.
+    """
     for page, picture in ("index.html", "problem.svg"), ("design.html", "rooms.svg"):
         assert f"_images/{picture}" in pages()[SITE / page].addresses

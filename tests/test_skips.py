@@ -40,8 +40,8 @@ def test_soak():
 
 @pytest.mark.slow
 def test_on_ci_a_skip_is_a_failure(tmp_path: Path) -> None:
-    """With HOSTROUTING_NO_SKIP a machine that lacks something is red, and the reason is in the
-    report. The run of CI has the slow tests, and leaves those of a soak out.
+    """With HOSTROUTING_NO_SKIP a test that lacks a tool fails, and the reason is in the report. The
+    run of CI has the slow tests, and leaves those of a soak out.
     """
     shutil.copy(ROOT / "tests/conftest.py", tmp_path)
     (tmp_path / "test_inner.py").write_text(INNER)
@@ -57,16 +57,16 @@ def test_on_ci_a_skip_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_no_file_skips_itself() -> None:
-    """Its tests would have no report that could fail on CI: each test names what it needs."""
+    """A file of tests does not skip itself, since its tests would have no report that could fail on
+    CI.
+    """
     files = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
     itself = re.compile("importorskip|allow_module_level")
     assert [path for path in files if itself.search(path.read_text())] == []
 
 
 def test_ci_installs_every_package_that_a_skip_names() -> None:
-    """A reason to skip names a package that .ci/packages installs: CI has no skips, also not on a
-    fresh machine.
-    """
+    """Each package that a reason to skip names is one that .ci/packages installs."""
     installed = re.search(
         r"^packages=\((.*?)^\)", (ROOT / ".ci/packages").read_text(), flags=re.MULTILINE | re.DOTALL
     )
@@ -76,8 +76,8 @@ def test_ci_installs_every_package_that_a_skip_names() -> None:
 
 
 def test_a_tool_without_an_entry_is_a_mistake() -> None:
-    """A tool without an entry in the table would be skipped for ever under a wrong name: it is an
-    error instead.
+    """A tool without an entry in the table raises an error, since its tests would be skipped for
+    ever.
     """
     for look_up in missing, require:
         with pytest.raises(KeyError, match="ntf"):

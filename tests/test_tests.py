@@ -1,4 +1,4 @@
-"""Rules of the tests themselves that a program can look after."""
+"""The tests themselves keep the rules that a program can check."""
 
 import importlib
 import re
@@ -15,7 +15,9 @@ from hostrouting.testing import KernelNode
 
 
 def test_each_story_is_there() -> None:
-    """A test on real systemd that got another name is a slow one until it is listed again."""
+    """Each test that STORIES lists exists in tests/system, so that one with a new name is listed
+    again.
+    """
     names = {
         f"{path.name}::{name}"
         for path in (ROOT / "tests/system").glob("test_*.py")
@@ -45,8 +47,8 @@ def test_support_imports_are_shallow() -> None:
 def test_other_modules_change_no_examples_of_a_fixed_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A property has the same examples after a module with constants was loaded; in a soak it has
-    others.
+    """A module with constants that is loaded between two runs of a property changes its examples in
+    a soak alone.
     """
 
     def examples() -> list[int]:
@@ -70,7 +72,9 @@ def test_other_modules_change_no_examples_of_a_fixed_seed(
 
 @needs_kernel
 def test_a_batch_that_ends_early_is_red() -> None:
-    """`ip` ends at words that it cannot parse, with `-force`, too: the world would lack the rest."""
+    """A batch of `ip` that ends early, at words that it cannot parse, fails its test, while a
+    refused command is reported.
+    """
     refused = "route add 10.0.0.0/8 via 10.1.0.1"
     unknown = "route add 10.0.0.0/8 dev lo table"
     with KernelNode.made() as node:
@@ -81,8 +85,8 @@ def test_a_batch_that_ends_early_is_red() -> None:
 
 
 def test_printed_words_stand_once() -> None:
-    """Where addresses leave, and what is next, is worded in `support.printed`, in golden files and
-    in the test of the report's text: whoever rewords it changes these.
+    """The words on where addresses leave and on the next step stand only in `support.printed`, in
+    golden files and in the test of the report's text.
     """
     words = re.compile(r"""(leaves by (?:[{]|\w+[0-9](?!, which))|["'n]next: [^\[])""")
     allowed = {"support/printed.py", "route_overlap/test_proven.py", "test_tests.py"}
