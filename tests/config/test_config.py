@@ -327,6 +327,12 @@ def test_a_config_that_names_only_a_cloud() -> None:
     assert config.families == (IPV4, IPV6)
 
 
+def test_an_address_of_two_clouds_has_the_name_of_the_first() -> None:
+    """An address that two expected clouds share has its name in the cloud that is listed first."""
+    config = RouteOverlapConfig(expected=("aws", "azure"))
+    assert config.cidrs["169.254.169.254/32"] == "Amazon instance metadata"
+
+
 def test_a_mistake_in_enabled_hides_the_rule_on_pod_cidrs() -> None:
     """A mistake in `enabled` is one error, without a second one about pod CIDRs."""
     with pytest.raises(InvalidConfigError) as caught:

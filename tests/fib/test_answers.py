@@ -6,7 +6,7 @@ import attrs
 import pytest
 from support.kernel import connect
 
-from hostrouting.fib import Fib
+from hostrouting.fib import Fib, Packet
 from hostrouting.host import IPV4, IPV6, Address, RouteChange, Rule
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
@@ -61,6 +61,17 @@ def test_an_appended_route_is_the_last_of_its_place(
     arrange(node, "9.0.0.0/8 dev e0")
     added = getattr(RouteChange, verb)(route("9.0.0.0/8 dev e1 proto 142"))
     assert device(model(node).changed([added]), "9.1.1.1") == dev
+
+
+def test_a_type_of_service_selects_whatever_the_congestion_bits_are(node: MemoryBackend) -> None:
+    """A route and a rule for a type of service decide packets of that type with ECN bits as well."""
+    arrange(node, "9.0.0.0/8 dev e0", "9.0.0.0/8 dev e1 table 88")
+    by_rule = model(node, Rule(10, table=88, tos=0x10))
+    added = RouteChange.add(attrs.evolve(route("9.0.0.0/8 dev e1"), tos=0x10))
+    by_route = model(node).changed([added])
+    packet = Packet(Address.parse("9.1.1.1").number, tos=0x13)
+    decided = [fib.decide(packet).route for fib in (by_rule, by_route)]
+    assert [each and each.dev for each in decided] == ["e1", "e1"]
 
 
 def test_a_model_has_its_families_as_the_port_has_them() -> None:

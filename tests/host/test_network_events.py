@@ -106,7 +106,7 @@ class ListeningContract:
     def test_every_listener_gets_each_event(
         self, eth0: Node, events: NetworkEvents, listener: Listener, ctx: Context
     ) -> None:
-        """One that takes takes nothing from another."""
+        """A listener that takes events takes nothing from another one."""
         with events.listen(ctx) as second:
             arrange(eth0, BY_FABRIC)
             assert shown(second.take()) == shown(listener.take()) == [f"add {BY_FABRIC}"]

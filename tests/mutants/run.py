@@ -46,7 +46,8 @@ ROOMS = {
     "fib": "tests/fib",
     "fleet": "tests/fleet",
     "host": "tests/host",
-    "net": "tests/net tests/fib/test_vrf.py tests/test_errors.py",
+    "net": "tests/net tests/fib/test_vrf.py tests/static_routes/test_ipv6_decisions.py"
+    " tests/test_errors.py",
     "node": "tests/node tests/cli/test_status.py tests/cli/test_watch_json.py"
     " tests/boot/test_intent.py tests/route_overlap/test_task.py",
     "phases": "tests/phases tests/test_mistakes_table.py",
