@@ -99,6 +99,21 @@ def test_a_route_that_is_refused(text: str, reason: str, *, may_heal: bool) -> N
     assert own_routes(host) == ["172.22.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
 
 
+def test_the_route_of_a_place_that_waits_stays() -> None:
+    """An own route whose new form waits for its device stays, and is not reported as one that
+    another program has changed.
+    """
+    node = MemoryBackend()
+    connect(node, eth0="10.224.0.4/16")
+    stale = "172.21.0.0/16 via 10.224.0.1 dev eth0 proto 142"
+    node.insert_route(route(stale))
+    host = FakeHost(node)
+    waiting = "172.21.0.0/16 via 10.224.0.1 dev eth9"
+    install(host, config_of([static_route(waiting)]))
+    assert verdict_at_boot(host) == BootVerdict(11, f"refused: {waiting}: {NO_DEVICE}", 3, LOGGED)
+    assert own_routes(host) == [stale]
+
+
 @pytest.mark.parametrize("number", [errno.ENOMEM, errno.EBUSY, errno.ENOBUFS])
 def test_a_kernel_without_memory(host: FakeHost, number: int) -> None:
     """An apply may try again, but a boot that waits for routing answers at once: no lease, device,

@@ -67,6 +67,7 @@ class TestWaiting:
             f"was changed. Give the node one ({SEE_DHCP}), or give "
             "'dev' and 'gateway' of: 172.16.8.0/22, 172.16.16.0/24"
         )
+        assert raised.value.retryable
         assert ctx.clock.monotonic() == 30
         waits = [message for message in caplog.messages if not message.startswith("boot: ")]
         assert waits == [
