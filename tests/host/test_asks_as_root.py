@@ -58,8 +58,8 @@ def answers(node: KernelNode, user: int) -> Any:
 
 
 def test_root_and_another_user_get_the_same_proof(node: KernelNode) -> None:
-    """A rule on uidrange selects by user; both backends look up root's packets, with and without a
-    source.
+    """A proof by root and one by another user have the same findings, although a rule selects
+    packets by user.
     """
     of_root = answers(node, 0)
     assert answers(node, 65534) == of_root

@@ -82,7 +82,9 @@ def test_a_save_is_parsed_with_positions_and_without_counters(
     addresses=st.integers(1, 2**32 - 2), mac=st.lists(st.integers(0, 255), min_size=6, max_size=6)
 )
 def test_both_backends_print_one_normal_form(addresses: int, mac: list[int]) -> None:
-    """Leading zeros, a full mask, a default and the order of the options make no difference."""
+    """Two rules that differ by leading zeros, a full mask, a default or the order of options have
+    one normal form.
+    """
     ip = ".".join(str(addresses >> shift & 255) for shift in (24, 16, 8, 0))
     short, long = (":".join(form.format(group) for group in mac) for form in ("{:x}", "{:02X}"))
     assert normal(
@@ -167,14 +169,18 @@ def test_normal_forms(words: str, expected: dict[str, str]) -> None:
     "word", ['"a"b"', 'a"b', '"a\\b"', '"', "a\x07b", '"a\u2028b"', "a\ufffdb", ""]
 )
 def test_words_that_would_be_misread_are_unsafe(word: str) -> None:
-    """A quote inside, a backslash between quotes, control characters, and bytes that were no text."""
+    """A word with a quote inside, a backslash between quotes, a control character or undecodable
+    bytes is unsafe.
+    """
     assert why_unsafe(EbtablesRule("nft", "OUTPUT", 1, ("--log-prefix", word))) is not None
     assert why_unsafe(EbtablesRule("nft", word, 1, ("-j", "DROP"))) is not None
 
 
 @pytest.mark.parametrize("word", ['"a b"', "a\\b", "a'b", '"#"', '"ä"', "!", "#"])
 def test_words_that_are_read_as_printed_are_safe(word: str) -> None:
-    """Blanks between quotes, and a backslash or apostrophe in a bare word, mean themselves."""
+    """Words with blanks between quotes, or with a backslash or apostrophe outside of quotes, are
+    safe.
+    """
     assert why_unsafe(EbtablesRule("nft", "OUTPUT", 1, ("--log-prefix", word))) is None
 
 
@@ -182,7 +188,9 @@ def test_words_that_are_read_as_printed_are_safe(word: str) -> None:
     present=st.lists(st.integers(0, 3), max_size=12), marks=st.lists(st.integers(0, 4), max_size=6)
 )
 def test_as_many_match_as_were_wanted(present: list[int], marks: list[int]) -> None:
-    """The first rules of each kind match, in the order of the chain; a surplus request is refused."""
+    """The first rules of each kind match, in the order of the chain; a request for more rules than
+    there are is refused.
+    """
     rules = [
         EbtablesRule("nft", "OUTPUT", place, ("--mark", str(mark)))
         for place, mark in enumerate(present, 1)
@@ -237,8 +245,8 @@ def test_insertions_are_placed_so_that_a_deletion_is_undone(
     ],
 )
 def test_a_line_that_ebtables_save_never_prints_is_an_error(text: str, number: int) -> None:
-    """The error has the number and the beginning of the line, so that half of the rules never
-    counts as all of them.
+    """A line that ebtables-save never prints is an error with its number and beginning, so that a
+    part of the rules never counts as all.
     """
     with pytest.raises(
         BackendError, match=rf"ebtables \(nft\): line {number} of them is not a line of"
@@ -249,7 +257,7 @@ def test_a_line_that_ebtables_save_never_prints_is_an_error(text: str, number: i
 
 
 def test_a_character_of_a_log_prefix_ends_no_line() -> None:
-    """Though Unicode calls it the end of a line."""
+    """A line separator of Unicode in a log prefix does not end the line of a rule."""
     [rule] = parse_save('*nat\n-A OUTPUT --log-prefix "a\u2028b" -j DROP\n', backend="nft")
     assert rule.spec == ("--log-prefix", '"a\u2028b"', "-j", "DROP")
 

@@ -1,4 +1,4 @@
-"""Events are read as a dump of the same things is read, whatever the kernel announces."""
+"""Events, which are read as a dump of the same things is read, whatever the kernel announces."""
 
 import errno
 from collections.abc import Sequence
@@ -42,8 +42,8 @@ def announced(route: Route, kind: int = NEWROUTE, flags: int = 0x600) -> bytes:
 
 @given(st.lists(small_world.routes(), max_size=8), st.sampled_from(sorted(PLACED)))
 def test_a_route_is_read_as_in_a_dump(routes: Sequence[Route], verb: str) -> None:
-    """New or gone, alike or not: the event has the route that the decoder of dumps reads, and its
-    place.
+    """A new or removed route in an event is the route that the decoder of dumps reads, with its
+    place among others.
     """
     reader = EventReader(NAMES)
     for route in routes:
@@ -138,7 +138,7 @@ def test_rules_are_read_as_in_a_dump() -> None:
     ],
 )
 def test_an_event_that_cannot_be_read_is_a_loss(datagram: bytes, reason: str) -> None:
-    """Read as less than it is, it would spoil the caller's picture; the events after it are
+    """An event that cannot be read raises EventsLostError with the reason; the events after it are
     delivered again.
     """
     with played({}):
@@ -156,7 +156,7 @@ def test_an_event_that_cannot_be_read_is_a_loss(datagram: bytes, reason: str) ->
 
 
 def test_other_families_and_noise_are_passed_over() -> None:
-    """Neighbours, an end or an acknowledgement mean nothing."""
+    """Neighbours, stations, acknowledgements and ends of dumps are not events."""
     others = [
         one for one in recorded("netlink-neighbours/kernel-both") if one[HEADER_LENGTH] != IPV4
     ]
@@ -166,8 +166,8 @@ def test_other_families_and_noise_are_passed_over() -> None:
 
 
 def test_names_that_cannot_be_read_after_a_loss_are_read_again() -> None:
-    """The loss is reported once the names are read: before, a rename among the lost events would be
-    missed.
+    """A loss is reported only once the names of devices were read again, since a rename may be
+    among the lost events.
     """
     kernel = PlayedKernel({}, announced=[announced(ROUTE, flags=0)])
     with played({}):

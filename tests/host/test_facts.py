@@ -1,4 +1,4 @@
-"""A fact is logged once, until it changes, and so is its end."""
+"""Facts in the log: each has one line until it changes, and one at its end."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ facts = st.dictionaries(st.sampled_from("abc"), st.none() | st.integers(0, 2))
 
 @given(st.lists(facts))
 def test_the_log_has_the_facts(histories: list[dict[str, int | None]]) -> None:
-    """Each line brings something that the lines before did not, and all lines make the last facts."""
+    """The logged changes of facts add up to the last facts, and each is new to the log."""
     read: dict[str, int | None] = {}
     logged: Facts[str, int | None] = Facts()
     for present in histories:
@@ -26,7 +26,7 @@ def test_the_log_has_the_facts(histories: list[dict[str, int | None]]) -> None:
 
 @given(facts)
 def test_the_same_facts_bring_no_line(present: dict[str, int | None]) -> None:
-    """However often they are found."""
+    """Facts that are found again unchanged add no line to the log."""
     again = Facts[str, int | None]().after(present).after(dict(present))
     assert again.new == {}
     assert again.over == {}
@@ -34,7 +34,7 @@ def test_the_same_facts_bring_no_line(present: dict[str, int | None]) -> None:
 
 
 def test_the_order_is_that_of_the_facts() -> None:
-    """The log has the first fact first, and ends come in the order of their beginnings."""
+    """New facts are logged in their order, and ended facts in the order in which they began."""
     logged = Facts[str, None]().after(dict.fromkeys("cab"))
     assert [*logged.new] == ["c", "a", "b"]
     assert [*logged.after({}).over] == ["c", "a", "b"]

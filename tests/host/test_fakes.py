@@ -48,7 +48,9 @@ class TestMemoryFiles(FileStoreContract):
 
 @pytest.mark.parametrize(("method", "arguments", "reason"), READ_ONLY)
 def test_a_read_only_disk_in_memory(method: str, arguments: dict[str, Any], reason: str) -> None:
-    """The store refuses what that of a real one refuses, by the same words."""
+    """A store in memory that is read-only refuses what a real read-only disk refuses, in the same
+    words.
+    """
     files = MemoryFiles()
     files.write("/a", b"", mode=0o644)
     files.read_only.add("")
@@ -98,7 +100,7 @@ class TestMemoryLock(RunLockContract):
 def test_the_command_of_a_fake_machine_is_not_that_of_the_test(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So a unit has the same text wherever a test runs, and however it was called."""
+    """The units of a fake machine name /usr/bin/hostrouting, whatever command runs the test."""
     monkeypatch.setattr("sys.argv", ["/opt/agent/hostrouting"])
     host = FakeHost()
     host.files.write("/opt/agent/hostrouting", b"", mode=0o755)

@@ -1,5 +1,5 @@
-"""A fault at every step of a batch, its rollback included, and at every call of the socket: the
-routes are what the error has.
+"""A batch with a fault at any step, its rollback included, or at any call of the socket: the routes
+are as the error reports.
 """
 
 import errno
@@ -98,7 +98,9 @@ def steps_of_a_batch() -> int:
 @pytest.mark.parametrize("number", ERRNOS, ids=errno.errorcode.get)
 @pytest.mark.parametrize("verify", [True, False])
 def test_the_routes_are_as_in_the_error(number: int, *, verify: bool) -> None:
-    """A fault of a step, alone or with a fault of any later one, the rollback included."""
+    """A batch that fails at one step, or at a later one as well, the rollback included, leaves the
+    routes as its error reports.
+    """
     steps = steps_of_a_batch()
     for first in range(1, steps + 1):
         # A second fault beyond the last step is none.
@@ -135,7 +137,7 @@ NOT_READ = "unknown, since it cannot be read back"
 
 
 class FaultySocket:
-    """A socket, one of whose calls fails; with `lasts` all after it, too."""
+    """A socket, one of whose calls fails; with `lasts` all later calls fail, too."""
 
     def __init__(
         self, opened: socket.socket, step: int, fault: Callable[[Any], int], *, lasts: bool
@@ -236,7 +238,9 @@ def restore(node: KernelNode) -> None:
 def test_the_kernel_has_the_routes_that_the_error_names(
     node: KernelNode, monkeypatch: pytest.MonkeyPatch, fault: str, *, verify: bool, lasts: bool
 ) -> None:
-    """A batch is in force as a whole, or its error lists what of it is not undone."""
+    """A batch at whose socket a call fails is in force as a whole, or its error lists each change
+    that was not undone.
+    """
     backend = kernel_of(node)
     before = routes_of(kernel_of(node))
     steps = 1

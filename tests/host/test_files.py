@@ -32,7 +32,7 @@ NOBODY = 65534
 
 
 class TestRootedFiles(FileStoreContract):
-    """The contract on real files, in a folder as in the root."""
+    """The contract on real files, in a folder as the root."""
 
     @pytest.fixture
     def root(self, tmp_path: Path) -> Path:
@@ -70,9 +70,7 @@ class TestRootedFiles(FileStoreContract):
             yield
 
     def test_the_other_kind_of_lock_is_seen(self, files: FileStore) -> None:
-        """A lock by fcntl, as newer programs take it, is seen; looking for it does not block
-        another process.
-        """
+        """A lock by fcntl, as newer programs take it, is seen."""
         files.write("/run/other/a", b"", mode=0o644)
         with self.outside(files, "/run/other/a").open("r+") as file:
             fcntl.lockf(file, fcntl.LOCK_EX)
@@ -85,7 +83,7 @@ class TestRootedFiles(FileStoreContract):
 
 class TestTheRoot:
     def test_paths_are_absolute(self, tmp_path: Path) -> None:
-        """A relative path is a mistake of the caller."""
+        """A relative path is refused as a mistake of the caller."""
         with pytest.raises(ValueError, match="'etc/a' is not an absolute path"):
             RootedFiles(str(tmp_path)).read("etc/a")
 
@@ -98,8 +96,8 @@ class TestTheRoot:
 
 class TestFolders:
     def test_are_made_for_all_to_read(self, tmp_path: Path) -> None:
-        """Missing folders get mode 0755, and files their own, whatever the umask; a foreign folder
-        stays as strict as it was.
+        """Missing folders are created with mode 0755, and files with their own, whatever the umask;
+        an existing folder keeps its mode.
         """
         (tmp_path / "etc").mkdir(mode=0o700)
         before = os.umask(0o077)
@@ -114,7 +112,9 @@ class TestFolders:
         assert modes == [0o700, 0o755, 0o755, 0o644]
 
     def test_close_together_after_a_walk(self) -> None:
-        """A signal handler that raises between two would leave the rest open."""
+        """Folders are closed without a call of Python's `os.close` in between, at which a signal
+        handler could leave the rest open.
+        """
 
         def refuse(*event: object) -> None:
             assert event[2] is not os.close
@@ -148,7 +148,9 @@ class TestAReadOnlyDisk:
     def test_refuses_only_what_would_change_it(
         self, tmp_path: Path, method: str, arguments: dict[str, Any], message: str
     ) -> None:
-        """To remove a file that is absent is not a change, whatever the kernel's first error is."""
+        """A read-only disk refuses only the calls that would change it: the removal of an absent
+        file is allowed.
+        """
         assert self.result(tmp_path, method, arguments) == message
 
 
@@ -163,7 +165,9 @@ class TestOddities:
 
     @needs("root")
     def test_a_folder_that_is_a_mount_point_stays(self, tmp_path: Path) -> None:
-        """It is empty, and the kernel calls it busy: that is no error."""
+        """An empty folder that is a mount point, which the kernel calls busy, stays without an
+        error.
+        """
         (tmp_path / "a").mkdir()
         done = self.mounted(tmp_path, f"none {tmp_path}/a", "remove_directory_if_empty('/a')")
         assert done.stdout == "False\n"
@@ -171,14 +175,14 @@ class TestOddities:
 
     @needs("root")
     def test_a_disk_without_free_inodes_is_full(self, tmp_path: Path) -> None:
-        """A new file needs an inode, however many blocks are free."""
+        """A disk without free inodes is full for a new file, however many blocks are free."""
         mount = f"-o nr_inodes=1 none {tmp_path}"
         done = self.mounted(tmp_path, mount, "refuse_unwritable('/etc', size=1)")
         assert done.returncode == 1
         assert "/etc: No space left on device" in done.stderr
 
     def test_a_fifo_does_not_keep_us_waiting(self, tmp_path: Path) -> None:
-        """A fifo without writer is replaced like any object that is no file, and reads as empty."""
+        """A fifo without writer is read as empty without a wait, and replaced by a write."""
         os.mkfifo(tmp_path / "a")
         files = RootedFiles(str(tmp_path))
         assert files.read("/a") == b""
@@ -199,7 +203,9 @@ class TestOddities:
     def test_a_lock_is_that_of_a_whole_number(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, end: str, is_locked: bool
     ) -> None:
-        """The kernel lists the inodes of all locked files, of which one may begin another."""
+        """A file is locked only if the kernel's list of locks has its whole inode number, and not
+        one that begins with it.
+        """
         (tmp_path / "a").touch()
         found = os.stat(tmp_path / "a")  # noqa: PTH116 (as the kernel writes it)
         place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
@@ -251,7 +257,7 @@ class TestOddities:
     def test_only_its_writer_can_open_an_unfinished_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Until its content is whole, a file has no mode that lets another user read it."""
+        """A file has no mode that lets another user read it until its content is whole."""
         modes = []
 
         def note_mode(descriptor: int, _mode: int) -> None:
@@ -265,8 +271,8 @@ class TestOddities:
     def test_a_write_that_fails_midway_leaves_the_old_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
     ) -> None:
-        """On a full disk, or by Ctrl-C: with the old content, and without another file. Nor does a
-        link that finds a folder in its place leave one.
+        """A write that fails on a full disk, or by Ctrl-C, leaves the old content and no temporary
+        file, as does a link in the place of a folder.
         """
         files = RootedFiles(str(tmp_path))
         files.write("/a", b"old\n", mode=0o644)
@@ -314,7 +320,9 @@ class TestWithoutPrivilege:
     def test_a_lack_of_permission_names_root(
         self, locked: Path, verb: str, act: Callable[[RootedFiles], object]
     ) -> None:
-        """The error has the path and the reason, and suggests root."""
+        """A call that lacks permission raises an error with the path and the reason that suggests
+        root.
+        """
         with plain_user(), pytest.raises(HostFileError) as caught:
             act(RootedFiles(str(locked)))
         message = str(caught.value)
@@ -373,8 +381,8 @@ class TestKilledWriters:
         assert seen == {(old, False), (old, True), (b"new\n", False)}
 
     def test_leftovers_go_with_the_file(self, tmp_path: Path) -> None:
-        """Removing a file removes the leftovers of its killed writers, so that the folder can be
-        removed, too.
+        """The removal of a file removes the leftovers of its killed writers, so that the folder can
+        be removed afterwards.
         """
         files = RootedFiles(str(tmp_path))
         (tmp_path / "own").mkdir()
@@ -384,7 +392,7 @@ class TestKilledWriters:
         assert files.remove_directory_if_empty("/own") is True
 
     def test_leftovers_go_when_there_is_nothing_to_write(self, tmp_path: Path) -> None:
-        """Leftovers are removed even if the file has the wanted content already."""
+        """A write removes leftovers, even if the file has the wanted content already."""
         files = RootedFiles(str(tmp_path))
         files.write("/a", b"one\n", mode=0o644)
         (tmp_path / ".a.hostrouting-0123456789abcdef").touch()
@@ -392,8 +400,8 @@ class TestKilledWriters:
         assert entries(tmp_path) == ["a"]
 
     def test_those_of_living_writers_and_of_others_stay(self, tmp_path: Path) -> None:
-        """A live writer holds a lock on its file; a name that only resembles an own one belongs to
-        another program.
+        """The unfinished file of a live writer, which holds a lock on it, and a file whose name
+        only resembles a leftover stay.
         """
         files = RootedFiles(str(tmp_path))
         alive = tmp_path / ".a.hostrouting-0123456789abcdef"
@@ -413,8 +421,8 @@ class TestKilledWriters:
         )
 
     def test_a_folder_is_swept_of_files_and_links(self, tmp_path: Path) -> None:
-        """Files and links under way are removed; a folder without any, or that is absent, is no
-        error.
+        """A sweep removes unfinished files and links from a folder, and accepts a folder that is
+        clean or absent.
         """
         files = RootedFiles(str(tmp_path))
         files.write("/etc/own/a", b"", mode=0o644)
@@ -427,7 +435,7 @@ class TestKilledWriters:
     def test_a_writer_whose_unfinished_file_another_one_sweeps_makes_it_anew(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A file is swept before its writer has locked it, and a link until it has its name."""
+        """A writer whose unfinished file or link is swept by another writer creates it again."""
         files = RootedFiles(str(tmp_path))
 
         def let_another_sweep_before(module: Any, name: str) -> None:

@@ -42,7 +42,9 @@ ADAPTERS = [
     ],
 )
 def test_no_module_is_loaded_before_it_is_needed(code: str, unwanted: list[str]) -> None:
-    """A boot is not slowed down by modules that it does not use; attrs imports some by itself."""
+    """A part of the host imports only the modules that it needs, so that a boot is not slowed down
+    by others.
+    """
     program = (
         f"import attrs, sys; before = {{*sys.modules}}; {code}; print(*{{*sys.modules}} - before)"
     )
@@ -69,9 +71,7 @@ class TestLive:
         assert repr(host.lock) == repr(FileLock(root="/"))
 
     def test_other_adapters_are_made_on_first_use(self) -> None:
-        """A part that a run does not need is not imported, as a test above proves; each can be
-        made.
-        """
+        """Each adapter that a live host creates on first use is of its own module."""
         host = Host.live()
         methods = (
             host.link_layer.neighbours,
@@ -85,7 +85,7 @@ class TestLive:
 
 class TestOffline:
     def test_everything_is_below_the_root(self, tmp_path: Path) -> None:
-        """Files, units and lock are those of the image."""
+        """The files, the units and the lock of an offline host are those below its root."""
         host = Host.offline(tmp_path)
         assert not host.is_live
         assert isinstance(host.services, OfflineUnits)
@@ -99,7 +99,9 @@ class TestOffline:
     def test_a_root_that_is_not_absolute_is_refused(
         self, root: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """An empty variable would stand for the working directory, which is / for a service."""
+        """A root that is empty or relative is refused, since the working directory of a service is
+        /.
+        """
         (tmp_path / "image").mkdir()
         monkeypatch.chdir(tmp_path)
         with pytest.raises(HostFileError) as caught:

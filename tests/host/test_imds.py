@@ -65,7 +65,7 @@ class TestAnswers:
 
     @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
     def test_no_proxy_is_used(self, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A dead proxy in the environment changes nothing."""
+        """A request does not use the proxy that the environment names."""
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.setenv(variable, "http://127.0.0.1:9")
         with FakeIMDS(WITHOUT) as imds:
@@ -92,7 +92,9 @@ class TestTriesAgain:
         ),
     )
     def test_a_temporary_fault_is_retried(self, bad: IMDSAnswer) -> None:
-        """After two failures a good answer is returned; the pauses were half a second and a second."""
+        """A request that fails twice temporarily is answered at the third try, after pauses of half
+        a second and of a second.
+        """
         ctx, clock = hurried()
         with FakeIMDS(bad, bad, WITH_IPV6) as imds:
             assert answer_of(imds, ctx) == WITH_IPV6
@@ -100,7 +102,7 @@ class TestTriesAgain:
         assert clock.monotonic() == 1.5
 
     def test_a_wait_is_reported(self, caplog: pytest.LogCaptureFixture) -> None:
-        """The first failed try is logged for operators; later ones have a lower level."""
+        """The first failed try is logged for operators, and later ones at a lower level."""
         caplog.set_level(logging.DEBUG)
         with FakeIMDS(IMDSAnswer(status=429), IMDSAnswer(status=503), WITHOUT) as imds:
             answer_of(imds, hurried()[0])
@@ -110,8 +112,8 @@ class TestTriesAgain:
         ]
 
     def test_5xx_for_ever_ends_at_its_own_limit(self) -> None:
-        """The tries end after a minute of growing pauses; the error has URL, reason, number of
-        tries and next step.
+        """A service that always fails is given up after a minute of growing pauses; the error has
+        URL, reason, number of tries and next step.
         """
         ctx, clock = hurried()
         with (
@@ -165,8 +167,8 @@ class TestRefusals:
         ids=lambda value: value if isinstance(value, str) else "",
     )
     def test_other_answers_are_final(self, answer: IMDSAnswer, shown: str) -> None:
-        """Another status, text other than JSON, and an answer that is too long: each ends the call
-        after one request, with an error that shows its beginning.
+        """An answer with another status, without JSON, or too long ends the call after one request,
+        with an error that shows its beginning.
         """
         with (
             FakeIMDS(answer) as imds,
@@ -185,7 +187,7 @@ class TestRefusals:
         ids=["reason", "body", "no HTTP"],
     )
     def test_text_of_the_service_is_shown_harmlessly(self, text: bytes) -> None:
-        """The message stays short, and has no control character, whatever the service sends."""
+        """The error for a refusal stays short and printable, whatever text the service sends."""
         with pytest.raises(BackendError) as caught:
             InstanceMetadataClient(service_with(text)).network_interfaces(hurried()[0])
         assert "\\x1b[2J" in str(caught.value)
@@ -193,7 +195,7 @@ class TestRefusals:
         assert len(str(caught.value)) < 600
 
     def test_a_redirect_is_not_followed(self) -> None:
-        """A redirect is an error."""
+        """A redirect is an error and is not followed."""
         with FakeIMDS(WITHOUT) as other:
             moved = IMDSAnswer(status=302, headers={"Location": other.endpoint})
             with (
@@ -248,7 +250,7 @@ class TestTime:
         assert len(imds.requests) == 1
 
     def test_a_deadline_ends_the_first_try(self) -> None:
-        """The error of a deadline during the first try has as its reason that no answer arrived."""
+        """A deadline during the first try raises an error that the service has not answered yet."""
         with (
             FakeIMDS(IMDSAnswer(delay=60)) as imds,
             pytest.raises(BackendError, match=r"in 1 try .* not answered yet"),

@@ -106,8 +106,8 @@ class TestOnTheKernel:
     def test_nexthop_objects_are_followed(
         self, node: KernelLinks, backend: NetlinkBackend, shown: str
     ) -> None:
-        """By default the kernel shows the gateways of an object; where it does not, the path of a
-        packet has them.
+        """A lookup of a path names the device and gateway of a nexthop object, even if the kernel
+        does not show them in the route.
         """
         node.kernel.ip("nexthop add id 7 via fe80::1 dev ib0")
         ip_route(node, "add fd00:7::/64 nhid 7")
@@ -124,8 +124,8 @@ class TestOnTheKernel:
     def test_a_rollback_never_makes_one_route_of_two(
         self, node: KernelLinks, backend: NetlinkBackend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """If another program takes the place of a removed route, that does not come back, and the
-        error names it.
+        """A rollback does not restore a removed route if another program took its place meanwhile,
+        and the error names the route.
         """
         backend.apply([RouteChange.add(route("fd00:7::/64 via fd00:1::7 dev eth0 metric 1"))])
         alone = find(backend, "fd00:7::/64 via fd00:1::7 dev eth0 metric 1")
@@ -145,8 +145,8 @@ class TestOnTheKernel:
         assert shown(backend, family=IPV6, metric=1) == in_order(foreign_route)
 
     def test_all_details_come_back(self, node: KernelLinks, backend: NetlinkBackend) -> None:
-        """`ip -6 -d route` prints the same lines after a rollback: several next hops, tunnels,
-        metrics, sources, ...
+        """A rollback restores every detail that `ip -6 -d route` prints: several next hops,
+        tunnels, metrics, sources, ...
         """
         variety(node)
         before = node.listed("-6", "-d", "route", "show", "table", "all")
@@ -158,7 +158,7 @@ class TestOnTheKernel:
         assert node.listed("-6", "-d", "route", "show", "table", "all") == before
 
     def test_routes_are_those_of_ip(self, node: KernelLinks, backend: NetlinkBackend) -> None:
-        """Routes of every kind are read from all tables."""
+        """The routes of IPv6 are read in every kind and from all tables."""
         variety(node)
         printed = []
         for one in node.shown("-6", "-d", "-N", "route", "show", "table", "all"):
@@ -186,8 +186,8 @@ class TestOnTheKernel:
         assert 490 < again.expires <= ending.expires
 
     def test_events_of_ipv6_are_reported(self, node: KernelLinks, backend: NetlinkBackend) -> None:
-        """Routes, addresses and rules; a next hop that is added to a route is reported with all of
-        them.
+        """IPv6 routes, addresses and rules are reported as events; a route to which a next hop is
+        added is reported with all of its next hops.
         """
         with NetlinkEvents(netns=node.name).listen(Context()) as listener:
             ip_route(node, "add fd00:7::/64 via fd00:1::7 dev eth0 metric 1")
@@ -256,8 +256,8 @@ class TestOnTheKernel:
         number: int,
         logged: list[str],
     ) -> None:
-        """Before 6.6 bpf(2) refuses it, and a sandbox may forbid the call. Without privilege the
-        programs are unknown, which is logged once; any other failure is an error.
+        """A refused query of tcx names no programs if bpf(2) is too old or forbidden, is logged
+        once without privilege, and is an error otherwise.
         """
         caplog.set_level("INFO")
 
@@ -277,7 +277,9 @@ class TestOnTheKernel:
 
 @pytest.mark.parametrize(("added", "age"), [(1000, 90.0), (10_001, 0.0), (2**32 - 500, 105.0)])
 def test_the_age_of_an_address(added: int, age: float) -> None:
-    """The creation time of an address may be a tick ahead of our clock, and wraps after 497 days."""
+    """The age of an address is never below zero, though its creation may be a tick ahead of our
+    clock, and is right after the wrap at 497 days.
+    """
     packed = struct.pack("=BBBBI", 10, 64, 0, 0, 3) + attribute(
         6, struct.pack("=IIII", 1, 1, added, added)
     )
@@ -290,8 +292,8 @@ def test_the_age_of_an_address(added: int, age: float) -> None:
     [(0xA0, True), (0xC0, False), (0x40, False), (0x44, True), (0x48, False), (0x88, False)],
 )
 def test_flags_show_whether_an_address_is_usable(flags: int, usable: bool) -> None:
-    """A tentative address is usable only if it is optimistic; one with dadfailed never is, and a
-    deprecated one is.
+    """An address is usable unless it failed its duplicate detection, or is tentative and not
+    optimistic; a deprecated one is usable.
     """
     packed = struct.pack("=BBBBI", 10, 64, flags, 0, 3) + attribute(1, bytes(15) + b"\4")
     link = struct.pack("=BxHiII", 0, 1, 3, 0x1, 0) + attribute(3, b"eth0\0")
@@ -301,7 +303,9 @@ def test_flags_show_whether_an_address_is_usable(flags: int, usable: bool) -> No
 
 
 def test_other_families_are_passed_over() -> None:
-    """Messages of other families are skipped: a kernel with `ipv6.disable=1` answers with those."""
+    """Messages of other families, with which a kernel with `ipv6.disable=1` answers, are
+    skipped.
+    """
     to = attribute(15, struct.pack("=I", 254)) + attribute(1, bytes([10, 0, 0, 0]))
     by = attribute(4, struct.pack("=I", 3))
     heads = [struct.pack("=8BI", family, 8, 0, 0, 254, 3, 0, 1, 0) for family in (2, 7, 28)]
@@ -315,8 +319,8 @@ def test_other_families_are_passed_over() -> None:
 
 
 def test_a_route_that_has_just_ended_is_not_made_immortal() -> None:
-    """It ends a second after its return: 0 would mean that it never does. So does the rest of a
-    second that is read.
+    """A route that has ended is packed with a lifetime of one second, as 0 would mean for ever; a
+    part of a second is read as a whole one.
     """
     ended = ObservedRoute.parse("fd00:c::/64", "eth0", expires=-1)
     assert attribute(23, word.pack(1)) in pack_route(ended, {"eth0": 3})

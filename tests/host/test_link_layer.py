@@ -26,7 +26,7 @@ POD_MAC = "12:34:56:78:9a:bc"
 
 
 class TestMemoryLinkLayer(LinkLayerContract):
-    """The fake."""
+    """The contract on the fake."""
 
     @pytest.fixture
     def node(self) -> MemoryLinks:
@@ -43,7 +43,7 @@ class TestMemoryLinkLayer(LinkLayerContract):
 
 @needs_kernel
 class TestNetlinkLinkLayer(LinkLayerContract):
-    """The kernel."""
+    """The contract on the kernel."""
 
     @pytest.fixture
     def node(self) -> Iterator[KernelLinks]:
@@ -93,7 +93,7 @@ def variety(node: KernelLinks) -> None:
 
 
 def test_a_station_in_several_vlans_is_one() -> None:
-    """The messages are packed here, as not every kernel has VLANs."""
+    """A station in several VLANs is listed once."""
     entry = struct.pack("=BxxxiHBB", 7, 5, 0x2, 0, 0) + attribute(
         2, bytes.fromhex(POD_MAC.replace(":", ""))
     )
@@ -106,10 +106,12 @@ def test_a_station_in_several_vlans_is_one() -> None:
 
 @needs_kernel
 class TestPuttingBack:
-    """Objects that are removed and added again."""
+    """Neighbours that are removed and added again."""
 
     def test_all_details_come_back(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """`ip -d neigh` prints the same lines."""
+        """Neighbours that are removed and added again have every detail that `ip -d neigh`
+        prints.
+        """
         variety(node)
         before = node.listed("-d", "neigh")
         known = layer.neighbours()
@@ -135,8 +137,8 @@ class TestPuttingBack:
     def test_a_neighbour_in_use_is_removed_and_put_back(
         self, node: KernelLinks, layer: NetlinkLinkLayer
     ) -> None:
-        """The kernel keeps a referenced entry as failed; it counts as removed, and is replaced at a
-        restore.
+        """A neighbour in use, which the kernel keeps as failed, counts as removed, and is replaced
+        when it is added again.
         """
         node.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         node.kernel.run(
@@ -157,7 +159,9 @@ class TestPuttingBack:
 def test_a_device_that_vanishes_midway(
     node: KernelLinks, layer: NetlinkLinkLayer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error names the refusal, and the neighbours that were added."""
+    """An addition whose device vanishes midway raises an error with the refusal and the neighbours
+    that were added.
+    """
     wanted = [Neighbour("10.240.0.9", dev, POD_MAC, permanent=True) for dev in ("azv2", "azure0")]
 
     def refuse(*_: object) -> None:
@@ -175,7 +179,9 @@ def test_a_device_that_vanishes_midway(
 def test_an_agent_may_call_it_inside_its_event_loop(
     node: KernelLinks, layer: NetlinkLinkLayer
 ) -> None:
-    """Reading and changing work in a coroutine, where pyroute2's own loop could not run."""
+    """The link layer reads and changes neighbours in a coroutine, where pyroute2's own loop could
+    not run.
+    """
     variety(node)
 
     async def work() -> list[Neighbour]:
@@ -191,7 +197,9 @@ def test_an_agent_may_call_it_inside_its_event_loop(
 
 @needs_kernel
 def test_without_privilege_nothing_is_changed(node: KernelLinks) -> None:
-    """Reading needs no privilege; changing without it is a `PermissionDeniedError`."""
+    """Neighbours can be read without privilege; changing them without privilege is a
+    `PermissionDeniedError`.
+    """
     node.add_neighbour("10.240.0.9", "azure0", POD_MAC)
     program = """
 from hostrouting.exceptions import PermissionDeniedError

@@ -26,7 +26,9 @@ def layer() -> MemoryLinkLayer:
 
 @pytest.mark.parametrize("change", [1, 2, 3])
 def test_a_failure_names_those_that_went(layer: MemoryLinkLayer, change: int) -> None:
-    """All further removals are made, and none is undone."""
+    """A removal that fails for one neighbour removes the others; the error names the failed one and
+    the removed ones.
+    """
     layer.refuse_at(change)
     with pytest.raises(NeighbourRejectedError) as caught:
         layer.change_neighbours("remove", PODS)
@@ -39,7 +41,9 @@ def test_a_failure_names_those_that_went(layer: MemoryLinkLayer, change: int) ->
 
 
 def test_lost_answers_are_found_out_by_reading() -> None:
-    """If no answer refuses a change, the reading decides."""
+    """A change whose answer is lost counts as made exactly if the neighbours on reading back are as
+    wanted.
+    """
     check_changes("remove", [POD], {}, [])
     check_changes("add", [POD], {}, [POD])
     with pytest.raises(NeighbourRejectedError, match="not in force on reading back"):
@@ -49,5 +53,5 @@ def test_lost_answers_are_found_out_by_reading() -> None:
 
 
 def test_a_refusal_that_another_program_made_good() -> None:
-    """What is as wanted in the end is no failure."""
+    """A refused removal is not an error if the neighbour is gone on reading back."""
     check_changes("remove", [POD], {0: Failure(errno.ENOENT, "No such file or directory")}, [])

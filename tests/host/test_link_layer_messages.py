@@ -36,13 +36,13 @@ def without_mac(address: str, index: int, state: int) -> bytes:
     )
 )
 def test_a_packed_neighbour_parses_to_itself(neighbour: Neighbour) -> None:
-    """A packed neighbour has every detail."""
+    """A packed neighbour is parsed back with every detail."""
     assert parse_neighbours([pack_neighbour(neighbour, 3)], {3: "azure0"}).known == [neighbour]
 
 
 def test_a_device_has_its_neighbours_by_index() -> None:
-    """Those of IPv4 with a hardware address, and those of both families that failed; each is
-    sorted. A name may be any bytes.
+    """A device has its IPv4 neighbours with a hardware address, and the failed ones of both
+    families, sorted; its name may be any bytes.
     """
     links = [
         struct.pack("=BxHiII", 0, 1, index, 0x1, 0) + attribute(3, name)
@@ -69,15 +69,17 @@ def test_a_device_has_its_neighbours_by_index() -> None:
 
 
 def test_a_neighbour_without_address_is_unreadable() -> None:
-    """The kernel writes none, so nothing is made of it."""
+    """A neighbour without an address, which a kernel never sends, cannot be read."""
     nameless = struct.pack("=BxxxiHBB", 2, 3, REACHABLE, 0, 0)
     with pytest.raises(ValueError, match=r"^a neighbour has no address$"):
         parse_neighbours([nameless], {3: "azure0"})
 
 
 def test_a_neighbour_of_a_removed_device_is_left_out() -> None:
-    """The kernel has moved it to a device without a name, whose index is 0: it is of no device, and
-    no reading waits for it to go. As a node had it: `ff02::16`, NOARP.
+    """A neighbour of a removed device, which the kernel moves to index 0, is left out, and a
+    reading does not wait for it.
+
+    The message is from a node: `ff02::16`, NOARP.
     """
     moved = bytes.fromhex(
         "0a000000000000004000000514000100ff0200000000000000000000000000160a0002000000000000000000"

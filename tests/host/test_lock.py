@@ -115,8 +115,8 @@ class TestFileLock(RunLockContract):
     def test_another_process_is_named(
         self, tmp_path: Path, lock: RunLock, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """The error names the process and the file; the log has one line at the begin of the wait,
-        not one each try.
+        """The error of a run that waited in vain names the holding process and the file; the log
+        has one line at the beginning of the wait.
         """
         with (
             another_run(tmp_path) as holder,
@@ -134,8 +134,8 @@ class TestFileLock(RunLockContract):
     def test_a_child_gets_an_error_that_its_parent_holds_it(
         self, tmp_path: Path, lock: RunLock
     ) -> None:
-        """An indirect child of a run waits until its deadline, and its error names the
-        holder.
+        """An indirect child of a run that holds the lock waits until its deadline, and its error
+        names the holder.
         """
         child = HOLDER.replace("Context()", "Context(timeout=0.2)")
         indirectly = ["sh", "-c", 'true; "$@"; exit $?', "sh"]
@@ -145,8 +145,8 @@ class TestFileLock(RunLockContract):
         assert f"{ANOTHER_RUN}{os.getpid()}) holds" in result.stderr
 
     def test_one_lock_by_two_names(self, tmp_path: Path, lock: RunLock, file: Path) -> None:
-        """A context that holds the lock of an image holds it by each name of the folder, and no
-        other image's.
+        """A context that holds the lock of an image holds the lock under each name of the image's
+        folder, and can take that of another image.
         """
         (tmp_path / "image").mkdir()
         (tmp_path / "link").symlink_to(tmp_path / "image")
@@ -157,7 +157,7 @@ class TestFileLock(RunLockContract):
                 assert file.exists()
 
     def test_a_killed_run_holds_nothing(self, tmp_path: Path, lock: RunLock, file: Path) -> None:
-        """After kill -9 the file is still there, and the lock is free."""
+        """A killed run leaves its lock file, and the lock is free."""
         with another_run(tmp_path) as holder:
             holder.send_signal(signal.SIGKILL)
             holder.wait()
@@ -166,14 +166,14 @@ class TestFileLock(RunLockContract):
             assert file.read_text() == f"{os.getpid()}\n"
 
     def test_the_id_of_a_killed_run_goes_as_a_whole(self, lock: RunLock, file: Path) -> None:
-        """Though it is longer than that of the next run."""
+        """The process id in the lock file is replaced as a whole, even by a shorter one."""
         file.write_text("1234567890123\n")
         with lock.hold(at_once(1)):
             assert file.read_text() == f"{os.getpid()}\n"
 
     @needs("root")
     def test_a_full_disk_does_not_prevent_locking(self, tmp_path: Path) -> None:
-        """On a full disk the lock is taken without the id of its holder."""
+        """A run on a full disk takes the lock without writing its process id."""
         script = f"""
             mount -t tmpfs -o size=4k tmpfs {tmp_path} && mkdir {tmp_path}/run || exit 1
             head -c 4096 /dev/zero > {tmp_path}/full
@@ -196,8 +196,8 @@ class TestFileLock(RunLockContract):
             daemon.wait()
 
     def test_only_we_can_open_it(self, lock: RunLock, file: Path) -> None:
-        """A process that can open a file can lock it, so only root can open it; nothing is left of
-        it.
+        """The lock file can be opened by root only, since whoever can open it can lock it, and is
+        removed after the run.
         """
         with lock.hold(Context()):
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -245,8 +245,8 @@ class TestFileLock(RunLockContract):
         assert line > 20
 
     def test_another_program_may_remove_it(self, lock: RunLock, other: RunLock, file: Path) -> None:
-        """If another program cleans up /run, the run still succeeds, and leaves the lock of another
-        run alone.
+        """A run whose lock file is removed by another program succeeds, and leaves the lock of a
+        later run alone.
         """
         third = other.hold(at_once(1))
         with lock.hold(Context()):
@@ -269,7 +269,7 @@ class TestFileLock(RunLockContract):
     def test_a_lock_without_a_name_is_tried_again_at_once(
         self, lock: RunLock, file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Its holder ended between our opening and our locking: nobody holds it, so there is no
+        """A run that locked a file which its holder has just removed tries again at once, without a
         wait.
         """
         flock = fcntl.flock
@@ -286,7 +286,9 @@ class TestFileLock(RunLockContract):
             assert len(tries) == 2
 
     def test_a_file_stays_with_the_time_of_its_hold(self, tmp_path: Path, lock: RunLock) -> None:
-        """No process id is written to it, and it is not removed; it has the time when it was held."""
+        """A locked file of other programs stays in place and empty, and has the time when it was
+        locked.
+        """
         file = tmp_path / FILE.lstrip("/")
         os.utime(file, ns=(0, 0))
         before = file.stat()
@@ -298,7 +300,7 @@ class TestFileLock(RunLockContract):
         assert after.st_size == 0
 
     def test_an_absent_file_is_not_made(self, tmp_path: Path, lock: RunLock) -> None:
-        """A lock without its file is an error that names it, and the file is not made."""
+        """Locking an absent file is an error that names the file and does not create it."""
         with (
             pytest.raises(HostFileError) as caught,
             lock.hold_file(Context(), "/etc/absent.lock"),
@@ -312,7 +314,9 @@ class TestFileLock(RunLockContract):
     def test_a_program_that_shares_a_file_is_waited_for(
         self, tmp_path: Path, lock: RunLock
     ) -> None:
-        """Flock of util-linux has the lock shared, as a gate does."""
+        """A run waits for a program that holds a shared lock on the file, as a gate does with flock
+        of util-linux.
+        """
         argv = [
             "flock",
             "--shared",
@@ -334,7 +338,7 @@ class TestFileLock(RunLockContract):
 
     @needs("root")
     def test_a_file_on_a_read_only_disk_is_locked(self, tmp_path: Path, lock: RunLock) -> None:
-        """A run that changes no file needs no disk that can be written."""
+        """A file on a read-only disk can be locked."""
         assert lock is not None
         script = f"""
             mount --bind {tmp_path}/etc {tmp_path}/etc || exit

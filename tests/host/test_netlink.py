@@ -78,7 +78,7 @@ def without_privilege(node: KernelNode, program: str) -> str:
     ("netns", "number"), [("no-such-namespace", errno.ENOENT), ("/dev/null", errno.EINVAL)]
 )
 def test_a_missing_namespace_is_a_clear_error(netns: str, number: int) -> None:
-    """The namespace is named, and why it cannot be entered; another one is never read instead."""
+    """A namespace that cannot be entered is an error that has its name and the reason."""
     with pytest.raises(BackendError) as caught:
         NetlinkBackend(netns=netns).links()
     assert str(caught.value) == f"rtnetlink in network namespace {netns}: {os.strerror(number)}"
@@ -86,7 +86,7 @@ def test_a_missing_namespace_is_a_clear_error(netns: str, number: int) -> None:
 
 
 def test_visiting_a_namespace_leaves_our_threads_where_they_were(backend: NetlinkBackend) -> None:
-    """Any thread that looks up is in its old namespace afterwards."""
+    """A thread that reads another namespace is in its old namespace afterwards."""
     own_count = Path("/proc/thread-self/ns/net")
     before = own_count.readlink()
     backend.routes()
@@ -107,7 +107,9 @@ def test_reading_needs_no_privilege(node: KernelNode, backend: NetlinkBackend) -
 
 
 def test_changing_needs_privilege(node: KernelNode, backend: NetlinkBackend) -> None:
-    """Without it the error names the privilege, and that nothing was changed."""
+    """A change of routes without privilege raises an error that names the privilege and that
+    nothing was changed.
+    """
     seen = without_privilege(
         node,
         "from hostrouting.host.netlink import NetlinkBackend as B\n"
@@ -124,7 +126,7 @@ def test_changing_needs_privilege(node: KernelNode, backend: NetlinkBackend) -> 
 
 @pytest.mark.usefixtures("short_queues", "big_sends")
 def test_lost_answers_are_replaced_by_reading_back(backend: NetlinkBackend) -> None:
-    """If one send has more refusals than the queue holds, reading back finds each result."""
+    """A send with more refusals than the queue holds finds each result by reading back."""
     with pytest.raises(RouteRejectedError) as caught:
         backend.apply(many(2000, every=2))
     assert len(caught.value.refusals) == 1000
@@ -137,7 +139,7 @@ def test_lost_answers_are_replaced_by_reading_back(backend: NetlinkBackend) -> N
 
 @pytest.mark.usefixtures("big_sends")
 def test_lost_lookups_are_sent_again(backend: NetlinkBackend, short_queues: list[int]) -> None:
-    """Lookups change nothing, so lost ones are sent again in smaller portions."""
+    """Lost lookups are sent again in smaller portions, since lookups change nothing."""
     destinations = [10 << 24 | 224 << 16 | number for number in range(1, 3001)]
     answers = backend.lookup(destinations)
     assert len(short_queues) > 1
@@ -148,7 +150,7 @@ def test_lost_lookups_are_sent_again(backend: NetlinkBackend, short_queues: list
 
 
 def test_long_answers_are_not_cut(backend: NetlinkBackend) -> None:
-    """A route with two hundred legs is read whole, in a dump and in a lookup."""
+    """A route with two hundred next hops is read whole, in a dump and in a lookup."""
     hops = tuple(
         NextHop(GATEWAY._replace(number=GATEWAY.number + number), "eth0") for number in range(200)
     )
@@ -176,8 +178,8 @@ def test_long_answers_are_not_cut(backend: NetlinkBackend) -> None:
 def test_a_rollback_restores_details_without_a_field(
     node: KernelNode, backend: NetlinkBackend, words: str
 ) -> None:
-    """A foreign route is restored with metrics, realms, IPv6 gateway or nexthop object; `ip` prints
-    it unchanged.
+    """A foreign route is restored with its metrics, realms, IPv6 gateway or nexthop object, so that
+    `ip` prints the route unchanged.
     """
     node.ip("nexthop add id 7 via 10.224.0.1 dev eth0")
     node.ip("route add 9.0.0.0/8", *words.split())
@@ -209,8 +211,8 @@ def test_a_route_reads_as_ip_prints_it(node: KernelNode, backend: NetlinkBackend
 
 
 def test_a_rule_reads_as_ip_prints_it(node: KernelNode, backend: NetlinkBackend) -> None:
-    """And it names its selectors that a lookup by address does not cover: mark, interface,
-    protocol, port or user.
+    """The text of a rule is that of `ip rule`, and its selectors are named that a lookup by address
+    does not cover: mark, interface, protocol, port or user.
     """
     for words in (
         "priority 10 fwmark 7/0xff lookup 88",
@@ -234,7 +236,9 @@ def test_a_rule_reads_as_ip_prints_it(node: KernelNode, backend: NetlinkBackend)
 
 
 def test_both_backends_see_the_same(node: KernelNode, backend: NetlinkBackend) -> None:
-    """Over pyroute2's socket come the same links, addresses, rules and routes, in every field."""
+    """The backend over pyroute2's socket reads the same links, addresses, rules and routes in every
+    field.
+    """
     from pyroute2 import NetNS
 
     node.add_address("ib0", "10.3.0.1/32", peer="10.3.0.2")
@@ -253,7 +257,7 @@ def test_both_backends_see_the_same(node: KernelNode, backend: NetlinkBackend) -
 def test_over_pyroute2_an_interrupted_dump_is_read_again(
     node: KernelNode, backend: NetlinkBackend
 ) -> None:
-    """A table that another program changes during the dump is read again, and is no error."""
+    """A dump over pyroute2's socket that a change interrupts is read again, without an error."""
     from pyroute2 import NetNS
     from pyroute2.netlink.exceptions import NetlinkDumpInterrupted
 
@@ -272,7 +276,7 @@ def test_over_pyroute2_an_interrupted_dump_is_read_again(
 def test_tables_that_change_while_they_are_read_are_read(
     node: KernelNode, backend: NetlinkBackend
 ) -> None:
-    """Each reading during the changes of another process has every route that stays."""
+    """Each reading while another process changes the table has every route that stays."""
     backend.apply(many(3000))
     stop = threading.Event()
 
@@ -296,7 +300,9 @@ def test_tables_that_change_while_they_are_read_are_read(
 
 @pytest.mark.usefixtures("big_sends")
 def test_big_sends_without_refusals_lose_nothing(backend: NetlinkBackend) -> None:
-    """A success is not answered, so it cannot overflow the queue."""
+    """A send of two thousand changes that all succeed does not overflow the queue, as successes are
+    not answered.
+    """
     backend.apply(many(2000))
     assert own_count(backend) == 2000
 
@@ -304,7 +310,7 @@ def test_big_sends_without_refusals_lose_nothing(backend: NetlinkBackend) -> Non
 def test_devices_are_read_by_one_dump_of_each_kind(
     backend: NetlinkBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neighbours are assigned by the index of their device, so the names are not read beside it."""
+    """A reading of the devices makes one dump each of links, addresses and neighbours."""
     commands = []
     receive_dump = Conversation.receive_dump
 

@@ -72,7 +72,8 @@ def _text(event: NetworkEvent) -> str:
 
 
 class ListeningContract:
-    """See `NetworkEventsContract`.
+    """The promises about a listener itself, for a subclass with the fixtures of
+    `NetworkEventsContract`.
 
     Further fixtures of a subclass are `other`, another node, and `most`: it lets a listener store
     little, and is a number of route events that is too many for it.
@@ -96,7 +97,9 @@ class ListeningContract:
     def test_nothing_from_before_arrives(
         self, eth0: Node, events: NetworkEvents, ctx: Context
     ) -> None:
-        """A listener has the changes since it listens, and each only once."""
+        """A listener receives the changes that were made since it began to listen, each only
+        once.
+        """
         with events.listen(ctx) as listener:
             assert shown(listener.take()) == []
             arrange(eth0, BY_FABRIC)
@@ -106,7 +109,7 @@ class ListeningContract:
     def test_every_listener_gets_each_event(
         self, eth0: Node, events: NetworkEvents, listener: Listener, ctx: Context
     ) -> None:
-        """A listener that takes events takes nothing from another one."""
+        """Each of two listeners receives every event, whichever takes first."""
         with events.listen(ctx) as second:
             arrange(eth0, BY_FABRIC)
             assert shown(second.take()) == shown(listener.take()) == [f"add {BY_FABRIC}"]
@@ -114,8 +117,8 @@ class ListeningContract:
     def test_one_family(
         self, eth0: Node, events: NetworkEvents, listener: Listener, ctx: Context
     ) -> None:
-        """A listener of IPv4 gets no event of IPv6, and stays asleep; by default it gets those of
-        both.
+        """A listener of IPv4 receives no event of IPv6 and is not woken by one; a listener receives
+        both families by default.
         """
         with events.listen(ctx, families=(IPV4,)) as second:
             arrange(eth0, "fd00:9::/64 dev ib0 metric 1")
@@ -136,7 +139,9 @@ class ListeningContract:
         assert listener.take() == []
 
     def test_a_change_wakes_the_context(self, eth0: Node, listener: Listener, ctx: Context) -> None:
-        """A thread that waits in it goes on; without news it waits."""
+        """A thread that waits for news in the listener's context is woken by a change, and waits
+        while there is none.
+        """
         assert not wait(ctx, lambda: listener.has_news, until=ctx.clock.monotonic())
         awake: list[bool] = []
         until = ctx.clock.monotonic() + PATIENCE
@@ -151,7 +156,9 @@ class ListeningContract:
         assert not listener.has_news
 
     def test_it_ends_with_its_block(self, eth0: Node, events: NetworkEvents, ctx: Context) -> None:
-        """No thread stays, also after an error; nothing more can be taken."""
+        """A listener ends with its block, also by an error: its thread ends, and a later `take` is
+        refused.
+        """
         threads = set(threading.enumerate())
         stack = ExitStack()
         listener = stack.enter_context(events.listen(ctx))
@@ -162,7 +169,7 @@ class ListeningContract:
             listener.take()
 
     def test_a_cancelled_context_does_not_listen(self, events: NetworkEvents, ctx: Context) -> None:
-        """The reason is in the error."""
+        """Listening with a cancelled context raises its error with the reason."""
         ctx.cancel("enough")
         with pytest.raises(CancelledError, match="enough"), events.listen(ctx):
             pytest.fail("it listens")
@@ -177,7 +184,7 @@ class ListeningContract:
     def test_what_is_not_taken_in_time_is_lost(
         self, eth0: Node, listener: Listener, most: int
     ) -> None:
-        """The loss is reported once, and later events arrive again."""
+        """A loss of events is reported once, and later events are received again."""
         self.lose(eth0, listener, most)
         arrange(eth0, "8.0.0.0/8 dev ib0")
         with pytest.raises(EventsLostError, match="read everything anew"):
@@ -192,7 +199,9 @@ NINE, *OTHERS = (f"9.0.0.0/8 via 10.224.0.{last} dev eth0" for last in range(11,
 
 
 class NetworkEventsContract(ListeningContract):
-    """Each test has a fresh `node` with a loopback device only; `backend` reads it, and `events` is to be tested."""
+    """Each test has a fresh `node` with a loopback device only; `backend` reads the node, and
+    `events` is tested.
+    """
 
     def devices_until(
         self, listener: Listener, ctx: Context, done: Callable[[Device], bool]
@@ -210,7 +219,9 @@ class NetworkEventsContract(ListeningContract):
     def test_a_new_route_is_announced_with_its_place(
         self, eth0: Node, listener: Listener, backend: RouteBackend
     ) -> None:
-        """An event names the position: alone in its place, last, first, or instead of the first."""
+        """The event of a new route has its position: alone in its place, last, first, or instead of
+        the first.
+        """
         texts = NINE, *OTHERS
         for text, verb in zip(texts, ("add", "append", "prepend", "replace"), strict=True):
             eth0.insert_route(route(text), verb=verb)
@@ -222,7 +233,9 @@ class NetworkEventsContract(ListeningContract):
     def test_a_route_alone_in_its_place_is_added(
         self, eth0: Node, listener: Listener, verb: str
     ) -> None:
-        """The verb of the program does not matter; another metric is another place."""
+        """A route that is alone in its place is announced as added, whatever the program's verb;
+        another metric is another place.
+        """
         for metric in 50, 40:
             eth0.insert_route(route(f"{NINE} metric {metric}"), verb=verb)
         assert [event[0] for event in listener.take()] == ["add", "add"]
@@ -230,7 +243,7 @@ class NetworkEventsContract(ListeningContract):
     def test_a_replacement_by_the_same_route_is_no_event(
         self, eth0: Node, listener: Listener
     ) -> None:
-        """A listener has the addition alone: the replacement changes nothing."""
+        """A replacement of a route by itself changes nothing and is not announced."""
         for _ in range(2):
             eth0.insert_route(route(NINE), verb="replace")
         assert shown(listener.take()) == [f"add {NINE}"]
@@ -238,7 +251,7 @@ class NetworkEventsContract(ListeningContract):
     def test_a_deleted_route_is_announced(
         self, eth0: Node, listener: Listener, backend: RouteBackend
     ) -> None:
-        """In every detail, though the deletion named less."""
+        """A deleted route is announced in every detail, though the deletion named fewer."""
         arrange(eth0, "9.0.0.0/8 dev ib0 metric 50 proto 99 table 100")
         [added] = listener.take()
         eth0.delete_route(attrs.evolve(route("9.0.0.0/8 dev ib0 table 100"), protocol=0))
@@ -247,7 +260,9 @@ class NetworkEventsContract(ListeningContract):
     def test_a_batch_is_announced_in_its_order(
         self, eth0: Node, listener: Listener, backend: RouteBackend
     ) -> None:
-        """Also that of this process; a change in place is two events, and the place is never empty."""
+        """A batch of this process is announced in its order; a replacement in place is two events,
+        and the place is never empty.
+        """
         arrange(eth0, NINE)
         first, second = "8.0.0.0/8 dev ib0 proto 142 scope link", f"{OTHERS[0]} proto 142"
         replacement = RouteChange.replace(find(backend, NINE), route(second))
@@ -262,7 +277,7 @@ class NetworkEventsContract(ListeningContract):
     # --- devices and addresses
 
     def test_neighbours_are_not_announced(self, eth0: Node, listener: Listener) -> None:
-        """Neither one that answers, nor one that does not."""
+        """Neighbours are not announced, whether they answer or have failed."""
         eth0.add_neighbour("eth0", "10.224.0.8")
         eth0.fail_neighbour("eth0", "10.224.0.9")
         assert listener.take() == []
@@ -270,7 +285,7 @@ class NetworkEventsContract(ListeningContract):
     def test_a_device_that_comes_back_has_another_index(
         self, eth0: Node, listener: Listener
     ) -> None:
-        """The index distinguishes it from a device that was there all the time."""
+        """A device that is removed and added again has another index in its events."""
         eth0.remove_link("ib0")
         eth0.add_link("ib0")
         events = [event for event in listener.take() if isinstance(event, DeviceEvent)]
@@ -281,7 +296,7 @@ class NetworkEventsContract(ListeningContract):
     def test_rules_are_announced(
         self, eth0: Node, listener: Listener, backend: RouteBackend
     ) -> None:
-        """New and gone, as a reading shows them."""
+        """A new and a removed rule are announced as a reading shows the rule."""
         eth0.add_rule(Rule(100, table=88, mark=1, mark_mask=0xFF, protocol=99))
         _, rule, *_ = backend.rules()
         eth0.remove_rule(rule)
@@ -289,12 +304,16 @@ class NetworkEventsContract(ListeningContract):
 
 
 class KernelEventsContract(NetworkEventsContract):
-    """The promises of the port, and those of the kernel about routes that it makes, and renamed devices."""
+    """The promises of the port, and those of the kernel about the routes that it adds, and about
+    renamed devices.
+    """
 
     def test_a_device_that_goes_down_takes_its_routes_in_silence(
         self, eth0: Node, listener: Listener
     ) -> None:
-        """The kernel announces the removal of no route; up again, it announces the routes that it adds."""
+        """A device that goes down loses its routes without an event for each; once it is up again,
+        the routes that the kernel adds are announced.
+        """
         arrange(eth0, NINE)
         listener.take()
         eth0.set_up("eth0", up=False)
@@ -310,7 +329,9 @@ class KernelEventsContract(NetworkEventsContract):
     def test_a_new_address_comes_before_its_routes(
         self, eth0: Node, listener: Listener, backend: RouteBackend
     ) -> None:
-        """The kernel announces the routes that it makes for the address; they stand last in their places."""
+        """A new address is announced before the routes that the kernel adds for it, which are the
+        last of their places.
+        """
         arrange(eth0, "172.16.0.0/16 via 10.224.0.1 dev eth0")
         eth0.add_address("ib0", "172.16.1.4/16")
         _, address, *routes = listener.take()
@@ -325,7 +346,9 @@ class KernelEventsContract(NetworkEventsContract):
     def test_a_removed_address_takes_other_routes_in_silence(
         self, eth0: Node, listener: Listener
     ) -> None:
-        """The kernel announces the removal of the routes that it had made, not of those by a gateway."""
+        """A removed address is announced with the routes that the kernel had added for it; a route
+        by a gateway is lost without an event.
+        """
         arrange(eth0, NINE)
         listener.take()
         eth0.remove_address("eth0", "10.224.0.4/16")
@@ -340,7 +363,9 @@ class KernelEventsContract(NetworkEventsContract):
     def test_secondary_addresses_go_before_their_primary_one(
         self, eth0: Node, listener: Listener
     ) -> None:
-        """The kernel announces each, and its routes after it."""
+        """The secondary addresses of a removed address are announced before it, each before its
+        local route.
+        """
         for last in 5, 6:
             eth0.add_address("eth0", f"10.224.0.{last}/16")
         listener.take()
@@ -355,7 +380,9 @@ class KernelEventsContract(NetworkEventsContract):
         ]
 
     def test_a_removed_device_is_announced_last(self, eth0: Node, listener: Listener) -> None:
-        """After its addresses and their local routes; all other routes go in silence, also a secondary address's."""
+        """A removed device is announced after its addresses and their local routes; its other
+        routes are lost without an event.
+        """
         eth0.add_address("eth0", "10.224.0.5/16")
         arrange(eth0, NINE)
         listener.take()
@@ -373,7 +400,9 @@ class KernelEventsContract(NetworkEventsContract):
     def test_a_renamed_device_keeps_its_index(
         self, eth0: Node, listener: Listener, backend: RouteBackend
     ) -> None:
-        """Later events have the new name."""
+        """A renamed device is announced with its index and former name, and later events have the
+        new name.
+        """
         [index] = [link.ifindex for link in backend.links() if link.name == "eth0"]
         arrange(eth0, NINE)
         eth0.delete_route(route(NINE))
@@ -393,7 +422,7 @@ class KernelEventsContract(NetworkEventsContract):
         assert "eth0" not in repr(taken)
 
     def test_a_lost_rename_does_no_harm(self, eth0: Node, listener: Listener, most: int) -> None:
-        """Later events have the new name all the same."""
+        """Events after a loss have the new name of a device whose rename was lost."""
         eth0.set_up("ib0", up=False)
         rename(eth0, "ib0", "fab0")
         eth0.set_up("fab0")
@@ -407,7 +436,8 @@ class KernelEventsContract(NetworkEventsContract):
     def test_a_device_is_announced_as_it_is(
         self, eth0: Node, listener: Listener, backend: RouteBackend, ctx: Context
     ) -> None:
-        """New, up, in another group, down: the last event shows the same as a reading.
+        """The last event of a device shows the same as a reading, after it was added, put into a
+        group, set down and up.
 
         The kernel does not announce the group of a device that is down.
         """
@@ -436,7 +466,7 @@ def group(node: Node, name: str, number: str) -> None:
 
 
 class TestMemoryEvents(NetworkEventsContract):
-    """The fake."""
+    """The contract on the fake."""
 
     @pytest.fixture
     def node(self) -> MemoryBackend:
@@ -462,7 +492,7 @@ class TestMemoryEvents(NetworkEventsContract):
 
 @needs_kernel
 class TestNetlinkEvents(KernelEventsContract):
-    """The kernel."""
+    """The contract on the kernel."""
 
     @pytest.fixture
     def node(self) -> Iterator[KernelNode]:
@@ -551,12 +581,12 @@ def churn(node: KernelNode, seed: int) -> None:
 
 @needs_kernel
 class TestInTheKernel:
-    """Bursts, losses, privileges, and what is no event."""
+    """Bursts, losses, privileges, and announcements that are not events."""
 
     def test_a_storm_wakes_the_caller_every_five_milliseconds(
         self, node: KernelNode, backend: NetlinkBackend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Announcements that follow each other at once are received together."""
+        """Announcements in quick succession wake the caller at most once in five milliseconds."""
         calls: list[Context] = []
         monkeypatch.setattr("hostrouting.host.netlink.events.notify", calls.append)
         with NetlinkEvents(netns=node.name).listen(Context()) as listener:
@@ -570,7 +600,9 @@ class TestInTheKernel:
     def test_a_storm_while_its_events_are_not_read_fits_the_socket(
         self, backend: NetlinkBackend, listener: NetlinkListener
     ) -> None:
-        """The thread may be late: the buffer of a privileged process holds 15,000 routes by itself."""
+        """The socket of a privileged listener buffers 15,000 route events while its thread does not
+        read.
+        """
         with listener._lock:
             backend.apply(many(15_000), verify=False)
         assert len(listener.take()) == 15_000
@@ -579,7 +611,9 @@ class TestInTheKernel:
     def test_a_socket_that_overflowed_reports_it(
         self, backend: NetlinkBackend, listener: NetlinkListener
     ) -> None:
-        """Nothing of before the loss is reported after it, and no event is missed from then on."""
+        """A socket that overflowed reports the loss, drops the events before it, and receives every
+        later event.
+        """
         with listener._lock:
             backend.apply(many(250), verify=False)
         with pytest.raises(
@@ -596,7 +630,7 @@ class TestInTheKernel:
     def test_a_caller_that_does_not_take_bounds_the_memory(
         self, backend: NetlinkBackend, listener: NetlinkListener, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """More than the limit is a loss, and from then on nothing is stored."""
+        """A listener whose stored events exceed the limit drops them and reports a loss."""
         monkeypatch.setattr("hostrouting.host.netlink.events._MOST_BYTES", 100 * 60)
         backend.apply(many(1000), verify=False)
         listener._receive()
@@ -606,9 +640,7 @@ class TestInTheKernel:
             listener.take()
 
     def test_listening_needs_no_privilege(self, node: KernelNode) -> None:
-        """A process without capabilities receives the rest, with a buffer as large as the system
-        permits.
-        """
+        """A process without capabilities can listen."""
         program = (
             "from hostrouting.host.netlink.events import NetlinkEvents\n"
             "from phases import Context\n"
@@ -619,7 +651,9 @@ class TestInTheKernel:
     def test_a_port_that_leaves_its_bridge_is_still_there(
         self, node: KernelNode, listener: NetlinkListener
     ) -> None:
-        """The bridge announces a removed link for it; the events of the device show its master."""
+        """A port that leaves its bridge is not announced as removed, although the bridge announces
+        a removed link; its events show its master.
+        """
         node.ip("link add br0 type bridge")
         node.ip("link set eth0 master br0")
         node.ip("link set eth0 nomaster")
@@ -635,9 +669,7 @@ class TestInTheKernel:
     def test_other_announcements_wake_nobody(
         self, node: KernelNode, listener: NetlinkListener
     ) -> None:
-        """Neighbours of IPv6 and stations of bridges come by the same groups, and there may be
-        many.
-        """
+        """Announced IPv6 neighbours and stations of bridges do not wake a listener."""
         node.ip("link add br0 type bridge")
         node.ip("link set eth0 master br0")
         listener.take()
@@ -649,7 +681,9 @@ class TestInTheKernel:
     def test_a_changed_nexthop_object_replaces_its_routes_where_they_stand(
         self, node: KernelNode, listener: NetlinkListener, backend: NetlinkBackend
     ) -> None:
-        """The verb does not show that such a route is the first of its place."""
+        """A route whose nexthop object changes is announced as replaced, also if it is not the
+        first of its place.
+        """
         node.ip("nexthop add id 7 via 10.224.0.1 dev eth0")
         node.ip("route add 9.0.0.0/8 via 10.224.0.9")
         node.ip("route append 9.0.0.0/8 nhid 7")
@@ -664,7 +698,7 @@ class TestInTheKernel:
     def test_a_failure_of_the_thread_is_reported(
         self, node: KernelNode, listener: NetlinkListener, ctx: Context
     ) -> None:
-        """Each call raises it: no event will come any more."""
+        """A failure of the listener's thread is raised by each later `take`."""
         with socket.socket() as closed:
             pass
         listener._socket = closed
@@ -680,8 +714,8 @@ class TestInTheKernel:
     def test_replayed_events_end_in_the_reading(
         self, node: KernelNode, listener: NetlinkListener, backend: NetlinkBackend, ctx: Context
     ) -> None:
-        """While two programs change the same places, no event is missed, and the verbs keep the
-        order of each place.
+        """The events of two programs that change the same places, replayed in order, end in the
+        routes that a reading returns.
         """
         standing = by_place(backend.routes())
         assert listener.take() == []
@@ -705,7 +739,9 @@ class TestInTheKernel:
     def test_a_reading_between_two_takes_without_news_is_exact(
         self, node: KernelNode, listener: NetlinkListener, backend: NetlinkBackend
     ) -> None:
-        """Every change that was made before `take` is in it, whether or not the thread has seen it."""
+        """Every change that was made before `take` is in its events, whether or not the thread has
+        received it.
+        """
         for number in range(50):
             with listener._lock:
                 node.add_route(f"9.0.{number}.0/24", dev="eth0")

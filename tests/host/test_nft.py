@@ -36,7 +36,9 @@ class TestMemoryNftables(NftablesContract):
         ["jump elsewhere", "iifname eth0 accept", "icmpv6 type 133 accept", "log prefix 'x'"],
     )
     def test_it_refuses_unknown_rules(self, nftables: MemoryNftables, rule: str) -> None:
-        """The error names the first part of the script that it cannot list."""
+        """The nft in memory refuses a rule that it cannot list, and the error quotes its first
+        unknown part.
+        """
         with pytest.raises(
             BackendError, match=f"the nft in memory refuses '{rule[:4]}|\"log prefix"
         ):
@@ -57,14 +59,14 @@ class TestNftCommand(NftablesContract):
         return inside(node)
 
     def test_a_flushed_table_keeps_its_chains(self, loaded: Nftables) -> None:
-        """Only rules go. Hooks and policies stay, so a drifted table is deleted instead."""
+        """A flushed table loses its rules and keeps its chains with hooks and policies."""
         before = foreign_table(loaded) or []
         loaded.load(Context(), "flush table inet foreign")
         assert foreign_table(loaded) == [entry for entry in before if "rule" not in entry]
 
     def test_a_table_of_another_process(self, node: KernelNode, nftables: Nftables) -> None:
-        """A table of another process exists; the refusal of a change names the owner, and does not
-        advise root.
+        """A table that another process owns is found; the refusal of a change names the owner, and
+        does not advise root.
         """
         with owned_table(node, "own"):
             listed = own_table(nftables)
@@ -92,7 +94,9 @@ class TestNftCommand(NftablesContract):
         assert "table ip6 own" in node.run("nft", "list", "ruleset")
 
     def test_errors_have_the_words_of_nft(self, nftables: Nftables) -> None:
-        """An error has the exit status, the place and the reason, from nft or from the kernel."""
+        """An error of nft has the exit status, the place and the reason, from nft or from the
+        kernel.
+        """
         with pytest.raises(
             BackendError,
             match=r"cannot load the ruleset: nft failed \(status 1\)\n.*1:10-10: Error: syntax",
@@ -104,9 +108,7 @@ class TestNftCommand(NftablesContract):
             nftables.check(Context(), "delete table ip6 absent")
 
     def test_reading_and_changing_need_privilege(self, node: KernelNode) -> None:
-        """Without privilege every method raises a `PermissionDeniedError`: reading, changing and
-        checking.
-        """
+        """Reading, changing and checking without privilege raise a `PermissionDeniedError`."""
         nobody = "setpriv", "--reuid=65534", "--clear-groups"
         # Through a pipe that the user owns: nft 0.9.8 opens its input by name.
         piped = "bash", "-c", 'cat | nft "$@"', "bash"
@@ -122,7 +124,7 @@ class TestNftCommand(NftablesContract):
                 call(Context(), *words)
 
     def test_counters_that_count_do_not_differ(self, node: KernelNode, nftables: Nftables) -> None:
-        """Readings before and after counted packets are equal."""
+        """Readings of a table before and after its counters count packets are equal."""
         hook = "type filter hook output priority 0; counter name mine counter;"
         counting = f"table ip6 c {{ counter mine {{ }}; chain o {{ {hook} }}; }}"
         nftables.load(Context(), counting)
@@ -202,7 +204,7 @@ class TestNftCommandAlone:
         return NftCommand(("bash", "-c", answer)).table(ctx or Context(), "ip6", "own")
 
     def test_nft_is_not_installed(self) -> None:
-        """Every method names the package."""
+        """Every method raises an error that names the tool if nft is not installed."""
         nftables = NftCommand(("/nonexistent/nft",))
         with pytest.raises(
             ToolNotFoundError, match=f"nft is needed to list the table ip6 own, {LACKING_TOOL}"
@@ -219,7 +221,7 @@ class TestNftCommandAlone:
             nftables.check(Context(), "")
 
     def test_a_file_that_is_not_a_programme(self, tmp_path: Path) -> None:
-        """A file that exists and cannot be started does not lack a package."""
+        """A file nft that cannot be executed is an error that does not advise a package."""
         (tmp_path / "nft").touch()
         with pytest.raises(
             BackendError, match=r"could not be started: .*Permission denied"
@@ -251,7 +253,9 @@ class TestNftCommandAlone:
             self.query(f"cat {tmp_path}/answer")
 
     def test_flags_of_uninitialised_memory(self) -> None:
-        """The JSON of flags, damaged or whole, is ignored; they are read from the text."""
+        """A table with flags is recognised by the text of its listing; the JSON of its flags,
+        damaged or whole, is ignored.
+        """
         for message in (
             '{"nftables": [{"table": {"flags": ',
             '{"nftables": [{"table": {"flags": "Lester Gooch #5"}}]}',
@@ -262,13 +266,13 @@ class TestNftCommandAlone:
             ]
 
     def test_the_comment_of_a_table_does_not_differ(self) -> None:
-        """It is shown since nft 1.1 alone."""
+        """The comment of a table, which only nft 1.1 and later show, is left out of its listing."""
         shown = '{"nftables": [{"table": {"name": "own", "comment": "of a test"}}]}'
         assert self.query(f"echo '{shown}'") == [{"table": {"name": "own"}}]
 
     def test_an_absent_table_in_the_words_of_other_versions(self) -> None:
-        """An older nft names the rule, and a newer one has a suggestion; a missing namespace is
-        something else.
+        """An absent table is recognised in the words of older and newer versions of nft; a missing
+        namespace is an error.
         """
         older = "Error: Could not process rule: No such file or directory"
         newer = "Error: No such file or directory; did you mean table 'owner' in family ip6?"

@@ -16,16 +16,14 @@ from hostrouting.testing import MemorySupervisor
 
 
 class SupervisorContract:
-    """The promises of `Supervisor`. A subclass has the fixtures `supervisor`, and `received`.
-
-    It returns each message since its last call, as the manager reads it: assignments of
-    sd_notify(3).
+    """The promises of `Supervisor`. A subclass has the fixtures `supervisor`, and `received`, which
+    returns each message since its last call, as the manager reads it: assignments of sd_notify(3).
     """
 
     def test_each_sign_is_one_message(
         self, supervisor: Supervisor, received: Callable[[], list[dict[str, str]]]
     ) -> None:
-        """The manager gets all signs, in their order."""
+        """The manager receives each sign as one message, in their order."""
         supervisor.notify(READY="1", STATUS="2 routes")
         supervisor.notify(STOPPING="1")
         assert received() == [
@@ -44,8 +42,8 @@ class SupervisorContract:
         status: str,
         line: str,
     ) -> None:
-        """A line break in a status begins no other assignment; bytes that are no text are written
-        out.
+        """A line break in a status does not begin another assignment; undecodable bytes are written
+        as escapes.
         """
         supervisor.notify(STATUS=status)
         assert received() == [{"STATUS": line}]
@@ -104,14 +102,14 @@ class TestMemorySupervisor(SupervisorContract):
 def test_a_manager_that_cannot_be_notified_ends_nothing(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A sign that cannot be delivered is a line in the log for debugging, and no error."""
+    """A sign that cannot be delivered is logged for debugging, and is not an error."""
     with caplog.at_level("DEBUG"):
         NotifySocket(address).notify(READY="1")
     assert [record.levelname for record in caplog.records] == ["DEBUG"]
 
 
 def test_a_manager_whose_queue_is_full_is_waited_for_a_second(tmp_path: Path) -> None:
-    """The kernel queues some messages; one that does not fit is given up, and the work goes on."""
+    """A sign to a manager whose queue is full is given up, and the work goes on."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         with (
@@ -140,8 +138,8 @@ def test_a_manager_whose_queue_is_full_is_waited_for_a_second(tmp_path: Path) ->
 def test_the_environment_has_the_interval(
     environment: dict[str, str], seconds: float | None
 ) -> None:
-    """Signs are due in half of the manager's time, if they are due from this process; nonsense is
-    no time.
+    """Signs are due at half of the manager's interval, if they are due from this process; a
+    malformed interval is ignored.
     """
     supervisor = supervisor_of({"NOTIFY_SOCKET": "/run/systemd/notify", **environment})
     assert supervisor.seconds_between_signs == seconds
@@ -149,7 +147,7 @@ def test_the_environment_has_the_interval(
 
 @pytest.mark.parametrize("environment", [{}, {"NOTIFY_SOCKET": ""}, {"WATCHDOG_USEC": "60000000"}])
 def test_without_a_manager_signs_are_for_nothing(environment: dict[str, str]) -> None:
-    """A process that a person started gives its signs to no manager, and none is due."""
+    """A process without a manager has no signs due, and sends none."""
     supervisor = supervisor_of(environment)
     assert isinstance(supervisor, NoSupervisor)
     supervisor.notify(READY="1", STATUS="fine")

@@ -72,7 +72,7 @@ def as_shown(route: Route) -> ObservedRoute:
 def test_a_run_that_differs_in_its_networks_only_is_read_whole(
     data: st.DataObject, family: int
 ) -> None:
-    """The fast path for a uniform table gives the result of the slow one."""
+    """Routes that differ in their networks only are read by the fast path as by the slow one."""
     bits = address_bits(family)
     numbers = st.integers(0, (1 << bits) - 1)
     networks = data.draw(st.lists(numbers, min_size=16, max_size=40))
@@ -87,7 +87,7 @@ def test_a_run_that_differs_in_its_networks_only_is_read_whole(
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_dump_leaves_out_what_ipv6_only_caches(alone: bool) -> None:
-    """A cached route has the same form as others, alone or among those that differ in its network."""
+    """A dump leaves out cached IPv6 routes, alone or among routes of the same form."""
     route = Route.parse("fd00:1::/64", dev="e0", metric=1024)
     kept = packed([route] * 20)
     flags = frames.HEADER_LENGTH + 8
@@ -100,7 +100,7 @@ def test_a_dump_leaves_out_what_ipv6_only_caches(alone: bool) -> None:
 
 
 def test_the_echo_of_a_route_equals_its_message() -> None:
-    """A dump strikes the echo of each route that it shows, and leaves all else."""
+    """A dump removes the echo of each route that it contains, and leaves all other echoes."""
     routes = [
         Route(network=number << 8, prefix_length=24, gateway=Address(IPV4, 1), dev="e0")
         for number in range(1, 5)
@@ -116,8 +116,8 @@ def test_the_echo_of_a_route_equals_its_message() -> None:
 
 
 def test_batches_end_at_their_size_and_number_their_messages() -> None:
-    """No batch has more messages than the queue has room for answers, and each message has its
-    number.
+    """A batch has at most as many messages as the queue has room for answers, and each message has
+    its number.
     """
     routes = [Route(network=number << 8, prefix_length=24, dev="e0") for number in range(450)]
     sizes = []
@@ -135,7 +135,9 @@ def test_batches_end_at_their_size_and_number_their_messages() -> None:
 
 @pytest.mark.parametrize("others", [(), (Route(network=1 << 24, prefix_length=8, dev="e1"),)])
 def test_batches_of_long_routes_end_at_their_bytes(others: tuple[Route, ...]) -> None:
-    """Whether all have one signature or not; one message may be beyond the limit."""
+    """A batch of long routes exceeds its limit in bytes by one message at most, whether or not its
+    routes have one signature.
+    """
     long = Route(network=0, prefix_length=24, dev="e0", extra=((8, bytes(1 << 10)),))
     routes = [*others, *(attrs.evolve(long, network=number << 8) for number in range(60))]
     batches = [*RouteWriter(INDEXES).batches(steps(routes), echoes={})]
@@ -144,8 +146,8 @@ def test_batches_of_long_routes_end_at_their_bytes(others: tuple[Route, ...]) ->
 
 
 def test_a_removal_has_what_the_kernel_compares() -> None:
-    """Of a route by a nexthop object the kind is that of the route, which a dump does not show; an
-    IPv6 route is removed with all its next hops, which are not named.
+    """The removal of a route by a nexthop object has the type 0, and that of an IPv6 route with
+    several next hops does not name them.
     """
     hops = tuple(NextHop(None, dev) for dev in ("e0", "e1"))
     by_object = ObservedRoute.parse("10.0.0.0/24", nexthop_id=7, nexthops=hops)
@@ -183,7 +185,9 @@ def test_an_interrupted_dump_is_read_again() -> None:
 
 
 def test_a_route_of_an_impossible_form_is_not_read() -> None:
-    """Padded attributes have a length that four divides, and the first one is the table."""
+    """A route whose padded attributes have an odd length, or do not begin with the table, is
+    refused.
+    """
     whole = packed([Route(network=9 << 24, prefix_length=8, dev="e0")])
     longer = struct.pack("=I", len(whole) + 2) + whole[4:] + bytes(2)
     other = whole[:30] + struct.pack("=H", 1) + whole[32:]
@@ -193,7 +197,7 @@ def test_a_route_of_an_impossible_form_is_not_read() -> None:
 
 
 def test_a_dump_that_fails_midway_is_an_error() -> None:
-    """The message that ends a dump carries the errno with which it ended."""
+    """A dump that fails midway raises an error with the errno of its last message."""
     message = frames.message(frames.DONE, 2, struct.pack("=i", -errno.ENOMEM))
     with pytest.raises(OSError, match=os.strerror(errno.ENOMEM)):
         RouteReader({}).read_dump(memoryview(message), [])
@@ -228,7 +232,9 @@ unknown = st.lists(
 def test_a_refusal_has_the_kernels_words(
     number: int, text: str | None, more: list[tuple[int, bytes]]
 ) -> None:
-    """The sentence is read also if the acknowledgement has an offset or a policy."""
+    """A refusal has the kernel's sentence, even if the acknowledgement has an offset or a
+    policy.
+    """
     sentence = [] if text is None else [frames.attribute(1, text.encode() + b"\0")]
     request = struct.pack("=IHHII", 16, 24, 5, 1, 0)
     words = b"".join(

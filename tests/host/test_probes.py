@@ -1,4 +1,4 @@
-"""Asking on the link: the packets, and facts that only the kernel shows; the contract is in
+"""Probes on the link: the packets, and facts that only the kernel shows; the contract is in
 test_link_layer.py.
 """
 
@@ -63,7 +63,9 @@ def advertisement(address: bytes, options: bytes = b"\2\1" + OTHER_MAC) -> bytes
 
 
 def test_the_question_for_an_ipv4_address_is_an_arp_probe() -> None:
-    """The question is a broadcast ARP request from our hardware address, with 0.0.0.0 as sender."""
+    """The probe for an IPv4 address is a broadcast ARP request from our hardware address, with
+    0.0.0.0 as sender.
+    """
     assert question(MAC, pack_address("10.240.0.9")).hex(" ") == (
         "ff ff ff ff ff ff 02 00 00 00 0a 01 08 06 "
         "00 01 08 00 06 04 00 01 02 00 00 00 0a 01 00 00 00 00 00 00 00 00 00 00 0a f0 00 09"
@@ -71,8 +73,8 @@ def test_the_question_for_an_ipv4_address_is_an_arp_probe() -> None:
 
 
 def test_the_question_for_an_ipv6_address_has_an_unused_sender() -> None:
-    """The question goes to the solicited-node group, hop limit 255; answers to a group that no
-    bridge forwards.
+    """The probe for an IPv6 address goes to the solicited-node group with hop limit 255, and is
+    answered to a group that bridges do not forward.
     """
     assert question(MAC, pack_address("fd00:1::12:3456")).hex(" ") == (
         "33 33 ff 12 34 56 02 00 00 00 0a 01 86 dd "
@@ -85,14 +87,14 @@ def test_the_question_for_an_ipv6_address_has_an_unused_sender() -> None:
 
 @given(macs, ipv4s | ipv6s)
 def test_a_question_is_not_an_answer(mac: bytes, address: bytes) -> None:
-    """A question does not prove that its sender has the address."""
+    """A probe does not prove that its sender has the address."""
     assert answered_address(question(mac, address)) is None
 
 
 @given(macs, ipv6s)
 @example(bytes(6), bytes(16))
 def test_the_checksum_of_a_question_is_right(mac: bytes, address: bytes) -> None:
-    """The words of the packet and its pseudo header add up to 0xffff."""
+    """The words of a probe and its pseudo header add up to 0xffff."""
     questions = question(mac, address)[14:]
     assert checksum_is_right(questions)
     assert questions[42:44] != b"\0\0"
@@ -112,7 +114,9 @@ def test_an_advertisement_names_its_target(address: bytes, options: bytes, paddi
 
 @given(st.binary(max_size=150))
 def test_no_bytes_raise(frame: bytes) -> None:
-    """Any other bytes are no answer and raise nothing, also after the beginning of an answer."""
+    """Bytes that are not an answer are ignored without an error, also behind the beginning of an
+    answer.
+    """
     assert answered_address(frame) is None or len(frame) >= 42
     for start in (
         reply(bytes(4))[:14],
@@ -124,14 +128,14 @@ def test_no_bytes_raise(frame: bytes) -> None:
 
 @given(st.data(), ipv4s, ipv6s)
 def test_an_answer_that_was_cut_is_none(data: st.DataObject, ipv4: bytes, ipv6: bytes) -> None:
-    """An answer that lacks any byte is no answer."""
+    """An answer that lacks any byte is ignored."""
     for frame in reply(ipv4), advertisement(ipv6):
         assert answered_address(frame[: data.draw(st.integers(0, len(frame) - 1))]) is None
 
 
 @given(st.data(), ipv6s)
 def test_an_advertisement_with_a_wrong_bit_is_none(data: st.DataObject, address: bytes) -> None:
-    """An advertisement with any wrong bit is no answer: the checksum or a comparison shows it."""
+    """An advertisement with any wrong bit is ignored, by its checksum or by a comparison."""
     frame = bytearray(advertisement(address))
     bit = data.draw(st.integers(18 * 8, len(frame) * 8 - 1))
     frame[bit // 8] ^= 1 << bit % 8
@@ -154,8 +158,8 @@ def test_an_advertisement_with_a_wrong_bit_is_none(data: st.DataObject, address:
     ],
 )
 def test_an_invalid_frame_is_not_an_answer(frame: bytes) -> None:
-    """An advertisement that a host must discard by RFC 4861 is none, nor is an ARP reply of long
-    addresses.
+    """An advertisement that RFC 4861 tells a host to discard is not an answer, nor is an ARP reply
+    of long addresses.
     """
     assert answered_address(frame) is None
 
@@ -187,7 +191,7 @@ NOISE = re.compile(" NOARP|^fe80::380:c2ff:fe00:1 .* lladdr 01:80:c2:00:00:01 ")
 
 @needs_kernel
 class TestOnTheKernel:
-    """Facts that the contract cannot show."""
+    """Facts about probes that the contract cannot show."""
 
     def shown(self, node: KernelLinks) -> list[list[str]]:
         """Return the neighbours, addresses and routes of the node and of its pods, a list each."""
@@ -202,7 +206,7 @@ class TestOnTheKernel:
     def test_a_question_changes_no_neighbour(
         self, node: KernelLinks, layer: NetlinkLinkLayer
     ) -> None:
-        """A question and its answer change no neighbour of node or pods, and invalidate no address."""
+        """A probe and its answer change no neighbour of node or pods, and invalidate no address."""
         wrong = "02:00:00:00:00:99"
         for dev, address in [*THERE, ("azure0", "10.240.0.9"), ("azure0", "fd00:1::9")]:
             node.add_neighbour(address, dev, wrong)
@@ -218,8 +222,8 @@ class TestOnTheKernel:
     def test_multicast_answers_are_heard_on_every_sort_of_device(
         self, node: KernelLinks, layer: NetlinkLinkLayer
     ) -> None:
-        """Answers are heard if the bridge snoops with a querier, and if the node has no IPv6 on the
-        device.
+        """Answers are received if the bridge snoops with a querier, and if the node has no IPv6 on
+        the device.
         """
         node.kernel.ip("link set azure0 type bridge mcast_snooping 1 mcast_querier 1")
         for dev in "azv1", "azv2":
@@ -228,8 +232,8 @@ class TestOnTheKernel:
         assert layer.answering(Context(), THERE[2:]) == set(THERE[2:])
 
     def test_devices_that_vanish_or_go_down_are_passed_over(self, node: KernelLinks) -> None:
-        """A device that vanishes or goes down before its question is skipped, and all that are
-        left are probed.
+        """A device that vanishes or goes down before its probe is skipped, and all others are
+        probed.
         """
         node.kernel.set_up("azv1", up=False)
         questions = [("azv9", "10.240.0.9"), *THERE, ("azv9", "fd00:1::9")]
@@ -240,7 +244,7 @@ class TestOnTheKernel:
 
     @pytest.mark.parametrize("filtered", [True, False])
     def test_only_the_probed_device_counts(self, node: KernelLinks, filtered: bool) -> None:
-        """An answer on another device does not count, nor one that is sent; with the kernel's
+        """An answer on another device does not count, nor does a sent frame, with the kernel's
         filter and without.
         """
         ipv4 = pack_address("10.240.0.77")
@@ -293,7 +297,9 @@ class TestOnTheKernel:
     def test_a_device_that_takes_nothing_is_an_error(
         self, node: KernelLinks, layer: NetlinkLinkLayer
     ) -> None:
-        """If a device takes no frame, that is an error: silence does not mean that no pod answers."""
+        """A device that accepts no frame is an error, as its silence does not mean that no pod
+        answers.
+        """
         node.kernel.run("tc", "qdisc", "add", "dev", "azv2", *shaped("1kbit", 30))
         with pytest.raises(BackendError) as caught:
             layer.answering(Context(), THERE)
@@ -385,7 +391,9 @@ REFUSED = f"{errno.EPERM} {NOT_ASKED}\n"
     ids=["root", "powerless", "CAP_NET_RAW"],
 )
 def test_asking_needs_a_capability(node: KernelLinks, who: tuple[str, ...], outcome: str) -> None:
-    """CAP_NET_RAW is enough; without it no pod is probed, and the error names the capability."""
+    """A probe needs CAP_NET_RAW alone; without the capability it fails with an error that names
+    it.
+    """
     assert node.kernel.run(*who, sys.executable, "-c", PROGRAM) == outcome
 
 

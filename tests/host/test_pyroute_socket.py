@@ -1,4 +1,4 @@
-"""An error of pyroute2's socket is no answer of the kernel."""
+"""Errors of pyroute2's socket, which are not answers of the kernel."""
 
 import errno
 from typing import Any
@@ -12,7 +12,7 @@ REQUEST = message(26, 1, bytes(12))
 
 
 class _Broken:
-    """A socket that sends, and whose answers do not come."""
+    """A socket that sends, and from which no answer can be received."""
 
     def nlm_request_batch(self, messages: list[Any]) -> list[Any]:
         raise TimeoutError(errno.ETIMEDOUT, "timed out")
@@ -24,7 +24,9 @@ def test_a_lookup_without_an_answer_is_an_error() -> None:
 
 
 def test_a_change_without_an_answer_is_not_refused() -> None:
-    """The kernel may have made it: reading back decides; all batches are packed for that."""
+    """A change whose answer pyroute2's socket does not deliver raises AnswersLostError, since the
+    kernel may have made it, after all batches were packed.
+    """
     batches = iter([REQUEST, REQUEST])
     with pytest.raises(AnswersLostError):
         Pyroute2Conversation(_Broken()).deliver(batches, 2)

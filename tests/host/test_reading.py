@@ -16,7 +16,9 @@ def host() -> FakeHost:
 
 
 def test_it_is_of_the_moment_of_its_first_question(host: FakeHost) -> None:
-    """Routes, rules and devices that come later are in the next one."""
+    """A reading keeps the routes, rules and devices of its first query; later ones are in the next
+    reading.
+    """
     node = at_one_moment(host).routes
     before = node.routes(), node.rules(), node.links()
     host.routes.add_route("10.9.0.0/16", gateway="10.224.0.9", dev="eth0")
@@ -28,7 +30,9 @@ def test_it_is_of_the_moment_of_its_first_question(host: FakeHost) -> None:
 def test_each_family_is_read_when_it_is_needed(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Most nodes have many routes of one family; own ones of a second family are few."""
+    """A reading dumps a family once and on demand; own routes of a family are queried without a
+    dump.
+    """
     node = at_one_moment(host).routes
     routes = host.routes.routes
     families: list[int] = []
@@ -46,7 +50,9 @@ def test_each_family_is_read_when_it_is_needed(
 
 
 def test_a_list_that_it_returned_may_be_changed(host: FakeHost) -> None:
-    """A proof adds the routes of an announced fabric to its own."""
+    """A caller may change a list that a reading returned, as a proof does, without a change of
+    later answers.
+    """
     node = at_one_moment(host).routes
     node.routes().clear()
     node.rules().clear()
@@ -57,7 +63,7 @@ def test_a_list_that_it_returned_may_be_changed(host: FakeHost) -> None:
 
 
 def test_lookups_are_of_the_kernel(host: FakeHost) -> None:
-    """They follow a change at once."""
+    """A lookup on a reading follows a change of the node at once."""
     node = at_one_moment(host).routes
     node.routes()
     host.routes.insert_route(OWN_ROUTE)
@@ -67,7 +73,7 @@ def test_lookups_are_of_the_kernel(host: FakeHost) -> None:
 
 
 def test_it_forgets_all_with_its_own_change(host: FakeHost) -> None:
-    """So its next answer has it."""
+    """A reading through which a change was made reads the node again."""
     node = at_one_moment(host).routes
     assert node.routes_of(OUR_PROTOCOL) == []
     node.routes()
@@ -77,7 +83,7 @@ def test_it_forgets_all_with_its_own_change(host: FakeHost) -> None:
 
 
 def test_an_image_has_none_to_read() -> None:
-    """Its host stays the same but for that: files, units and lock are those of the image."""
+    """A reading of an image has its files, units and lock."""
     image = FakeHost(is_live=False)
     node = at_one_moment(image)
     assert node.files == image.files

@@ -44,19 +44,21 @@ BY_RULE = "default dev ib0 table 88 scope link"
 
 
 class KernelRoutesContract(RouteBackendContract):
-    """The contract of the backends of the house, see `RouteBackendContract`."""
+    """The contract for the backends of this project, beyond `RouteBackendContract`."""
 
     def test_a_prepended_ipv6_route_is_the_last_of_its_place(
         self, six: Node, backend: RouteBackend
     ) -> None:
-        """Another program may prepend one: the kernel sorts IPv6 routes by metric alone."""
+        """An IPv6 route that another program prepends is the last of its place, since the kernel
+        sorts by metric alone.
+        """
         texts = ("fd00:9::/32 dev eth0 metric 5", "fd00:9::/32 dev ib0 metric 5")
         for text, verb in zip(texts, ("add", "prepend"), strict=True):
             six.insert_route(route(text), verb=verb)
         assert place(backend, IPV6) == in_order(*texts)
 
     def test_resolving_an_ipv6_address(self, six: Node, backend: RouteBackend) -> None:
-        """The answer has one packet's gateway, device and source address."""
+        """A resolved IPv6 lookup has the gateway, device and source address of one packet."""
         arrange(six, "fd00:9::/32 via fd00:1::9 dev eth0 src fd00:1::4 metric 1")
         paths = [one.route for one in look_up(backend, "fd00:9::1", "fd00:a::4", resolve=True)]
         assert [
@@ -76,7 +78,9 @@ class KernelRoutesContract(RouteBackendContract):
     def test_an_ipv6_route_without_a_gateway_stands_behind(
         self, six: Node, backend: RouteBackend
     ) -> None:
-        """It merges with no other, so it can be appended."""
+        """An IPv6 route without a gateway can be appended, as it does not merge with others, and
+        cannot be prepended.
+        """
         arrange(six, IPV6_OWN)
         backend.apply([RouteChange.append(route(IPV6_ON_LINK))])
         assert place(backend, IPV6) == in_order(IPV6_OWN, IPV6_ON_LINK)
@@ -86,7 +90,9 @@ class KernelRoutesContract(RouteBackendContract):
             RouteChange.prepend(route(IPV6_ON_LINK))
 
     def test_an_address_brings_its_routes(self, node: Node, backend: RouteBackend) -> None:
-        """An address makes a connected, a local and a broadcast route; before Linux 5.14 another one for broadcasts."""
+        """A new address adds a connected, a local and a broadcast route; before Linux 5.14 another
+        one for broadcasts.
+        """
         node.add_link("ib0")
         before = shown(backend)
         node.add_address("ib0", "172.16.1.4/16")
@@ -114,14 +120,18 @@ class KernelRoutesContract(RouteBackendContract):
     def test_throw_ends_the_search_in_its_table_only(
         self, table88: Node, backend: RouteBackend
     ) -> None:
-        """After a throw the kernel reads the table of the next rule."""
+        """A throw route ends the search in its table, and the kernel reads the table of the next
+        rule.
+        """
         table88.add_rule(Rule(100, table=88))
         arrange(table88, "throw 9.0.0.0/8 table 88")
         decided = [deciding(backend, address) for address in ("9.1.1.1", "8.1.1.1")]
         assert decided == in_order(DEFAULT, BY_RULE)
 
     def test_a_rule_by_source_wants_the_source(self, table88: Node, backend: RouteBackend) -> None:
-        """A lookup misses a `from` rule, and the same lookup with the source of the packet does not."""
+        """A lookup without a source misses a `from` rule, and the same lookup with the source finds
+        the rule.
+        """
         own = parse_ipv4("10.224.0.4")
         table88.add_rule(Rule(100, table=88, source=(own, 32)))
         answers = look_up(backend, "9.1.1.1", "9.1.1.1", sources=[None, own])
@@ -130,7 +140,7 @@ class KernelRoutesContract(RouteBackendContract):
     def test_a_route_that_came_first_comes_back_first(
         self, eth0: Node, backend: RouteBackend
     ) -> None:
-        """Appended by the rollback, it would no longer decide."""
+        """A rollback restores a removed route as the first of its place, where it decides."""
         arrange(eth0, OWN, DHCP)
         self._refused(
             backend, RouteChange.remove(find(backend, OWN)), RouteChange.add(route(OFF_LINK))
@@ -141,7 +151,9 @@ class KernelRoutesContract(RouteBackendContract):
     def test_what_the_kernel_made_of_a_route_is_rolled_back(
         self, eth0: Node, backend: RouteBackend, verb: Callable[[Route], RouteChange], metric: int
     ) -> None:
-        """The kernel limits this metric, so the route is not there as wanted; the one that it made goes."""
+        """A route whose metric the kernel limits is refused as not in force, and the route that the
+        kernel added is removed.
+        """
         change = verb(route(ON_LINK, extra=metrics(metric, 70_000)))
         error = self._refused(backend, change)
         assert [refusal.change for refusal in error.refusals] == [change]
@@ -159,7 +171,9 @@ class KernelRoutesContract(RouteBackendContract):
     def test_a_refused_removal_names_the_route_that_it_would_take(
         self, six: Node, backend: RouteBackend
     ) -> None:
-        """The reason has the route that the kernel would remove instead."""
+        """A removal that would take another route is refused, and the reason has the route that the
+        kernel would remove instead.
+        """
         present = f"{ON_LINK} metric 5"
         arrange(six, present, IPV6_BOOT, IPV6_ON_LINK)
         for removed, taken in (
@@ -172,14 +186,18 @@ class KernelRoutesContract(RouteBackendContract):
     def test_a_missing_device_is_named_with_those_of_the_node(
         self, eth0: Node, backend: RouteBackend
     ) -> None:
-        """A typing error is seen at once."""
+        """A change by an absent device is refused, and the error names the device and those of the
+        node.
+        """
         with pytest.raises(LinkNotFoundError) as caught:
             backend.apply([RouteChange.add(route("8.0.0.0/8 dev eht0"))])
         text = "no such device: eht0; nothing was changed. The node has lo, eth0, ib0"
         assert str(caught.value) == text
 
     def test_a_missing_source_is_counted(self, node: Node, backend: RouteBackend) -> None:
-        """The error has both numbers, and the correct form."""
+        """A lookup with fewer sources than destinations is refused, and the error has both numbers
+        and the correct form.
+        """
         with pytest.raises(ValueError, match="for 2 destinations") as caught:
             backend.lookup([1 << 24, 2 << 24], sources=[None])
         text = "1 sources for 2 destinations: give one for each, or none"
@@ -188,7 +206,7 @@ class KernelRoutesContract(RouteBackendContract):
     def test_a_removal_never_takes_a_route_of_its_batch(
         self, eth0: Node, backend: RouteBackend
     ) -> None:
-        """The kernel would take the route that the same batch added, instead of a missing one without a metric."""
+        """The removal of an absent route does not take a route that the same batch adds."""
         self._refused(
             backend, RouteChange.add(route(f"{ON_LINK} metric 7")), RouteChange.remove(ABSENT)
         )
@@ -198,7 +216,9 @@ class KernelRoutesContract(RouteBackendContract):
     def test_a_removal_of_several_next_hops_never_takes_the_first_alone(
         self, eth0: Node, backend: RouteBackend
     ) -> None:
-        """The kernel takes a route with fewer next hops, too, if those are the first of the named ones."""
+        """The removal of a route with several next hops is refused if the kernel would remove one
+        with only the first of them.
+        """
         hops = NextHop(None, "eth0"), NextHop(None, "ib0")
         several = Route(network=9 << 24, prefix_length=8, nexthops=hops)
         backend.apply([RouteChange.add(several)])
@@ -210,7 +230,7 @@ class KernelRoutesContract(RouteBackendContract):
 
 
 class TestMemoryBackend(KernelRoutesContract):
-    """The model that needs no kernel, and so reaches its node always."""
+    """The contract on the model, which needs no kernel and always reaches its node."""
 
     test_every_failure_is_a_backend_error: Any = None
     test_the_nexthop_object_of_a_route_is_kept: Any = None
@@ -245,7 +265,7 @@ class OnTheKernel(KernelRoutesContract):
 
 @needs_kernel
 class TestNetlinkBackend(OnTheKernel):
-    """Packed messages."""
+    """The contract on packed messages."""
 
     @pytest.fixture
     def backend(self, node: Any) -> RouteBackend:
@@ -259,7 +279,7 @@ class TestNetlinkBackend(OnTheKernel):
 @needs("kernel", "dummy")
 @pytest.mark.other_kernel
 class TestOnDummies(TestNetlinkBackend):
-    """The same on devices of the type `dummy`."""
+    """The contract on packed messages, with devices of the type `dummy`."""
 
     @pytest.fixture
     def node(self) -> Iterator[KernelNode]:
@@ -269,7 +289,7 @@ class TestOnDummies(TestNetlinkBackend):
 
 @needs_kernel
 class TestPyroute2Backend(OnTheKernel):
-    """pyroute2's messages."""
+    """The contract on pyroute2's messages."""
 
     @pytest.fixture
     def backend(self, node: Any) -> Iterator[RouteBackend]:

@@ -59,7 +59,9 @@ class TestSystemctl(LiveServiceManagerContract):
     def test_a_stop_that_systemd_refuses_is_an_error(
         self, units: Units, kind: str, state: str
     ) -> None:
-        """The unit runs on, or goes on to start, and the error has the words of systemd."""
+        """A stop that systemd refuses raises an error with systemd's words, and the unit stays
+        active or goes on to start.
+        """
         name = f"ct-refuses-{kind}.service"
         service = f"[Service]\nType={kind}\nExecStart=/bin/sleep infinity\n"
         units.write(name, f"[Unit]\nRefuseManualStop=yes\n{service}")
@@ -70,7 +72,7 @@ class TestSystemctl(LiveServiceManagerContract):
         assert units.state(name).active_state == state
 
     def test_a_unit_that_reloads_runs(self, box: SystemdBox, units: Units) -> None:
-        """Its programs go on meanwhile."""
+        """A unit that reloads counts as running."""
         name = "ct-reloads.service"
         unit = "[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/sleep infinity\n"
         units.write(name, unit)
@@ -80,7 +82,9 @@ class TestSystemctl(LiveServiceManagerContract):
         assert units.state(name).is_running
 
     def test_a_unit_at_its_limit_of_starts(self, units: Units) -> None:
-        """A start that is not waited for is not refused later: the limit is reset."""
+        """A start without waiting resets the unit's limit of starts, so that systemd does not
+        refuse it later.
+        """
         name, wanted = "ct-often.service", "/run/ct-often"
         units.install(
             name, unit="StartLimitBurst=1", program=f"/bin/test -e {wanted}\nRemainAfterExit=yes"
@@ -94,7 +98,9 @@ class TestSystemctl(LiveServiceManagerContract):
     def test_a_start_that_takes_too_long_is_left_to_itself(
         self, box: SystemdBox, services: ServiceManager, units: Units
     ) -> None:
-        """The call ends at its deadline; systemd continues the job until a stop."""
+        """A start that takes too long ends at its deadline, and systemd continues the job until a
+        stop.
+        """
         units.install("ct-slow.service", program="/bin/sleep infinity")
         # The job exists already: on a slow machine the time might end before systemctl has sent it
         # for it.
@@ -109,9 +115,11 @@ class TestSystemctl(LiveServiceManagerContract):
     def test_a_reading_answers_as_systemd_does(
         self, box: SystemdBox, units: Units, ctx: Context
     ) -> None:
-        """About units, templates and loaded instances that it has read; what comes later changes it
-        not, and an alias that was read counts as read. systemd answers for other units and settings.
-        Marks are read first, for a unit that has passed its gate has no mark any more.
+        """A reading of units returns what systemd returns for the units, templates, loaded
+        instances and aliases that it read, whatever changes later.
+
+        Other units and settings are queried from systemd. Marks are read first, since a unit that
+        has passed its gate has no mark any more.
         """
         for instance in "one", r"two\x2dthree":
             units.install_daemon("ct-read@.service")
@@ -156,7 +164,9 @@ class TestSystemctl(LiveServiceManagerContract):
         ],
     )
     def test_a_systemctl_that_does_nothing(self, box: SystemdBox, command: tuple[str, ...]) -> None:
-        """It ends with 0: in a chroot, and under SYSTEMD_OFFLINE. The error names the way for files."""
+        """A systemctl that ends with 0 and does nothing, as in a chroot or under SYSTEMD_OFFLINE,
+        is an error that names --root.
+        """
         services = Systemctl((*box.enter, *command))
         ctx = Context(timeout=60)
         for call in (
@@ -206,8 +216,8 @@ class TestOfflineUnits(ServiceManagerContract):
     def test_units_of_the_distribution_are_found(
         self, files: FileStore, image: Path, ctx: Context
     ) -> None:
-        """A gate may lie in any folder that systemd reads, over a link or not. What its package starts
-        is not enabled.
+        """A unit of the distribution is found in any folder that systemd reads, also over a link; a
+        link in a folder of the distribution does not enable it.
         """
         files.write(
             "/usr/lib/systemd/system/ct-vendor@.service",
@@ -237,7 +247,9 @@ class TestErrors:
 
     @needs("systemctl")
     def test_where_systemd_does_not_run(self, unbooted: Systemctl) -> None:
-        """Without systemd as PID 1 the error has only that, and names the offline mode."""
+        """The error on a machine without systemd as PID 1 names this cause alone and the offline
+        mode.
+        """
         with pytest.raises(UnitError) as caught:
             unbooted.daemon_reload(Context(timeout=60))
         assert str(caught.value) == (
@@ -247,7 +259,9 @@ class TestErrors:
         assert isinstance(caught.value.__cause__, CommandFailedError)
 
     def test_where_systemd_is_not_installed(self) -> None:
-        """Without systemctl the error has only that, and offers the routes alone."""
+        """The error on a machine without systemctl names this cause alone and offers the routes
+        alone.
+        """
         with pytest.raises(NoSystemdError) as caught:
             Systemctl(("no-such-systemctl",)).daemon_reload(Context(timeout=60))
         assert str(caught.value) == (
@@ -260,7 +274,7 @@ class TestErrors:
 def test_a_refusal_has_the_next_step(
     monkeypatch: pytest.MonkeyPatch, user: int, question: str
 ) -> None:
-    """The journal, and for any other user root."""
+    """A refused start has the journal as its next step, and a hint at root for any other user."""
     monkeypatch.setattr(os, "geteuid", lambda: user)
     with pytest.raises(UnitError) as caught:
         Systemctl(("false",)).start(Context(), "a.service")
@@ -274,9 +288,7 @@ def test_a_refusal_has_the_next_step(
     ["", "nonsense", "Id=a.service", 'LoadState=loaded\nDropInPaths="', "Id=a.service\nMainPID=x"],
 )
 def test_properties_that_cannot_be_read_are_a_refusal_with_a_next_step(printed: str) -> None:
-    """A systemctl that is another program, or one that was cut off, was an IndexError, KeyError or
-    ValueError.
-    """
+    """Output of systemctl that is malformed or cut off is an error with a next step."""
     services = Systemctl(("sh", "-c", 'printf "%s" "$0"', printed))
     with pytest.raises(UnitError, match=r"cannot read the output of .*systemctl status"):
         services.state(Context(), "a.service")
@@ -284,7 +296,9 @@ def test_properties_that_cannot_be_read_are_a_refusal_with_a_next_step(printed: 
 
 @pytest.mark.parametrize("printed", ["", "Id=a.service\nLoadState=loaded\n"])
 def test_an_answer_for_fewer_units_names_them(printed: str) -> None:
-    """Its states would be those of other units; none is loaded where a pattern has no answer."""
+    """Output of systemctl for fewer units than queried is an error that names the units; a template
+    without output has no loaded instances.
+    """
     services = Systemctl(("sh", "-c", 'printf "%s" "$0"', printed))
     with pytest.raises(UnitError, match=r"show -- a\.service b\.service`.* of 2 units"):
         services.states(Context(), "a.service", "b.service")
@@ -295,8 +309,8 @@ def test_an_answer_for_fewer_units_names_them(printed: str) -> None:
 
 
 def test_units_are_read_with_all_that_is_loaded() -> None:
-    """`--all`: a unit that is neither up nor failed is loaded, too. One that is enabled until the
-    next boot is enabled.
+    """Units are queried with `--all`, so that an inactive unit is loaded; a unit that is enabled
+    until the next boot is enabled.
     """
     shown = "Id=a.service LoadState=loaded ActiveState=inactive SubState=dead NeedDaemonReload=no "
     shown += "DropInPaths= Requires= UnitFileState=enabled-runtime"
@@ -316,21 +330,21 @@ def test_units_are_read_with_all_that_is_loaded() -> None:
     ],
 )
 def test_a_text_is_read_as_systemd_reads_it(text: str, value: str) -> None:
-    """A broken header ends it; a comment does not end a longer line; two backslashes are none that
-    joins lines; only ASCII has white space: systemd.syntax(7).
+    """A unit file is read as by systemd.syntax(7): broken headers, comments within continued lines,
+    double backslashes, and white space of ASCII alone.
     """
     assert settings([text], "User") == {"User": value}
 
 
 def test_a_broken_header_ends_the_reading_of_later_files() -> None:
-    """As in the files of systemd-networkd."""
+    """A broken header ends the reading of its file and of later ones, as in systemd-networkd."""
     texts = {"/a": "[A]\nx=1\n[\x01]\nx=2", "/b": "[B]\nx=3"}
     assert [*assignments(texts)] == [("/a", "A", "x", "1")]
 
 
 def test_names_and_durations_of_units() -> None:
-    """A template is no instance of itself, a unit in a circle is not before itself, and a limit
-    that cannot be read is none.
+    """A template is not an instance of itself, a unit in a circle of orders is not before itself,
+    and a malformed duration is infinite.
     """
     assert template_of("a@.service") is None
     circle = {"a": ["b"], "b": ["a"]}

@@ -1,4 +1,6 @@
-"""All or nothing, when things go wrong that the contract cannot provoke."""
+"""Batches that are in force as a whole or not at all, with failures that the contract cannot
+provoke.
+"""
 
 import errno
 
@@ -26,8 +28,8 @@ def node() -> MemoryBackend:
 
 
 def test_a_rollback_that_fails_names_the_differences(node: MemoryBackend) -> None:
-    """If a step of the rollback fails, the error names the differences, and does not claim 'as
-    before'.
+    """A rollback that fails at a step raises an error that lists the differences, and does not
+    claim 'as before'.
     """
     for step in 3, 4, 5:
         node.refuse_at(step)
@@ -45,7 +47,7 @@ def test_a_rollback_that_fails_names_the_differences(node: MemoryBackend) -> Non
 
 
 def test_a_link_that_vanishes_midway_fails_the_batch(node: MemoryBackend) -> None:
-    """If a link vanishes midway, the later changes are refused, and the earlier routes are gone
+    """A batch whose link vanishes midway has its later changes refused; its earlier routes are gone
     with the link.
     """
     node.steps.plan(2, lambda: node.remove_link("eth0"))
@@ -67,8 +69,8 @@ def test_a_batch_is_verified_by_its_final_state(node: MemoryBackend) -> None:
 
 
 def test_the_reason_is_that_of_the_first_refusal(node: MemoryBackend) -> None:
-    """A route of IPv6 by a gateway is replaced by a removal and an addition: if the first one is
-    refused, the second one is, too, since the place is taken, and that is no reason.
+    """The replacement of an IPv6 route, which is a removal and an addition, has the reason of the
+    first refusal, and not that the place is taken.
     """
     node.add_address("eth0", "fd00:1::4/64")
     arrange(node, "fd05::/32 via fd00:1::5 dev eth0 metric 1")

@@ -1,4 +1,6 @@
-"""Impossible answers of a kernel are an error that names the request, and are never misread."""
+"""Impossible answers of a kernel, which are an error that names the request, and are never
+misread.
+"""
 
 import errno
 import socket
@@ -55,9 +57,7 @@ def fields_of(one: bytes, kind: str) -> tuple[bytes, list[tuple[int, bytes]]]:
     [(kind, command) for kind, (_, calls) in ASKED.items() for command in calls],
 )
 def test_a_lie_names_the_question_and_a_next_step(kind: str, command: str, lie: str) -> None:
-    """A wrong length is an error that names the request and a next step, also 0, which could make a
-    reader loop.
-    """
+    """An answer of a wrong length or kind is an error that names the request and a next step."""
     request, calls = ASKED[kind]
     answer_kind = request - 2
     answer = {
@@ -92,8 +92,8 @@ def test_a_lie_names_the_question_and_a_next_step(kind: str, command: str, lie: 
 def test_an_attribute_of_another_size_is_noticed_and_never_misread(
     kind: str, case: str, command: str, numbers: set[int]
 ) -> None:
-    """An address of three bytes was read as one of four, and one of sixteen by its first four. Nor
-    is a message read that lacks its last attribute.
+    """An answer with an attribute of a wrong size, or cut off in the last one, is an error and is
+    not misread.
     """
     recorded = recorded_answers(kind, case)
     request, calls = ASKED[kind]
@@ -138,8 +138,8 @@ def test_an_attribute_of_another_size_is_noticed_and_never_misread(
 def test_attributes_that_no_kernel_has_sent_yet_are_passed_over(
     kind: str, case: str, command: str
 ) -> None:
-    """Of any length, with and without the bits for nesting and byte order; those of a route travel
-    along.
+    """Unknown attributes of any length and flags are skipped; those of a route are kept with the
+    route.
     """
     new = [(200, b""), (0x3FFF, b"1"), (0x80C9, b"four"), (0x8FFF, bytes(23))]
     carried = (200, b""), (0x3FFF, b"1"), (0xC9, b"four"), (0xFFF, bytes(23))
@@ -167,7 +167,7 @@ def test_attributes_that_no_kernel_has_sent_yet_are_passed_over(
 def test_a_prefix_longer_than_an_address_is_noticed(
     kind: str, case: str, byte: int, most: int
 ) -> None:
-    """The length of a prefix is one byte, which may hold up to 255."""
+    """A prefix length beyond the bits of an address is an error."""
     [one, *_] = (bytearray(one) for one in recorded_answers(kind, case))
     one[16 + byte] = most + 1
     request, calls = ASKED[kind]
@@ -181,8 +181,8 @@ def test_a_prefix_longer_than_an_address_is_noticed(
 
 @pytest.mark.parametrize("length", [0, 7, 9, 200])
 def test_a_next_hop_that_lies_about_its_length_is_noticed(length: int) -> None:
-    """The rest of the hops was left out in silence, and a fabric among them would not have been
-    seen.
+    """A next hop with a wrong length is an error, so that the next hops behind it are not left
+    out.
     """
     lying = b"".join(struct.pack("=HBBI", size, 0, 0, DEVICES["e0"]) for size in (8, length))
     route = (
@@ -198,8 +198,8 @@ def test_a_next_hop_that_lies_about_its_length_is_noticed(length: int) -> None:
 
 
 def test_an_answer_that_is_neither_route_nor_refusal_is_not_an_answer() -> None:
-    """An answer that is neither route nor refusal is an error; an acknowledgement once counted as
-    'no route'.
+    """An answer to a lookup that is neither a route nor a refusal, such as an acknowledgement, is
+    an error.
     """
     acknowledged = message(ERROR, 0, word.pack(0) + bytes(16))
     with (
@@ -235,8 +235,8 @@ def test_an_answer_that_is_neither_route_nor_refusal_is_not_an_answer() -> None:
     ],
 )
 def test_an_answer_to_a_change_that_cannot_be_read_is_as_good_as_lost(answer: bytes) -> None:
-    """After an unreadable answer to a change the routes are read back, since some changes may have
-    been made.
+    """An unreadable answer to a change raises AnswersLostError, since the change may have been
+    made.
     """
     kernel = PlayedKernel({played_kernel.NEW_ROUTE: answer})
     with pytest.raises(AnswersLostError):
@@ -244,7 +244,7 @@ def test_an_answer_to_a_change_that_cannot_be_read_is_as_good_as_lost(answer: by
 
 
 class Overflowing(PlayedKernel):
-    """A kernel whose queue for answers overflows before the `number`-th is received."""
+    """A kernel whose queue for answers overflows before the `number`-th answer is received."""
 
     def __init__(self, number: int) -> None:
         refused = message(ERROR, 0, struct.pack("=i", -17) + bytes(16), sequence=1 << 24)
@@ -262,7 +262,7 @@ class Overflowing(PlayedKernel):
 # The second finds the queue of the batch empty; the third would be the acknowledgement.
 @pytest.mark.parametrize("number", [1, 3])
 def test_answers_that_fitted_before_an_overflow_are_not_left(number: int) -> None:
-    """The next reading by the same socket begins with its own answer."""
+    """A reading after an overflow, by the same socket, begins with its own answer."""
     conversation = Conversation(Overflowing(number))  # type: ignore[arg-type]
     with pytest.raises(AnswersLostError):
         conversation.deliver([message(24, 1, bytes(12), sequence=1 << 24)], 1)
@@ -270,7 +270,9 @@ def test_answers_that_fitted_before_an_overflow_are_not_left(number: int) -> Non
 
 
 def test_a_missing_answer_of_many_is_a_lost_one() -> None:
-    """Then the requests are sent again, fewer at a time; one alone may be asked again later."""
+    """A lookup of many that lacks an answer raises AnswersLostError; a lost answer of a single
+    lookup is an error that can be retried.
+    """
     conversation = Conversation(PlayedKernel({}))  # type: ignore[arg-type]
     with pytest.raises(AnswersLostError):
         conversation.ask_many(memoryview(message(26, 1, bytes(12))), 1, "ip route get")
@@ -280,7 +282,9 @@ def test_a_missing_answer_of_many_is_a_lost_one() -> None:
 
 
 def test_the_rest_of_a_dump_is_not_taken_for_the_next_one() -> None:
-    """A table that changes while it is read is read again, by the same socket."""
+    """A dump that is interrupted by a change is read again by the same socket, without the rest of
+    the first one.
+    """
     conversation = Conversation(PlayedKernel({}))  # type: ignore[arg-type]
     lengths: list[int] = []
 
@@ -311,8 +315,8 @@ def test_a_damaged_answer_is_a_documented_error(data: st.DataObject) -> None:
 
 
 def test_a_sandbox_that_forbids_netlink_is_named() -> None:
-    """A unit with `RestrictAddressFamilies=` and without AF_NETLINK gets EAFNOSUPPORT from
-    `socket`; EPERM is the answer to those who may not enter a namespace.
+    """EAFNOSUPPORT from `socket`, as in a unit without AF_NETLINK, is an error that names the
+    sandbox; EPERM is an error without this hint.
     """
     refused = OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
     message = r"^rtnetlink: Address family .*; a sandbox forbids it: allow AF_NETLINK "

@@ -21,8 +21,8 @@ INVERTED = "-A OUTPUT -p IPv4 -o ! eth0 --ip-src ! 10.0.0.0/8 -j DROP"
 
 
 class EbtablesContract:
-    """The promises of `Ebtables`. `ebtables` has no rules at first; `load` and `lines` reach them
-    another way.
+    """The promises of `Ebtables`. The fixture `ebtables` has no rules at first; `load` and `lines`
+    write and read its rules without the adapter.
     """
 
     #: The backend that the tests use.
@@ -45,7 +45,9 @@ class EbtablesContract:
         return [rule for rule in ebtables.read(Context()).rules if rule.line in lines]
 
     def test_rules_are_read_chain_by_chain(self, ebtables: Ebtables, ctx: Context) -> None:
-        """Each rule has its chain, its position there, and its words as printed."""
+        """A reading returns the rules by chain, each with its position in the chain and its words
+        as printed.
+        """
         self.load(ebtables, ONE, SNAT, DNAT, LOG, INVERTED)
         rules = ebtables.read(ctx).rules
         assert [(rule.chain, rule.position, rule.line) for rule in rules] == [
@@ -61,7 +63,7 @@ class EbtablesContract:
         assert rules[0].spec[:4] == ("-p", "ARP", "--arp-op", "Request")
 
     def test_a_reading_has_the_text_for_a_backup(self, ebtables: Ebtables, ctx: Context) -> None:
-        """The text of ebtables-save is in the reading, by backend."""
+        """A reading has the text of ebtables-save for each backend."""
         self.load(ebtables, ONE, LOG)
         text = dict(ebtables.read(ctx).texts)[self.backend].split("\n")
         assert "*nat" in text
@@ -71,8 +73,8 @@ class EbtablesContract:
     def test_only_the_rules_named_go_and_they_come_back(
         self, ebtables: Ebtables, ctx: Context
     ) -> None:
-        """All further rules stay in their order; insertion reverses deletion, in whatever order the
-        rules are named.
+        """A deletion removes only the named rules and keeps the order of the rest; an insertion
+        restores each to its position, in whatever order the rules are named.
         """
         self.load(ebtables, ONE, TWO, THREE, FOUR, DNAT, SNAT, LOG, INVERTED)
         before = self.lines(ebtables)
@@ -86,7 +88,9 @@ class EbtablesContract:
     def test_an_insertion_beyond_the_end_is_at_the_end(
         self, ebtables: Ebtables, ctx: Context
     ) -> None:
-        """A chain that got shorter still takes the rule."""
+        """A rule that is inserted beyond the end of its chain, which got shorter meanwhile, is the
+        last of the chain.
+        """
         self.load(ebtables, ONE)
         ebtables.insert(ctx, [self.rule(THREE, 90), self.rule(TWO, 80), self.rule(FOUR, 1)])
         assert self.lines(ebtables) == [FOUR, ONE, TWO, THREE]
@@ -97,7 +101,9 @@ class EbtablesContract:
     def test_of_identical_rules_as_many_go_as_were_named(
         self, ebtables: Ebtables, ctx: Context, count: int, left: list[str]
     ) -> None:
-        """The first one goes; both go when both are named; and they come back where they were."""
+        """A deletion removes as many of identical rules as are named, the first ones, and an
+        insertion restores them to their positions.
+        """
         self.load(ebtables, ONE, TWO, ONE, THREE, ONE)
         before = self.lines(ebtables)
         rules = self.pick(ebtables, ONE)[:count]
@@ -107,7 +113,9 @@ class EbtablesContract:
         assert self.lines(ebtables) == before
 
     def test_a_rule_that_is_not_there_is_refused(self, ebtables: Ebtables, ctx: Context) -> None:
-        """The error names it, and all rules stay."""
+        """The deletion of a rule that is absent, or that is named twice, is refused with the name
+        of the rule, and all rules stay.
+        """
         self.load(ebtables, ONE, TWO)
         with pytest.raises(
             BackendError, match=r"nothing was deleted: .*--arp-ip-dst 10\.0\.0\.3 .*is not there"
@@ -122,7 +130,9 @@ class EbtablesContract:
     def test_an_insertion_into_a_chain_that_is_not_there_is_refused(
         self, ebtables: Ebtables, ctx: Context
     ) -> None:
-        """The error names the rule, or the batch if the program does not name the rule."""
+        """An insertion into an absent chain is refused; the error names the rule, or the batch if
+        the program does not name the rule.
+        """
         self.load(ebtables, ONE)
         with pytest.raises(
             BackendError, match=r"not inserted: (.*-A NOWHERE -j DROP|one of these: )"
@@ -132,7 +142,9 @@ class EbtablesContract:
     def test_words_that_the_tool_would_misread_are_refused(
         self, ebtables: Ebtables, ctx: Context
     ) -> None:
-        """The error names the word, and comes before any change."""
+        """A batch with a word that the tool would misread is refused before any change, and the
+        error quotes the word.
+        """
         self.load(ebtables, ONE)
         odd = self.rule('-A OUTPUT --log-level info --log-prefix "a"b" -j DROP')
         for change, line in (ebtables.insert, TWO), (ebtables.delete, ONE):
@@ -141,7 +153,7 @@ class EbtablesContract:
         assert self.lines(ebtables) == [ONE]
 
     def test_a_context_that_is_over_changes_nothing(self, ebtables: Ebtables) -> None:
-        """It reads nothing, either."""
+        """A cancelled context ends every method before any rule is read or changed."""
         self.load(ebtables, ONE)
         ctx = Context()
         ctx.cancel("enough")

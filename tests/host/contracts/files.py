@@ -29,8 +29,8 @@ READ_ONLY: list[tuple[str, dict[str, Any], str]] = [
 
 
 class FileStoreContract:
-    """The promises of `FileStore`. `files` of a subclass is a fresh tree, empty or with folders
-    only.
+    """The promises of `FileStore`. The fixture `files` of a subclass is a fresh tree, empty or with
+    folders only.
     """
 
     def stamp(self, files: FileStore, path: str) -> object:
@@ -82,8 +82,8 @@ class FileStoreContract:
     def test_only_what_differs_is_changed(
         self, own_files: FileStore, content: bytes, mode: int, rewritten: bool
     ) -> None:
-        """A file that is right stays untouched; a wrong mode alone is set, and the content is not
-        written again.
+        """A write of the present content and mode changes nothing; if only the mode differs, the
+        mode alone is set and the content is not written again.
         """
         before = self.stamp(own_files, "/etc/own/a")
         assert own_files.write("/etc/own/a", content, mode=mode) is (rewritten or mode != 0o644)
@@ -91,8 +91,8 @@ class FileStoreContract:
         assert (self.stamp(own_files, "/etc/own/a") != before) is rewritten
 
     def test_nothing_reads_as_none(self, own_files: FileStore) -> None:
-        """A path that is absent, or lies below one that is absent or no folder, is an answer and no
-        error.
+        """A path that is absent, or whose parent is absent or a file, is read as nothing, without
+        an error.
         """
         for path in ("/etc/own/b", "/etc/foreign/b", "/etc/own/a/b"):
             assert own_files.read(path) is None
@@ -104,19 +104,19 @@ class FileStoreContract:
             assert not own_files.is_locked(path)
 
     def test_names_are_sorted_and_those_of_one_folder(self, files: FileStore) -> None:
-        """A folder lists its own entries, folders among them, and no deeper ones."""
+        """A folder lists its own files and folders in order, without the entries below them."""
         for name in ("c", "a", "b/deeper"):
             files.write(f"/etc/own/{name}", b"", mode=0o644)
         assert files.names("/etc/own") == ["a", "b", "c"]
 
     def test_a_removed_file_is_gone(self, own_files: FileStore) -> None:
-        """The first removal removes the file, the second finds none."""
+        """The first removal of a file removes the file, the second finds nothing."""
         assert own_files.remove("/etc/own/a") is True
         assert not own_files.exists("/etc/own/a")
         assert own_files.remove("/etc/own/a") is False
 
     def test_only_an_empty_folder_goes(self, own_files: FileStore) -> None:
-        """A folder that is not empty stays, an empty one goes."""
+        """The removal of an empty folder removes the folder; one with a file stays."""
         assert own_files.remove_directory_if_empty("/etc/own") is False
         own_files.remove("/etc/own/a")
         assert own_files.exists("/etc/own")
@@ -124,8 +124,8 @@ class FileStoreContract:
         assert not own_files.exists("/etc/own")
 
     def test_a_folder_is_no_file(self, own_files: FileStore) -> None:
-        """Reading, replacing or removing a folder as if it were a file is refused with the reason;
-        so is linking.
+        """Reading, writing, removing or linking a folder as if it were a file is refused with the
+        reason.
         """
         with pytest.raises(HostFileError, match=r"cannot read .*/etc/own: Is a directory"):
             own_files.read("/etc/own")
@@ -138,7 +138,7 @@ class FileStoreContract:
         assert own_files.names("/etc/own") == ["a"]
 
     def test_a_file_is_no_folder(self, own_files: FileStore) -> None:
-        """Writing below a file is refused."""
+        """Writing below a file is refused, and the file stays as it is."""
         message = r"cannot write .*/etc/own/a/b: Not a directory"
         with pytest.raises(HostFileError, match=message) as caught:
             own_files.write("/etc/own/a/b", b"", mode=0o644)
@@ -146,15 +146,15 @@ class FileStoreContract:
         assert own_files.read("/etc/own/a") == b"one\n"
 
     def test_a_link_to_nothing_exists(self, own_files: FileStore) -> None:
-        """A link to an absent file reads as absent, but its name is taken."""
+        """A link to an absent file reads as absent, but the name of the link is taken."""
         own_files.link("/etc/own/broken", "/nowhere")
         assert own_files.read("/etc/own/broken") is None
         assert own_files.exists("/etc/own/broken")
         assert own_files.names("/etc/own") == ["a", "broken"]
 
     def test_writing_replaces_a_link(self, own_files: FileStore) -> None:
-        """A file takes the link's place, even if its target has the same bytes; the target stays as
-        it is.
+        """A written file takes the place of a link, even if the target has the same bytes; the
+        target stays as it is.
         """
         own_files.link("/etc/own/link", "a")
         assert own_files.write("/etc/own/link", b"one\n", mode=0o644) is True
@@ -173,7 +173,9 @@ class FileStoreContract:
         "target", ["/srv/own", "../srv/own", "../../../../../srv/own", "/../srv/./own/"]
     )
     def test_links_to_folders_lead_on_inside_the_root(self, files: FileStore, target: str) -> None:
-        """An absolute link, and one that climbs too high, start at the root of these files."""
+        """A link to a folder with an absolute target, or one that climbs above the root, is
+        resolved inside the root.
+        """
         files.write("/srv/own/a", b"one\n", mode=0o644)
         files.write("/etc/other", b"", mode=0o644)
         files.link("/etc/own", target)
@@ -186,14 +188,18 @@ class FileStoreContract:
 
     @pytest.mark.parametrize("target", ["a", "/etc/own/a"])
     def test_a_link_is_made(self, own_files: FileStore, target: str) -> None:
-        """It has the given text, is no change the second time, and reads as its target."""
+        """A link has the given target text and reads as its target's content; making the same link
+        again changes nothing.
+        """
         assert own_files.link("/etc/own/link", target) is True
         assert own_files.link("/etc/own/link", target) is False
         assert own_files.read("/etc/own/link") == b"one\n"
         assert [own_files.read_link(f"/etc/own/{name}") for name in ("link", "a")] == [target, None]
 
     def test_a_link_replaces_a_link_and_a_file(self, own_files: FileStore) -> None:
-        """The earlier targets stay as they are, and missing folders are made."""
+        """A new link replaces a link or a file, creates missing folders, and leaves the earlier
+        target as it is.
+        """
         assert own_files.link("/etc/other/folder/link", "/nowhere") is True
         assert own_files.link("/etc/other/folder/link", "/etc/own/a") is True
         assert own_files.read("/etc/other/folder/link") == b"one\n"
@@ -214,7 +220,9 @@ class FileStoreContract:
         assert files.mode("/etc/own") is None
 
     def test_modes_of_folders(self, own_files: FileStore) -> None:
-        """They have a method of their own, since a folder is no program; links are followed."""
+        """The mode of a folder is read and changed through a link as well; a file and an absent
+        path have no folder mode.
+        """
         own_files.link("/etc/link", "/etc/own")
         paths = "/etc/own", "/etc/own/", "/etc/link", "/etc/own/a", "/etc/absent"
         assert [own_files.folder_mode(path) for path in paths] == [0o755, 0o755, 0o755, None, None]
@@ -232,8 +240,8 @@ class FileStoreContract:
                 own_files.set_folder_mode(path, 0o755)
 
     def test_a_limit_ends_a_read(self, files: FileStore) -> None:
-        """No more than the first bytes are returned; a limit of the whole file or beyond changes
-        nothing.
+        """A read with a limit returns at most so many bytes; a limit of the file's size or more
+        returns the whole file.
         """
         files.write("/etc/own/a", b"\0one\n", mode=0o644)
         read = [files.read("/etc/own/a", limit=limit) for limit in (0, 3, 5, 6)]
@@ -257,8 +265,8 @@ class FileStoreContract:
     def test_a_folder_that_others_may_write_to_exposes_all_below(
         self, files: FileStore, mode: int
     ) -> None:
-        """The content and all below it, with a sticky bit or not, and the remedy; the folder next
-        to it is not.
+        """A folder that other users may write to exposes itself and all paths below it, sticky or
+        not, with a remedy; a folder beside it is not exposed.
         """
         files.write("/srv/own/deep/a", b"", mode=0o644)
         files.write("/srv/foreign/a", b"", mode=0o644)
@@ -271,7 +279,7 @@ class FileStoreContract:
         assert files.exposed("/srv/foreign/a") is None
 
     def test_another_users_file_is_exposed_until_it_is_written_anew(self, files: FileStore) -> None:
-        """A file that is replaced belongs to its writer."""
+        """Another user's file is exposed until it is written anew, and so belongs to its writer."""
         files.write("/srv/own/a", b"one\n", mode=0o644)
         self.give_away(files, "/srv/own/a", 65534)
         assert "/srv/own/a (owner 65534, mode 0644); run: " in str(files.exposed("/srv/own/a"))
@@ -279,14 +287,16 @@ class FileStoreContract:
         assert files.exposed("/srv/own/a") is None
 
     def test_another_users_folder_exposes_all_below(self, files: FileStore) -> None:
-        """Its owner may replace all that is there."""
+        """Another user's folder exposes all paths below it, since its owner may replace them."""
         files.write("/srv/own/deep/a", b"", mode=0o644)
         self.give_away(files, "/srv/own", 65534)
         assert "/srv/own (owner 65534, mode 0755); run: " in str(files.exposed("/srv/own/deep/a"))
 
     @pytest.mark.parametrize("target", ["/srv/open/deep", "../srv/open/deep", "/srv/between"])
     def test_links_are_followed_to_what_is_exposed(self, files: FileStore, target: str) -> None:
-        """Every folder on the way counts, and links to links, too."""
+        """A path over links, or links to links, is exposed by every folder on the way to the
+        target.
+        """
         files.write("/srv/open/deep/a", b"", mode=0o644)
         files.write("/etc/own", b"", mode=0o644)
         files.link("/srv/between", "open/deep")
@@ -298,7 +308,9 @@ class FileStoreContract:
         assert ", mode 0777); run: " in reason
 
     def test_where_there_is_room_nothing_is_refused(self, own_files: FileStore) -> None:
-        """The call makes nothing, if the folder exists or not."""
+        """A check for room in a writable folder passes and creates nothing, even if the folder is
+        absent.
+        """
         for folder in ("/etc/own", "/etc/foreign/deep", "/"):
             own_files.refuse_unwritable(folder, size=4096)
         assert own_files.names("/etc") == ["own"]
@@ -318,7 +330,9 @@ class FileStoreContract:
             files.write("/etc/here/a", b"", mode=0o644)
 
     def test_a_lock_is_seen(self, files: FileStore) -> None:
-        """While a lock is held, the file is locked under each of its names; other files are not."""
+        """A file is locked under each of its names while another process holds its lock; other
+        files are not.
+        """
         for name in ("a", "b"):
             files.write(f"/run/other/{name}", b"", mode=0o644)
         files.link("/run/other/link", "a")

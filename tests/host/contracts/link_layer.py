@@ -1,4 +1,4 @@
-"""The promises of `LinkLayer`, as tests: readings, questions on the link, and changes."""
+"""The promises of `LinkLayer`, as tests: readings, probes on the link, and changes."""
 
 import errno
 from typing import Any, Literal, TypeAlias
@@ -27,10 +27,8 @@ LinkNode: TypeAlias = MemoryLinks | KernelLinks
 
 
 class LinkReadingContract:
-    """A subclass has the fixtures `node`, a fresh one with a loopback device only, and `layer`,
-    which sees it.
-
-    So does `backend`, which reads the devices.
+    """A subclass has the fixtures `node`, a fresh one with a loopback device only, `layer`, which
+    reads that node, and `backend`, which reads its devices.
     """
 
     @pytest.fixture
@@ -62,7 +60,9 @@ class LinkReadingContract:
     # --- devices
 
     def test_a_fresh_node_has_a_loopback(self, node: LinkNode, backend: RouteBackend) -> None:
-        """Its device is `lo`, has no hardware address and no kind."""
+        """A fresh node has the device `lo` alone, which is up, and lacks a hardware address and a
+        kind.
+        """
         (lo,) = backend.links()
         assert (lo.name, lo.up, lo.mac, lo.kind, lo.master) == ("lo", True, "", "", None)
         assert tuple(map(str, lo.addresses)) == ("127.0.0.1/8", "::1/128")
@@ -70,10 +70,9 @@ class LinkReadingContract:
     def test_devices_are_shown_in_every_detail(
         self, azure0: LinkNode, backend: RouteBackend
     ) -> None:
-        """They come by index, with kind, master and addresses.
+        """Devices are listed by index, with kind, master and addresses.
 
-        `up` is the administrator's setting; the wire is dead with its other end, and on a device
-        that is down.
+        `up` is the administrator's setting; a device has no carrier if it or its other end is down.
         """
         azure0.add_device("azv3", kind="veth", carrier=False)
         azure0.add_device("azv4", kind="veth", up=False)
@@ -100,14 +99,16 @@ class LinkReadingContract:
     def test_a_removed_device_is_gone_with_all_on_it(
         self, azure0: LinkNode, layer: LinkLayer, backend: RouteBackend
     ) -> None:
-        """Its neighbours do not stay."""
+        """A removed device is no longer listed, nor are its neighbours."""
         azure0.add_neighbour("10.240.0.9", "azv2", POD_MAC)
         azure0.remove_device("azv2")
         assert "azv2" not in {device.name for device in backend.links()}
         assert layer.neighbours() == []
 
     def test_the_age_of_the_newest_address(self, node: LinkNode, layer: LinkLayer) -> None:
-        """It is a moment old; an absent device has no age."""
+        """The newest address of a device is seconds old when it was just added; an absent device
+        has no age.
+        """
         node.add_device("eth0", addresses=["2001:db8::4/64"])
         age = layer.newest_address("eth0")
         assert age is not None
@@ -115,8 +116,8 @@ class LinkReadingContract:
         assert layer.newest_address("no-such-device") is None
 
     def test_programs_of_both_directions_are_named(self, eth0: LinkNode, layer: LinkLayer) -> None:
-        """Sorted, each once, and those of this device only; one without programs has none, nor has
-        an absent one.
+        """The programs of a device are named in order and once each, for both directions; a device
+        without programs, or an absent one, has an empty list.
         """
         eth0.attach("eth0", "in", "ipv6_hp_ingress")
         eth0.attach("eth0", "out", "ipv6_hp_egress")
@@ -130,7 +131,7 @@ class LinkReadingContract:
     def test_neighbours_of_both_families_are_shown_in_order(
         self, azure0: LinkNode, layer: LinkLayer
     ) -> None:
-        """They are sorted by device and by number, not by text, IPv4 first.
+        """Neighbours are sorted by device, family and numerical address.
 
         Each has its flags, and the protocol of the program that added it; the kernel may forget one
         that it learned.
@@ -151,8 +152,8 @@ class LinkReadingContract:
     # --- stations
 
     def test_a_bridge_shows_what_it_learned(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """Stations are sorted, each once; added ones are permanent. Those of another bridge are not
-        among them.
+        """A bridge lists its stations in order and once each, without those of another bridge;
+        added ones are permanent.
         """
         azure0.add_device("cni0", kind="bridge")
         azure0.add_device("veth1", kind="veth", master="cni0")
@@ -172,7 +173,7 @@ class LinkReadingContract:
     def test_what_is_no_bridge_has_no_stations(
         self, azure0: LinkNode, layer: LinkLayer, name: str
     ) -> None:
-        """Neither has a bridge that does not exist."""
+        """A device other than a bridge has no stations, nor has an absent bridge."""
         assert layer.stations(name) == []
 
     # --- answering
@@ -187,7 +188,8 @@ class LinkReadingContract:
         return node
 
     def test_pods_answer_for_their_addresses(self, pods: LinkNode, layer: LinkLayer) -> None:
-        """For both families, through the port of a bridge or through a veth.
+        """A pod answers for its addresses of both families, through the port of a bridge or through
+        a veth.
 
         No neighbour of this node changes, even if an entry names another hardware address.
         """
@@ -198,8 +200,8 @@ class LinkReadingContract:
         assert layer.neighbours() == before
 
     def test_nobody_answers_for_what_is_not_there(self, pods: LinkNode, layer: LinkLayer) -> None:
-        """No answer for another address or pod's device, the bridge, a loopback, or a device that
-        is down or gone.
+        """A query returns no answer for an address of another pod or of nobody, nor by a bridge, a
+        loopback, or a device that is down or absent.
         """
         pods.add_pod("azv4", "10.240.0.12")
         pods.remove_device("azv4")
@@ -215,7 +217,9 @@ class LinkReadingContract:
     def test_answers_come_in_the_words_of_the_question(
         self, pods: LinkNode, layer: LinkLayer
     ) -> None:
-        """The query may have an address in any form, and more than once."""
+        """A query may contain an address in any spelling and more than once, and returns each as it
+        was spelled.
+        """
         spellings = [("azv1", "FD00:1::9"), ("azv1", "fd00:1:0::9"), ("azv1", "FD00:1::9")]
         assert layer.answering(Context(), spellings) == set(spellings)
 
@@ -233,7 +237,9 @@ class LinkReadingContract:
     def test_what_is_no_address_is_refused(
         self, pods: LinkNode, layer: LinkLayer, odd: str
     ) -> None:
-        """EINVAL, and the error names it."""
+        """A query with a text that is not an address is refused with EINVAL, and the error quotes
+        the text.
+        """
         with pytest.raises(BackendError) as caught:
             layer.answering(Context(), [("azv1", odd)])
         assert caught.value.errno == errno.EINVAL
@@ -242,7 +248,9 @@ class LinkReadingContract:
     # --- silence
 
     def test_the_kernel_probes_each_address(self, pods: LinkNode, layer: LinkLayer) -> None:
-        """The kernel has no entry for either address: a pod answers, and an address without a pod is silent."""
+        """The kernel probes an address without an entry: a pod's address is answered, and one
+        without a pod is returned as silent.
+        """
         pods.silence("azv2", "10.240.0.8")
         pods_there = [("azure0", "10.240.0.9"), ("azv2", "10.240.0.10")]
         assert layer.silent(Context(), pods_there) == set()
@@ -253,7 +261,9 @@ class LinkReadingContract:
     def test_a_neighbour_with_an_entry_is_not_probed(
         self, pods: LinkNode, layer: LinkLayer
     ) -> None:
-        """Nor is there a question by a device that is down or gone."""
+        """A neighbour with an entry is not probed, nor is one of a device that is down or
+        absent.
+        """
         pods.silence("azv2", "10.240.0.8")
         pods.add_neighbour("10.240.0.8", "azv2", POD_MAC)
         assert (
@@ -264,7 +274,7 @@ class LinkReadingContract:
         )
 
     def test_a_query_ends_with_its_context(self, pods: LinkNode, layer: LinkLayer) -> None:
-        """A cancelled context sends no question."""
+        """A cancelled context ends a query before it sends anything."""
         ctx = Context()
         ctx.cancel("enough")
         for query in layer.answering, layer.silent:
@@ -291,7 +301,9 @@ class LinkLayerContract(LinkReadingContract):
     # --- changes
 
     def test_only_what_is_named_is_removed(self, populated: LinkNode, layer: LinkLayer) -> None:
-        """The same address on another device stays."""
+        """A removal removes the named neighbour alone, and not the same address on another
+        device.
+        """
         before = layer.neighbours()
         layer.change_neighbours("remove", [POD])
         assert layer.neighbours() == [one for one in before if one != POD]
@@ -312,7 +324,9 @@ class LinkLayerContract(LinkReadingContract):
     def test_removing_what_is_not_there_is_refused(
         self, populated: LinkNode, layer: LinkLayer
     ) -> None:
-        """ENOENT; the error names every refusal, and all neighbours stay."""
+        """The removal of an absent neighbour is refused with ENOENT; the error names every refusal,
+        and all neighbours stay.
+        """
         absent = [POD._replace(address=f"10.240.0.{last}") for last in (10, 11)]
         error = self.refused(layer, "remove", POD, *absent)
         assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [
@@ -329,8 +343,8 @@ class LinkLayerContract(LinkReadingContract):
     def test_a_neighbour_that_differs_is_not_removed(
         self, azure0: LinkNode, layer: LinkLayer, detail: dict[str, Any]
     ) -> None:
-        """Another program changed the entry, or the kernel learned it: ENOENT, and the reason shows
-        the entry.
+        """The removal of a neighbour whose entry differs in a detail is refused with ENOENT, and
+        the reason shows the present entry.
         """
         layer.change_neighbours("add", [POD])
         [refusal] = self.refused(layer, "remove", POD._replace(**detail)).refusals
@@ -338,7 +352,9 @@ class LinkLayerContract(LinkReadingContract):
         assert str(POD) in refusal.reason
 
     def test_an_occupied_place_is_refused(self, populated: LinkNode, layer: LinkLayer) -> None:
-        """EEXIST for neighbours, added or learned; the rest is not added."""
+        """The addition of a neighbour whose place has another, added or learned, is refused with
+        EEXIST, and the rest of the batch is not added.
+        """
         occupied = [POD._replace(address="10.240.0.8", mac=NEW_MAC), POD._replace(mac=NEW_MAC)]
         error = self.refused(layer, "add", POD._replace(address="10.240.0.7"), *occupied)
         assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [
@@ -346,7 +362,9 @@ class LinkLayerContract(LinkReadingContract):
         ]
 
     def test_a_missing_device_is_refused(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """ENODEV, and the error names it."""
+        """The addition of a neighbour by an absent device is refused with ENODEV, and the error
+        names the device.
+        """
         [refusal] = self.refused(layer, "add", POD._replace(dev="azv9")).refusals
         assert (refusal.errno, "azv9" in refusal.reason) == (errno.ENODEV, True)
 
@@ -360,14 +378,14 @@ class LinkLayerContract(LinkReadingContract):
     def test_what_could_not_be_found_again_is_refused(
         self, azure0: LinkNode, layer: LinkLayer, odd: Neighbour
     ) -> None:
-        """EINVAL for those that the kernel would show in another form, or not at all: they could
-        not be verified.
+        """A neighbour that the kernel would show in another form is refused with EINVAL, as the
+        change could not be verified.
         """
         for error in self.refused(layer, "add", odd), self.refused(layer, "remove", odd):
             assert [refusal.errno for refusal in error.refusals] == [errno.EINVAL]
 
     def test_the_same_thing_twice_is_refused(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """A neighbour cannot be removed twice in a batch, or added twice."""
+        """A batch that adds or removes the same neighbour twice is refused."""
         layer.change_neighbours("add", [POD])
         new = POD._replace(address="10.240.0.10")
         removing = self.refused(layer, "remove", POD, POD)
@@ -380,7 +398,9 @@ class LinkLayerContract(LinkReadingContract):
     # --- bulk
 
     def test_thousands_are_read_and_deleted(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """More than any buffer holds, in one batch; and restored in another."""
+        """Three thousand neighbours, more than a buffer holds, are added in one batch, read, and
+        removed in another.
+        """
         many = [
             POD._replace(address=f"10.240.{number // 250 + 1}.{number % 250 + 1}")
             for number in range(3000)

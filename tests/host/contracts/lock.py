@@ -17,17 +17,19 @@ FILE = "/etc/gates.lock"
 
 
 class RunLockContract:
-    """The promises of `RunLock`. A subclass has `lock` and `other`: two handles to one free lock,
-    as of two runs; the file FILE exists.
+    """The promises of `RunLock`. A subclass has `lock` and `other`, two handles to one free lock,
+    as of two runs, and a file FILE that exists.
     """
 
     def test_handles_of_one_lock_are_equal(self, lock: RunLock, other: RunLock) -> None:
-        """A run that keeps something for each lock finds it by any handle."""
+        """Two handles of one lock are equal, so that a value kept for the lock is found by
+        either.
+        """
         assert {lock: "kept"}[other] == "kept"
         assert lock != object()
 
     def test_a_free_lock_is_taken_at_once(self, lock: RunLock) -> None:
-        """No run waits, and after the block the lock is free again."""
+        """A run takes a free lock without waiting, and the lock is free again after the block."""
         clock = ActingClock()
         for _ in range(3):
             with lock.hold(Context(clock=clock)):
@@ -35,7 +37,9 @@ class RunLockContract:
         assert clock.monotonic() == 0
 
     def test_a_second_run_waits_as_long_as_it_may(self, lock: RunLock, other: RunLock) -> None:
-        """At its deadline it gives up, and the error names the process that holds the lock."""
+        """A run that waits for the lock gives up at its deadline, and the error names the process
+        that holds the lock.
+        """
         clock = ActingClock()
         with (
             lock.hold(Context()),
@@ -47,7 +51,7 @@ class RunLockContract:
         assert "DeadlineExceededError" in repr(caught.value.__cause__)
 
     def test_a_cancelled_run_does_not_wait(self, lock: RunLock, other: RunLock) -> None:
-        """A run that is cancelled while it waits ends as cancelled, not as late."""
+        """A run that is cancelled while it waits for the lock raises CancelledError."""
         clock = ActingClock()
         ctx = Context(timeout=30, clock=clock)
         clock.on_wait = partial(ctx.cancel, "enough")
@@ -62,14 +66,14 @@ class RunLockContract:
             pytest.fail("a cancelled run began")
 
     def test_an_error_frees_the_lock(self, lock: RunLock, other: RunLock) -> None:
-        """However the block ends, the next run gets the lock, and the error passes through."""
+        """An error in the block passes through and frees the lock for the next run."""
         with pytest.raises(KeyError, match="lost"), lock.hold(Context()):
             raise KeyError("lost")
         with other.hold(Context(clock=ActingClock(), timeout=1)):
             pass
 
     def test_who_waits_gets_it_next(self, lock: RunLock, other: RunLock) -> None:
-        """A run that waits goes on when the one before it ends."""
+        """A run that waits for the lock goes on when the holder ends."""
         clock = ActingClock()
         first = ExitStack()
         first.enter_context(lock.hold(Context()))
@@ -78,7 +82,9 @@ class RunLockContract:
             assert 0 < clock.monotonic() < 1
 
     def test_it_ends_without_a_deadline(self, lock: RunLock, other: RunLock) -> None:
-        """A run without a deadline does not wait for ever: its holder may be waiting for it."""
+        """A run without a deadline gives up the wait for the lock after ten minutes, since the
+        holder may be waiting for this run.
+        """
         clock = ActingClock()
         # A loaded machine: each wait takes two seconds longer.
         clock.on_wait = lambda: clock.advance(2)
@@ -87,8 +93,8 @@ class RunLockContract:
         assert 600 <= clock.monotonic() <= 602
 
     def test_the_code_inside_holds_it(self, lock: RunLock, other: RunLock) -> None:
-        """The returned context, and all derived from it, hold the lock: `hold` does not wait, at
-        any depth.
+        """The returned context, and every context derived from it, holds the lock: `hold` does not
+        wait, at any depth.
         """
         clock = ActingClock()
         with (
@@ -101,7 +107,7 @@ class RunLockContract:
             assert clock.monotonic() == 0
 
     def test_the_code_inside_takes_turns(self, lock: RunLock, other: RunLock) -> None:
-        """Of two tasks of a run that holds the lock, the second waits for the first, until its
+        """The second of two tasks of a run that holds the lock waits for the first, until its
         deadline.
         """
         clock = ActingClock()
@@ -115,7 +121,7 @@ class RunLockContract:
         assert clock.monotonic() == 30
 
     def test_never_two_at_a_time(self, lock: RunLock, other: RunLock) -> None:
-        """Many threads want it, and only one has it at any time."""
+        """Of many threads that want the lock, only one holds it at any time."""
         inside: list[RunLock] = []
 
         def work(mine: RunLock) -> list[int]:
@@ -131,8 +137,8 @@ class RunLockContract:
             assert [*pool.map(work, (lock, other, lock, other))] == [[1] * 20] * 4
 
     def test_a_locked_file_is_waited_for(self, lock: RunLock, other: RunLock) -> None:
-        """Another program has it for moments: 15 s is a fault, whose error names the file and a
-        command that shows the program.
+        """A run waits 15 s at most for a file that another program has locked; the error names the
+        file and a command that shows the program.
         """
         clock = ActingClock()
         with (
@@ -147,7 +153,9 @@ class RunLockContract:
         assert text.endswith(f"{FILE}{NOT_IN_TIME}see: lslocks | grep gates.lock")
 
     def test_a_file_is_locked_after_its_holder(self, lock: RunLock, other: RunLock) -> None:
-        """A run that waits for a file goes on when the holder ends, and leaves it free."""
+        """A run that waits for a locked file goes on when the holder ends, and frees the file
+        afterwards.
+        """
         clock = ActingClock()
         first = ExitStack()
         first.enter_context(lock.hold_file(Context(), FILE))
@@ -158,20 +166,22 @@ class RunLockContract:
             assert clock.monotonic() < 1
 
     def test_a_file_is_locked_beside_the_run(self, lock: RunLock, other: RunLock) -> None:
-        """The lock of a run and that of a file are two, and so are those of two files."""
+        """The lock of a file is not that of the run: one run holds the file while another holds the
+        run's lock.
+        """
         clock = ActingClock()
         with lock.hold_file(Context(), FILE), other.hold(Context(clock=clock)):
             assert clock.monotonic() == 0
 
     def test_an_error_frees_the_file(self, lock: RunLock, other: RunLock) -> None:
-        """However the block ends, the file is free."""
+        """An error in the block frees the locked file."""
         with pytest.raises(KeyError, match="lost"), lock.hold_file(Context(), FILE):
             raise KeyError("lost")
         with other.hold_file(Context(clock=ActingClock()), FILE):
             pass
 
     def test_a_cancelled_run_locks_no_file(self, lock: RunLock) -> None:
-        """A cancelled run does not take even a free one."""
+        """A cancelled run does not lock even a free file."""
         ctx = Context()
         ctx.cancel("enough")
         with pytest.raises(CancelledError, match="enough"), lock.hold_file(ctx, FILE):

@@ -126,7 +126,7 @@ def foreign_table(nftables: Nftables) -> list[dict[str, Any]] | None:
 
 
 class NftablesContract:
-    """The promises of `Nftables`. A fixture of a subclass, `nftables`, has an empty ruleset."""
+    """The promises of `Nftables`. The fixture `nftables` of a subclass has an empty ruleset."""
 
     @pytest.fixture
     def loaded(self, nftables: Nftables) -> Nftables:
@@ -135,8 +135,8 @@ class NftablesContract:
         return nftables
 
     def test_what_was_loaded_is_listed(self, loaded: Nftables) -> None:
-        """The table, its chains, its rules in order and their comments; no handles, and no numbers
-        in counters.
+        """A loaded table is listed with its chains, its rules in order and their comments, without
+        handles and counts.
 
         A table of another family may have another policy, and a chain without a hook.
         """
@@ -144,7 +144,7 @@ class NftablesContract:
         assert foreign_table(loaded) == _FOREIGN_LISTED
 
     def test_an_absent_table_is_none(self, nftables: Nftables) -> None:
-        """Neither a table nor the same name in another family is an error."""
+        """An absent table reads as none, as does the name of a table of another family."""
         assert own_table(nftables) is None
         nftables.load(Context(), _OWN)
         assert nftables.table(Context(), "ip", "own") is None
@@ -158,16 +158,16 @@ class NftablesContract:
         assert own_table(loaded) == _OWN_LISTED
 
     def test_defining_again_after_deleting_does_not(self, loaded: Nftables) -> None:
-        """A script that declares, deletes and defines leaves no duplicates, and changes no other
-        table.
+        """A script that declares, deletes and defines a table leaves no duplicates, and changes no
+        other table.
         """
         loaded.load(Context(), _OWN)
         assert own_table(loaded) == _OWN_LISTED
         assert foreign_table(loaded) == _FOREIGN_LISTED
 
     def test_a_deleted_table_is_gone(self, loaded: Nftables) -> None:
-        """No other table changes; a declaration before the deletion makes it right for an absent
-        table, too.
+        """A script that declares and deletes a table removes the table, also if it is absent, and
+        leaves other tables as they are.
         """
         for _ in range(2):
             loaded.load(Context(), "table ip6 own\ndelete table ip6 own")
@@ -181,7 +181,9 @@ class NftablesContract:
     def test_a_table_with_flags_is_there_and_no_more(
         self, loaded: Nftables, script: str, expected: object
     ) -> None:
-        """The listing has only the name of the table; it is replaced and deleted as any table."""
+        """A table with flags is listed by its name alone, and is replaced and deleted as any
+        table.
+        """
         loaded.load(Context(), "table ip6 own {\nflags dormant\n}")
         assert own_table(loaded) == _UNREADABLE
         loaded.load(Context(), script)
@@ -192,8 +194,8 @@ class NftablesContract:
         ["bogus", "delete table ip6 absent", "table ip6 own {\n chain a {\n accept\n }\n"],
     )
     def test_a_refused_script_changes_nothing(self, loaded: Nftables, mistake: str) -> None:
-        """A mistake in the last line: `check` and `load` refuse it, and the lines before it change
-        nothing.
+        """A script with a mistake in its last line is refused by `check` and by `load`, and the
+        lines before it change nothing.
         """
         for refused_by in (loaded.check, loaded.load):
             with pytest.raises(BackendError):
@@ -202,7 +204,7 @@ class NftablesContract:
             assert foreign_table(loaded) == _FOREIGN_LISTED
 
     def test_checking_changes_nothing(self, loaded: Nftables) -> None:
-        """A right script is accepted, and does not take effect."""
+        """A script that `check` accepts does not take effect."""
         for script in ("table ip6 before", "delete table ip6 own"):
             loaded.check(Context(), script)
         assert loaded.table(Context(), "ip6", "before") is None

@@ -64,8 +64,8 @@ class Units:
 class ServiceManagerContract:
     """The promises of `ServiceManager` for a machine and for an image.
 
-    `files`, a fixture of a subclass as is `services`, are those of the machine or image whose units
-    `services` manages; each test uses units that no other uses.
+    The fixtures `files` and `services` of a subclass are those of one machine or image; each test
+    uses units that no other uses.
     """
 
     @pytest.fixture
@@ -86,7 +86,9 @@ class ServiceManagerContract:
         assert units.state("ct-masked.service").exists
 
     def test_existing_units_are_found(self, units: Units) -> None:
-        """A unit file makes a unit, a template makes instances; a mere name makes nothing."""
+        """A unit exists if it has a file, and an instance if its template has one; a mere name does
+        not exist.
+        """
         units.install("ct-there.service")
         units.install("ct-many@.service")
         for name in ("ct-there.service", "ct-many@.service", "ct-many@one.service"):
@@ -98,7 +100,9 @@ class ServiceManagerContract:
             assert (state.name, state.exists) == (name, False)
 
     def test_states_of_several_units_are_in_their_order(self, units: Units) -> None:
-        """Also of templates, and of units that do not exist; of none there is none."""
+        """The states of several units are returned in the order of the names, also of templates and
+        of absent units.
+        """
         units.install("ct-one.service")
         units.install("ct-more@.service")
         names = ("ct-one.service", "ct-lacks.service", "ct-more@.service")
@@ -107,7 +111,9 @@ class ServiceManagerContract:
         assert units.states() == []
 
     def test_a_link_enables_a_unit(self, units: Units) -> None:
-        """As `systemctl enable` makes it; neither a mask nor a mere unit file is enabled."""
+        """A unit is enabled by a link in a `.wants` or `.requires` folder; a masked unit, an absent
+        one, or a mere unit file is not enabled.
+        """
         units.install("ct-idle.service")
         for name in ("ct-enabled.service", "ct-needed.service", "ct-enabled-masked.service"):
             units.install(name)
@@ -134,7 +140,7 @@ class ServiceManagerContract:
         }
 
     def test_order_is_followed_through_other_units(self, units: Units) -> None:
-        """If a is before b and b before c, a is before c."""
+        """A unit that is before a second one is also before a third that the second is before."""
         units.install("ct-first@.service", unit="Before=ct-second.service")
         units.install("ct-second.service", unit="Before=ct-third.service")
         units.install("ct-third.service")
@@ -146,8 +152,8 @@ class ServiceManagerContract:
 
     @pytest.mark.parametrize("word", ["no", "false", "0", "off"])
     def test_a_target_waits_for_what_it_starts(self, units: Units, word: str) -> None:
-        """By default a target waits for the units that it starts, but not for one with
-        DefaultDependencies=no, in each of systemd's words.
+        """A target waits for the units that it starts, except one with DefaultDependencies=no, in
+        each of systemd's words.
         """
         goal = f"ct-goal-{word}.target"
         names = {f"ct-usual-{word}.service": "yes", f"ct-early-{word}.service": word}
@@ -157,7 +163,7 @@ class ServiceManagerContract:
         assert [goal in units.ordered_before(name) for name in names] == [True, False]
 
     def test_order_may_come_from_a_drop_in(self, units: Units) -> None:
-        """A drop-in adds to the unit file, a template's for every instance, and can remove nothing."""
+        """A drop-in of a template adds to the order of the unit file, and cannot remove from it."""
         units.install("ct-dropped@.service", unit="Before=ct-fourth.service")
         text = "# [Other]\n[Unit]\nBefore=\nBefore = ct-fifth.service \\\n  ct-sixth.service\n;Before=ct-no.service\n"
         units.drop_in("ct-dropped@.service", text)
@@ -181,7 +187,9 @@ class ServiceManagerContract:
         assert candidates & units.ordered_before("ct-near@two.service") == {"ct-template.service"}
 
     def test_the_file_of_an_instance_goes_before_its_template(self, units: Units) -> None:
-        """Also if the template lies in a folder that goes before."""
+        """The file of an instance replaces its template, even if the template lies in a folder of a
+        higher precedence.
+        """
         units.install("ct-own@.service", unit="Before=ct-template.service")
         text = b"[Unit]\nBefore=ct-instance.service\n[Service]\nExecStart=/bin/true\n"
         units.files.write("/run/systemd/system/ct-own@one.service", text, mode=0o644)
@@ -189,8 +197,8 @@ class ServiceManagerContract:
         assert candidates & units.ordered_before("ct-own@one.service") == {"ct-instance.service"}
 
     def test_drop_ins_decide_the_settings(self, units: Units) -> None:
-        """The last assignment counts; commands are one a line, and an empty assignment starts
-        afresh.
+        """The last assignment of a setting decides; commands are returned one a line, and an empty
+        assignment clears those before it.
         """
         text = "[Service]\nType=oneshot\nExecStart=/bin/true\nExecStartPre=/bin/true one\nTimeoutStartSec=20\n"
         units.write("ct-set@.service", text)
@@ -240,7 +248,9 @@ class LiveServiceManagerContract(ServiceManagerContract):
     def test_a_oneshot_runs_to_its_end(
         self, units: Units, setting: str, expected: tuple[str, str]
     ) -> None:
-        """After its start a oneshot has ended with success, and is active only by RemainAfterExit=."""
+        """A oneshot that was started has ended with success, and stays active only with
+        RemainAfterExit=.
+        """
         units.install("ct-oneshot.service", program=f"/bin/true\n{setting}")
         units.start("ct-oneshot.service")
         state = units.state("ct-oneshot.service")
@@ -252,8 +262,8 @@ class LiveServiceManagerContract(ServiceManagerContract):
         units.stop("ct-oneshot.service")
 
     def test_a_oneshot_that_fails_is_an_error(self, units: Units) -> None:
-        """The error has the command, the status, systemd's words and the next step; the state has
-        the failure.
+        """The start of a oneshot that fails raises an error with the command, systemd's words and
+        the next step; the state has the failure.
         """
         units.install("ct-fails.service", program="/bin/false")
         with pytest.raises(UnitError, match=r"(?s)systemctl .*start .*Job for .* failed") as caught:
@@ -263,7 +273,9 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert (state.active_state, state.result) == ("failed", "exit-code")
 
     def test_a_service_that_fails_is_no_error_of_its_start(self, units: Units) -> None:
-        """Once the process has begun, systemd reports nothing more to the caller."""
+        """The start of a service succeeds once its process has begun, even if the process fails at
+        once.
+        """
         units.write("ct-fails-later.service", "[Service]\nExecStart=/bin/false\n")
         units.start("ct-fails-later.service")
         wait_until(
@@ -272,8 +284,8 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert units.state("ct-fails-later.service").result == "exit-code"
 
     def test_a_start_that_is_not_waited_for(self, units: Units) -> None:
-        """The failure of the unit, or of what it requires, is no error of the call; that there is
-        no such unit, or that one which it requires is masked, is one.
+        """A start without waiting raises no error if the unit or one that it requires fails, and
+        raises one if a required unit is absent or masked.
         """
         units.install("ct-soon.service", program="/bin/false")
         units.start_soon("ct-soon.service")
@@ -296,7 +308,7 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert units.state("ct-soon-up.service").is_running
 
     def test_stopping_forgets_a_failure(self, units: Units) -> None:
-        """After stop systemd has forgotten a failed unit, even if its file is gone meanwhile."""
+        """A stop makes systemd forget a failed unit, even if its file was removed meanwhile."""
         units.install("ct-forgotten.service", program="/bin/false")
         with pytest.raises(UnitError):
             units.start("ct-forgotten.service")
@@ -308,7 +320,9 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert (state.active_state, state.exists) == ("inactive", False)
 
     def test_a_stop_stops_what_requires_the_unit(self, units: Units) -> None:
-        """Also if the unit has ended by itself."""
+        """A stop of a unit stops the units that require it, even if the unit itself has ended
+        already.
+        """
         units.install("ct-ended.service")
         ordered = "Requires=ct-ended.service\nAfter=ct-ended.service"
         units.install("ct-on.service", unit=ordered, program="/bin/true\nRemainAfterExit=yes")
@@ -317,7 +331,7 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert units.state("ct-on.service").active_state == "inactive"
 
     def test_a_service_runs_until_it_is_stopped(self, units: Units) -> None:
-        """It has a process; a second start leaves it alone, a stop ends it."""
+        """A started service has a process, which a second start leaves alone and a stop ends."""
         state = units.start_daemon("ct-daemon.service")
         assert (state.active_state, state.sub_state, state.is_running) == (
             "active",
@@ -332,7 +346,9 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert (stopped.active_state, stopped.main_pid) == ("inactive", 0)
 
     def test_running_instances_are_found_by_their_template(self, units: Units) -> None:
-        """Exactly the running instances, in order; a unit's full name finds the unit."""
+        """The running instances of a template are returned in order, and no others; a unit's full
+        name returns that unit.
+        """
         units.install_daemon(r"ct-x\x2dy@.service")
         units.install_daemon("ct-x@.service")
         for instance in ("two", "one", "over"):
@@ -350,7 +366,9 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert units.running("ct-none@.service") == []
 
     def test_a_unit_that_failed_is_loaded_and_does_not_run(self, units: Units) -> None:
-        """Until its failure is reset, it is found by its template."""
+        """A failed instance is returned for its template as loaded and not as running, until a stop
+        resets the failure.
+        """
         units.install("ct-broken@.service", program="/bin/false")
         with pytest.raises(UnitError):
             units.start("ct-broken@one.service")
@@ -361,7 +379,7 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert units.loaded("ct-broken@.service") == []
 
     def test_what_is_required_runs_first(self, units: Units) -> None:
-        """A unit is refused while one that is RequiredBy= it fails, and starts again when that
+        """A unit does not start while a unit that it requires fails, and starts again once that one
         succeeds.
         """
         units.install("ct-gate.service")
@@ -376,7 +394,7 @@ class LiveServiceManagerContract(ServiceManagerContract):
         units.start("ct-gate.service")
 
     def test_files_and_links_count_once_they_are_read(self, units: Units) -> None:
-        """A newer file of a running unit shows at once; a new drop-in and link count after a
+        """A newer file of a running unit shows at once; a new drop-in or link shows after a
         reload.
         """
         before = units.start_daemon("ct-changed.service")
@@ -397,7 +415,7 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert (after.needs_reload, after.main_pid) == (False, before.main_pid)
 
     def test_a_template_shows_what_its_next_instance_gets(self, units: Units) -> None:
-        """Drop-ins of a template are those of an instance that is not loaded yet."""
+        """An instance that is not loaded yet has the drop-ins of its template."""
         units.install_daemon("ct-gated@.service")
         drop_in = units.drop_in("ct-gated@.service", "[Unit]\nDescription=new\n")
         units.reload()
@@ -405,7 +423,7 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert units.state("ct-gated@one.service").drop_ins == {drop_in}
 
     def test_names_with_a_backslash(self, units: Units) -> None:
-        """Names with the escape for a dash are right in requirements, in paths of drop-ins, and in
+        """Unit names with an escaped dash are right in requirements, in paths of drop-ins, and in
         orders.
         """
         name = r"ct-dash@foo\x2dbar.service"

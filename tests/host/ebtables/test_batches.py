@@ -44,8 +44,8 @@ class TestBatches:
         table: Table,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """3,000 of 3,100 rules take three processes, each with a line of the log; the undo restores
-        every byte.
+        """The deletion of 3,000 of 3,100 rules runs three processes, each with a line in the log;
+        the insertion restores every byte.
         """
         caplog.set_level(logging.INFO)
         lines = [arp_rule(number) for number in range(3100)]
@@ -68,8 +68,8 @@ class TestBatches:
         ]
 
     def test_a_batch_that_fails_ends_a_deletion(self, table: Table) -> None:
-        """The error has the number of removed rules, and an insertion restores them in their
-        places.
+        """A deletion ends at the batch that fails; the error has the number of removed rules, and
+        an insertion restores them in their places.
         """
         table.load(SNAT, *(arp_rule(number) for number in range(2500)))
         before = table.saved()
@@ -100,7 +100,9 @@ class TestBatches:
         assert table.saved() == before
 
     def test_a_context_that_ends_midway_ends_a_deletion(self, table: Table) -> None:
-        """No further batch is begun, and an insertion restores the rules that are gone."""
+        """A deletion whose context is cancelled begins no further batch, and an insertion restores
+        the rules that were removed.
+        """
         table.load(*(arp_rule(number) for number in range(2500)))
         before = table.saved()
         rules = table.rules()
@@ -115,7 +117,7 @@ class TestBatches:
         assert table.saved() == before
 
     def test_a_rule_that_another_program_restores_at_once_is_reported(self, table: Table) -> None:
-        """If the reading after the deletion finds the rule again, the error has the reason."""
+        """A deleted rule that another program restores at once is an error with that reason."""
         table.load(ONE, TWO, THREE)
 
         def progress(_done: int) -> None:
@@ -126,8 +128,8 @@ class TestBatches:
             table.delete(table.rules()[:2])
 
     def test_foreign_rules_chains_and_policies_stay(self, table: Table) -> None:
-        """Other chains, their policies, other tables and the rules between own ones keep every
-        byte.
+        """A deletion and an insertion leave foreign rules, chains, policies and tables as they are,
+        byte for byte.
         """
         foreign = "-A PREROUTING -p LLDP -j MINE", "-A MINE -d BGA -j RETURN"
         table.load(":MINE DROP", ":OUTPUT DROP", ONE, foreign[0], TWO, foreign[1], DNAT, SNAT)
@@ -140,7 +142,9 @@ class TestBatches:
         assert table.saved() == before
 
     def test_a_rule_that_the_tool_cannot_delete_stops_its_batch(self, table: Table) -> None:
-        """The error quotes the tool, and names no rule if the tool does not name one."""
+        """A rule that the tool cannot delete is an error that quotes the tool and has the first
+        rule of the batch, and the rules stay.
+        """
         table.load(ONE, "-A PREROUTING --among-dst 1:2:3:4:5:6 -j DROP")
         before = table.saved()
         try:

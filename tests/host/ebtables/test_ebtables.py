@@ -57,7 +57,7 @@ class TestNft(EbtablesContract):
 
 @needs("kernel", "ebtables-nft")
 class TestLegacyWay(TestNft):
-    """The contract for the legacy tool's way: a listing, and a process per rule.
+    """The contract for the way of the legacy tool: a listing, and a process per rule.
 
     Hardly any kernel has the legacy table. ebtables-nft stands in for the tool: its commands and
     listing are the same.
@@ -78,7 +78,7 @@ class TestWhatCannotBeSeen:
     def test_not_installed_is_a_note(
         self, command: tuple[str, ...], ctx: Context, tmp_path: Path, legacy_is_loaded: None
     ) -> None:
-        """Without ebtables a reading has a note that names the package, and a change is refused."""
+        """A reading without ebtables has a note that names the package, and a change is refused."""
         for prefix in (
             (*command, "/usr/bin/env", f"PATH={tmp_path}"),
             ("/usr/bin/env", f"PATH={tmp_path}"),
@@ -96,7 +96,7 @@ class TestWhatCannotBeSeen:
                 ebtables.delete(ctx, [EbtablesRule.parse(ONE, backend="nft")])
 
     def test_a_prefix_that_does_not_work_is_an_error(self, ctx: Context) -> None:
-        """A namespace that does not exist must not look like a machine without ebtables."""
+        """A namespace that does not exist is an error, and not a machine without ebtables."""
         for prefix in ("ip", "netns", "exec", "no-such-namespace"), ("no-such-program",):
             with pytest.raises(BackendError, match=rf"cannot run ebtables: .*{prefix[-1]}"):
                 EbtablesCommand(prefix).read(ctx)
@@ -112,8 +112,8 @@ class TestWhatCannotBeSeen:
         backend: str,
         legacy_is_loaded: None,
     ) -> None:
-        """If only `ebtables` is installed, its version decides the backend; the second backend is
-        absent.
+        """A lone program `ebtables` is the backend that its version names; the second backend is
+        noted as absent.
         """
         table.load(ONE, TWO)
         if backend == "nft":
@@ -135,7 +135,9 @@ class TestWhatCannotBeSeen:
     def test_legacy_that_the_kernel_lacks_is_a_note(
         self, command: tuple[str, ...], ctx: Context, tmp_path: Path, legacy_is_loaded: None
     ) -> None:
-        """The note quotes the tool: here ebtables 2.0.11 on a kernel without the table."""
+        """A legacy table that the kernel does not support is a note that quotes the tool, as of
+        ebtables 2.0.11.
+        """
         words = "The kernel doesn't support the ebtables 'nat' table."
         refusal = f'#!/bin/sh\n[ "$1" = --version ] && exit\necho "{words}" >&2\nexit 255\n'
         write_tool(tmp_path, "ebtables-legacy", refusal)
@@ -145,8 +147,8 @@ class TestWhatCannotBeSeen:
     def test_legacy_without_its_module_has_no_rules(
         self, ebtables: EbtablesCommand, ctx: Context, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The tool is not called, as that would load the module; the reading is complete all the
-        same.
+        """A reading without the legacy module is complete and does not run the legacy tool, which
+        would load the module.
         """
         monkeypatch.setattr(
             "hostrouting.host.packets.ebtables.legacy_may_have_rules", lambda: False
@@ -156,7 +158,7 @@ class TestWhatCannotBeSeen:
     def test_no_privilege_is_a_note_and_a_refusal(
         self, command: tuple[str, ...], table: Table, ctx: Context
     ) -> None:
-        """Without privilege a reading has a note with the reason, and a change names the privilege
+        """A reading without privilege has a note with the reason, and a change names the privilege
         that it needs.
         """
         table.load(ONE)
@@ -173,8 +175,8 @@ class TestWhatCannotBeSeen:
     def test_a_missing_tool_hides_no_lack_of_privilege(
         self, ctx: Context, monkeypatch: pytest.MonkeyPatch, legacy_is_loaded: None
     ) -> None:
-        """A reading without privilege has that as its error, although the last backend is not
-        installed.
+        """A reading that lacks privilege for one backend is denied, even if the other backend is
+        not installed.
         """
         errors = PermissionDeniedError("nft"), ToolNotFoundError("", package="", purpose="")
         monkeypatch.setattr("hostrouting.host.packets.ebtables.find", Mock(side_effect=errors))
@@ -183,7 +185,9 @@ class TestWhatCannotBeSeen:
     def test_a_rule_that_only_nft_can_show_is_a_note(
         self, table: Table, ebtables: EbtablesCommand, ctx: Context
     ) -> None:
-        """A base chain that is not ebtables' own is named; all other rules are read."""
+        """A base chain that is not ebtables' own is named in a note, and all other rules are
+        read.
+        """
         table.load(ONE)
         table.run("nft", "add chain bridge nat mine { type filter hook prerouting priority -5; }")
         if LACKS_CARE:
@@ -197,7 +201,9 @@ class TestWhatCannotBeSeen:
         )
 
     def test_rules_that_the_tool_cannot_read_are_an_error(self, table: Table) -> None:
-        """Half of the rules must not pass for all of them."""
+        """Rules that the tool cannot read are an error, so that a part of the rules never counts as
+        all of them.
+        """
         table.load(ONE)
         table.run("nft", "add set bridge nat x { type ipv4_addr; }")
         table.run("nft", "add rule bridge nat PREROUTING ip saddr @x counter")
@@ -209,7 +215,7 @@ class TestWhatCannotBeSeen:
             table.rules()
 
     def test_reading_makes_nothing(self, table: Table) -> None:
-        """A reading leaves an empty ruleset empty: it adds no table and no chain."""
+        """A reading of an empty ruleset adds neither a table nor a chain."""
         assert table.rules() == ()
         assert table.run("nft", "list", "ruleset") == ""
 
@@ -276,7 +282,9 @@ def test_any_rules_survive_the_kernel(shared: Table, lines: list[str], data: st.
 
 @needs("kernel", "ebtables-nft")
 def test_the_defaults_of_targets_are_those_of_the_tool(table: Table) -> None:
-    """The normal form of a rule with or without its default is that of the tool's output."""
+    """A rule with the default of its target and one without have the normal form of the tool's
+    output.
+    """
     lines = [
         "-A PREROUTING -p ARP -j arpreply --arpreply-mac 02:00:00:00:00:01",
         "-A PREROUTING -j dnat --to-dst 02:00:00:00:00:01",
