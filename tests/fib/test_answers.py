@@ -1,4 +1,6 @@
-"""Single answers of the model, which the kernel's contract and the random histories prove, too."""
+"""Single answers of the model, which the kernel's contract and the random histories prove as
+well.
+"""
 
 from inspect import getattr_static
 
@@ -33,7 +35,9 @@ def device(fib: Fib, address: str, source: str | None = None) -> str | None:
 
 
 def test_a_rule_suppresses_prefixes_of_its_length_and_shorter_ones(node: MemoryBackend) -> None:
-    """As `suppress_prefixlength 8` of ip-rule: a /8 is passed over, a /9 decides."""
+    """A rule with `suppress_prefixlength 8` passes over a route to a /8, and accepts one to a
+    /9.
+    """
     arrange(node, "9.0.0.0/8 dev e0", "9.128.0.0/9 dev e0")
     arrange(node, "9.0.0.0/8 dev e1 table 88", "9.128.0.0/9 dev e1 table 88")
     fib = model(node, Rule(10, table=88, suppress_prefix_length=8))
@@ -41,13 +45,13 @@ def test_a_rule_suppresses_prefixes_of_its_length_and_shorter_ones(node: MemoryB
 
 
 def test_a_throw_leaves_the_decision_to_the_next_rule(node: MemoryBackend) -> None:
-    """It ends the search in its own table only."""
+    """A throw route ends the search in its own table only."""
     arrange(node, "9.0.0.0/8 dev e0", "throw 9.0.0.0/8 table 88")
     assert device(model(node, Rule(10, table=88)), "9.1.1.1") == "e0"
 
 
 def test_a_gateway_need_not_be_on_the_link_if_its_route_is_onlink(node: MemoryBackend) -> None:
-    """Without `onlink` the kernel looks the gateway up."""
+    """A route whose gateway is not on the link is accepted only with `onlink`."""
     off_link = route("9.0.0.0/8 via 11.0.0.1 dev e0")
     assert not model(node).takes(off_link)
     assert model(node).takes(attrs.evolve(off_link, onlink=True))
@@ -57,7 +61,9 @@ def test_a_gateway_need_not_be_on_the_link_if_its_route_is_onlink(node: MemoryBa
 def test_an_appended_route_is_the_last_of_its_place(
     node: MemoryBackend, verb: str, dev: str
 ) -> None:
-    """The first one decides."""
+    """An appended route leaves the decision to the first one of its place; a prepended route
+    decides.
+    """
     arrange(node, "9.0.0.0/8 dev e0")
     added = getattr(RouteChange, verb)(route("9.0.0.0/8 dev e1 proto 142"))
     assert device(model(node).changed([added]), "9.1.1.1") == dev
@@ -75,6 +81,8 @@ def test_a_type_of_service_selects_whatever_the_congestion_bits_are(node: Memory
 
 
 def test_a_model_has_its_families_as_the_port_has_them() -> None:
-    """A property: pyright would not take a ClassVar for it, so no `prove_egress(Fib.of(...), ...)`."""
+    """`Fib.families` is a property, as in the port: pyright would refuse a model with a ClassVar
+    where a port is expected.
+    """
     assert isinstance(getattr_static(Fib, "families"), property)
     assert Fib.of([], []).families == (IPV4, IPV6)

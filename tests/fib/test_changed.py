@@ -23,8 +23,8 @@ def fresh(node: MemoryBackend) -> Fib:
 
 @given(data=st.data())
 def test_a_changed_model_equals_one_built_anew(data: st.DataObject) -> None:
-    """After any changes that a node accepts, the routes and every answer are those of a fresh
-    reading.
+    """A model after any accepted changes has the routes and the answers of a fresh reading, and the
+    old model stays as it was.
     """
     node = MemoryBackend()
     connect(node, e0="10.1.0.1/16", e1="192.168.7.1/24")
@@ -49,14 +49,16 @@ def test_a_changed_model_equals_one_built_anew(data: st.DataObject) -> None:
 
 
 def test_a_removed_route_must_be_held() -> None:
-    """A plan against another node's routes is refused, and names the route."""
+    """The removal of a route that the model lacks is refused, and the error names the route."""
     absent = ObservedRoute.parse("9.0.0.0/8", "eth0")
     with pytest.raises(ValueError, match="the model lacks '9"):
         Fib.of([], []).changed([RouteChange.remove(absent)])
 
 
 def test_the_routes_of_a_changed_model_are_in_the_order_of_a_dump() -> None:
-    """By table, network, and length, the longest first, whatever came first."""
+    """The routes are sorted by table, network and length, the longest first, in whatever order they
+    were added.
+    """
     texts = [
         "blackhole 9.0.0.0/8 table 88",
         "blackhole 8.0.0.0/8",
@@ -68,7 +70,9 @@ def test_the_routes_of_a_changed_model_are_in_the_order_of_a_dump() -> None:
 
 
 def test_a_deletion_takes_the_first_route_that_it_fits() -> None:
-    """As in the kernel: a deletion without a gateway fits any, and all that stay keep their order."""
+    """A deletion without a gateway fits a route by any gateway, as in the kernel; the remaining
+    routes keep their order.
+    """
     first, second, third = (
         ObservedRoute.parse("9.0.0.0/8", "eth0", gateway)
         for gateway in ("10.1.0.1", "10.1.0.2", "10.1.0.3")
@@ -80,6 +84,8 @@ def test_a_deletion_takes_the_first_route_that_it_fits() -> None:
 
 
 def test_a_new_ipv6_route_is_the_last_of_its_metric() -> None:
-    """Also if it is not appended: the kernel prepends none."""
+    """An IPv6 route that is prepended stands behind those of its metric, as the kernel places
+    it.
+    """
     first, second = (ObservedRoute.parse("fd00:9::/32", dev, metric=5) for dev in ("eth0", "ib0"))
     assert inserted((first,), second, last=False) == (first, second)

@@ -39,7 +39,7 @@ def default(dev: str, **fields: Any) -> ObservedRoute:
 
 
 def test_families_do_not_meet() -> None:
-    """Each family has its own default route, and its own rules."""
+    """Each family of a model has its own default route and its own rules."""
     routes = [ObservedRoute.parse("0.0.0.0/0", "eth0"), default("ib0")]
     fib = Fib.of(
         [ETH0, IB0], routes, [Rule(1, action="prohibit", destination=(1, 32)), *FIRST_RULES]
@@ -51,14 +51,16 @@ def test_families_do_not_meet() -> None:
 
 @pytest.mark.parametrize(("length", "errno"), [(0, 13), (64, 0)])
 def test_a_prefix_selects_no_packet_without_source(length: int, errno: int) -> None:
-    """Not even one that contains `::`; a rule without a source selects each packet."""
+    """A rule with a source prefix selects only packets with a source, even if the prefix contains
+    `::`; a rule for every source selects each packet.
+    """
     rule = Rule(1, action="prohibit", source=(0, length), family=IPV6)
     fib = Fib.of([ETH0], [default("eth0")], [rule, *FIRST_RULES])
     assert (fib.lookup([SOMEWHERE], family=IPV6)[0].errno or 0) == errno
 
 
 def test_rules_have_no_source_of_a_gateway() -> None:
-    """The kernel looks up the gateway of a route for one source as if it sent from none."""
+    """The gateway of a route for one source is looked up without a source, as in the kernel."""
     hop = NextHop(Address.parse("fd00:1::1"), "eth0")
     routes = [
         ObservedRoute.parse("fd00:1::/64", "eth0", metric=256, protocol=2),
@@ -81,7 +83,9 @@ def links() -> Iterator[WiredNode]:
 @needs_kernel
 @each_decision
 def test_the_model_decides_as_the_kernel(links: WiredNode, decision: Decision) -> None:
-    """Each fact of the table holds in the kernel, and in a model of what it shows."""
+    """The kernel decides as the table of facts states, and so does a model of the kernel's routes
+    and rules.
+    """
     questions = [f"route get fibmatch {question}" for question in decision.answers]
     with decision.arranged(links):
         of_kernel = answers_of_kernel(links.name, "-6", questions)
@@ -109,15 +113,17 @@ def _by(model: Fib, question: str) -> str:
 
 
 def test_a_route_that_has_ended_is_passed_over() -> None:
-    """Its time is below zero until the kernel removes it."""
+    """A route whose remaining time is below zero is passed over, although the kernel still shows
+    the route.
+    """
     ended, later = default("eth0", expires=-3), default("ib0", metric=2000)
     assert Fib.of([], [ended, later]).decide(Packet(SOMEWHERE, family=IPV6)).route == later
 
 
 @needs_kernel
 def test_among_higher_metrics_the_preference_decides() -> None:
-    """Where no route of the lowest metric is usable, the kernel compares all others as if they had
-    one metric.
+    """Routes of higher metrics are compared as if they had one metric, if no route of the lowest
+    metric is usable.
     """
     default_by = "route add default via fe80::1 dev"
     with KernelNode.made() as node:
@@ -138,7 +144,9 @@ def test_among_higher_metrics_the_preference_decides() -> None:
 @needs_kernel
 @pytest.mark.parametrize(("gateway", "metric"), [("fe80::1", 1), ("fe80::7", 9)])
 def test_a_route_is_passed_over_once_all_its_gateways_failed(gateway: str, metric: int) -> None:
-    """One of several that the kernel has not given up keeps the route."""
+    """A route with several gateways is used while one of them is reachable, and passed over once
+    all have failed.
+    """
     with KernelNode.made() as node:
         for dev in "eth0", "ib0":
             node.add_link(dev)
@@ -154,7 +162,9 @@ def test_a_route_is_passed_over_once_all_its_gateways_failed(gateway: str, metri
 
 @needs_kernel
 def test_a_rule_selects_by_the_upper_bits_of_the_traffic_class() -> None:
-    """An IPv6 rule with a tos compares the upper three bits of a packet's traffic class, too."""
+    """An IPv6 rule with a tos of 0xa0 selects packets of this traffic class, and leaves those of
+    class 0, in the kernel and in the model.
+    """
     with KernelNode.made() as node:
         node.add_link("eth0")
         node.add_link("ib0")
@@ -171,7 +181,7 @@ def test_a_rule_selects_by_the_upper_bits_of_the_traffic_class() -> None:
 
 
 def test_the_source_is_not_modelled() -> None:
-    """Unless the route names one."""
+    """An IPv6 lookup with `resolve` is undecided unless the route names its source."""
     fib = Fib.of([ETH0], [default("eth0")])
     with pytest.raises(UnknownDecisionError, match="source"):
         fib.lookup([SOMEWHERE], resolve=True, family=IPV6)
@@ -184,7 +194,9 @@ def test_the_source_is_not_modelled() -> None:
 
 
 def test_a_rule_against_the_group_of_one_next_hop() -> None:
-    """The kernel picks a next hop first, by a hash, and so may suppress the route or not."""
+    """A rule that suppresses a device group leaves a route over several devices undecided, since
+    the kernel picks a next hop by a hash first.
+    """
     hops = tuple(NextHop(Address.parse("fe80::1"), dev) for dev in ("eth0", "ib0"))
     routes = [ObservedRoute.parse("::/0", metric=1)._replace(nexthops=hops)]
     fib = Fib.of([ETH0, IB0], routes, [Rule(1, table=254, suppress_group=5, family=IPV6)])
@@ -195,8 +207,8 @@ def test_a_rule_against_the_group_of_one_next_hop() -> None:
 @needs_kernel
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_nexthop_object_that_is_a_black_hole_ends_the_search(is_first: bool) -> None:
-    """It decides over an equal route by a gateway that answers, wherever it stands, and over none
-    of a lower metric.
+    """A black hole of a nexthop object decides over an equal route by a reachable gateway, in
+    either order, and yields to a route of a lower metric.
     """
     commands = ["route append default nhid 10", "route append default via fe80::1 dev eth0"]
     with KernelNode.made() as node:

@@ -11,7 +11,9 @@ pytestmark = needs_kernel
 
 
 class ShortTwoWorlds(TwoWorlds):
-    """A machine has one set of settings."""
+    """A class of the state machine with settings of its own, apart from those of the long
+    histories.
+    """
 
 
 TestShortTwoWorlds = ShortTwoWorlds.TestCase

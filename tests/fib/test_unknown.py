@@ -33,8 +33,8 @@ def fib(*rules: Rule) -> Fib:
 
 @pytest.mark.parametrize("packet", [Packet(NINE, oif="eth0"), Packet(NINE, iif="eth0")])
 def test_a_vrf_makes_packets_of_a_device_unknown(packet: Packet) -> None:
-    """The kernel chooses tables by the VRF of a device, and the model does not; other packets are
-    in no VRF.
+    """Packets of a device are undecided on a node with a VRF, as the kernel chooses tables by VRF;
+    packets without a device are decided.
     """
     node = Fib.of([ETH0, Device("blue", 3, up=True, kind="vrf")], [DEFAULT])
     decision = node.decide(packet)
@@ -56,8 +56,8 @@ def test_a_vrf_makes_packets_of_a_device_unknown(packet: Packet) -> None:
     ],
 )
 def test_a_selector_beyond_the_model_is_named(rule: Rule, selector: str) -> None:
-    """Nothing is decided for the packets that the rule may select, and the error names the rule and
-    the selector.
+    """A packet that a rule with an unknown selector may select is undecided, and the error names
+    the rule and the selector.
     """
     reason = f"the model cannot apply rule 100: {selector}"
     assert fib(rule).decide(Packet(NINE)).unknown == reason
@@ -67,7 +67,9 @@ def test_a_selector_beyond_the_model_is_named(rule: Rule, selector: str) -> None
 
 
 def test_the_group_of_a_device_that_came_meanwhile() -> None:
-    """A route by a device that came after the devices were read may be suppressed, or not."""
+    """A rule that suppresses a device group leaves a route undecided if its device is missing from
+    the model.
+    """
     node = Fib.of([ETH0], [DEFAULT], [Rule(100, table=254, suppress_group=5)])
     assert node.decide(Packet(NINE)).route == DEFAULT
     late = Fib.of([], [DEFAULT], node.rules())
@@ -78,7 +80,9 @@ def test_the_group_of_a_device_that_came_meanwhile() -> None:
 
 @pytest.mark.parametrize("missing", FIRST_RULES[3:])
 def test_a_built_in_rule_of_ipv6_that_is_missing(missing: Rule) -> None:
-    """The kernel searches its table all the same, until a first rule is added."""
+    """A packet is undecided while a built-in IPv6 rule is missing, since the kernel searches its
+    table until the first rule is added.
+    """
     packet = Packet(1, family=IPV6)
     routes = [ObservedRoute.parse("::/0", "eth0", metric=1024, table=missing.table)]
     rules = [rule for rule in FIRST_RULES if rule != missing]
@@ -88,22 +92,24 @@ def test_a_built_in_rule_of_ipv6_that_is_missing(missing: Rule) -> None:
 
 
 def test_an_unknown_selector_counts_only_if_the_known_ones_fit() -> None:
-    """If a known selector does not fit, unknown ones do not matter."""
+    """A rule with an unknown selector is passed over if one of its known selectors does not fit the
+    packet.
+    """
     decision = fib(BLOCKING._replace(unknown=DSCP)).decide(Packet(EIGHT))
     assert decision.route == DEFAULT
     assert decision.unknown == ""
 
 
 def test_an_earlier_rule_decides_in_spite_of_a_later_unknown_one() -> None:
-    """The kernel does not reach a rule after the one that decides."""
+    """A packet that an earlier rule decides is decided, whatever selectors a later rule has."""
     later = BLOCKING._replace(priority=40000, unknown=DSCP)
     node = Fib.of([ETH0], [DEFAULT], [*FIRST_RULES, later])
     assert node.decide(Packet(NINE)).route == DEFAULT
 
 
 def test_an_inverted_rule_with_an_unknown_selector_can_be_certain() -> None:
-    """A known selector that does not fit is enough: the rule applies, whatever the unknown one
-    is.
+    """An inverted rule applies to a packet that its known selector does not fit, whatever the
+    unknown selector is; other packets are undecided.
     """
     node = fib(BLOCKING._replace(inverted=True, unknown=DSCP))
     assert node.decide(Packet(EIGHT)).errno
@@ -111,7 +117,7 @@ def test_an_inverted_rule_with_an_unknown_selector_can_be_certain() -> None:
 
 
 def test_the_masks_of_single_ports_mask_nothing() -> None:
-    """Newer kernels show a full mask with a single port; the model decides such a rule."""
+    """The model decides a rule whose single ports have a full mask, as newer kernels show them."""
     source = Range(1000, 1000)
     destination = Range(53, 53)
     node = fib(
@@ -125,7 +131,7 @@ def test_the_masks_of_single_ports_mask_nothing() -> None:
 
 @needs_kernel
 def test_a_single_port_as_the_kernel_shows_it_is_known() -> None:
-    """Whatever this kernel shows with a single port, the model decides it."""
+    """The model decides a rule with single ports as the running kernel shows the rule."""
     with KernelNode.made() as kernel:
         kernel.add_rule(
             BLOCKING._replace(source_ports=Range(1000, 1000), destination_ports=Range(53, 53))
@@ -139,8 +145,8 @@ def test_a_single_port_as_the_kernel_shows_it_is_known() -> None:
 @needs_kernel
 @pytest.mark.parametrize("was_changed", [False, True])
 def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
-    """Once a rule was changed, the kernel searches local before main for good, and no reading shows
-    if one was.
+    """A packet for which local and main disagree is undecided, since the kernel's order depends on
+    an earlier change of a rule, which readings do not show.
     """
     with KernelNode.made() as node:
         connect(node, eth0="192.168.7.1/24")
@@ -167,8 +173,8 @@ def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
 @needs_kernel
 @pytest.mark.parametrize("source", [None, "10.224.0.4", "10.224.0.9"])
 def test_addresses_for_which_no_table_is_searched(source: str | None) -> None:
-    """A default route does not lead to zero, nor from a source to multicast, and a rule refuses with
-    the errno of its action, for the kernel and for the model; a `goto` to no rule is passed over.
+    """The model returns the errno of the kernel for zero, for multicast and reserved addresses, for
+    rules with an action, and behind a `goto` without a target.
     """
     destinations = [0, 224 << 24, 0xEFFFFFFF, 0xF0000000, 0xFFFFFFFF, 7 << 24]
     with KernelNode.made() as node:
@@ -186,8 +192,8 @@ def test_addresses_for_which_no_table_is_searched(source: str | None) -> None:
 
 @needs_kernel
 def test_a_route_with_the_scope_of_the_node_is_unknown() -> None:
-    """The kernel refuses it with EINVAL if its device lacks an address; the model has only a packet
-    with a source.
+    """A route with scope host is undecided for packets without a source: the kernel refuses them
+    with EINVAL if the device lacks an address.
     """
     with KernelNode.made() as node:
         node.add_link("e0")

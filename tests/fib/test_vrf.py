@@ -47,8 +47,8 @@ DEFAULT = ObservedRoute.parse("0.0.0.0/0", "eth0")
     ],
 )
 def test_a_device_borrows_an_address_of_its_own_vrf(dev: str, expected: str) -> None:
-    """That of the VRF's device comes first; a device in none, as the port of a bridge in one,
-    borrows of no VRF.
+    """A device without an address borrows one of its VRF, that of the VRF's device first; a device
+    outside of VRFs borrows from devices outside of VRFs.
     """
     source = source_by(NextHop(None, dev), 0, DEVICES)
     assert source is not None
@@ -56,7 +56,9 @@ def test_a_device_borrows_an_address_of_its_own_vrf(dev: str, expected: str) -> 
 
 
 def test_the_source_is_the_address_by_which_the_gateway_is_on_the_link() -> None:
-    """Or whose peer it is; else the first address."""
+    """The source of a route is the address whose network or peer has the gateway, or else the first
+    address of the device.
+    """
     peer = DeviceAddress.parse("10.3.0.1/32")._replace(peer=parse_ipv4("10.3.0.2"))
     e0 = device("e0", 2, "10.1.0.1/16", "10.2.0.1/16")
     links = [e0._replace(addresses=(*e0.addresses, peer))]
@@ -66,7 +68,9 @@ def test_the_source_is_the_address_by_which_the_gateway_is_on_the_link() -> None
 
 
 def test_a_packet_may_come_from_an_address_in_a_vrf() -> None:
-    """The table local lacks it."""
+    """A packet with an address of a VRF as its source is routed, although the table local lacks the
+    address.
+    """
     sources = [parse_ipv4("172.16.1.4"), parse_ipv4("172.16.1.5")]
     answers = Fib.of(DEVICES, [DEFAULT]).lookup([9 << 24] * 2, sources=sources)
     assert [answer.route for answer in answers] == [DEFAULT, None]
@@ -77,8 +81,8 @@ def test_a_packet_may_come_from_an_address_in_a_vrf() -> None:
 def test_a_fabric_is_announced_until_it_has_its_address(
     master: str | None, address: str, found: list[str]
 ) -> None:
-    """Also in a VRF, although that address brings no route to main: too much is found, and no node
-    is held for ever.
+    """A fabric counts as announced until its device has the address, in a VRF as well, where the
+    address adds no route to main.
     """
     addresses = (DeviceAddress.parse(address),) if address else ()
     bare = E1._replace(addresses=addresses, master=master)
