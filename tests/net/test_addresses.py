@@ -1,5 +1,5 @@
-"""IPv4 text and device names are read strictly: against the standard library, and against the
-kernel's own rule.
+"""IPv4 addresses and device names as text, compared with the standard library and with the kernel's
+own rule.
 """
 
 import ipaddress
@@ -48,7 +48,9 @@ def test_addresses_survive_writing_and_reading(address: int) -> None:
 
 
 def test_link_local_addresses_are_those_of_fe80_10() -> None:
-    """Not of fe80::/16 alone: RFC 4291."""
+    """The link-local addresses of IPv6 are those of fe80::/10, as RFC 4291 defines, and not of
+    fe80::/16 alone.
+    """
     texts = "fe80::1", "febf:ffff::1", "fe7f:ffff::1", "fec0::1"
     assert [Address.parse(text).is_link_local for text in texts] == [True, True, False, False]
 
@@ -139,7 +141,9 @@ def test_masks_and_cidr_text_are_the_standard_librarys(address: int, length: int
     ],
 )
 def test_device_names_are_refused_with_the_reason(name: str, problem: str) -> None:
-    """A name that the kernel refuses, or that a shell or `ip` could misread, is no device name."""
+    """A device name that the kernel refuses, or that a shell or `ip` could misread, is refused with
+    the reason.
+    """
     with pytest.raises(ValueError, match=NO_DEVICE_NAME) as caught:
         check_device_name(name)
     assert str(caught.value) == f"{name!r} {NO_DEVICE_NAME}{problem}; see: ip link"
@@ -156,8 +160,8 @@ def _kernel_accepts(name: bytes) -> bool:
 
 @given(st.text(max_size=17) | st.text("ab.-_+@é/: \t$à语", max_size=17))
 def test_no_name_is_accepted_that_the_kernel_refuses(name: str) -> None:
-    """Whatever is accepted is a device name in the kernel's eyes, holds no shell's special
-    character, and prints.
+    """An accepted device name is one for the kernel, has no special character of a shell, and is
+    printable.
     """
     if _accepts(check_device_name, name):
         assert _kernel_accepts(name.encode())
@@ -169,7 +173,9 @@ def test_no_name_is_accepted_that_the_kernel_refuses(name: str) -> None:
 @given(st.text("abXY01._+@-éü语", max_size=17))
 @example("x" * 15)
 def test_harmless_names_are_accepted_exactly_if_the_kernel_does(name: str) -> None:
-    """Among names without special characters, the kernel's rule and the leading '-' alone decide."""
+    """A device name without special characters is accepted exactly if the kernel accepts it and it
+    does not begin with '-'.
+    """
     assert _accepts(check_device_name, name) == (
         _kernel_accepts(name.encode()) and not name.startswith("-")
     )

@@ -44,12 +44,16 @@ HIGH = ((20, b"\1"),)
     ],
 )
 def test_the_best_default_devices(routes: list[ObservedRoute], devs: tuple[str, ...]) -> None:
-    """The lowest metric decides, then the router preference; equal routes count all."""
+    """The best default routes are those of the lowest metric and then of the highest router
+    preference; equal routes all count.
+    """
     assert best_default_devs(routes) == devs
 
 
 def test_ipv6_should_leave_by_one_device() -> None:
-    """By that of IPv4; where IPv4 has several or none, by the one that all routes of IPv6 share."""
+    """IPv6 is expected to leave by the device of IPv4's default route, or, if IPv4 has several or
+    none, by the one device that all IPv6 routes share.
+    """
     eth0 = ObservedRoute.parse("0.0.0.0/0", "eth0", "10.224.0.1")
     ib0 = ObservedRoute.parse("0.0.0.0/0", "ib0", "172.16.0.1")
     assert expected_exit([eth0], [IB0]) == ("eth0",)
@@ -60,8 +64,8 @@ def test_ipv6_should_leave_by_one_device() -> None:
 
 
 def test_the_default_route_that_decides() -> None:
-    """A dead next hop does not end a route that has a living one; a route of dead ones alone is
-    passed over.
+    """A default route with a living next hop decides, although another of its next hops is dead; a
+    route of dead ones alone is passed over.
     """
     dead = NextHop(None, "eth0", dead=True)
     all_dead, half_dead = (
@@ -72,21 +76,23 @@ def test_the_default_route_that_decides() -> None:
 
 
 def test_an_exit_without_a_gateway_works() -> None:
-    """As by PPP, if it has a carrier."""
+    """An exit whose route lacks a gateway, as by PPP, works if its device has a carrier."""
     route, link = ObservedRoute.parse("0.0.0.0/0", "ppp0"), Device("ppp0", 2, up=True)
     assert working({IPV4: ("ppp0",)}, [link], [route]) == {IPV4: "ppp0"}
     assert working({IPV4: ("ppp0",)}, [link._replace(carrier=False)], [route]) == {}
 
 
 def test_of_two_exits_the_one_of_the_better_route_works() -> None:
-    """The order of their names in the config does not matter."""
+    """The working exit of two is that of the better route, in whatever order the config names
+    them.
+    """
     links = [Device("eth0", 2, up=True), Device("ib0", 3, up=True)]
     routes = [IB0._replace(metric=2048), ETH0]
     assert working({IPV6: ("ib0", "eth0")}, links, routes) == {IPV6: "eth0"}
 
 
 def test_a_device_of_a_bond_is_no_exit_of_its_own() -> None:
-    """The bond has the addresses."""
+    """A device in a bond is not a candidate for an exit; the bond, which has the addresses, is."""
     bond = Device("bond0", 4, up=False, kind="bond")
     part = Device("eth0", 2, up=True, master="bond0")
     assert candidates((), [bond, part]) == [bond]
@@ -99,8 +105,8 @@ def test_a_device_of_a_bond_is_no_exit_of_its_own() -> None:
 def test_the_first_default_route_of_a_device_decides_if_its_exit_works(
     failed: str, exits: dict[int, str]
 ) -> None:
-    """Of two by one device that of the lower metric carries: a FAILED gateway of the second does
-    not matter.
+    """An exit fails with the gateway of its device's default route of the lowest metric; a failed
+    gateway of a second route does not matter.
     """
     second = ETH0._replace(metric=2048, gateway=Address.parse("fe80::3"))
     links = [Device("eth0", 2, up=True, failed=(Address.parse(failed),))]

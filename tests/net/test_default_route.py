@@ -1,4 +1,4 @@
-"""The default route: the task, the proof and both boot scripts with their program, against the
+"""The default route by the task, the proof and both boot scripts with their program, against the
 kernel, with dead next hops.
 """
 
@@ -112,8 +112,8 @@ def routes_of_task(node: KernelNode, route: StaticRoute) -> list[str]:
 def test_all_use_the_default_route_that_the_kernel_uses(
     node: KernelNode, tmp_path: Path, commands: str, expected: tuple[str, ...], leaves_by: str
 ) -> None:
-    """Where `ip route get` leads out, the proof and both scripts do, and an open route is completed
-    there.
+    """The proof and both scripts expect the device by which `ip route get` leads out, and an open
+    route is completed with its gateway.
     """
     arrange(node, commands)
     assert any(f" dev {dev} " in node.ip("route get 10.96.0.1") for dev in expected)
@@ -158,7 +158,9 @@ def test_all_ignore_routes_that_are_not_default_routes(
 
 @pytest.mark.parametrize("trouble", [NO_CARRIER_ON_ETH1, "ip link set eth1 down"])
 def test_a_named_device_has_its_gateway_though_it_is_dead(node: KernelNode, trouble: str) -> None:
-    """The kernel judges the device; the error does not claim that there is no gateway."""
+    """A route by a named device gets the gateway of the default route by that device, even if the
+    device lacks a carrier or is down.
+    """
     arrange(node, f"{default('eth1', 'eth0')}; {trouble}")
     route = StaticRoute(destination="172.16.1.0/24", dev="eth1")
     assert routes_of_task(node, route) == ["172.16.1.0/24 via 10.221.0.1 dev eth1"]
@@ -170,7 +172,9 @@ def test_a_named_device_has_its_gateway_though_it_is_dead(node: KernelNode, trou
 
 
 def test_no_packet_has_the_source_of_a_dead_next_hop(node: KernelNode, tmp_path: Path) -> None:
-    """A rule for the address of the uplink that is down leads nowhere, and to no finding."""
+    """A rule that selects the address of an uplink is a finding while the uplink is up, and is
+    ignored once the uplink is down.
+    """
     rule = "ip rule add from 10.221.0.4 lookup 101 priority 50"
     arrange(node, f"{default('eth1', 'eth0')}; ip route add unreachable default table 101; {rule}")
     assert not proof(node).ok
@@ -191,8 +195,8 @@ def odd(node: KernelNode, name: str) -> str:
 
 @pytest.mark.parametrize("name", ["a\\b", "a\\", 'a"b', "'", "#x", "a#"])
 def test_names_that_a_batch_of_ip_cannot_have(node: KernelNode, tmp_path: Path, odd: str) -> None:
-    """Task and proof take such a device; it is not plain for the scripts, but the program takes it,
-    too.
+    """The task, the proof and the boot program accept a device whose name a batch of `ip` cannot
+    have; the plain script leaves such a device to the program.
     """
     assert proof(node).ok
     wanted = f"172.16.1.0/24 via 10.220.0.1 dev {odd}"
@@ -203,14 +207,14 @@ def test_names_that_a_batch_of_ip_cannot_have(node: KernelNode, tmp_path: Path, 
 
 @pytest.mark.parametrize("name", ["-x", "*"])
 class TestNames:
-    """Devices with names that mean something to bash or to ip; none of them can be given in a
-    config.
-    """
+    """Devices with names that mean something to bash or to ip, and that a config cannot contain."""
 
     def test_the_default_routes_device_may_have_any_name(
         self, node: KernelNode, tmp_path: Path, odd: str
     ) -> None:
-        """Task, proof and scripts find it alike; a second run of the script has nothing to do."""
+        """The task, the proof and the scripts find a default route by a device with such a name; a
+        second run of the script leaves the same routes.
+        """
         report = proof(node)
         assert report.expected_devs == (odd,)
         assert report.ok
@@ -221,7 +225,9 @@ class TestNames:
             assert routes_of_script(node, OPEN) == (10, [wanted])
 
     def test_our_route_by_such_a_device_is_removed(self, node: KernelNode, odd: str) -> None:
-        """One next hop, or several: a route that the config no longer has is removed."""
+        """A route by a device with an odd name that the config lacks is removed, with one next hop
+        or with several.
+        """
         node.ip(f"route add 172.16.9.0/24 dev {odd} proto 142")
         node.ip("route add 172.16.8.0/24 proto 142", *two_legs(odd))
         assert routes_of_script(node, OPEN) == (10, [f"172.16.1.0/24 via 10.220.0.1 dev {odd}"])
@@ -229,7 +235,9 @@ class TestNames:
     def test_sources_of_next_hops_are_looked_up(
         self, node: KernelNode, tmp_path: Path, odd: str
     ) -> None:
-        """With several next hops each has a source."""
+        """A default route with several next hops is looked up with the source of each, so that a
+        rule by source is found.
+        """
         node.ip("route replace default", *two_legs(odd))
         node.ip("route add 10.96.0.0/24 dev eth2 table 101")
         node.ip("rule add from 10.220.0.4 lookup 101")
@@ -243,7 +251,9 @@ class TestNames:
     def test_a_suggested_route_can_be_configured(
         self, node: KernelNode, tmp_path: Path, odd: str
     ) -> None:
-        """The check suggests a route by such a device, and it repairs the finding."""
+        """The route that the proof suggests by a device with an odd name can be configured, and
+        repairs the finding.
+        """
         node.ip("route add 10.96.0.0/12 dev eth1")
         [proposed] = pasted(str(proof(node)))
         [route] = HostRoutingConfig.from_mapping(proposed).static_routes.routes

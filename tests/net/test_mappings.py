@@ -58,8 +58,8 @@ HOPS = st.fixed_dictionaries(
     )
 )
 def test_a_route_that_is_read_can_be_packed(mapping: dict[str, Any]) -> None:
-    """The reader refuses whatever no lookup can contain, with an error that the journal
-    expects.
+    """A route that the reader accepts can be packed for the kernel and survives JSON; any other
+    mapping raises a ValueError or TypeError.
     """
     form = FORMS[ObservedRoute]
     try:
@@ -78,12 +78,14 @@ def test_a_route_that_is_read_can_be_packed(mapping: dict[str, Any]) -> None:
 
 
 def test_a_route_is_readable() -> None:
-    """People find in a record the text that `ip` prints."""
+    """The JSON form of a route contains the text that `ip` prints."""
     assert object_to_mapping(ObservedRoute(0, 0, dev="ppp0"))["route"] == "default dev ppp0 proto 0"
 
 
 def test_a_route_whose_time_has_ended_is_read() -> None:
-    """The kernel shows a route with a time below zero until its removal."""
+    """A route with a remaining time below zero, which the kernel shows until its removal, is
+    read.
+    """
     mapping = {"family": IPV6, "network": "fd00::", "prefix_length": 8, "expires": -1}
     assert FORMS[ObservedRoute].read(mapping).expires == -1
 
@@ -99,7 +101,9 @@ def test_a_route_whose_time_has_ended_is_read() -> None:
 def test_a_value_of_another_type_or_family_is_refused(
     changes: dict[str, object], reason: str
 ) -> None:
-    """In JSON true is no number, and an address belongs to the family of its object."""
+    """The reader refuses `true` for a number, and an address of another family than that of its
+    object.
+    """
     form = FORMS[ObservedRoute]
     mapping = form.brief(ObservedRoute(9 << 24, 8, dev="eth0", gateway=Address.parse("10.1.0.9")))
     assert form.read(mapping).gateway == Address.parse("10.1.0.9")

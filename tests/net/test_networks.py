@@ -41,7 +41,9 @@ def test_coverage_is_that_of_the_standard_library(
 
 
 def test_a_network_covers_none_that_is_wider_or_of_another_family() -> None:
-    """Where the bits of the shorter one agree."""
+    """A network does not cover a wider one or one of another family, even if the shorter prefix
+    agrees.
+    """
     zero, half = Prefix.parse("0.0.0.0/0"), Prefix.parse("0.0.0.0/1")
     assert [half.covers(zero), zero.covers(half)] == [False, True]
     assert not Prefix.parse("::/0").covers(half)
@@ -51,7 +53,7 @@ def test_a_network_covers_none_that_is_wider_or_of_another_family() -> None:
 def test_spelling_is_that_of_the_standard_library(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> None:
-    """However an address is written, it comes out compressed, as the kernel's tools print it."""
+    """An address in any spelling is printed compressed, as the kernel's tools print it."""
     expected = Address(IPV4 if address.version == 4 else IPV6, int(address))
     assert parse_address(address.exploded) == expected
     assert parse_address(str(parse_address(address.exploded))) == expected
@@ -61,7 +63,7 @@ def test_spelling_is_that_of_the_standard_library(
     "text", ["", "10.0.0", "10.0.0.1/32", "fd00::1%eth0", "\0", "\ud800", "1::2::3", "pod"]
 )
 def test_a_text_that_is_not_an_address_is_none(text: str) -> None:
-    """A text that is not an address raises nothing."""
+    """A text that is not an address is read as None, without an error."""
     assert parse_address(text) is None
 
 
@@ -79,14 +81,16 @@ def test_a_text_that_is_not_an_address_is_none(text: str) -> None:
     ids=["nested", "side by side", "of another family", "nine"],
 )
 def test_roots(networks: list[str], roots: list[str]) -> None:
-    """Nested and adjacent networks have one root; few that are apart keep their own."""
+    """Nested and adjacent networks have one root; up to eight networks that are apart keep their
+    own.
+    """
     assert roots_of(map(Prefix.parse, networks), IPV4) == roots
 
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 14), st.integers(20, 32)), min_size=9, max_size=40))
 def test_roots_are_joined_the_smallest_first(drawn: list[tuple[int, int]]) -> None:
-    """Of networks that are no neighbours, the two with the smallest network around them are joined
-    until eight are left, the first of equal ones.
+    """More than eight networks that are apart are joined until eight are left: always the two with
+    the smallest network around them, the first of equal pairs.
     """
     given_networks = [ipaddress.IPv4Network(pair, strict=False) for pair in drawn]
     expected = sorted({_around(*run) for run in _runs_of(given_networks)})
@@ -123,7 +127,7 @@ def _around(first: ipaddress.IPv4Address, last: ipaddress.IPv4Address) -> ipaddr
 
 @given(st.lists(st.tuples(st.ip_addresses(v=4), st.integers(1, 32)), max_size=20))
 def test_roots_contain_each_network(drawn: list[tuple[ipaddress.IPv4Address, int]]) -> None:
-    """They are sorted, do not overlap, and are no more than eight."""
+    """Each network lies in exactly one root; the roots are sorted, and at most eight."""
     networks = [Prefix.parse(str(ipaddress.ip_network(pair, strict=False))) for pair in drawn]
     roots = [*map(Prefix.parse, roots_of(networks, IPV4))]
     assert [sum(root.covers(network) for root in roots) for network in networks] == [1] * len(drawn)

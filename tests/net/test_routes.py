@@ -38,13 +38,15 @@ NINE: dict[str, Any] = {"network": 9 << 24, "prefix_length": 8, "dev": "eth0"}
     ],
 )
 def test_a_wrong_route_cannot_be_made(fields: dict[str, Any], message: str) -> None:
-    """Each refusal names the value and the rule."""
+    """A route with a wrong field is refused, and the error names the value and the rule."""
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         Route(**{**NINE, **fields})
 
 
 def test_the_least_metric_depends_on_the_family() -> None:
-    """The kernel would give an IPv6 route without a metric one of 1024; an IPv4 route may lack it."""
+    """An IPv6 route needs a metric of at least 1, since the kernel would replace 0 by 1024; an IPv4
+    route may lack one.
+    """
     assert str(Route(**NINE)) == "9.0.0.0/8 dev eth0 proto 142 scope link"
     assert str(Route(**NINE, metric=1)) == "9.0.0.0/8 dev eth0 proto 142 scope link metric 1"
     six = {**NINE, "network": 0xFD << 120, "family": IPV6}
@@ -55,7 +57,9 @@ def test_the_least_metric_depends_on_the_family() -> None:
 
 @given(small_world.routes())
 def test_an_observed_route_can_be_added_again(route: Route) -> None:
-    """A route that is made from an observed one is the same, in any state of its links."""
+    """An observed route becomes the desired route from which it was made, in any state of its
+    links.
+    """
     fields = {name: getattr(route, name) for name in ObservedRoute._fields if hasattr(route, name)}
     observed = ObservedRoute(**fields, flags=(4 if route.onlink else 0) | 16)
     assert observed.fulfils(route)
@@ -63,12 +67,12 @@ def test_an_observed_route_can_be_added_again(route: Route) -> None:
 
 
 def test_a_route_that_blocks_has_no_next_hop() -> None:
-    """Nor has it a device."""
+    """A route that blocks has neither a next hop nor a device."""
     assert ObservedRoute.parse("9.0.0.0/8", kind="blackhole").hops == ()
 
 
 def test_the_packets_of_a_rule_in_words() -> None:
-    """Their destination is left out, but for a rule that selects all others."""
+    """A rule describes its packets without their destination, unless it is inverted."""
     rule = Rule(70, mark=1, mark_mask=3, source=(10 << 24, 8), destination=(9 << 24, 8))
     assert rule.packets == "packets with mark 0x1/0x3, from 10.0.0.0/8"
     assert rule._replace(inverted=True).packets == (
@@ -77,25 +81,31 @@ def test_the_packets_of_a_rule_in_words() -> None:
 
 
 def test_a_node_without_rules_of_ipv6_has_lost_none() -> None:
-    """The kernel lacks the family, or searches both tables."""
+    """An IPv6 node without rules has lost none of the built-in ones; an IPv4 node without rules has
+    lost two.
+    """
     assert [len(lost_rules([], family)) for family in (IPV4, IPV6)] == [2, 0]
 
 
 def test_a_change_needs_something_to_change() -> None:
-    """A change without a route before and after is a mistake."""
+    """A change without a route before and after is refused."""
     with pytest.raises(ValueError, match="a change has neither 'before' nor 'after'"):
         RouteChange(None, None)
 
 
 def test_a_replacement_stays_in_its_place() -> None:
-    """Another metric is another route: the message advises to add the first and remove the second."""
+    """A replacement by a route of another metric is refused, and the error advises to add the first
+    and remove the second.
+    """
     before = ObservedRoute(9 << 24, 8, dev="eth0", scope=253)
     with pytest.raises(ValueError, match="add the first, then remove the second"):
         RouteChange.replace(before, Route(**NINE, metric=5))
 
 
 def test_changes_read_as_a_plan_does() -> None:
-    """`+` comes, `-` goes, `~` becomes."""
+    """A change is printed with `+` for an addition, `-` for a removal, and `~` for a
+    replacement.
+    """
     before = ObservedRoute(9 << 24, 8, dev="ib0", scope=253)
     assert [str(c) for c in (RouteChange.add(Route(**NINE)), RouteChange.remove(before))] == [
         "+ 9.0.0.0/8 dev eth0 proto 142 scope link",
@@ -107,7 +117,9 @@ def test_changes_read_as_a_plan_does() -> None:
 
 
 def test_a_deletion_fits_a_route_with_more_attributes() -> None:
-    """An attribute that the deletion has must be there; one that it lacks fits any value."""
+    """A deletion fits a route that has all attributes of the deletion, whatever further ones the
+    route has.
+    """
     mtu = (8, b"\5")
     window = (3, b"\7")
     bare, one, both = (
@@ -136,7 +148,9 @@ def test_a_deletion_that_fits_both_comes_first() -> None:
 
 @needs_kernel
 def test_a_route_by_gateways_of_both_families_has_the_words_of_ip() -> None:
-    """`ip` names the family of a gateway that is not that of the route, and takes it only so."""
+    """A route by a gateway of another family is printed as `ip` prints it, with the family of the
+    gateway.
+    """
     routes = [
         Route.parse("9.0.0.0/8", gateway="fe80::1", dev="e0", protocol=4),
         Route.parse(
