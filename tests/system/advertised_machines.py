@@ -1,6 +1,6 @@
 """Machines of real systemd with two links on which routers advertise themselves.
 
-The kernel listens to them, networkd or NetworkManager.
+The kernel, networkd or NetworkManager receives the advertisements.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 boot to its units.
 
 The installed scripts hold the units where the fabric's default route decides, and the printed
-advice, followed to the letter, starts them. Watch reports what routers remove. The kernel,
-networkd or NetworkManager listens to them.
+advice, followed to the letter, starts them. Watch reports what routers remove. The kernel, networkd
+or NetworkManager receives the advertisements.
 """
 
 import json
@@ -123,8 +123,8 @@ def steps_of(owner: str, output: str, *, version: int) -> str:
 def test_from_the_boot_to_the_start(
     tmp_path: Path, owner: str, tree: Path, preference: str
 ) -> None:
-    """A default route by the fabric holds the units if it decides, or decides as well, until the
-    advice is followed.
+    """A default route by the fabric that decides, alone or with another, holds the units until the
+    printed advice is followed.
 
     One that may decide later is a warning. networkd 252 makes one route of both, and NetworkManager
     prefers the device that it activates first, whatever the preference.
@@ -169,7 +169,9 @@ def test_from_the_boot_to_the_start(
 
 
 def test_a_router_that_withdraws(tmp_path: Path) -> None:
-    """The first step asks the routers again; if none answers, the next one shows networkd's log."""
+    """The first step after a router withdrew its route is to reconfigure the device; if no router
+    answers, the next step shows networkd's log.
+    """
     require_program()
     with Node(tmp_path, "networkd", BOX_ROOT) as machine, Routers(machine) as routers:
         routers.advertise_until([(["eth0"], 1024)], "eth0")
@@ -184,7 +186,8 @@ def test_a_router_that_withdraws(tmp_path: Path) -> None:
 
 @each_owner
 def test_watch(tmp_path: Path, owner: str, tree: Path) -> None:
-    """A loss is one alarm, however it comes, and its end is logged; a renewal is nothing.
+    """A lost default route is one alarm, whether it expires or is withdrawn, and the end of the
+    alarm is logged; a renewal logs nothing.
 
     Forwarding takes the kernel's routes, and none of a daemon. A default route by the fabric is an
     alarm if it decides.

@@ -1,5 +1,5 @@
-"""Services that connect networks after the boot has begun, on real systemd: `after` has the proof
-wait for them.
+"""Services that connect networks after the boot has begun, on real systemd: the proof waits for
+those in `after`.
 """
 
 from collections.abc import Callable
@@ -91,8 +91,8 @@ def test_routing_is_proven_after_the_unit_has_connected(
     mode: str,
     arrange: Callable[[Host], None] | None,
 ) -> None:
-    """The overlap of a network that comes seconds after the boot is found, and holds the gates; the
-    image has kept the list.
+    """An overlap of a network that a unit of the list connects seconds after the boot is found, and
+    holds the gates under STRICT.
     """
     with machine_of(tmp_path, program, mode, settings=settings, arrange=arrange) as machine:
         if mode == "WARN":
@@ -107,10 +107,14 @@ def test_routing_is_proven_after_the_unit_has_connected(
     ("program", "word"), [(HANG, "activating (start)"), ("exit 1", "failed (exit-code)")]
 )
 class TestAUnitThatDoesNotConnect:
-    """It hangs, or fails for good; `hurried` makes the wait of the boot one second."""
+    """A unit of the list that hangs, or fails for good; `hurried` makes the wait of the boot one
+    second.
+    """
 
     def test_warn_goes_on(self, tmp_path: Path, program: str, word: str) -> None:
-        """The kubelet starts with a warning, which `check` repeats."""
+        """Under WARN the kubelet starts beside a unit that does not connect, with a warning that
+        `check` repeats.
+        """
         with hurried(), machine_of(tmp_path, program, "WARN") as machine:
             machine.wait_until_up(KUBELET)
             text = f"{UNIT}: is {word}, {NOT_ENDED}; see: systemctl status '{UNIT}'"
@@ -122,7 +126,9 @@ class TestAUnitThatDoesNotConnect:
             assert machine.systemctl("restart", KUBE) == 0
 
     def test_strict_holds_until_it_connects(self, tmp_path: Path, program: str, word: str) -> None:
-        """A boot and a start by the agent are refused with that reason, and the retry heals."""
+        """Under STRICT a boot, a start and an apply are refused while a unit does not connect, with
+        that reason; the retry starts the gates afterwards.
+        """
         with hurried(), machine_of(tmp_path, program, "STRICT") as machine:
             text = f"{UNIT}: is {word}, {NOT_ENDED}; see: systemctl status '{UNIT}'"
             machine.wait_for(refusal(KUBELET, f"{CHECK}: {text}"), unit=KUBELET)
@@ -177,7 +183,9 @@ class TestAUnitThatDoesNotConnect:
 def test_a_unit_that_has_not_connected_holds(
     tmp_path: Path, program: str, settings: str, command: str, word: str
 ) -> None:
-    """Only an end with success counts, and a mask does not end a running unit."""
+    """A unit of the list that ended without success, or that runs though it is masked, holds the
+    gates under STRICT.
+    """
     with hurried(), machine_of(tmp_path, program, "STRICT", settings=settings) as machine:
         machine.wait_for_failure(KUBE)
         machine.run("sh", "-ec", command)
@@ -200,7 +208,9 @@ def test_a_unit_that_has_not_connected_holds(
 def test_a_unit_that_never_starts_holds_nothing(
     tmp_path: Path, program: str | None, settings: str, prepare: str, word: str
 ) -> None:
-    """STRICT starts at once, with a warning that `check` repeats."""
+    """A unit of the list that is absent, masked or skipped does not hold the gates under STRICT,
+    and is a warning that `check` repeats.
+    """
     with machine_of(tmp_path, program, "STRICT", settings=settings, prepare=prepare) as machine:
         machine.wait_until_up(KUBELET)
         text = f"{UNIT}: is {word}, {WITHOUT_IT}; see: systemctl status '{UNIT}'"

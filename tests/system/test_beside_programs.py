@@ -1,5 +1,5 @@
-"""Beside Debian's bird, dhcpcd and NetworkManager, which keep a route to the
-destination of our route.
+"""Debian's bird, dhcpcd and NetworkManager, each keeping a route to the destination of our route
+beside hostrouting.
 """
 
 import re
@@ -278,11 +278,11 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program(tree: Path, tmp_path: Path, name: str) -> None:
-    """Own routes are in force again after whatever happens to it, and after the reset it has the
-    route that it wants.
+    """Own routes are in force again after every disturbance by the program, and after a reset the
+    program's own route is.
 
-    At a metric of its own it notices nothing. In our place an older route of its own may stay
-    behind, after the one that it wants.
+    At a metric of its own the program notices nothing. In our place an older route of the program
+    may stay behind the one that it wants.
     """
     program = PROGRAMS[name]
     with Beside(program, tree, tmp_path) as machine:
@@ -298,10 +298,10 @@ def test_a_program(tree: Path, tmp_path: Path, name: str) -> None:
 
 
 def test_dhcpcd_in_our_place(tree: Path, tmp_path: Path) -> None:
-    """(b), (c): a renewal with another gateway deletes the own route, not the older route, after
-    which the newer one is refused.
+    """A renewal by dhcpcd with another gateway deletes the own route instead of its older one,
+    cases (b) and (c), and watch repairs the route.
 
-    Own routes return, and after the reset it has the older route until it adds the newer one.
+    After the reset dhcpcd has the older route until it adds the newer one.
     """
     program = DHCPCD_IN_OUR_PLACE
     with Beside(program, tree, tmp_path) as machine:
@@ -317,8 +317,8 @@ def test_dhcpcd_in_our_place(tree: Path, tmp_path: Path) -> None:
 
 
 def test_zebra(tree: Path, tmp_path: Path) -> None:
-    """(d): it withdraws its static route while the own one is there, also of another metric, and
-    installs it again.
+    """Zebra withdraws its static route while the own one is present, case (d), and installs the
+    route again after the reset.
     """
     with Beside(ZEBRA, tree, tmp_path) as machine:
         machine.apply()

@@ -1,4 +1,4 @@
-"""The commands that `status` offers on a broken node are run word for word, and mend it.
+"""The commands that `status` offers on a broken node are run word for word, and mend the node.
 
 Then the kernel leads the expected addresses by the node's own gateway, and a packet is answered
 from there; or the first line names who has to mend it. Two nodes have no command that mends them:
@@ -306,7 +306,7 @@ DEBRIS = {
 
 
 class Restored:
-    """One machine for all troubles of routing: before each it is made right again."""
+    """One machine for all troubles of routing, which is made right again before each."""
 
     _RESTORE = f"""
 umount /etc; rm -f /run/filling /run/hostrouting.disabled; mount -o remount,size=64m /run
@@ -346,7 +346,9 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restored]:
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_the_offered_commands_mend_it(restored: Restored, name: str) -> None:
-    """At most two commands, each as offered, and the packet is answered; or a person must act."""
+    """A broken node is right after two of the offered commands at most, and a packet is answered;
+    otherwise no command is offered that would not help.
+    """
     machine = restored.machine()
     broken = BROKEN[name]
     machine.shell(broken.commands)
@@ -373,7 +375,9 @@ def test_the_offered_commands_mend_it(restored: Restored, name: str) -> None:
 
 
 def test_an_apply_mends_a_node_whose_default_route_has_two_next_hops(restored: Restored) -> None:
-    """The route is back by the pinned exit, and a warning shows how to name the one that is right."""
+    """An apply on a node whose default route got two next hops restores the route by the pinned
+    exit, and a warning advises to name the right exits.
+    """
     machine = restored.machine()
     hops = "nexthop via 10.224.0.1 dev eth0 nexthop via 10.225.0.1 dev eth1"
     machine.shell(f"{OTHER_NETWORK}{LOST}ip route replace default metric 100 {hops}")
@@ -401,7 +405,9 @@ def test_an_apply_mends_a_node_whose_default_route_has_two_next_hops(restored: R
 def test_a_blackhole_stays(
     restored: Restored, commands: str, state: str, program: str | None
 ) -> None:
-    """It is right for Calico's own block alone; else the finding has its owner, and no step hides it."""
+    """A blackhole in an expected CIDR is wrong and has its owner in the finding, unless it is
+    Calico's own block with a pod; the offered steps keep it.
+    """
     machine = restored.machine()
     machine.shell(f"hostrouting reset; hostrouting apply - <<< '{FIRST}'; hostrouting apply {OWN}")
     machine.shell(commands)
@@ -414,7 +420,9 @@ def test_a_blackhole_stays(
 
 
 def test_an_own_address_in_the_cidr(restored: Restored) -> None:
-    """The fix mends the rest, and then nothing is offered that cannot mend more."""
+    """The offered fix mends all of a CIDR but the node's own address on the fabric; the check is
+    the only step afterwards.
+    """
     machine = restored.machine()
     machine.shell(
         f"hostrouting reset; ip address add 172.16.9.4/16 dev ib0; hostrouting apply - <<< '{FIRST}'"
@@ -433,7 +441,7 @@ def test_an_own_address_in_the_cidr(restored: Restored) -> None:
 
 @pytest.mark.parametrize("name", DEBRIS)
 def test_an_apply_mends_what_is_left(restored: Restored, name: str) -> None:
-    """The error advises to apply a config again, and one apply makes the node right."""
+    """One apply makes a node right whose installed config was cut off, lost, or removed by hand."""
     machine = restored.machine()
     machine.shell(DEBRIS[name])
     assert_first_line(name, machine.status()["error"])
@@ -456,7 +464,9 @@ _EDITED = json.dumps(
     ids=["through its link", "in place of its link"],
 )
 def test_an_installed_config_that_was_edited(restored: Restored, edit: str) -> None:
-    """Whatever the next steps are, the packet leaves as before; the scripts still expect it."""
+    """The packet leaves as before while the steps for an installed config that was edited by hand
+    are followed, since the scripts still expect the former one.
+    """
     machine = restored.machine()
     machine.shell(edit)
     assert machine.status()["edited"] is True
@@ -475,7 +485,7 @@ def test_an_installed_config_that_was_edited(restored: Restored, edit: str) -> N
 
 
 def test_a_reset_removes_what_another_one_could_not(restored: Restored) -> None:
-    """A route that came back behind a reset is in force, and another reset removes it."""
+    """A route that came back after a reset is reported, and another reset removes the route."""
     machine = restored.machine()
     machine.shell(f"hostrouting reset; ip route add {CIDR} via 10.224.0.1 dev eth0 proto 142")
     assert machine.status()["verdict"] == (UNTIL_THE_BOOT)
@@ -485,7 +495,9 @@ def test_a_reset_removes_what_another_one_could_not(restored: Restored) -> None:
 
 
 def test_an_apply_replaces_the_files_of_upstream(restored: Restored) -> None:
-    """The route that upstream added stays behind that of the config, and the gateway answers."""
+    """An apply over the files and the route of upstream makes the node right, and the gateway
+    answers.
+    """
     machine = restored.machine()
     machine.shell(f"hostrouting reset; ip route add {CIDR} via 10.224.0.1 dev eth0")
     install_upstream(machine.files)
@@ -496,7 +508,9 @@ def test_an_apply_replaces_the_files_of_upstream(restored: Restored) -> None:
 
 
 def test_the_page_of_first_aid() -> None:
-    """Its answers and commands are those of these nodes, or of one that networkd manages."""
+    """The first-aid page has the first lines and the commands of these broken nodes, and of one
+    that networkd manages.
+    """
     page = (ROOT / "docs/operators.md").read_text(encoding="utf-8")
     rows = re.findall(
         r"^\| [^|`]* \| `(.*)` \| `(.*)` \|$", page.partition("\n\n## Quick")[0], re.MULTILINE
@@ -515,5 +529,5 @@ def test_the_page_of_first_aid() -> None:
 
 
 def test_none_needs_a_third_command() -> None:
-    """Two commands mend each of these nodes, or a person."""
+    """Every broken node of the table needs two commands at most."""
     assert {len(broken.steps) for broken in BROKEN.values()} <= {0, 1, 2}

@@ -131,8 +131,8 @@ def found(kind: str) -> list[str]:
 
 
 def test_an_announced_fabric_holds_at_boot(tmp_path: Path) -> None:
-    """No machine starts before the agent has acted, nor after it has; routes by the gateway that it
-    names start all.
+    """An announced fabric holds the gates under STRICT, before the agent has connected it and
+    afterwards, until routes by the named gateway are applied.
 
     The unit of the check, without any capability, reads a configuration and a pool, with its date,
     that are closed to all but root.
@@ -154,8 +154,8 @@ def test_an_announced_fabric_holds_at_boot(tmp_path: Path) -> None:
 
 
 def test_the_mending_routes_let_a_machine_start(tmp_path: Path) -> None:
-    """At boot and after the agent has acted the check passes, and only the expected CIDRs avoid the
-    fabric.
+    """A node with mending routes passes the check at boot and after the agent has acted, and only
+    the expected CIDRs avoid the fabric.
     """
     with CloudMachine(tmp_path, routed=True) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
@@ -187,7 +187,9 @@ def test_the_mending_routes_let_a_machine_start(tmp_path: Path) -> None:
     ids=["off", "without the key", "without all files", "torn"],
 )
 def test_it_starts(tmp_path: Path, files: Files, agent_prints: str) -> None:
-    """The machine starts, and is right after the agent has decided to do nothing."""
+    """A node whose files announce no fabric starts its gates at once, and is right after the agent
+    has decided to do nothing.
+    """
     with CloudMachine(tmp_path, files=files) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         assert machine.markers() == {OK: FINE}
@@ -200,8 +202,8 @@ def test_it_starts(tmp_path: Path, files: Files, agent_prints: str) -> None:
 
 
 def test_the_wait_ends(tmp_path: Path) -> None:
-    """On a node with InfiniBand the boot waits for the addresses, though its routes are good;
-    without them the machine starts then, and later ones at once; a warning has the reason.
+    """The boot of a node with InfiniBand waits for the fabric's addresses, and starts the gates
+    after the wait with a warning; later starts do not wait.
 
     The wait of 30 s is one second here.
     """
@@ -221,7 +223,9 @@ def test_the_wait_ends(tmp_path: Path) -> None:
 
 
 def test_files_of_another_user(tmp_path: Path) -> None:
-    """The unit has no right to read files that are closed to root's user: no fabric is announced then."""
+    """A pool file that another user owns and that is closed to the check's unit does not announce a
+    fabric.
+    """
     close = f"chown nobody {POOL} && chmod 600 {POOL}\n"
     with CloudMachine(tmp_path, prepare=LINKS + SECOND + close) as machine:
         assert machine.markers() == {OK: FINE}
@@ -229,8 +233,8 @@ def test_files_of_another_user(tmp_path: Path) -> None:
 
 
 def test_the_order_on_an_absent_daemon(tmp_path: Path) -> None:
-    """The unit names a daemon that this machine does not have, and systemd reports nothing about
-    that.
+    """The unit of the check is ordered after a daemon that this machine lacks, and systemd reports
+    nothing about that.
     """
     require("systemd-analyze")
     with CloudMachine(tmp_path) as machine:

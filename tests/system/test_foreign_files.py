@@ -46,8 +46,8 @@ def facts(node: RoutedMachine) -> str:
 
 
 def test_a_foreign_unit_outlives_everything(tmp_path: Path) -> None:
-    """Its file, its process, its enablement and its links stay through plan, apply, status, reset and
-    the next steps, followed word for word.
+    """An administrator's unit with a name of hostrouting keeps its file, process and links through
+    plan, apply, status, reset and every offered step.
     """
     require_program()
     with RoutedMachine(tmp_path, staticRoutes={}, routeOverlap=RIGHT) as node:
@@ -77,7 +77,9 @@ def test_a_foreign_unit_outlives_everything(tmp_path: Path) -> None:
 
 
 def test_an_own_unit_that_was_replaced(tmp_path: Path) -> None:
-    """On a node that had hostrouting's unit, the next steps and a reset leave the administrator's."""
+    """An administrator's unit that replaced hostrouting's is left as it is by the offered steps, an
+    apply and a reset.
+    """
     require_program()
     with RoutedMachine(tmp_path) as node:
         node.shell(FOREIGN)

@@ -37,7 +37,9 @@ def machine(tmp_path: Path) -> Generator[GatedMachine]:
 
 
 def test_no_verb_disturbs_running_units(machine: GatedMachine) -> None:
-    """Verbs on our units and findings of the check do not end running processes."""
+    """Processes that run survive every systemctl verb on hostrouting's units, and findings of the
+    check.
+    """
     pids = machine.pids()
     own_units = [*(unit.name for unit in STAND_INS), "hostrouting-ready.service"]
     for verb in (
@@ -75,7 +77,9 @@ def test_each_start_of_a_machine_checks_afresh(machine: GatedMachine) -> None:
 
 
 def test_the_break_glass_lets_machines_start(tmp_path: Path) -> None:
-    """While its file exists the gate does not check, and logs that; afterwards it holds again."""
+    """A gate does not check while the break-glass file exists, and logs that; once the file is
+    removed, the gate holds again.
+    """
     with GatedMachine(tmp_path, overlap=True) as machine:
         machine.files.write("/etc/aks-flex-node/hostrouting.disabled", b"", mode=0o644)
         machine.wait_until_up()
@@ -101,8 +105,8 @@ UNIT_LOST = "check-route-overlap: its unit file is lost or masked"
     ],
 )
 def test_a_missing_file_holds_the_gate(machine: GatedMachine, lose: str, lost: str) -> None:
-    """Losing a unit file, or the text of a script, does not open the gate, and the journal names
-    the unit or the file.
+    """A gate whose unit file is lost, or whose script is empty, holds its unit, and the journal
+    names the lost file.
     """
     machine.run("sh", "-c", lose)
     assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
@@ -118,7 +122,9 @@ def test_a_missing_file_holds_the_gate(machine: GatedMachine, lose: str, lost: s
 
 
 def test_a_lost_link_opens_no_gate(machine: GatedMachine) -> None:
-    """The list of the installed scripts decides the checks; a link is only for the boot."""
+    """A lost link of a check does not open the gate, since the list of the installed scripts
+    decides.
+    """
     machine.files.remove(f"{UNIT_DIRECTORY}/hostrouting-ready.service.requires/{CHECK_UNIT}")
     machine.services.daemon_reload(machine.ctx)
     assert machine.systemctl("start", "systemd-nspawn@right.service") == 0
@@ -127,8 +133,8 @@ def test_a_lost_link_opens_no_gate(machine: GatedMachine) -> None:
 
 
 def test_a_unit_with_an_environment_of_its_own(tmp_path: Path) -> None:
-    """POSIX mode, another output and an empty folder change no answer, and the break-glass opens
-    the gate.
+    """A gate with POSIX mode, another output and an empty folder of its own refuses as any other,
+    and the break-glass opens it.
     """
     unit = instance_of(NSPAWN, "odd")
     settings = (
@@ -152,9 +158,7 @@ def test_a_unit_with_an_environment_of_its_own(tmp_path: Path) -> None:
 
 
 def test_systemd_that_does_not_answer_opens_no_gate(tmp_path: Path) -> None:
-    """While systemd executes itself anew, nothing shows that a refused unit is a gate, and it stays
-    refused.
-    """
+    """A refused unit stays refused while systemd does not answer which drop-ins the unit has."""
     late = instance_of(NSPAWN, "late")
     silent = (
         '#!/bin/sh\\n[ $2 != --property=DropInPaths ] || exit 1\\nexec /usr/bin/systemctl "$@"\\n'
@@ -168,8 +172,8 @@ def test_systemd_that_does_not_answer_opens_no_gate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("looks_again", [False, True])
 def test_a_stop_that_leaves_the_script_running(tmp_path: Path, looks_again: bool) -> None:
-    """With KillMode=process a stop ends the start only, and the script that runs on does not hold
-    the unit again, also if its last look has begun.
+    """A stop of a unit with KillMode=process leaves its gate's script running, which does not hold
+    the unit again, even if its last look has begun.
     """
     unit = instance_of(NSPAWN, "kept")
     with GatedMachine(
@@ -192,8 +196,10 @@ def test_a_stop_that_leaves_the_script_running(tmp_path: Path, looks_again: bool
 
 
 def test_a_restart_without_delay_does_not_give_up(tmp_path: Path) -> None:
-    """The refusal takes so long that systemd's limit for starts (5 in 10 s; here scaled to 2 in 4
-    s) is not met.
+    """A gated unit that restarts without delay is not given up: a refusal takes so long that
+    systemd's limit of starts is not met.
+
+    The limit of 5 in 10 s is scaled to 2 in 4 s here.
     """
     hasty = "[Unit]\nStartLimitIntervalSec=4\nStartLimitBurst=2\n[Service]\nRestart=always\nRestartSec=100ms\n"
     prepare = f"cat > /etc/systemd/system/{NSPAWN}.d/60-hasty.conf <<'END'\n{hasty}END\n"
@@ -221,8 +227,8 @@ def commands_by_hand(machine: GatedMachine, unit: str) -> list[str]:
 
 
 def test_removing_by_hand(machine: GatedMachine) -> None:
-    """The commands in the drop-in's header remove hostrouting, the intent first, and no file of
-    others.
+    """The commands in the drop-in's header remove hostrouting, beginning with the installed config,
+    and leave files of others.
     """
     pids = machine.pids()
     sections = {"routeOverlap": {"expectedCidrs": ["10.96.0.0/16"]}, "watch": {"enabled": True}}
@@ -247,8 +253,8 @@ def test_removing_by_hand(machine: GatedMachine) -> None:
 
 @pytest.mark.parametrize("way", ["reset", "break-glass", "by hand"])
 def test_after_the_uninstall_of_upstream(machine: GatedMachine, way: str) -> None:
-    """It removes /etc/aks-flex-node as a whole, and no gate. Under STRICT a unit is refused then, and
-    the reason names four ways out; three of them need no config.
+    """A gate under STRICT refuses its unit after upstream's uninstall removed /etc/aks-flex-node;
+    the reason names four ways out, of which three need no config.
     """
     pids = machine.pids()
     machine.run("rm", "-rf", "/etc/aks-flex-node")
@@ -294,9 +300,7 @@ def traces(machine: GatedMachine) -> list[str]:
 
 
 def test_a_changed_unit_of_hostrouting_opens_no_gate(tmp_path: Path) -> None:
-    """A drop-in whose condition is never met skips the unit at a boot, and the gates hold all the
-    same.
-    """
+    """A drop-in that makes systemd skip a unit of hostrouting at a boot does not open the gates."""
     skipped = f"mkdir {UNIT_DIRECTORY}/{CHECK_UNIT}.d\n"
     skipped += f"printf '[Unit]\\nConditionPathExists=/nowhere\\n' > {UNIT_DIRECTORY}/{CHECK_UNIT}.d/override.conf\n"
     with GatedMachine(tmp_path, overlap=True, prepare=skipped) as machine:

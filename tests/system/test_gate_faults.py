@@ -46,8 +46,8 @@ FAULTY = {
 
 
 def test_a_unit_that_cannot_be_a_gate_is_refused(tmp_path: Path) -> None:
-    """Each fault is named by its kind, and refused before any change; a unit that is masked, or is
-    a gate with less help, is only reported.
+    """A unit that cannot be a gate is refused before any change, with the kind of its fault; one
+    that is masked, or a gate with less help, is only reported.
     """
     with GatedMachine(tmp_path, units=()) as machine:
         for name, (settings, _) in FAULTY.items():
@@ -85,8 +85,8 @@ def test_a_unit_that_cannot_be_a_gate_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_gate_that_is_open(tmp_path: Path) -> None:
-    """`systemctl edit` with an empty ExecStartPre= lets a machine start during an overlap, and is
-    seen.
+    """A drop-in with an empty ExecStartPre= lets a machine start during an overlap, and is the
+    fault gate-open of its unit.
     """
     with GatedMachine(tmp_path, overlap=True) as machine:
         assert Gates(machine.services, GATES).faults(machine.ctx) == []
@@ -107,8 +107,8 @@ def test_a_gate_that_is_open(tmp_path: Path) -> None:
 
 
 def test_an_agent_that_no_gate_covers(tmp_path: Path) -> None:
-    """K3s starts during an overlap on a node STRICT with the default gates. The finding has the gates
-    with which it is refused; an alias has the gate of its unit.
+    """An agent such as K3s that none of the gates covers is a warning under STRICT, which has the
+    gates that would hold it; an alias has the gate of its unit.
     """
     k3s = "k3s.service"
     with GatedMachine(tmp_path, overlap=True) as machine:
@@ -142,8 +142,8 @@ def test_an_agent_that_no_gate_covers(tmp_path: Path) -> None:
 
 
 def test_a_gate_with_a_backslash_in_its_name(tmp_path: Path) -> None:
-    """An instance can be a gate by itself: after the first install nothing is left to do, and it
-    waits.
+    """An instance with a backslash in its name can be a gate: a second install changes nothing, and
+    the gate holds that instance alone.
     """
     gate = r"systemd-nspawn@foo\x2dbar.service"
     with GatedMachine(tmp_path, units=(), prepare=more_machines(foo__bar="")) as machine:

@@ -87,8 +87,8 @@ def failing_apply(node: Node, trouble: str, number: int) -> subprocess.Completed
 
 @pytest.mark.parametrize("trouble", ["/run is full", "Ctrl-C", "--timeout 1"])
 def test_no_payload_starts_on_a_node_that_is_wrong(tmp_path: Path, trouble: str) -> None:
-    """Each apply would make the node right, and is undone; the last one is not, and both units
-    start.
+    """No payload starts beside applies that would make the node right and are undone; both units
+    start after one that succeeds.
     """
     require_program()
     with Node(tmp_path, mode="STRICT", earlier=True, installed=WRONG, trouble=_NOTES) as node:
@@ -140,8 +140,10 @@ def run_as_gate(machine: GatedMachine, *arguments: str) -> tuple[int, str]:
 
 
 def test_what_becomes_of_a_gate_beside_an_apply(tmp_path: Path) -> None:
-    """It waits, and starts once the apply has ended. After 16 s STRICT refuses, and WARN starts it
-    with a warning. The retry waits as long.
+    """A gate waits for an apply under way, and lets its unit start once it has ended.
+
+    After 16 s a gate under STRICT refuses, and one under WARN starts its unit with a warning. The
+    retry waits as long.
     """
     with GatedMachine(tmp_path) as machine:
         with locked(machine):
@@ -163,7 +165,9 @@ def test_what_becomes_of_a_gate_beside_an_apply(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_is_lost_or_no_file(tmp_path: Path) -> None:
-    """Without it no apply can be under way; one that cannot be opened is unknown."""
+    """A gate without a lock file passes, as no apply can be under way; a lock that cannot be opened
+    is unknown.
+    """
     with GatedMachine(tmp_path) as machine:
         machine.run("rm", LOCK)
         assert run_as_gate(machine) == (10, "")
@@ -177,8 +181,8 @@ def test_a_lock_that_is_lost_or_no_file(tmp_path: Path) -> None:
 def test_a_lock_that_is_held_for_ever_holds_no_gate_under_warn(
     tmp_path: Path, intent: Intent
 ) -> None:
-    """The retry waits for an apply as long as a gate does; then a unit of WARN, refused before,
-    starts with a warning, and one of STRICT stays down, with the reason in the journal.
+    """A lock that is held for ever keeps a refused unit down under STRICT, with the reason in the
+    journal; under WARN the unit starts after the wait of a gate.
     """
     with GatedMachine(tmp_path, intent=intent, overlap=True) as machine:
         machine.wait_for_refusal()

@@ -63,7 +63,9 @@ LEASED = {
 
 
 def test_a_dhcp_server_that_is_silent(tmp_path: Path) -> None:
-    """The first command asks for a lease, in vain; the next one shows who is waited for."""
+    """The first step for a lost lease asks for another one; while the DHCP server is silent, the
+    next step shows networkd's log.
+    """
     require_program()
     with Leased(tmp_path) as machine:
         machine.shell(f"hostrouting apply - <<< '{json.dumps(CONFIG)}'")
@@ -78,8 +80,8 @@ def test_a_dhcp_server_that_is_silent(tmp_path: Path) -> None:
 
 
 def test_a_fabric_with_a_better_default_route_moves_nothing(tmp_path: Path) -> None:
-    """An image names the network of its exit. A router in the fabric brings a default route, and the
-    kubelet starts again: its route stays by eth0, and the router answers.
+    """A node whose config names the network of its exit keeps its routes by eth0 when the fabric
+    gets a better default route and the kubelet restarts.
     """
     require_program()
     named = {**CONFIG["routeOverlap"], "expectedDevs": ["10.224.0.0/16"]}
@@ -96,7 +98,9 @@ def test_a_fabric_with_a_better_default_route_moves_nothing(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("trouble", LEASED)
 def test_networkd_gives_it_back(tmp_path: Path, trouble: str) -> None:
-    """Two commands, and the router answers, also where an image has pinned no exit."""
+    """Two commands restore a default route that networkd has lost, and the router answers, also if
+    an image has pinned no exit.
+    """
     require_program()
     commands, step = LEASED[trouble]
     # Of a device that is down nobody but a pin says that it is the right one.
@@ -155,7 +159,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "address", ["method=auto", "method=manual\naddress1=10.224.0.4/24,10.224.0.1"]
 )
 def test_network_manager_gives_it_back(tree: Path, tmp_path: Path, address: str) -> None:
-    """Two commands mend each trouble, whether a DHCP server gives the address or the connection."""
+    """Two commands restore a default route that NetworkManager has lost, whether a DHCP server
+    gives the address or the connection.
+    """
     command = install_command(tmp_path / "image", python=Path("/usr/bin/python3"))
     prepared = ROUTER + _MANAGED.replace("ADDRESS", address) + FABRIC
     with SystemdBox(prepare=prepared, image=tmp_path / "image", tree=tree) as machine:

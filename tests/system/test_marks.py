@@ -44,8 +44,8 @@ def afresh(machine: GatedMachine) -> None:
     ],
 )
 def test_a_lost_mark_is_made_good(machine: GatedMachine, lose: str) -> None:
-    """A unit that was refused without its mark is held by the next apply, on a wrong node, too, and
-    starts once routing is right.
+    """A unit that was refused while its mark was lost or damaged is held by the next apply on a
+    wrong node, and starts once routing is right.
     """
     machine.run("bash", "-c", lose)
     machine.break_routing()
@@ -63,8 +63,8 @@ def test_a_lost_mark_is_made_good(machine: GatedMachine, lose: str) -> None:
 
 @pytest.mark.parametrize("is_reloaded", [False, True])
 def test_a_mark_outlives_its_file(machine: GatedMachine, is_reloaded: bool) -> None:
-    """While systemd has it loaded, the unit stays held, and a stop of an operator is respected after the
-    next apply as before.
+    """A unit stays held after its mark's file is removed while systemd has the mark loaded; a stop
+    by an operator is respected after the next apply.
     """
     machine.break_routing()
     assert machine.systemctl("start", LATE) == 1
@@ -81,8 +81,8 @@ def test_a_mark_outlives_its_file(machine: GatedMachine, is_reloaded: bool) -> N
 
 
 def test_an_apply_leaves_alone_what_an_operator_stopped(machine: GatedMachine) -> None:
-    """As long as its mark could be started, a failed unit without a mark was stopped; one whose
-    payload failed was not refused.
+    """An apply does not hold a failed unit that an operator stopped while its mark could be
+    started, nor one whose payload failed.
     """
     machine.break_routing()
     assert machine.systemctl("start", LATE) == 1

@@ -1,7 +1,7 @@
-"""After each trouble of an apply, the node is as promised, and as in docs/apply-matrix.md.
+"""The node after each trouble of an apply, as promised, and as in docs/apply-matrix.md.
 
-`make test` runs one row, `make check` one for each trouble, `nox -s matrix` (HOSTROUTING_MATRIX=all)
-the whole; `nox -s matrix -- write` writes the table.
+`make test` runs one row, `make check` one for each trouble, `nox -s matrix`
+(HOSTROUTING_MATRIX=all) the whole; `nox -s matrix -- write` writes the table.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def _possible() -> None:
     else [*SAMPLE, *(pytest.param(*cell, marks=pytest.mark.slow) for cell in SLOW_SAMPLE)],
 )
 def test_a_trouble(tmp_path: Path, name: str, apply: str, mode: str) -> None:
-    """Exit status, installed config, live routes and gate, now and after a reboot, are as promised."""
+    """The exit status, the installed config, the live routes and the gate after a trouble, at once
+    and after a reboot, are as promised.
+    """
     outcome, then = measure(tmp_path, BY_NAME[name], apply, mode)
     assert outcome == BY_NAME[name].promised(apply, mode)
     compare((name, apply, mode), (*map(str, outcome), then))
@@ -62,8 +64,8 @@ def test_a_trouble(tmp_path: Path, name: str, apply: str, mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES if IS_WHOLE else ["STRICT"])
 @pytest.mark.parametrize("apply", APPLIES if IS_WHOLE else ["again"])
 def test_killed_after_each_step(tmp_path: Path, apply: str, mode: str, part: int) -> None:
-    """The node boots, no gate is shut by half an installation or by two configs, and the next apply
-    ends the same.
+    """A node whose apply is killed after any step boots, no gate is shut by half an installation or
+    by two configs, and the next apply ends the same.
     """
     steps, wanted = count_steps(tmp_path / "wanted", apply, mode)
     booted: list[Disk] = []
@@ -78,8 +80,8 @@ def test_killed_after_each_step(tmp_path: Path, apply: str, mode: str, part: int
 @pytest.mark.parametrize("part", range(PARTS) if IS_WHOLE else [PART_OF_SAMPLE])
 @pytest.mark.parametrize("apply", APPLIES)
 def test_interrupted_after_each_step(tmp_path: Path, apply: str, part: int) -> None:
-    """SIGTERM: one config is there as a whole, live and for the boot; of a first apply perhaps only
-    for the boot.
+    """An apply that SIGTERM ends after any step leaves one whole config, live and for the boot; a
+    first apply may leave it for the boot alone.
     """
     steps, _ = count_steps(tmp_path / "wanted", apply, "STRICT")
     for step in range(1 + part * steps // PARTS, 1 + (part + 1) * steps // PARTS):
@@ -92,8 +94,8 @@ def test_interrupted_after_each_step(tmp_path: Path, apply: str, part: int) -> N
     ("by", "end"), [(signal.SIGHUP, (0, "the new")), (signal.SIGQUIT, (131, "the earlier"))]
 )
 def test_a_terminal_ends(tmp_path: Path, by: signal.Signals, end: tuple[int, str]) -> None:
-    """A run whose terminal is closed after its routes have changed goes on; SIGQUIT undoes it as
-    Ctrl-C does.
+    """An apply whose terminal is closed after its routes have changed goes on; SIGQUIT undoes the
+    apply as Ctrl-C does.
     """
     assert interrupt(tmp_path, "again", step=1, by=by) == (*end, end[1])
 

@@ -73,7 +73,9 @@ class TwoCards(Machine):
 
 
 def test_a_lease_comes_first() -> None:
-    """RouteMetric= in a drop-in: afterwards the default route of the file decides."""
+    """The step against a lease that decides is RouteMetric= in a drop-in, after which the default
+    route of the file decides.
+    """
     with TwoCards(metric=2000) as machine:
         subject, step = machine.chosen()
         assert subject == f"{DEFAULT_BY}eth1"
@@ -84,7 +86,8 @@ def test_a_lease_comes_first() -> None:
 
 
 def test_each_change_is_in_force() -> None:
-    """The step is right for a drop-in that is there, too, and however soon the next one follows.
+    """The step is in force after each change of a drop-in that exists, however soon the next change
+    follows.
 
     With a `networkctl reconfigure` behind the reload, 252 soon lost the address for good.
     """
@@ -96,7 +99,9 @@ def test_each_change_is_in_force() -> None:
 
 
 def test_a_static_route_comes_first() -> None:
-    """Metric= in the file of its device: afterwards the lease decides."""
+    """The step against a static default route that decides is Metric= in the file of its device,
+    after which the lease decides.
+    """
     with TwoCards(metric=50) as machine:
         subject, step = machine.chosen()
         assert subject == f"{DEFAULT_BY}eth0"

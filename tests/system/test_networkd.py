@@ -142,9 +142,11 @@ class Machine(SystemdBox):
 
 
 def test_a_restart_is_survived_with_the_drop_in() -> None:
-    """The first restart after the apply counts already, since networkd reads its settings when it
-    starts. Without the drop-in own routes go at a restart, and when networkd configures the device
-    again; check warns before it happens.
+    """Own routes and rules survive every restart of networkd with the drop-in, even the first one
+    after the apply, as networkd reads its settings at the start.
+
+    Without the drop-in a restart or a reconfiguration removes own routes, about which the check
+    warns.
     """
     with Machine() as machine:
         machine.apply(KEPT)
@@ -183,7 +185,9 @@ def test_a_restart_is_survived_with_the_drop_in() -> None:
     ],
 )
 def test_the_reader_agrees_with_networkd(main: str, later: str, *, survives: bool) -> None:
-    """It removes the routes exactly if the reader predicts it."""
+    """A restart of networkd removes own routes exactly if the reader of its settings predicts
+    that.
+    """
     with Machine(prepare(conf=main)) as machine:
         machine.apply(ROUTE)
         machine.host.files.write(
@@ -196,10 +200,10 @@ def test_the_reader_agrees_with_networkd(main: str, later: str, *, survives: boo
 
 
 def test_watch_repairs(tmp_path: Path) -> None:
-    """With `hostrouting watch` in the machine, the route is back after a reconfigure and after a
-    restart.
+    """A route that networkd removes at a reconfigure or a restart is restored by `hostrouting
+    watch`.
 
-    Neither is prevented here: the drop-in is not installed.
+    The drop-in that prevents both is not installed here.
     """
     require_program()
     install_command(tmp_path / "image")

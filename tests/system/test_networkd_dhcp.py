@@ -73,8 +73,8 @@ class Leased(Machine):
 
 
 def test_a_lease_takes_our_routes_along() -> None:
-    """They stay if it is renewed. They go when networkd configures the device again, and with
-    another address.
+    """Own routes stay when a lease is renewed, and are removed when networkd reconfigures the
+    device or gets another address.
     """
     with Leased() as machine:
         machine.apply(ROUTE)
@@ -89,8 +89,8 @@ def test_a_lease_takes_our_routes_along() -> None:
 
 @pytest.mark.parametrize("more", ["", "KeepConfiguration=yes\n"])
 def test_a_restart_with_the_drop_in(more: str) -> None:
-    """257 keeps the address of a lease, and the routes with it; 247 to 255 do so with
-    `KeepConfiguration=yes` only.
+    """The address of a lease, and the own routes with it, survive a restart of networkd since 257,
+    and before with `KeepConfiguration=yes` only.
     """
     with Leased(more=more) as machine:
         machine.apply(KEPT)

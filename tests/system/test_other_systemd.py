@@ -1,7 +1,7 @@
-"""The product on other systemds than that of this machine: 249 and 255 of Ubuntu 22.04 and 24.04,
-257 of Debian 13.
+"""The product on other versions of systemd than that of this machine: 249 and 255 of Ubuntu 22.04
+and 24.04, 257 of Debian 13.
 
-And 247 of Debian 11, which is older than those that we support.
+And 247 of Debian 11, which is older than the supported ones.
 """
 
 import os
@@ -83,7 +83,7 @@ def tree(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.soak
 @pytest.mark.parametrize("name", _TESTS)
 def test_another_release(tree: Path, name: str) -> None:
-    """The same tests pass in machines that are copies of this tree."""
+    """The tests on real systemd pass in machines of another release."""
     left_out = _LEFT_OUT_ON_BULLSEYE if tree.name == "bullseye" else ()
     selection = " and ".join(f"not {test}" for test in left_out)
     # The long tests of the soak profile would prove no more about systemd. A tree is complete: no

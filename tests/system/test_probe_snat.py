@@ -116,8 +116,8 @@ def test_before_the_machine_starts_and_again(tmp_path: Path, order: str) -> None
 
 
 def test_wherever_nft_is(tmp_path: Path) -> None:
-    """The machine starts though nft is in no first folder: a live run searches PATH, and the unit
-    systemd's path.
+    """The gated machine starts with nft in an uncommon folder, which an apply finds on PATH, and
+    the unit on systemd's path.
     """
     elsewhere = "mv /usr/sbin/nft /usr/local/sbin/nft\n"
     with GatedMachine(tmp_path, units=(), arrange=install, prepare=LINKS + elsewhere) as machine:
@@ -133,8 +133,8 @@ chmod +x /usr/local/sbin/nft
 
 
 def test_refused_rules_hold_and_heal(tmp_path: Path) -> None:
-    """A refusal of nft holds under WARN, too: no machine starts, the journal quotes nft, and the
-    gate names the unit; after the repair all start.
+    """Required rules that nft refuses hold the machines under WARN as well, with nft's words in the
+    journal; all start after the repair.
     """
     late = "systemd-nspawn@late.service"
     with GatedMachine(tmp_path, units=(), arrange=install, prepare=LINKS + REFUSING) as machine:
@@ -152,8 +152,8 @@ def test_refused_rules_hold_and_heal(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["STRICT", "WARN"])
 def test_rules_that_were_cut(tmp_path: Path, mode: str) -> None:
-    """Nft would load the rest of them: STRICT refuses, WARN starts the machine with a warning,
-    and an apply starts it.
+    """A ruleset that was cut, of which nft would load the rest, holds the machine under STRICT, and
+    starts it with a warning under WARN; an apply starts it.
     """
 
     def cut(image: Host) -> None:
@@ -179,8 +179,8 @@ def test_rules_that_were_cut(tmp_path: Path, mode: str) -> None:
 
 
 def test_where_they_are_optional_nothing_waits(tmp_path: Path) -> None:
-    """Machines start although nft refuses the ruleset; a correct one is loaded at boot and at each
-    start.
+    """Machines start although nft refuses optional rules; a correct ruleset is loaded at boot and
+    at each start of a machine.
     """
 
     def broken(image: Host) -> None:
@@ -205,8 +205,8 @@ def test_where_they_are_optional_nothing_waits(tmp_path: Path) -> None:
 
 
 def test_live(tmp_path: Path) -> None:
-    """A live run installs the rules and removes them, while the same processes go on; each start of
-    a gate loads the rules, also a second one.
+    """A live run installs the rules and removes them beside the same processes; each start of a
+    gate loads the rules again.
     """
     with GatedMachine(tmp_path, units=(), prepare=LINKS) as machine:
         task, pids = ConfigureProbeSNAT(CONFIG, host=node(machine)), machine.pids()
@@ -278,8 +278,8 @@ END
 
 @pytest.mark.parametrize("arrange", [install, install_optional], ids=["required", "optional"])
 def test_another_unit_fills_the_same_table(tmp_path: Path, arrange: Callable[[Host], None]) -> None:
-    """AgentBaker's unit for another device, whose cloud is slow: nothing waits for it, and its
-    rules are replaced.
+    """A unit of AgentBaker that fills the same table for another device late does not delay any
+    machine, and its rules are replaced.
     """
     with GatedMachine(
         tmp_path, units=(), arrange=arrange, prepare=LINKS + ECHO_LOADED + THEIR_UNIT
@@ -329,8 +329,8 @@ END
 
 
 def test_another_unit_fills_the_table_while_the_rules_are_loaded(tmp_path: Path) -> None:
-    """A start of a running unit does not run it again, so the rules of hostrouting are loaded last,
-    also if foreign ones come meanwhile.
+    """The rules of hostrouting are loaded last, even if foreign ones come while they are loaded and
+    a start does not run the unit again.
     """
     with GatedMachine(
         tmp_path, units=(), arrange=install_optional, prepare=EARLY + LINKS + LINGER + THEIR_UNIT
@@ -344,7 +344,9 @@ def test_another_unit_fills_the_table_while_the_rules_are_loaded(tmp_path: Path)
 
 
 def test_by_hand_it_goes_as_well(tmp_path: Path) -> None:
-    """The commands in a gate's drop-in remove each file and link, also that for AgentBaker's unit."""
+    """The commands in a gate's drop-in remove each file and link of the rules, also the drop-in for
+    AgentBaker's unit.
+    """
     own_files = "find /etc -name '*hostrouting*' -o -name '*probe-snat*'"
     with GatedMachine(tmp_path, units=(), arrange=install, prepare=LINKS + THEIR_UNIT) as machine:
         assert machine.run("sh", "-c", own_files).stdout

@@ -22,7 +22,9 @@ ExecStart=/bin/bash -pc '{python} -I -S {program} check rule; [[ $$? == 10 ]]'
 
 @pytest.mark.slow
 def test_the_sandbox_of_a_unit_lets_it_answer(tmp_path: Path) -> None:
-    """It queries the kernel, writes the marker, and the journal has its verdict once."""
+    """The program queries the kernel and writes the marker within the sandbox of a unit, and the
+    journal has its verdict once.
+    """
     section = {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}
     arrange = applied(routeOverlap=section)
     prepare = f"{SMALL_NODE}{CONNECT}\n"

@@ -61,9 +61,8 @@ WAITING_CHECK = stand_in(
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_machine_at_its_gate_goes_on(tmp_path: Path, again: bool) -> None:
-    """A gate that is removed while a unit checks lets the unit pass, because no recovery would
-    start it later. Where the gate is back before the answer, the unit, which the removal had
-    forgotten, is held again, and started.
+    """A unit whose gate is removed while it checks passes; if the gate is back before the answer,
+    the unit is held again and started later.
     """
     with GatedMachine(tmp_path, units=(WAITING_CHECK,)) as machine:
         machine.systemctl("stop", KUBE)
@@ -83,7 +82,7 @@ def test_a_machine_at_its_gate_goes_on(tmp_path: Path, again: bool) -> None:
 
 
 def test_a_refused_unit_starts_with_or_without_restart(tmp_path: Path) -> None:
-    """After an operator repairs the routing, every refused unit runs within 15 s, with or
+    """Every refused unit runs within 15 s after an operator has repaired the routing, with or
     without Restart=.
     """
     units = [unit_of(name) for name in SETTINGS]
@@ -119,7 +118,9 @@ def test_a_refused_unit_starts_with_or_without_restart(tmp_path: Path) -> None:
 
 
 def test_a_unit_that_is_stopped_while_recovery_checks(tmp_path: Path) -> None:
-    """It stays down, though routing is right by the answer."""
+    """A held unit that is stopped while recovery checks stays down, although the answer is that
+    routing is right.
+    """
     with GatedMachine(
         tmp_path, units=(WAITING_CHECK, STAND_INS[1]), prepare=EARLY, overlap=True
     ) as machine:
@@ -138,8 +139,8 @@ def test_a_unit_that_is_stopped_while_recovery_checks(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_is_not_for_a_question(tmp_path: Path) -> None:
-    """Of three gates at once, those that asked later do not take the answer of a look that began
-    before, nor that of a look in which an apply has begun, whoever looked.
+    """A gate does not take the answer of a check that began before the gate, nor that of a check
+    during which an apply has begun.
     """
     check = "[[ ! -p /run/status ]] || { echo > /run/begun; read -r status < /run/status; exit $status; }"
     overlap = "[[ ! -e /etc/overlap ]] || exit 11"
@@ -158,8 +159,8 @@ def test_an_answer_that_is_not_for_a_question(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("disturb", ["nothing", "kill", "apply"])
 def test_dependents_of_a_gate_that_came_up_before(tmp_path: Path, disturb: str) -> None:
-    """While a machine is still held, units that require the kubelet start after it, whatever
-    becomes of the retry.
+    """Units that require a gate which came up before another one start after it, whatever becomes
+    of the retry.
 
     The kubelet is up before the machine, because its gate was taken away, and put back.
     """
@@ -188,7 +189,9 @@ def test_dependents_of_a_gate_that_came_up_before(tmp_path: Path, disturb: str) 
 
 
 def test_a_unit_that_is_started_without_its_gate(tmp_path: Path) -> None:
-    """It runs, and is no longer held, though routing is still wrong."""
+    """A held unit that is started without its gate runs, and is no longer held, though routing is
+    still wrong.
+    """
     with GatedMachine(tmp_path, overlap=True) as machine:
         machine.files.remove(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf")
         machine.services.daemon_reload(machine.ctx)
@@ -199,8 +202,8 @@ def test_a_unit_that_is_started_without_its_gate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("has_gate", [True, False])
 def test_a_unit_that_ends_runs_once(tmp_path: Path, has_gate: bool) -> None:
-    """It is started behind the break glass, or once routing is right though it is no gate any more,
-    and not again after its end.
+    """A held oneshot that is started behind the break glass, or after it lost its gate and routing
+    is right, runs once.
     """
     short = more_machines(short=f"{ONESHOT}ExecStart=/bin/sh -c 'echo short >> /run/payloads'")
     with GatedMachine(tmp_path, prepare=short, overlap=True) as machine:
@@ -230,8 +233,8 @@ def test_a_hundred_at_once(tmp_path: Path) -> None:
 
 
 def test_the_break_glass_of_the_kernel(tmp_path: Path) -> None:
-    """One word on the kernel's command line opens the gate, for a machine whose /etc is
-    read-only.
+    """The word hostrouting.disabled on the kernel's command line opens the gates, for a machine
+    whose /etc is read-only.
     """
     prepare = (
         "echo quiet hostrouting.disabled > /run/cmdline; mount --bind /run/cmdline /proc/cmdline\n"
@@ -242,8 +245,8 @@ def test_the_break_glass_of_the_kernel(tmp_path: Path) -> None:
 
 
 def test_stopped_masked_or_disabled_units_stay_down(tmp_path: Path) -> None:
-    """Recovery does not start them; a unit that is started by hand and refused again is held
-    again.
+    """Recovery does not start a unit that was stopped, masked or disabled; one that is started by
+    hand and refused again is held again.
     """
     machines = {
         "failed": "",
@@ -288,7 +291,9 @@ def test_stopped_masked_or_disabled_units_stay_down(tmp_path: Path) -> None:
 
 
 def test_another_target(tmp_path: Path) -> None:
-    """Isolating a target, as `systemctl rescue` does, forgets held units, and recovery ends."""
+    """Held units are forgotten and recovery ends when a target is isolated, as by `systemctl
+    rescue`.
+    """
     quiet = "printf '[Unit]\\nAllowIsolate=yes\\nRequires=basic.target\\nAfter=basic.target\\n'"
     prepare = f"{quiet} > /etc/systemd/system/quiet.target\n"
     with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
@@ -304,8 +309,8 @@ def test_another_target(tmp_path: Path) -> None:
 
 
 def test_after_reset(tmp_path: Path) -> None:
-    """Held units start when the last unit is removed, but those that were stopped or masked;
-    nothing remains.
+    """Held units start when the last unit of hostrouting is removed, except those that were stopped
+    or masked; no unit of hostrouting remains.
     """
     prepare = more_machines(stopped="", masked="", limited=SETTINGS["few"])
     with GatedMachine(tmp_path, overlap=True, prepare=prepare) as machine:
@@ -323,15 +328,15 @@ def test_after_reset(tmp_path: Path) -> None:
 
 
 def test_shutdown_waits_for_nothing(tmp_path: Path) -> None:
-    """A machine with a held gate powers off at once."""
+    """A machine with a held gate powers off without waiting for routing."""
     with GatedMachine(tmp_path, overlap=True) as machine:
         machine.run("systemctl", "poweroff", check=False)
         machine.wait_for_end()
 
 
 def test_units_that_fail_once_routing_is_right(tmp_path: Path) -> None:
-    """A refused unit that now fails before its gate asks is tried three times, and then dropped; of
-    one that passed its gate, recovery ignores a later failure of its process.
+    """Recovery tries a refused unit that fails before its gate checks three times, and ignores a
+    later failure of one that passed its gate.
     """
     unit, faulty = unit_of("with__dash"), unit_of("faulty")
     prepare = more_machines(with__dash="", faulty=f"{ONESHOT}ExecStart=/bin/false")
@@ -358,8 +363,8 @@ def test_units_that_fail_once_routing_is_right(tmp_path: Path) -> None:
 
 
 def test_recovery_is_stopped_or_ends_while_a_unit_is_held(tmp_path: Path) -> None:
-    """While a unit is held, systemd starts recovery again, whether it is killed or ends by
-    itself.
+    """Recovery that is killed or ends by itself is started again by systemd while a unit is
+    held.
     """
     script = "/etc/aks-flex-node/hostrouting-retry.sh"
     with GatedMachine(tmp_path, overlap=True) as machine:
@@ -376,8 +381,8 @@ def test_recovery_is_stopped_or_ends_while_a_unit_is_held(tmp_path: Path) -> Non
 
 
 def test_a_gate_that_starts_cancels_the_stop_of_recovery(tmp_path: Path) -> None:
-    """As Upholds= does. The apply is done all the same: the earlier run ends, and a later one
-    begins.
+    """An apply succeeds although starts of gates cancel its stop of recovery, as Upholds= may: the
+    earlier run ends, and another one begins.
     """
     changed = stand_in(STATIC, "echo changed\n")
     with GatedMachine(tmp_path, units=(changed, *STAND_INS[1:]), overlap=True) as machine:
@@ -398,16 +403,14 @@ def test_a_gate_that_starts_cancels_the_stop_of_recovery(tmp_path: Path) -> None
 
 
 def test_a_missing_script_shuts_no_gate(tmp_path: Path) -> None:
-    """Without the script of recovery the gate still checks, and lets units pass."""
+    """A gate checks and lets units pass without the script of recovery."""
     with GatedMachine(tmp_path) as machine:
         machine.files.remove("/etc/aks-flex-node/hostrouting-retry.sh")
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
 
 
 def test_systemd_executes_itself_anew(tmp_path: Path) -> None:
-    """Neither daemon-reexec nor daemon-reload forgets a held unit, nor that it belongs to its
-    gate.
-    """
+    """A held unit, and its gate, are still known after daemon-reexec and daemon-reload."""
     with GatedMachine(tmp_path, prepare=more_machines(other=""), overlap=True) as machine:
         for verb in "daemon-reexec", "daemon-reload":
             machine.run("systemctl", verb)
@@ -427,7 +430,9 @@ printf '[Service]\\nExecStartPre=/bin/sleep 1\\n' > {UNIT_DIRECTORY}/hostrouting
 
 
 def test_a_refusal_is_logged_once(tmp_path: Path) -> None:
-    """Recovery logs once why units are held, and each refusal has a line, as an error."""
+    """Recovery logs the reason for held units once, and each refusal has a line of its own, as an
+    error.
+    """
     always = "[Service]\nRestart=always\nRestartSec=100ms"
     unit = unit_of("always")
     prepare = EARLY + more_machines(always=always) + SLOW_MARK

@@ -54,8 +54,8 @@ def markers(machine: GatedMachine) -> dict[str, str]:
 
 
 def test_strict_holds_and_heals(tmp_path: Path) -> None:
-    """The fabric's /16 takes the cluster's addresses: no machine starts until the missing route is
-    added.
+    """Under STRICT no machine starts while the fabric's /16 takes the cluster's addresses, until
+    the missing route is added.
 
     A machine with its own network checks in that of the node.
     """
@@ -80,8 +80,8 @@ def test_strict_holds_and_heals(tmp_path: Path) -> None:
 
 
 def test_static_routes_make_strict_pass(tmp_path: Path) -> None:
-    """At boot the routes come first, then the proof, then the machines; the fabric still routes to
-    its peers.
+    """A boot installs the static routes, then proves routing, then starts the machines; the fabric
+    still routes to its peers.
     """
     arrange = applied(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
     with GatedMachine(
@@ -98,8 +98,8 @@ FACT = "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 "
 
 
 def test_the_cause_is_in_the_first_commands_that_an_operator_types(tmp_path: Path) -> None:
-    """`systemctl status` of the machine and of the check have the fact; a refusal makes at most 15
-    lines in all.
+    """`systemctl status` of the machine and of the check contain the cause, and a refusal logs at
+    most 15 lines in all.
 
     If one trouble replaces another while a machine waits, the status of the check has the new one,
     and the journal of recovery has it in full.
@@ -141,8 +141,8 @@ def status(machine: GatedMachine, unit: str) -> list[str]:
 
 
 def test_apply_and_reset_log_what_is_held_and_what_starts(tmp_path: Path) -> None:
-    """An apply that mends nothing leaves the units held, a reset starts them, and the journal has
-    of both.
+    """An apply that mends nothing leaves the units held, a reset starts them, and the journal has a
+    line for each.
     """
     require_program()
     arrange = applied(routeOverlap=overlap("STRICT"))
@@ -180,8 +180,8 @@ def test_apply_and_reset_log_what_is_held_and_what_starts(tmp_path: Path) -> Non
 
 
 def test_apply_ends_the_wait_for_a_removed_route(tmp_path: Path) -> None:
-    """If a boot script waits 30 s for an absent device, the apply that corrects the route starts
-    the machines.
+    """An apply that corrects a route for whose absent device a boot waits starts the machines
+    before the 30 s are over.
     """
     typo = {
         "enabled": True,
@@ -206,8 +206,8 @@ def logged_waits(machine: GatedMachine) -> list[str]:
 
 
 def test_no_default_route_holds_and_heals(tmp_path: Path) -> None:
-    """The boot waits 30 s once, for both units, and the gate holds; no later start waits; the
-    default route heals.
+    """A boot without a default route waits 30 s once, for both units, and holds the gates; later
+    starts do not wait, and the default route starts the gates.
     """
     # The boot is not over before routing is right; this looks earlier.
     arrange = applied(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
@@ -228,8 +228,8 @@ def test_no_default_route_holds_and_heals(tmp_path: Path) -> None:
 
 
 def test_a_rename_heals(tmp_path: Path) -> None:
-    """With a network in `expectedDevs` a held node starts once the device has its lease, whatever
-    its name is by then; a default route by the fabric is not enough.
+    """A held node with a network in `expectedDevs` starts once the device has its lease, under any
+    name; a default route by the fabric is not enough.
     """
     section = {**overlap("STRICT"), "expectedDevs": ["10.224.0.0/16"]}
     astray = f"ip route add {CIDR} dev ib0\nip route add default via 172.16.0.1 dev ib0 metric 9\n"
@@ -252,8 +252,8 @@ def test_a_rename_heals(tmp_path: Path) -> None:
 
 
 def test_warn_waits_once(tmp_path: Path) -> None:
-    """Under WARN the boot waits once, too, and no start after it: a kubelet that restarts is up
-    again at once.
+    """Under WARN a boot waits once, and later starts do not: a kubelet that restarts is up at
+    once.
     """
     with hurried():
         arrange = applied(routeOverlap=overlap("WARN"))
@@ -265,7 +265,9 @@ def test_warn_waits_once(tmp_path: Path) -> None:
 
 
 def test_apply_change_and_reset_while_machines_run(tmp_path: Path) -> None:
-    """Apply, change and reset do not end the running processes, and reset removes everything."""
+    """Running processes survive an apply, a change and a reset, and the reset removes every trace
+    of hostrouting.
+    """
     with GatedMachine(tmp_path, units=(), prepare=LINKS + DEFAULT_ROUTE) as machine:
         pids, before = machine.pids(), everything(machine)
         assert all(pids)

@@ -35,8 +35,8 @@ def machine(tmp_path: Path) -> Generator[GatedMachine]:
 
 
 def test_our_scripts_run_and_the_machine_goes_on(machine: GatedMachine) -> None:
-    """The process is the same before and after; a start runs the new script, and the binding links
-    are gone.
+    """An install over upstream's units leaves the machine's process, runs the new scripts, and
+    removes the binding links.
     """
     pids = machine.pids()
     for unit in STAND_INS:
@@ -70,8 +70,8 @@ def of_another_release(module: str, name: str) -> bytes:
 def test_a_kill_of_an_upgrade_holds_no_right_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever an upgrade is killed whose scripts answer by other statuses, the gates of a right
-    node open under STRICT, without another apply.
+    """An upgrade between scripts with different statuses that is killed at any step leaves gates
+    that open on a right node under STRICT.
     """
     with monkeypatch.context() as earlier:
         earlier.setattr(layout, "read_asset", of_another_release)
@@ -95,7 +95,7 @@ def test_a_kill_of_an_upgrade_holds_no_right_node(
 
 
 def test_a_unit_that_left_the_config_is_removed(machine: GatedMachine) -> None:
-    """Upstream's units are removed as own ones would be, and no machine stops."""
+    """Upstream's units are removed as own ones are, and no machine stops."""
     pids = machine.pids()
     for unit in STAND_INS:
         assert machine.boot.install(machine.ctx, departure_of(unit))
@@ -105,8 +105,8 @@ def test_a_unit_that_left_the_config_is_removed(machine: GatedMachine) -> None:
 
 
 def test_a_machine_that_a_cut_upgrade_left_down(tmp_path: Path) -> None:
-    """Beside our drop-in, upstream's links keep a machine down without a question; the next apply
-    has it started.
+    """A machine that upstream's remaining link keeps down without a check is held by the next
+    apply, and starts once routing is right.
     """
     require_program()
     wrong = {"routeOverlap": EARLIER["routeOverlap"]}

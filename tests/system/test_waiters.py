@@ -1,4 +1,6 @@
-"""Units that require a gate, on real systemd: a refusal leaves them down, and they start after it."""
+"""Units that require a gate, on real systemd: a refusal leaves them down, and they start after the
+gate.
+"""
 
 import re
 from pathlib import Path
@@ -84,8 +86,8 @@ VERBS = {
 
 @pytest.mark.parametrize("verb", ["boot", *VERBS])
 def test_whoever_waited_is_started(tmp_path: Path, verb: str) -> None:
-    """All units that required the gate are up within 15 s after routing is right, but for one that
-    was stopped meanwhile; no mark remains.
+    """All units that required a refused gate are up within 15 s after routing is right, except one
+    that was stopped meanwhile; no mark remains.
     """
     prepare = EARLY * (verb == "boot") + written(UNITS | STOPPED)
     with GatedMachine(tmp_path, prepare=prepare, overlap=verb == "boot") as machine:
@@ -115,8 +117,8 @@ def test_whoever_waited_is_started(tmp_path: Path, verb: str) -> None:
 
 
 def test_what_an_operator_takes_down_stays_down(tmp_path: Path) -> None:
-    """A unit that is masked or disabled while it waits, or whose gate is, or is stopped, is not
-    started, nor a unit that requires it; nor a unit that a target wants which starts.
+    """A waiting unit that is masked, disabled or stopped, or whose gate is, stays down, as do units
+    that require it or that a started target wants.
     """
     units = {
         "masked.service": requiring(KUBE),
@@ -151,7 +153,9 @@ def test_what_an_operator_takes_down_stays_down(tmp_path: Path) -> None:
 
 
 def test_a_target_of_a_gate_that_restarts(tmp_path: Path) -> None:
-    """It is not started with the other gates: its gate has not passed yet, and may be refused."""
+    """A target that waits for a gate which restarts later is not started with other gates, since
+    its own gate may be refused.
+    """
     prepare = f"printf '[Service]\\nRestartSec=1h\\n' > {UNIT_DIRECTORY}/{KUBELET}.d/70-late.conf\n"
     prepare += written({"on.target": requiring(KUBELET, service="")})
     with GatedMachine(tmp_path, prepare=EARLY + prepare, overlap=True) as machine:
@@ -167,7 +171,7 @@ def test_a_target_of_a_gate_that_restarts(tmp_path: Path) -> None:
 
 
 def test_each_runs_once(tmp_path: Path) -> None:
-    """A unit that ends at once runs once, and so does one whose process fails."""
+    """A waiting oneshot is started once, whether its process succeeds or fails."""
     short = "[Service]\nType=oneshot\nExecStart=/bin/sh -c 'echo %n >> /run/ran; exit 0'\n"
     units = {
         "short.service": requiring(KUBE, service=short),
@@ -186,7 +190,9 @@ def test_each_runs_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("trouble", ["impatient", "lost"])
 def test_a_question_without_an_answer(tmp_path: Path, trouble: str) -> None:
-    """The units that wait for a gate whose question is killed, or whose script is lost, start, too."""
+    """The units that wait for a gate start after it, even if its check was killed or its script was
+    lost.
+    """
     units = {"requires.service": requiring(KUBE), "needs.target": requiring(KUBE, service="")}
     gate_script = "/etc/aks-flex-node/hostrouting/hostrouting-ask.sh"
     more = {
@@ -227,7 +233,9 @@ def test_the_scripts_of_a_gate_are_out_of_reach(tmp_path: Path, accident: str) -
 
 
 def test_a_reset_while_a_gate_without_scripts_pauses(tmp_path: Path) -> None:
-    """A unit that waited starts with the job of the gate, which is no gate any more, and passes."""
+    """A reset while a gate without scripts pauses lets the gate pass, and the units that waited for
+    it start.
+    """
     with GatedMachine(tmp_path, prepare=written(UNITS)) as machine:
         wait_until_all(machine, UNITS, "active")
         machine.run("rm", "-r", "/etc/aks-flex-node")
@@ -241,7 +249,7 @@ def test_a_reset_while_a_gate_without_scripts_pauses(tmp_path: Path) -> None:
 
 
 def test_an_isolate_while_a_gate_pauses(tmp_path: Path) -> None:
-    """It stops the marks of the units that it starts as well: they are marked anew."""
+    """Units that wait for a gate are marked again after an isolate that stopped their marks."""
     with GatedMachine(tmp_path, prepare=written(UNITS)) as machine:
         wait_until_all(machine, UNITS, "active")
         machine.break_routing()
@@ -283,9 +291,7 @@ def test_the_gate_goes(tmp_path: Path, leaves: str) -> None:
 
 
 def test_a_start_that_passes_logs_nothing(tmp_path: Path) -> None:
-    """On a node that is right no unit is marked, not even for a moment, and the journal has no line
-    of recovery, which has ended then.
-    """
+    """A start on a right node logs nothing of hostrouting."""
     with GatedMachine(tmp_path, prepare=written(UNITS)) as machine:
         wait_until_all(machine, UNITS, "active")
         machine.run("systemctl", "restart", KUBE)
@@ -295,8 +301,8 @@ def test_a_start_that_passes_logs_nothing(tmp_path: Path) -> None:
 
 
 def test_sockets_and_paths_that_fail_with_their_gate(tmp_path: Path) -> None:
-    """A path starts a refused unit again until the limit of starts: then it has failed, and `status`
-    names it.
+    """A path unit whose refused service reaches its limit of starts fails, which is a warning with
+    the next step.
     """
     units = {
         "kubelet.path": "[Path]\nPathExists=/etc/overlap\n[Install]\nWantedBy=multi-user.target\n"

@@ -16,11 +16,11 @@ OVERLAP = {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}
 
 
 def test_an_alarm_holds_the_next_start_and_stops_nothing(tmp_path: Path) -> None:
-    """Late addresses set the marker within two readings; a unit that runs goes on, and one that
+    """Late addresses set the marker within two readings; a running unit goes on, and a unit that
     starts is held.
 
-    The gate queries the kernel at each start, and not the marker, so it would hold without watch, too.
-    When the addresses go, watch logs it, and the held unit starts by itself.
+    The gate queries the kernel at each start, and not the marker, so it would hold without watch,
+    too. When the addresses go, watch logs it, and the held unit starts by itself.
     """
     with GatedMachine(
         tmp_path, units=(), arrange=applied(routeOverlap=OVERLAP), prepare=SMALL_NODE

@@ -1,5 +1,5 @@
-"""The service of watch on real systemd: it is ready, and is restarted; nothing waits for
-it.
+"""The service of watch on real systemd: its readiness, its restarts, and a boot that does not wait
+for it.
 """
 
 import json
@@ -83,8 +83,8 @@ def machine(tmp_path: Path) -> Iterator[WatchedMachine]:
 
 
 def test_from_the_boot_to_the_reset(machine: WatchedMachine) -> None:
-    """It is ready after its first look, and keeps routes; an apply that changes nothing leaves it
-    alone.
+    """The service is ready after its first look, and keeps routes; an apply that changes nothing
+    for it leaves its process.
 
     A reset stops and removes it. The machines run on.
     """
@@ -105,8 +105,8 @@ def test_from_the_boot_to_the_reset(machine: WatchedMachine) -> None:
 
 
 def test_a_config_that_is_damaged_at_the_start(machine: WatchedMachine) -> None:
-    """The service waits for another one, in the same process, with one line; an apply takes it out
-    of that.
+    """The service that starts with a damaged config logs one line and waits in the same process,
+    until an apply replaces the config.
     """
     machine.files.write(IN_FORCE, b"{", mode=0o644)
     cursor = machine.cursor()
@@ -130,7 +130,9 @@ def test_a_config_that_is_damaged_at_the_start(machine: WatchedMachine) -> None:
 
 
 def test_a_process_that_hangs_or_ends_is_replaced(machine: WatchedMachine) -> None:
-    """The watchdog replaces one that was stopped by a signal, and Restart= one that was killed."""
+    """The watchdog replaces a process of the service that was stopped by a signal, and Restart= one
+    that was killed.
+    """
     first = machine.until_it_runs()
     machine.run("systemctl", "kill", "--signal=STOP", UNIT)
     second = machine.until_it_runs(instead_of=first)
@@ -141,8 +143,8 @@ def test_a_process_that_hangs_or_ends_is_replaced(machine: WatchedMachine) -> No
 
 
 def test_it_is_restarted_if_its_unit_changed(machine: WatchedMachine) -> None:
-    """A config that needs more rights restarts it; another mode replaces it by the timer, and
-    back.
+    """The service is restarted by a config that needs more rights, and is replaced by the timer,
+    and back, by another mode.
     """
     first = machine.until_it_runs()
     sweep = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"], "sweep": "clean"}}
@@ -163,8 +165,8 @@ STUBBORN = "#!/bin/bash\ntrap '' TERM\n: > /run/stuck\nwhile :; do sleep 1000; d
 
 
 def test_a_program_that_hangs_is_killed_with_it(machine: WatchedMachine) -> None:
-    """A stop succeeds while a sibling runs a program that ignores SIGTERM: systemd kills that one
-    at once.
+    """A stop of the service succeeds while its sweep runs a program that ignores SIGTERM, which
+    systemd kills at once.
 
     So does the stop by an apply or reset that removes the unit.
     """
@@ -195,8 +197,8 @@ def test_a_program_that_hangs_is_killed_with_it(machine: WatchedMachine) -> None
 
 
 def test_nothing_waits_for_it(tmp_path: Path) -> None:
-    """A boot with a service that never gets ready is as any other: machines run, multi-user.target
-    is reached.
+    """A boot with a service of watch that never gets ready starts the machines and reaches
+    multi-user.target.
     """
     never = "[Service]\nExecStart=\nExecStart=/bin/sleep infinity\n"
     with WatchedMachine(tmp_path, drop_in=never, prepare=EARLY) as machine:

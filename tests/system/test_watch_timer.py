@@ -28,7 +28,7 @@ def news(machine: GatedMachine) -> list[str]:
 
 
 def test_a_deleted_route_and_a_late_overlap(tmp_path: Path) -> None:
-    """A deleted route is back after one interval, and a late overlap sets the marker.
+    """The timer restores a deleted route after one interval, and a late overlap sets the marker.
 
     Each of many runs leaves the machine that runs alone, those that fail under STRICT included. The
     log has a line for each change; each run that fails adds an own line and three of systemd.
