@@ -1,4 +1,4 @@
-"""The node's IPv6 by the word of the cloud, and the device by which probes come in: decided from
+"""The node's IPv6 as the cloud describes it, and the device by which probes come in: decided from
 readings.
 """
 
@@ -61,7 +61,9 @@ class TestTheCloudsDescription:
         ],
     )
     def test_documents_with_ipv6(self, document: object, *, expected: bool) -> None:
-        """IPv6 is on when some interface, be it the second, has an address that is not empty."""
+        """A node has IPv6 if any interface of the cloud's description has an address that is not
+        empty.
+        """
         assert describes_ipv6(document) is expected
 
     @pytest.mark.parametrize(
@@ -87,8 +89,8 @@ class TestTheCloudsDescription:
         ],
     )
     def test_another_shape(self, document: object, reason: str) -> None:
-        """An unknown shape is an error with place and next step, even after an interface with an
-        address.
+        """A description of an unknown shape is an error with place and next step, even after an
+        interface with an address.
         """
         words = f"{NO_DESCRIPTION}{reason}; hostRouting."
         with pytest.raises(BackendError, match=re.escape(words)):
@@ -166,7 +168,9 @@ class TestAssess:
     def test_the_device(
         self, settings: dict[str, Any], defaults: list[str], outcome: object
     ) -> None:
-        """It is that of the config, or of the one IPv6 default route; the address leaves by it."""
+        """The rules are for the device of the config, or for that of the one IPv6 default route by
+        which the address leaves; anything else is an obstacle with its step.
+        """
         section = ProbeSNATConfig(enabled=True, **{"detect": "always", **settings})
         assert assess(section, node(*defaults)) == outcome
 
@@ -179,8 +183,8 @@ class TestAssess:
         ],
     )
     def test_a_reply_that_would_leak(self, devs: tuple[str, ...], reason: str) -> None:
-        """The address leaves by another device, always or by a hash: that does not come right by
-        itself.
+        """A reply that would leave by another device, always or by a hash, is an obstacle that does
+        not go away by itself.
         """
         host = node("eth0")
         bare = ObservedRoute.parse("2603:1062::/32", metric=1024)
@@ -198,7 +202,9 @@ class TestAssess:
 
     @needs("kernel")
     def test_no_reply_leaves_by_a_dead_next_hop(self) -> None:
-        """The kernel passes over it."""
+        """A dead next hop of the route for replies is not an obstacle, as the kernel passes over
+        it.
+        """
         fake = node()
         with KernelNode.made() as made:
             for dev in "eth0", "eth1":
@@ -211,7 +217,7 @@ class TestAssess:
 
     @pytest.mark.parametrize("defaults", [[], ["eth1"]])
     def test_a_device_without_ipv6(self, defaults: list[str]) -> None:
-        """If IPv6 is off on the device, the error names that, and not that a route is missing or
+        """A device on which IPv6 is off is the named obstacle, and not a route that is missing or
         leads elsewhere.
         """
         host = node(*defaults)
@@ -230,7 +236,9 @@ class TestAssess:
     @pytest.mark.parametrize("detect", ["address", "always"])
     @pytest.mark.parametrize("defaults", [[], ["eth1"]])
     def test_a_device_that_is_down(self, detect: Any, defaults: list[str]) -> None:
-        """The error names that, and not that it lost its routes or addresses by that."""
+        """A device that is down is the named obstacle, and not the routes and addresses that it
+        lost.
+        """
         host = node(*defaults)
         remove_device(host.link_layer, "eth0")
         add_device(host.link_layer, "eth0", up=False)
@@ -240,8 +248,8 @@ class TestAssess:
         )
 
     def test_by_address(self) -> None:
-        """With `detect` address, a device without a global address has no IPv6; nor has a node
-        without any device.
+        """A device without a global address has no IPv6 with `detect` address, nor has a node
+        without a device.
         """
         section = ProbeSNATConfig(enabled=True, detect="address")
         host = node("eth0")
@@ -254,7 +262,9 @@ class TestAssess:
         assert isinstance(assess(section, node("eth0", "eth1")), Obstacle)
 
     def test_an_address_that_failed_its_test_for_duplicates(self) -> None:
-        """The kernel sends from no such address, so the device has no IPv6."""
+        """An address that failed its test for duplicates does not count as IPv6 of the device,
+        since the kernel does not send from it.
+        """
         section = ProbeSNATConfig(enabled=True, detect="address")
         host = node("eth0")
         add_address(host.link_layer, "eth0", "2001:db8::4/64")
@@ -267,8 +277,8 @@ class TestAssess:
 
     @pytest.mark.parametrize("programmes", [("ipv6_hp_ingress",), ("ipv6_hp_egress", "other")])
     def test_the_programme_that_does_the_same(self, programmes: tuple[str, ...]) -> None:
-        """On our device it has the field, whatever the routes are; on another one it is none of our
-        business.
+        """An eBPF programme that does the same job on the device makes rules unnecessary, whatever
+        the routes are; on another device it is ignored.
         """
         host = node("eth0")
         host.link_layer.programs = {"eth1": programmes}
@@ -283,7 +293,9 @@ class TestAssess:
 
 class TestToInstall:
     def test_a_device_that_is_looked_up(self) -> None:
-        """The cloud is queried, and nothing else of it than that."""
+        """The rules of a config without a device are for that of the IPv6 default route, and are an
+        error without one.
+        """
         host = node("eth0")
         assert rules_to_install(CONFIG, host=host) == RULES
         assert host.link_layer.operations.calls == []
@@ -295,7 +307,7 @@ class TestToInstall:
 
     @pytest.mark.parametrize("host", [None, FakeHost(is_live=False)])
     def test_there_is_no_cloud(self, host: FakeHost | None) -> None:
-        """Without a cloud, the config must name the device."""
+        """A config that names no device is refused where there is no cloud."""
         with pytest.raises(
             InvalidConfigError, match=r"^hostRouting\.probeSnat\.dev: is missing; name the device"
         ):

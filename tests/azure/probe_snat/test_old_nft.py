@@ -26,8 +26,8 @@ def host() -> Iterator[Host]:
 
 @needs("kernel", "nft")
 def test_loaded_rules_are_in_place(host: Host, caplog: pytest.LogCaptureFixture) -> None:
-    """The order of the listing is no difference; a second run finds its rules in place, a check
-    finds nothing.
+    """Rules that an old nft lists in another order are in place: a second run changes nothing, and
+    a check finds nothing.
     """
     caplog.set_level(logging.DEBUG)
     task = ConfigureProbeSNAT(CONFIG, host=host)

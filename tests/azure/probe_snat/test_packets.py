@@ -88,12 +88,12 @@ def exactly(stream: socket.socket, length: int) -> bytes:
 
 
 class TestWithout:
-    """A router may not forward a link-local source: the proofs below have this as their
-    counterpart.
+    """A node without the rules, on which a router may not forward a link-local source: the
+    counterpart of the proofs below.
     """
 
     def test_no_connection_reaches_a_pod(self, plain: ProbeWorld) -> None:
-        """The node answers that there is no way."""
+        """A connection from the source of probes to a pod fails with "No route to host"."""
         server = plain.bound(plain.pod, SOCK_STREAM, POD)
         server.listen()
         client = plain.probe(SOCK_STREAM)
@@ -104,14 +104,14 @@ class TestWithout:
 class TestProbes:
     @pytest.mark.parametrize("data", [b"GET /healthz", FOUR_KILOBYTES])
     def test_tcp(self, world: ProbeWorld, data: bytes) -> None:
-        """The pod sees the global address, and the load balancer gets the pod's answer, a few
-        kilobytes too.
+        """The pod of a TCP probe receives the global address as its source, and the load balancer
+        receives the pod's answer.
         """
         assert exchange(world, world.bound(world.pod, SOCK_STREAM, POD), data=data) == ADDRESS
 
     @pytest.mark.parametrize("data", [b"x", FOUR_KILOBYTES])
     def test_udp(self, world: ProbeWorld, data: bytes) -> None:
-        """Datagrams are rewritten too, even in fragments."""
+        """Datagrams of probes are rewritten there and back, even in fragments."""
         server = world.bound(world.pod, SOCK_DGRAM, POD)
         client = world.probe(SOCK_DGRAM)
         client.sendto(data, server.getsockname())
@@ -125,8 +125,8 @@ class TestProbes:
 
     @pytest.mark.parametrize("backend", [POD, NODE])
     def test_dnat(self, world: ProbeWorld, backend: str) -> None:
-        """As kube-proxy does it, to a pod and to a listener of the node's: replies come from the
-        service's address.
+        """A probe of a service, as kube-proxy forwards it to a pod or to a listener of the node, is
+        answered from the service's address.
         """
         node = world.node if backend == NODE else world.pod
         server = world.bound(node, SOCK_STREAM, backend)
@@ -138,12 +138,16 @@ class TestProbes:
 
     @pytest.mark.parametrize("to", [NODE, NODE_LOCAL])
     def test_listeners_of_the_node_go_on(self, world: ProbeWorld, to: str) -> None:
-        """At either of its addresses; they, too, see the global source."""
+        """A listener of the node is reached at either of its addresses, and receives the global
+        source.
+        """
         assert exchange(world, world.bound(world.node, SOCK_STREAM, "::"), to=to) == ADDRESS
 
     @pytest.mark.parametrize("protocol", HEADERS)
     def test_there_and_back_again_to_the_byte(self, world: ProbeWorld, protocol: int) -> None:
-        """One address, the checksum and the hop limit change; and the checksum is right."""
+        """A rewritten packet differs in one address, the checksum and the hop limit alone, and its
+        checksum is right.
+        """
         content = HEADERS[protocol] + FOUR_KILOBYTES[:999]
         there = world.carry(packet(PROBE, POD, protocol, content))
         assert there == packet(ADDRESS, POD, protocol, content, hop_limit=63)
@@ -156,8 +160,8 @@ class TestProbes:
 class TestOthers:
     @pytest.mark.parametrize("protocol", HEADERS)
     def test_untouched_to_the_byte(self, world: ProbeWorld, protocol: int) -> None:
-        """Between a global address and the pod only the hop limit changes; no checksum, right or
-        wrong.
+        """A packet between a global address and the pod differs in its hop limit alone; its
+        checksum stays, right or wrong.
         """
         content = HEADERS[protocol] + FOUR_KILOBYTES[:999]
         for checksum in packet, without_checksum:
@@ -167,11 +171,13 @@ class TestOthers:
             assert world.carry(back, outward=True) == one_hop_later(back)
 
     def test_another_link_local_source_stays_one(self, world: ProbeWorld) -> None:
-        """It is not rewritten and so not forwarded; on the link it still reaches the node."""
+        """Another link-local source on the link reaches the node unchanged."""
         assert self.seen_from(world, world.cloud, CLOUD_LOCAL, dev="wire") == CLOUD_LOCAL
 
     def test_another_device_is_left_alone(self, world: ProbeWorld) -> None:
-        """The same address at another device, as the pods' gateway of some CNIs, is left alone."""
+        """The source address of probes is left alone on another device, such as the pods' gateway
+        of some CNIs.
+        """
         world.pod.ip(f"address add {PROBE}/64 dev eth0 nodad")
         assert self.seen_from(world, world.pod, PROBE, dev="eth0") == PROBE
 
@@ -188,13 +194,15 @@ class TestOthers:
 
 
 class TestNeighbourDiscovery:
-    """Without it IPv6 dies, sooner or later; it comes from the very address that is rewritten."""
+    """Neighbour discovery, without which IPv6 ends sooner or later, and which comes from the very
+    address that is rewritten.
+    """
 
     #: The rules without their exemption.
     CARELESS = "\n".join(line for line in render(RULES).splitlines() if "icmpv6" not in line)
 
     def test_neighbours_find_each_other(self, world: ProbeWorld) -> None:
-        """From an empty table on both sides, whichever side begins."""
+        """Node and router find each other from empty neighbour tables, whichever side begins."""
         for _ in range(2):
             for node in world.cloud, world.node:
                 node.ip("-6 neigh flush all")
@@ -208,8 +216,8 @@ class TestNeighbourDiscovery:
 
     @pytest.mark.parametrize("is_careless", [False, True])
     def test_router_advertisements(self, plain: ProbeWorld, *, is_careless: bool) -> None:
-        """A default route of a short life is renewed; without the exemption it would never have
-        come.
+        """A default route of a short life is renewed by router advertisements, and would not come
+        without the exemption.
         """
         plain.node.ip("-6 route del default")
         plain.node.run("sysctl", "-qw", "net.ipv6.conf.eth0.accept_ra=2")
@@ -223,8 +231,8 @@ class TestNeighbourDiscovery:
             assert all(lifetime - 3 <= route["expires"] <= lifetime for route in found)
 
     def test_multicast_groups(self, plain: ProbeWorld) -> None:
-        """A querier that sends from the probes' address gets its report; without the exemption it
-        would not.
+        """A multicast query from the probes' address is answered with a report, which would be
+        missing without the exemption.
         """
         tap = plain.tap(plain.cloud, "wire")
         # Which queries one group each, so that their reports differ.
@@ -247,7 +255,7 @@ class TestNeighbourDiscovery:
         assert "ff05::77" not in groups
 
     def test_redirects(self, plain: ProbeWorld) -> None:
-        """The router shows a better way, and it is taken; without the exemption it would not be."""
+        """A redirect of the router is followed, and would not be without the exemption."""
         better = "fe80::99"
         # A router takes no redirects on a device on which it routes; of this one it is a host.
         plain.node.run(

@@ -58,7 +58,7 @@ class TestPlan:
         ],
     )
     def test_drifted(self, host: FakeHost, ctx: Context, ruleset: str, detail: str) -> None:
-        """The finding shows how the table differs."""
+        """The plan for a table with other rules shows how the table differs."""
         apply(host, ctx)
         assert planned(host, ctx) == []
         host.nftables.texts.clear()
@@ -66,8 +66,8 @@ class TestPlan:
         assert planned(host, ctx) == [f"~ {TABLE} ({detail})"]
 
     def test_without_root(self, host: FakeHost, ctx: Context) -> None:
-        """Rules cannot be read, files can: the plan names the rules that it cannot read. For a
-        check that is an error, no finding.
+        """A plan without root names the table as unknown, since its rules cannot be read; a check
+        is an error then.
         """
         apply(host, ctx)
         host.nftables.may_read = False
@@ -79,7 +79,7 @@ class TestPlan:
             check(host, ctx)
 
     def test_whether_an_apply_would_install_rules(self, host: FakeHost, ctx: Context) -> None:
-        """An image gets them for all nodes, a node if it has IPv6."""
+        """An apply would install rules into every image, and on a node if it has IPv6."""
         installs = PROBE_SNAT.would_install
         for node in FakeHost(is_live=False), host:
             assert [installs(ctx, each, node) for each in (CONFIG, OFF)] == [True, False]
@@ -87,8 +87,8 @@ class TestPlan:
         assert not installs(ctx, CONFIG, host)
 
     def test_nothing_is_waited_for(self, host: FakeHost, ctx: Context) -> None:
-        """Without an IPv6 default route, and without the cloud's answer, the plan names the missing
-        route and does not wait.
+        """A plan without an IPv6 default route or an answer of the cloud names the missing route
+        and does not wait.
         """
         lead(host)
         host.metadata.error = BackendError("no answer")
@@ -101,8 +101,8 @@ class TestPlan:
         assert ctx.clock.monotonic() == 0
 
     def test_a_table_that_is_there(self, host: FakeHost, ctx: Context) -> None:
-        """It is changed, not added, also where something is in the way, and whether or not it may
-        be read.
+        """A plan names a loaded table as changed and not as added, even if an obstacle exists or
+        the table cannot be read.
         """
         apply(host, ctx)
         lead(host)
@@ -119,7 +119,7 @@ class TestPlan:
         caplog: pytest.LogCaptureFixture,
         error: BackendError | None,
     ) -> None:
-        """If the cloud does not answer, or not readably, the plan assumes the rules, and its log
+        """A plan without a readable answer of the cloud assumes that the node has IPv6, and its log
         warns.
         """
         host.metadata.error = error
@@ -133,7 +133,9 @@ class TestPlan:
         )
 
     def test_refusals_are_in_the_plan(self, host: FakeHost, ctx: Context) -> None:
-        """The plan reports it, with the next step."""
+        """The plan reports that rules will be left out, or that required ones will be refused, with
+        the next step.
+        """
         lead(host, "eth0", "eth1")
         first = ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)[0]
         assert str(first) == (f"+ {TABLE} (will be left out: {TWO_IPV6_EXITS}; {CHOOSE_DEV})")
@@ -144,9 +146,9 @@ class TestPlan:
 
 class TestCheck:
     def test_in_place(self, host: FakeHost, ctx: Context) -> None:
-        """Nothing is found; nor is anything where nothing is wanted, or in an image.
+        """A check finds nothing if the rules are in place or not wanted, or in an image.
 
-        After a foreign flush it names the missing parts, with the next step.
+        After a foreign flush a check finds that the table is not loaded, with the next step.
         """
         assert check(host, ctx, OFF) == []
         apply(host, ctx)
@@ -158,8 +160,8 @@ class TestCheck:
     def test_the_same_effect_in_other_words(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A node image's AgentBaker loads the same table in its own words. On the same device the
-        table counts as the wanted one, and stays; on another device it is replaced.
+        """AgentBaker's table with the same effect on the same device counts as the wanted one, and
+        stays; on another device it is replaced.
         """
         caplog.set_level(logging.INFO)
         apply(host, ctx)
@@ -184,8 +186,8 @@ class TestCheck:
     def test_cilium_before_nftables(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture, name: str
     ) -> None:
-        """By tcx or tc, it takes probes first: the rules are loaded nevertheless; plan, apply and
-        check report it.
+        """Cilium's program before nftables, by tcx or tc, does not prevent the rules; plan, apply
+        and check warn of it.
         """
         host.link_layer.programs = {"eth0": (name, "cil_to_netdev")}
         words = f"Cilium's program {name} on eth0 takes packets before nftables sees them"
@@ -202,7 +204,7 @@ class TestCheck:
         )
 
     def test_a_node_that_went_wrong(self, host: FakeHost, ctx: Context) -> None:
-        """Rules that cannot work any more are found, too, without waiting."""
+        """A check finds rules that cannot work any more, without waiting."""
         apply(host, ctx)
         host.routes.add_route("2603:1062::/32", dev="eth1")
         [found] = check(host, ctx)
@@ -212,8 +214,8 @@ class TestCheck:
         assert ctx.clock.monotonic() == 0
 
     def test_a_cloud_that_does_not_answer(self, host: FakeHost, ctx: Context) -> None:
-        """The result of an earlier run counts; without one, a check of required rules cannot show
-        if any are missing.
+        """A check without an answer of the cloud relies on an earlier run; without an earlier run,
+        a check of required rules is an error.
         """
         host.metadata.error = BackendError("no answer")
         with pytest.raises(BackendError, match="no answer"):

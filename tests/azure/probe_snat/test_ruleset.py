@@ -40,12 +40,12 @@ CTX = Context()
 
 class TestFiles:
     def test_a_device_may_be_called_as_a_placeholder(self) -> None:
-        """A value that is put in is not looked at again."""
+        """A device that is called like a placeholder is rendered as it is."""
         rules = attrs.evolve(RULES, dev="@ADDRESS@")
         assert render(rules) == render(RULES).replace("eth0", "@ADDRESS@")
 
     def test_unit(self) -> None:
-        """The whole unit, to the byte: its asset, with these places filled in."""
+        """The unit is its asset with the places for order and installation filled in."""
         assert changes(
             asset("azure/probe_snat/probe-snat.service"), boot_unit(RULES).files[1].content
         ) == [
@@ -55,7 +55,9 @@ class TestFiles:
         ]
 
     def test_where_they_go(self) -> None:
-        """The ruleset before the unit that names it, for all to read."""
+        """The files are the ruleset, the unit that names it, and the drop-in, in this order, and
+        readable for all.
+        """
         unit = boot_unit(RULES)
         assert unit.name == "probe-snat.service"
         assert unit.words("ExecStart") == ["nft", "-f", RULESET_PATH]
@@ -66,8 +68,8 @@ class TestFiles:
         ]
 
     def test_the_drop_in_loads_the_rules_again(self) -> None:
-        """The drop-in for AgentBaker's unit is its asset; the words that it looks for are in our
-        rules.
+        """The drop-in for AgentBaker's unit is its asset, and our rules contain the words that it
+        searches for.
         """
         [again] = [file for file in boot_unit(RULES).files if file.path == AGAIN_PATH]
         assert again.content.decode() == asset("azure/probe_snat/ipv6_nftables.conf")
@@ -76,12 +78,12 @@ class TestFiles:
 
     @needs("systemd-analyze", "nft")
     def test_systemd_verifies_them(self, tmp_path: Path) -> None:
-        """`systemd-analyze verify` prints nothing, and the unit is exposed to 1.7 at most."""
+        """`systemd-analyze verify` prints nothing for the unit, whose exposure is 1.7 at most."""
         assert_systemd_accepts(boot_unit(RULES), tmp_path, most=17)
 
     @needs("systemd-path")
     def test_where_systemd_looks_for_nft(self) -> None:
-        """We search each folder of the search path that is built into systemd."""
+        """Each folder of the search path that is built into systemd is searched for nft."""
         path = ended("systemd-path", "search-binaries-default", check=True).stdout.strip()
         # Where a distribution has merged its folders, systemd names each of them once.
         assert {*path.split(":")} <= {*PROGRAM_FOLDERS}
@@ -98,7 +100,7 @@ class TestValues:
         ],
     )
     def test_addresses_of_the_wrong_kind(self, addresses: dict[str, str]) -> None:
-        """Are refused as the config refuses them."""
+        """Addresses of a wrong kind are refused as in the config."""
         with pytest.raises(InvalidConfigError):
             ProbeRules(
                 **{"dev": "eth0", "source": RULES.source, "address": RULES.address, **addresses}
@@ -107,7 +109,7 @@ class TestValues:
 
 class TestListings:
     def test_a_name_that_is_a_pattern(self) -> None:
-        """Is not taken for that of a device, whichever program wrote it."""
+        """A name with a pattern in a listing is not read as that of a device."""
         text = repr(expected_listing(RULES)).replace("'eth0'", "'eth*'")
         assert rules_in(eval(text)) is None  # noqa: S307 - the test's own text
 
@@ -167,8 +169,8 @@ class TestKernel:
         assert rules_in(nft.table(CTX, FAMILY, TABLE_NAME) or []) == rules
 
     def test_the_same_effect_in_other_words(self, nft: NftCommand) -> None:
-        """AgentBaker's table, over hostrouting's and alone, has the same effect on eth0, and
-        differs to the letter.
+        """AgentBaker's table, loaded over hostrouting's or alone, has the same effect on its device
+        in other words.
         """
         for before in delete_script(), render(RULES):
             nft.load(CTX, before + AGENTBAKERS)
@@ -181,8 +183,8 @@ class TestKernel:
 
     @pytest.mark.parametrize("difference", _OTHERWISE)
     def test_another_effect(self, nft: NftCommand, difference: str) -> None:
-        """A table that treats any packet differently, or has more than its two chains, has an effect that
-        is not known.
+        """A table that treats any packet differently, or has a further chain, has an unknown
+        effect.
         """
         before, after = _OTHERWISE[difference]
         assert before in AGENTBAKERS
@@ -205,8 +207,8 @@ class TestKernel:
         ],
     )
     def test_whatever_the_table_was(self, nft: NftCommand, drifted: str) -> None:
-        """Other chains, hooks, priorities, rules, sets: one load, and it is hostrouting's; foreign
-        tables are as they were.
+        """One load replaces a table with any other chains, hooks, priorities, rules or sets;
+        foreign tables stay.
         """
         nft.load(CTX, delete_script())
         nft.load(CTX, f"{drifted}\n")

@@ -71,7 +71,7 @@ def takes_no_part(host: FakeHost, why: str) -> HostRoutingConfig:
 
 
 class LaterClock(ManualClock):
-    """After 10 s something happens, once."""
+    """A clock at which something happens after 10 s, once."""
 
     def __init__(self, happens: Callable[[], object]) -> None:
         super().__init__(auto=True)
@@ -91,8 +91,8 @@ class TestDo:
     def test_live_and_for_every_boot(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """The table is exactly hostrouting's, ruleset and unit are there, foreign tables as before;
-        again changes nothing.
+        """A run loads exactly the rules of hostrouting and installs ruleset and unit, beside
+        foreign tables; a second run changes nothing.
         """
         caplog.set_level(logging.INFO)
         foreign_table = host.nftables.tables["ip6", "foreign"]
@@ -114,7 +114,9 @@ class TestDo:
     def test_a_table_with_flags(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A table that cannot be read differs: it is found, planned for, replaced, and deleted."""
+        """A table with flags, whose rules cannot be read, is found, planned for, replaced, and
+        deleted.
+        """
         caplog.set_level(logging.INFO)
         task = ConfigureProbeSNAT(CONFIG, host=host)
         task.do(ctx)
@@ -132,7 +134,7 @@ class TestDo:
         assert OWN_TABLE not in host.nftables.tables
 
     def test_another_device(self, host: FakeHost, ctx: Context) -> None:
-        """A config that changes takes the rules and the boot's ruleset with it."""
+        """A config with another device changes the loaded rules and the boot's ruleset."""
         apply(host, ctx)
         lead(host, "eth1")
         apply(host, ctx)
@@ -143,7 +145,9 @@ class TestDo:
     def test_a_race_with_a_flush(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A flush right after the load is logged and is no failure, since the unit is installed."""
+        """A flush right after the load is logged and is not a failure, since the unit is
+        installed.
+        """
         host.nftables.operations.plan(4, partial(setattr, host.nftables, "texts", {}))
         apply(host, ctx)
         assert host.files.exists(UNIT_PATH)
@@ -155,7 +159,7 @@ class TestDo:
         ]
 
     def test_a_table_whose_unit_is_masked_is_removed(self, host: FakeHost, ctx: Context) -> None:
-        """The mask is all that is left of its files."""
+        """A table is removed although a mask is all that is left of the unit's files."""
         apply(host, ctx)
         for path in (*DEPARTURE.paths, UNIT_PATH):
             host.files.remove(path)
@@ -166,8 +170,8 @@ class TestDo:
     def test_an_undo_leaves_a_table_that_changed(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A run fails after another program has changed the table: that stays, in the report, too,
-        and a warning has so.
+        """An undo leaves a table that another program has changed meanwhile, with a warning, and
+        its change stays in the report.
         """
 
         @task("later", records=True)
@@ -187,7 +191,7 @@ class TestDo:
     def test_an_undo_is_silent_where_the_table_is_as_before(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A run fails after another program has removed the table that this run loaded."""
+        """An undo logs no warning if another program has removed the table that the run loaded."""
 
         @task("later", records=True)
         def later(_: Context) -> None:
@@ -199,7 +203,7 @@ class TestDo:
         assert messages_at(caplog, logging.WARNING) == []
 
     def test_late_routers(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-        """A default route that comes during the wait is in time; the wait is logged once."""
+        """A run uses a default route that comes during its wait, and logs the wait once."""
         caplog.set_level(logging.INFO)
         lead(host)
         apply(host, Context(clock=LaterClock(lambda: lead(host, "eth0"))))
@@ -286,7 +290,9 @@ class TestDo:
         words: str,
         seconds: int,
     ) -> None:
-        """Neither file nor rule is changed; only what may come right is waited for."""
+        """A run that fails changes neither a file nor a rule, and waits only for what may become
+        right.
+        """
         arrange(host)
         before = state(host)
         with pytest.raises(error, match=re.escape(words)):
@@ -295,7 +301,9 @@ class TestDo:
         assert ctx.clock.monotonic() == seconds
 
     def test_less_time_than_we_would_wait(self, host: FakeHost) -> None:
-        """A deadline that comes first does not hide the awaited route, nor the next step."""
+        """The error of a deadline before the end of the wait has the awaited route and the next
+        step.
+        """
         lead(host)
         before = state(host)
         with pytest.raises(BackendError) as caught:
@@ -307,8 +315,8 @@ class TestDo:
         assert state(host) == before
 
     def test_an_image(self, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
-        """Ruleset and unit are installed, planned and removed; the image cannot answer if nodes
-        have IPv6.
+        """An image gets ruleset and unit, by plan and by run, and loses them by undo, whether or
+        not its nodes will have IPv6.
         """
         caplog.set_level(logging.INFO)
         host = FakeHost(is_live=False)
@@ -339,8 +347,8 @@ class TestDo:
 
     @pytest.mark.parametrize("is_required", [True, False])
     def test_gates_check_only_required_rules(self, ctx: Context, is_required: bool) -> None:
-        """The list of gating units names the unit only then, with the checksum of its rules, also
-        where it did not before, or did.
+        """The list of gating units has the rules' unit with its checksum exactly if the rules are
+        required, whatever the config was before.
         """
         host = FakeHost(is_live=False)
         for required in not is_required, is_required:
@@ -353,13 +361,15 @@ class TestDo:
 
 
 class TestNoPart:
-    """A node that needs no rules has none afterwards."""
+    """A node that needs no rules, and has none afterwards."""
 
     @pytest.mark.parametrize("why", REASONS)
     def test_files_of_an_earlier_run_are_removed(
         self, host: FakeHost, ctx: Context, why: str
     ) -> None:
-        """Table, ruleset and unit; others' tables stay."""
+        """A run on a node that needs no rules removes table, ruleset and unit of an earlier run,
+        and leaves foreign tables.
+        """
         before = state(host)
         apply(host, ctx)
         settings = takes_no_part(host, why)
@@ -371,8 +381,8 @@ class TestNoPart:
 
     @pytest.mark.parametrize("why", REASONS)
     def test_zero_impact(self, ctx: Context, why: str) -> None:
-        """On a node without an earlier config, neither nft nor systemd is called; upstream's own
-        table stays.
+        """A run on a node that needs no rules and never had any calls neither nft nor systemd, and
+        leaves upstream's table.
         """
         host = made_host(FOREIGN)
         settings = takes_no_part(host, why)
@@ -400,7 +410,9 @@ class TestNoPart:
     def test_why(
         self, host: FakeHost, caplog: pytest.LogCaptureFixture, why: str, message: str
     ) -> None:
-        """The log has it; as a warning, where two programs could get into each other's way."""
+        """The log has the reason for which a node needs no rules, as a warning if another program
+        does the job.
+        """
         caplog.set_level(logging.INFO)
         apply(host, at_once(), takes_no_part(host, why))
         logged = [f"{record.levelname}: {record.getMessage()}" for record in caplog.records]
@@ -423,7 +435,9 @@ class TestNoPart:
     def test_a_node_without_ipv6_waits_for_routers_only(
         self, host: FakeHost, ctx: Context, ages: dict[str, float], dev: str | None, seconds: int
     ) -> None:
-        """Routers answer within 15 s after the device came up; later applies do not wait."""
+        """A node without IPv6 waits for routers until 15 s after its device came up, and not at
+        later applies.
+        """
         remove_address(host.link_layer, "eth0", ADDRESS)
         host.link_layer.ages = ages
         lead(host)
@@ -434,7 +448,9 @@ class TestNoPart:
 
     @pytest.mark.parametrize("age", [13.0, 0.0], ids=["older meanwhile", "renewed"])
     def test_the_first_look_limits_the_wait_for_routers(self, host: FakeHost, age: float) -> None:
-        """15 s after the address came that it saw, whatever the age of an address is later."""
+        """The wait for routers ends 15 s after the address that the first look found, whatever the
+        age of addresses is later.
+        """
         remove_address(host.link_layer, "eth0", ADDRESS)
         host.link_layer.ages = {"eth0": 3.0}
         lead(host)
@@ -445,7 +461,9 @@ class TestNoPart:
 
     @pytest.mark.parametrize("path", [RULESET_PATH, UNIT_PATH])
     def test_a_file_went_first(self, host: FakeHost, ctx: Context, path: str) -> None:
-        """The table is hostrouting's as long as either file is there; in the plan, too."""
+        """The table is removed as hostrouting's, and planned to be, as long as either of its files
+        exists.
+        """
         before = state(host)
         apply(host, ctx)
         host.files.remove(path)
@@ -456,7 +474,9 @@ class TestNoPart:
     def test_nft_went_first(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A missing nft stops nothing: the files are removed, and the log names the rest."""
+        """A removal without nft removes the files, and the log names the table that stays until the
+        next boot.
+        """
         apply(host, ctx)
         host.nftables.is_installed = False
         ConfigureProbeSNAT(OFF, host=host).plan(ctx)
@@ -469,14 +489,14 @@ class TestNoPart:
 
 
 class TestCloud:
-    """The answers of the cloud, over HTTP, from a test server."""
+    """The answers of the cloud over HTTP, from a test server."""
 
     @pytest.mark.parametrize(
         "answer", [{"error": "x"}, [7], IMDSAnswer(body=b"<html>"), IMDSAnswer(status=400)]
     )
     def test_an_unreadable_answer(self, host: FakeHost, answer: object) -> None:
-        """An unreadable answer is an error where the probes are required, and the files of an
-        earlier run stay.
+        """An unreadable answer of the cloud is an error if the probes are required, and the files
+        of an earlier run stay.
         """
         with FakeIMDS([network_interface(ipv6=["fd00::4"])]) as imds:
             self.run(host, imds)
@@ -488,7 +508,9 @@ class TestCloud:
     def test_a_cancellation_during_the_question_is_not_a_lack_of_an_answer(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """The run ends with it, and assumes nothing."""
+        """A cancellation during the query of the cloud ends the run, which does not assume IPv6
+        then.
+        """
         host.metadata.operations.plan(1, partial(ctx.cancel, "stop"))
         host.metadata.error = BackendError("no answer")
         with pytest.raises(CancelledError, match="stop"):
@@ -497,7 +519,7 @@ class TestCloud:
 
     @pytest.mark.parametrize("detect", ["address", "always"])
     def test_is_not_queried_in_vain(self, host: FakeHost, ctx: Context, detect: str) -> None:
-        """Only for `detect` imds."""
+        """The cloud is queried only for `detect` imds."""
         ConfigureProbeSNAT(config(detect=detect), host=host).plan(ctx)
         check(host, ctx, config(detect=detect))
         apply(host, ctx, config(detect=detect))
@@ -521,7 +543,9 @@ class TestCloud:
     def test_a_silent_cloud_does_not_keep_the_rules_from_a_node(
         self, host: FakeHost, ctx: Context, section: Any, leads_by: list[str], dev: str
     ) -> None:
-        """On the device of the config, of the IPv6 default route, or of the IPv4 one, and at once."""
+        """A node without an answer of the cloud has the rules at once, on the device of the config,
+        of the IPv6 default route, or of the IPv4 one.
+        """
         host.metadata.error = BackendError("no answer")
         host.routes.add_address("eth1", "10.224.0.4/16")
         arrange(host.routes, "default via 10.224.0.1 dev eth1")

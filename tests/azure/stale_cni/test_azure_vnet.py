@@ -31,8 +31,8 @@ def written(path: str, content: bytes | str) -> MemoryFiles:
 
 
 def test_endpoints_are_read() -> None:
-    """Each pod with its addresses of both families, compressed, its hardware address and the host's
-    veth device.
+    """Each pod of the state is read with its compressed addresses of both families, its hardware
+    address and the host's veth device.
     """
     content = state_of({"azv1": ["10.240.0.9", "FD00:10:240::0:9"], "azv2": ["10.240.0.10"]})
     assert parse_state(content) == (
@@ -42,8 +42,8 @@ def test_endpoints_are_read() -> None:
 
 
 def test_without_a_state_there_are_no_endpoints() -> None:
-    """A removed azure-vnet has often taken its state with it, and a file of 0 bytes is an empty
-    store.
+    """An absent or empty state has no endpoints, as a removed azure-vnet has often taken its state
+    with it.
     """
     assert read_endpoints(MemoryFiles()) == ()
     assert (
@@ -68,12 +68,14 @@ def test_without_a_state_there_are_no_endpoints() -> None:
     ],
 )
 def test_a_state_without_pods_has_no_endpoints(content: str) -> None:
-    """A map that was never made is null in Go's JSON."""
+    """A state whose maps are empty or null, as Go writes one that was never made, has no
+    endpoints.
+    """
     assert parse_state(content.encode()) == ()
 
 
 def test_missing_fields_of_an_endpoint_are_empty() -> None:
-    """An endpoint need not have addresses or a device; an address that was never set is empty text."""
+    """An endpoint without addresses or a device is read with empty fields."""
     nothing = {"IPAddresses": None, "HostIfName": None, "MacAddress": None}
     endpoints = {
         "a": {},
@@ -95,13 +97,15 @@ def test_an_ipv4_address_in_the_clothes_of_ipv6_is_one(address: str) -> None:
 
 @pytest.mark.parametrize("text", ["qrvMAAAJ", "aa:bb:cc:00:00:09", "AA:BB:CC:0:0:9"])
 def test_hardware_addresses_are_read_in_both_forms(text: str) -> None:
-    """Go writes base64; a later version, or a person, may write colons."""
+    """A hardware address is read in base64, as Go writes it, and with colons, as later versions or
+    people may.
+    """
     (endpoint,) = parse_state(state_of({"azv1": []}).replace(b"EjRWeJq8", text.encode()))
     assert endpoint.mac == "aa:bb:cc:00:00:09"
 
 
 def test_hardware_addresses_of_infiniband_are_longer() -> None:
-    """A hardware address of 20 bytes is no reason to refuse the whole state."""
+    """A hardware address of 20 bytes is read as any other."""
     (endpoint,) = parse_state(state_of({"azv1": []}).replace(b"EjRWeJq8", b"AAAA" * 6 + b"AAk="))
     assert endpoint.mac == ":".join(["00"] * 19 + ["09"])
 
@@ -170,8 +174,8 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
     ],
 )
 def test_a_state_that_is_not_understood_is_refused(content: bytes, reason: str) -> None:
-    """Live pods cannot be distinguished from dead ones then: the error names the file, the fault
-    and the next step.
+    """A state that cannot be understood is refused, since live pods could not be distinguished; the
+    error names the file, the fault and the next step.
     """
     with pytest.raises(StaleCNIError) as caught:
         read_endpoints(written(STATE_PATH, content))
@@ -205,7 +209,9 @@ def test_a_state_that_is_not_understood_is_refused(content: bytes, reason: str) 
 )
 @pytest.mark.parametrize("name", ["10-azure.conflist", "10-azure.conf", "azure.json"])
 def test_a_configuration_that_names_azure_vnet_is_found(document: object, name: str) -> None:
-    """By itself, in a list of plugins, as the IPAM plugin, as a plugin of another plugin, by path."""
+    """A configuration of azure-vnet is found alone, in a list of plugins, as the IPAM plugin,
+    within another plugin, and by path.
+    """
     assert configured(written(f"/etc/cni/net.d/{name}", json.dumps(document))) == [
         f"/etc/cni/net.d/{name} names azure-vnet"
     ]
@@ -227,7 +233,9 @@ def test_a_configuration_that_names_azure_vnet_is_found(document: object, name: 
     ],
 )
 def test_other_configurations_are_none(name: str, content: str) -> None:
-    """Another CNI, a file that no runtime reads, and values of another shape."""
+    """A configuration of another CNI, a file that no runtime reads, and values of another shape do
+    not count as azure-vnet.
+    """
     assert configured(written(f"/etc/cni/net.d/{name}", content)) == []
 
 
@@ -235,7 +243,9 @@ def test_other_configurations_are_none(name: str, content: str) -> None:
     "content", [b'{"type": "azure-vnet",', b"\xff azure-vnet", b"[" * 100_000 + b"azure-vnet"]
 )
 def test_a_broken_file_that_has_its_name_in_it_counts(content: bytes) -> None:
-    """Perhaps it is being written at this moment: the cautious answer is yes, with that reason."""
+    """A broken configuration that contains the name of azure-vnet counts as one of it, with that
+    reason.
+    """
     path = "/etc/cni/net.d/10-azure.conflist"
     assert configured(written(path, content)) == [
         f"{path} is not valid JSON and contains 'azure-vnet'"
@@ -243,14 +253,18 @@ def test_a_broken_file_that_has_its_name_in_it_counts(content: bytes) -> None:
 
 
 def test_a_configuration_of_any_depth_is_found() -> None:
-    """A document that is nested too deeply to be searched counts if the name is in it."""
+    """A configuration that is nested too deeply to be searched counts if it contains the name of
+    azure-vnet.
+    """
     nested = '{"a": ' * 900 + '{"type": "azure-vnet"}' + "}" * 900
     (reason,) = configured(written("/etc/cni/net.d/10-deep.conf", nested))
     assert "azure-vnet" in reason
 
 
 def test_an_unreadable_file_counts_and_has_a_reason() -> None:
-    """Such as a folder: the runtime may read it in some way, so it is a reason."""
+    """An unreadable configuration, such as a folder, counts as one of azure-vnet, with its
+    reason.
+    """
     files = written("/etc/cni/net.d/10-azure.conflist", '{"type": "azure-vnet"}')
     files.tree.make_directory("/etc/cni/net.d/x.conflist")
     assert configured(files) == [
@@ -264,7 +278,9 @@ def test_an_unreadable_file_counts_and_has_a_reason() -> None:
 
 @pytest.mark.parametrize("content", ["", "4711", "-1", "no number", "1/../1", "9" * 400, "٤٧"])
 def test_a_stale_lock_file_holds_nothing(content: str) -> None:
-    """A lock file is stale if its process is gone or its content is not a process id."""
+    """A lock file whose process is gone, or whose content is not a process id, does not count as
+    held.
+    """
     assert locked(written("/var/run/azure-vnet.json.lock", content)) == []
 
 
@@ -272,7 +288,9 @@ def test_a_stale_lock_file_holds_nothing(content: str) -> None:
 
 
 def test_endpoints_of_stateless_mode_are_read() -> None:
-    """Both families, the host's veth, and the hardware address, which CNS writes with colons."""
+    """Endpoints of stateless mode are read from the state of CNS, with both families, the veth, and
+    the hardware address.
+    """
     content = b"""{"Endpoints": {"0a49": {"PodName": "web-0", "PodNamespace": "default", "IfnameToIPMap": {"eth0": {
         "IPv4": [{"IP": "10.240.0.9", "Mask": "//8AAA=="}], "IPv6": [{"IP": "FD00:10:240::9", "Mask": ""}],
         "HostVethName": "azv1", "MacAddress": "AA:BB:CC:00:00:09", "NICType": "InfraNIC"}}}}}"""
@@ -296,12 +314,14 @@ def test_endpoints_of_stateless_mode_are_read() -> None:
     ],
 )
 def test_cns_without_pods_has_no_endpoints(content: bytes) -> None:
-    """Go writes null for a value that was never set."""
+    """A state of CNS without pods, or with null for values that were never set, has no
+    endpoints.
+    """
     assert parse_endpoints(content) == ()
 
 
 def test_pods_of_another_cni_that_uses_cns_are_none_of_azure_vnets() -> None:
-    """Cilium's pods get their addresses from CNS, too; those records have no device."""
+    """Records of CNS without a device, as of Cilium's pods, are not endpoints of azure-vnet."""
     assert parse_endpoints(cns_state_of({"": ["10.240.0.9"], "azv1": ["10.240.0.10"]})) == (
         Endpoint(("10.240.0.10",), "azv1"),
     )
@@ -333,7 +353,7 @@ def test_pods_of_another_cni_that_uses_cns_are_none_of_azure_vnets() -> None:
     ],
 )
 def test_a_file_that_is_not_the_state_of_cns_is_an_error(content: bytes, reason: str) -> None:
-    """The error names the place where the file is not as expected."""
+    """A file that is not the state of CNS is an error that names the place of the fault."""
     with pytest.raises(ValueError, match=r".") as caught:
         parse_endpoints(content)
     assert reason in str(caught.value)

@@ -1,4 +1,4 @@
-"""Evidence: the node, the pods that live, and devices that are gone."""
+"""Evidence about objects: the node, the pods that live, and devices that are gone."""
 
 from collections.abc import Sequence
 
@@ -51,7 +51,7 @@ each_leftover = pytest.mark.parametrize("leftover", OF_PODS, ids=str)
 
 
 def test_rules_of_the_node_are_never_touched() -> None:
-    """The bridge's own rules and the one for the node's address are known, and kept."""
+    """The bridge's own rules and the rule for the node's address are recognised and kept."""
     verdicts = judge(snapshot(*rules_of(*NODE_RULES)), pod_cidrs=POD_CIDRS, bridge="azure0")
     assert [(v.kind, v.address, v.reason) for v in verdicts] == [
         ("node", None, "it serves the node itself, and every pod on the bridge needs it"),
@@ -70,8 +70,8 @@ ROUTER = Device(
 
 @each_leftover
 def test_an_object_of_no_pod_is_stale_though_the_node_has_its_address(leftover: Restorable) -> None:
-    """Cilium's router takes an address from the pods' pool; without a hardware address the address
-    decides.
+    """A rule or neighbour whose hardware address nobody has is stale though the node has its
+    address; a route is decided by the address.
     """
     ((kind, reason),) = judged(snapshot(leftover, devices=(*DEVICES, ROUTER)))
     address = POD6 if leftover in OF_POD6 else POD
@@ -85,8 +85,8 @@ def test_an_object_of_no_pod_is_stale_though_the_node_has_its_address(leftover: 
 
 
 def test_tunnel_mode_makes_rules_for_the_node_where_its_uplink_has_the_address() -> None:
-    """All have one hardware address there: a rule for the bridge's address is the node's, one for
-    others a pod's.
+    """In tunnel mode a rule for an address of the bridge or the uplink is the node's, and one for
+    another address a pod's.
     """
     rules = rules_of(arp_reply(NODE_ADDRESS, TUNNEL_MAC), arp_reply(POD, TUNNEL_MAC))
     reason = f"it was made for a pod, and {POD} is an address of the node itself, on cilium_host"
@@ -102,16 +102,14 @@ def test_tunnel_mode_makes_rules_for_the_node_where_its_uplink_has_the_address()
 
 @pytest.mark.parametrize("dev", ["azure0", "azv1"])
 def test_neighbours_of_ip_masq_agent_are_never_touched(dev: str) -> None:
-    """ip-masq-agent adds them for other nodes, whose addresses no pod on this one has."""
+    """Neighbours of ip-masq-agent, which are for other nodes, are kept."""
     reason = f"ip-masq-agent adds neighbours with {TUNNEL_MAC} for other nodes"
     assert judged(snapshot(neighbour(dev=dev, mac=TUNNEL_MAC))) == [("node", reason)]
 
 
 @each_leftover
 def test_gateways_of_the_node_are_never_touched(leftover: Restorable) -> None:
-    """In bridge mode pods and node share a subnet: its gateway lies inside podCidrs, and may stand
-    there by hand.
-    """
+    """An object for a gateway of the node is kept, although the gateway lies in podCidrs."""
     default = route("0.0.0.0/0", "azure0", gateway=POD, scope=0)
     default6 = route6("::/0", "azure0", gateway=POD6)
     reasons = judged(snapshot(leftover, default, default6))
@@ -132,7 +130,9 @@ def hop(gateway: str, dev: str) -> NextHop:
     ],
 )
 def test_every_gateway_of_a_route_is_a_gateway(default: Restorable) -> None:
-    """One of several next hops counts, and so does one of another family."""
+    """Each gateway of a route is a gateway of the node, also of several next hops or of another
+    family.
+    """
     assert judged(snapshot(neighbour(), default)) == [("node", f"{POD} is a gateway of the node")]
 
 
@@ -140,8 +140,8 @@ def test_every_gateway_of_a_route_is_a_gateway(default: Restorable) -> None:
     "leftover", [DNAT_RULE, REPLY_RULE, neighbour(), neighbour(dev="azv1"), DNAT6_RULE], ids=str
 )
 def test_an_object_with_a_hardware_address_of_the_node_is_kept(leftover: Restorable) -> None:
-    """The node's own rule stays while DHCP has its address away for a moment: its hardware address
-    is a device's.
+    """An object with a hardware address of the node's devices is kept, even while DHCP has its
+    address away or a record has it.
     """
     uplink = Device("eth0", 2, up=True, mac=MAC)
     reason = f"{MAC} is a hardware address of the node itself, that of eth0"
@@ -199,8 +199,8 @@ OF_A_POD: list[tuple[Sequence[Restorable], dict[str, object], str, str]] = [
 def test_what_is_read_of_a_pod_decides(
     leftover: Restorable, evidence: dict[str, object], kind: str, reason: str
 ) -> None:
-    """The state of azure-vnet and the stations of bridges, of its address and of its hardware
-    address.
+    """An object of a pod is judged by azure-vnet's state and by the stations of bridges, for its
+    address and for its hardware address.
     """
     assert judged(snapshot(leftover, **evidence)) == [(kind, reason)]
 
@@ -226,14 +226,14 @@ def test_what_is_read_of_a_pod_decides(
     ids=str,
 )
 def test_what_proves_no_pod(evidence: dict[str, object]) -> None:
-    """A rule stays stale in spite of each."""
+    """A rule stays stale in spite of stations, neighbours and records that do not prove a live
+    pod.
+    """
     assert kinds(snapshot(DNAT_RULE, **evidence)) == ["stale"]
 
 
 def test_a_pod_alive_in_one_form_is_alive_in_all() -> None:
-    """In tunnel mode only one of a pod's rules has its own hardware address; that saves the rest,
-    and the route.
-    """
+    """All objects of a pod are live if the hardware address of one of its rules is."""
     rules = rules_of(arp_reply(POD, TUNNEL_MAC), dnat(POD, MAC))
     what = snapshot(*rules, route(dev="azure0"), stations=(Station(MAC, "azv1"),))
     assert kinds(what) == ["live"] * 3
@@ -246,8 +246,8 @@ def test_a_hardware_address_of_several_pods_is_not_evidence() -> None:
 
 
 def test_the_hardware_address_of_tunnel_mode_is_never_evidence() -> None:
-    """Every pod has it in tunnel mode, and the fabric's router, too; also when one rule only is
-    left.
+    """The hardware address of tunnel mode, which every pod and the fabric's router have, is not
+    evidence of a live pod.
     """
     rules = rules_of(dnat(POD, TUNNEL_MAC))
     assert kinds(snapshot(*rules, stations=(Station(TUNNEL_MAC, "eth0"),))) == ["stale"]
@@ -273,7 +273,9 @@ DEAD_AND_OWN = rules_of(
 def test_of_a_pod_whose_hardware_address_is_not_known_nothing_is_stale(
     evidence: dict[str, object],
 ) -> None:
-    """It is unknown which of the two it has."""
+    """No object of an address is stale while it is unknown which of two hardware addresses the live
+    pod has.
+    """
     assert kinds(snapshot(*DEAD_AND_OWN, **evidence)) == ["live"] * 4
 
 
@@ -292,9 +294,7 @@ def test_of_a_pod_whose_hardware_address_is_not_known_nothing_is_stale(
 def test_a_hardware_address_that_another_pod_has_or_may_have_is_kept(
     evidence: dict[str, object],
 ) -> None:
-    """An object that leads to it is kept, also where its address is another pod's: only one that
-    leads to no pod is dead for certain.
-    """
+    """An object with a hardware address that another pod has, or may have, is kept."""
     other = rules_of(dnat("10.240.0.77", MAC))
     verdicts = kinds(snapshot(*DEAD_AND_OWN, *other, **evidence))
     assert verdicts[:2] == ["live", "live"]
@@ -314,8 +314,8 @@ LIVE_RECORD = Endpoint(("10.240.0.77",), "azv1", NEW_MAC)
 def test_a_record_whose_device_is_another_pods_now_protects_nothing(
     leftover: Restorable, endpoints: tuple[Endpoint, ...], evidence: dict[str, object]
 ) -> None:
-    """azure-vnet names devices after pods: one that comes back gets the old name, and the old
-    record stays.
+    """A record whose device another pod has now does not protect an object, as azure-vnet reuses
+    the names of devices.
     """
     what = snapshot(leftover, endpoints=endpoints, **evidence)
     assert judged(what) == [
@@ -337,15 +337,15 @@ def test_a_record_whose_device_is_another_pods_now_protects_nothing(
 def test_of_two_records_of_one_device_both_protect_until_one_is_known(
     evidence: dict[str, object],
 ) -> None:
-    """A pod proves that it uses a device only if it is heard on that device."""
+    """Both of two records of one device protect their objects until one pod is found on that
+    device.
+    """
     what = snapshot(route(), endpoints=(DEAD_RECORD, LIVE_RECORD), **evidence)
     assert kinds(what) == ["live"]
 
 
 def test_two_records_of_one_pod_are_one() -> None:
-    """Both states may have it: with an address or a hardware address in common they are no two
-    pods.
-    """
+    """Two records with an address or a hardware address in common are of one pod."""
     records = (
         Endpoint((POD,), "azv1"),
         Endpoint((POD, POD6), "azv1", MAC),
@@ -359,7 +359,7 @@ def test_two_records_of_one_pod_are_one() -> None:
 
 
 def test_objects_on_a_removed_device_are_unknown() -> None:
-    """The device vanished after routes were read and before devices were, so it could not be
+    """An object on a device that vanished while all was read is unknown, as the device could not be
     probed.
     """
     reason = "azv7 was removed or renamed while all this was read"

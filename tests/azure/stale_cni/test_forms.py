@@ -1,4 +1,6 @@
-"""Which ebtables rules azure-vnet made for one pod, which for the node, and which are not its own."""
+"""The ebtables rules that azure-vnet made for one pod, those that it made for the node, and
+others.
+"""
 
 import pytest
 from support.stale_cni_worlds import NODE_RULES, arp_reply, dnat
@@ -39,12 +41,12 @@ def rule(line: str, backend: str = "nft") -> EbtablesRule:
 )
 @pytest.mark.parametrize("backend", ["nft", "legacy"])
 def test_rules_of_a_pod_are_known_in_every_spelling(line: str, backend: str) -> None:
-    """Whatever version of ebtables printed it, a rule for one pod's address is read as the same."""
+    """A rule for one pod's address is read as the same in every spelling of ebtables' versions."""
     assert read_pod_rule(rule(line, backend)) == ("10.240.0.9", MAC)
 
 
 def test_rules_of_ipv6_pods_are_known() -> None:
-    """The IPv6 form is the IPv4 one with other words; the address is compressed."""
+    """A rule for an IPv6 pod is read as one for IPv4, with the compressed address."""
     line = dnat("fd00:10:240:0:0:0:0:9", MAC)
     assert read_pod_rule(rule(line)) == ("fd00:10:240::9", MAC)
 
@@ -89,8 +91,8 @@ def test_rules_of_ipv6_pods_are_known() -> None:
     ],
 )
 def test_anything_else_is_not_a_rule_of_a_pod(line: str) -> None:
-    """One option more, less or negated, a network, no uplink, no unicast: then it is unknown whose
-    rule it is.
+    """A rule with one option more, less or negated, for a network, or without an uplink or a
+    unicast address is not a pod's.
     """
     assert read_pod_rule(rule(line)) is None
     assert not is_of_node(rule(line))
@@ -118,5 +120,5 @@ def test_rules_of_the_node_are_known(line: str) -> None:
     ],
 )
 def test_a_rule_that_resembles_one_of_the_node_is_none(line: str) -> None:
-    """The forms of the node's rules are exact: a similar rule has none of them."""
+    """A rule that only resembles one of the node is not the node's."""
     assert not is_of_node(rule(line))

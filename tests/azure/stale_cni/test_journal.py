@@ -1,4 +1,4 @@
-"""The journal: nothing is lost in it, only root's records are trusted, and damaged ones stay in
+"""The journal of sweeps: its records are complete and only root's are trusted; damaged ones stay in
 place and are reported.
 """
 
@@ -44,7 +44,7 @@ def test_nothing_is_lost() -> None:
 
 
 def test_a_record_is_readable() -> None:
-    """Each object is also there as its own tool prints it, and so is the output of ebtables-save."""
+    """A record has each object also as its own tool prints it, and the output of ebtables-save."""
     line = dnat("10.240.0.9", "aa:bb:cc:00:00:09")
     neighbour = Neighbour("10.240.0.9", "azure0", "aa:bb:cc:00:00:09", permanent=True)
     route = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.9", protocol=4)
@@ -69,7 +69,7 @@ def added(sweeps: Sweeps) -> SweepRecord:
 
 
 def test_the_newest_comes_first() -> None:
-    """Records are numbered, past nine too: a clock that is set back does not change their order."""
+    """Records are returned by their number, the newest first, even if the clock is set back."""
     sweeps = Sweeps(MemoryFiles(), FOLDER)
     made = [sweeps.add([], texts=[], now=NOW - number // 6) for number in range(12)]
     assert [record.path for record in sweeps.read().current] == [
@@ -84,7 +84,9 @@ def test_only_root_can_read_a_record() -> None:
 
 
 def test_a_record_never_takes_the_place_of_another() -> None:
-    """After an older record is removed, in the same second, the next one is after the newest."""
+    """A record that is added in the same second in which an older one is removed is numbered after
+    the newest.
+    """
     sweeps = Sweeps(MemoryFiles(), FOLDER)
     older, newer = (sweeps.add([], texts=[], now=NOW) for _ in range(2))
     sweeps.remove(older)
@@ -94,7 +96,9 @@ def test_a_record_never_takes_the_place_of_another() -> None:
 
 
 def test_records_of_other_boots_are_distinguished() -> None:
-    """The objects in them went with that boot."""
+    """Records of earlier boots, whose objects are gone, are returned apart from those of this
+    boot.
+    """
     files = MemoryFiles()
     sweeps = Sweeps(files, FOLDER)
     files.write(BOOT_ID, b"boot-1\n", mode=0o444)
@@ -105,7 +109,7 @@ def test_records_of_other_boots_are_distinguished() -> None:
 
 
 def test_other_files_in_the_folder_are_left_alone() -> None:
-    """A file with another name is another program's."""
+    """Files with other names in the folder of records are ignored and kept."""
     files = MemoryFiles()
     for name in (
         "notes.txt",
@@ -125,7 +129,9 @@ def test_other_files_in_the_folder_are_left_alone() -> None:
     ("folder", "left"), [(FOLDER, "/var/lib"), ("/srv/backups/cni/", "/srv/backups")]
 )
 def test_the_last_record_takes_the_folder_with_it(folder: str, left: str) -> None:
-    """Nothing of hostrouting remains, but the folder above one that an operator has chosen does."""
+    """The removal of the last record removes its folder, and keeps the folder above one that an
+    operator has chosen.
+    """
     files = MemoryFiles()
     sweeps = Sweeps(files, folder)
     first, second = (added(sweeps) for _ in range(2))
@@ -146,7 +152,7 @@ class FullDisk(MemoryFiles):
 
 @pytest.mark.parametrize("was_there", [False, True])
 def test_a_record_that_cannot_be_written_leaves_no_folder(*, was_there: bool) -> None:
-    """Only a folder that was there before is there afterwards."""
+    """A record that cannot be written leaves only the folders that existed before."""
     files = FullDisk()
     files.tree.make_directory(FOLDER if was_there else "/var/lib")
     with pytest.raises(HostFileError, match="No space left"):
@@ -155,14 +161,16 @@ def test_a_record_that_cannot_be_written_leaves_no_folder(*, was_there: bool) ->
 
 
 class BrokenDisk(FullDisk):
-    """A disk that takes no file, and does not let go of a folder."""
+    """A disk on which no file can be written and no folder be removed."""
 
     def remove_directory_if_empty(self, path: str) -> bool:
         raise HostFileError(f"cannot remove {path}: Input/output error")
 
 
 def test_a_folder_that_stays_does_not_hide_why_a_record_was_not_written() -> None:
-    """The error is that of the write, which came first."""
+    """The error for a record that cannot be written is that of the write, even if its folder cannot
+    be removed.
+    """
     files = BrokenDisk()
     files.tree.make_directory("/var/lib")
     with pytest.raises(HostFileError) as caught:
@@ -218,8 +226,8 @@ def broken(number: int, **fields: object) -> bytes:
     ],
 )
 def test_a_damaged_sweep_is_not_restored(content: bytes) -> None:
-    """The reason names the file and the next step; its objects are ignored, and other records are
-    used. It is left as it is, for whoever restores by hand what it has.
+    """A damaged record is reported with its file and the next step, stays as it is, and does not
+    keep other records from being read.
     """
     files = MemoryFiles()
     files.write(SWEEP, content, mode=0o600)
@@ -235,7 +243,7 @@ def test_a_damaged_sweep_is_not_restored(content: bytes) -> None:
 
 
 def test_a_folder_with_the_name_of_a_record_hides_no_record() -> None:
-    """A record that cannot be read at all is a damaged one."""
+    """A folder with the name of a record counts as a damaged record."""
     files = MemoryFiles()
     files.tree.make_directory(SWEEP)
     sweeps = Sweeps(files, FOLDER)
@@ -267,7 +275,9 @@ def _link_to_a_good_one(files: MemoryFiles, record: SweepRecord, good: SweepReco
 def test_a_record_that_others_can_change_is_not_trusted(
     spoil: Callable[[MemoryFiles, SweepRecord, SweepRecord], None], reason: str
 ) -> None:
-    """Root would restore any object that it lists."""
+    """A record that another user could have written, or that is a link, counts as damaged, since
+    root would restore its objects.
+    """
     files = MemoryFiles()
     sweeps = Sweeps(files, FOLDER)
     good = added(sweeps)
@@ -282,8 +292,8 @@ def test_a_record_that_others_can_change_is_not_trusted(
 
 @pytest.mark.parametrize("exposed", ["/var/lib/hostrouting/stale-cni", "/var/lib", "/"])
 def test_a_folder_that_others_can_write_has_no_records(exposed: str) -> None:
-    """No record is written there and none is read, also where only a folder above is another
-    user's.
+    """A folder that another user can write to, itself or through one above, is refused for writing
+    and for reading records.
     """
     files = MemoryFiles()
     files.tree.make_directory("/var/lib")

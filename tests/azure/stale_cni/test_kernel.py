@@ -1,6 +1,4 @@
-"""The situation itself, in real namespaces: a bridge of azure-vnet, a live pod on it, and a dead
-one's leftovers.
-"""
+"""A bridge of azure-vnet with a live pod and a dead one's leftovers, in real namespaces."""
 
 from support.needs import needs
 from support.stale_cni_nodes import (
@@ -31,8 +29,8 @@ def differences(
 
 
 def test_leftovers_steal_packets_and_the_sweep_gives_them_back(world: World) -> None:
-    """Before, packets to the reused address are lost; after, they arrive; the live pod and the node
-    never lose one.
+    """Packets to a reused address are lost before the sweep and arrive after it; the live pod and
+    the node never lose one.
     """
     assert not world.reaches(REUSED, patience=SOON)
     with world.stream(LIVE) as lost_by_pod, world.stream(NODE) as lost_by_node:
@@ -43,8 +41,8 @@ def test_leftovers_steal_packets_and_the_sweep_gives_them_back(world: World) -> 
 
 
 def test_the_sweep_removes_exactly_the_plan_and_undo_restores_it(world: World) -> None:
-    """Rules, neighbours and routes of both families differ by the plan alone; after undo they are
-    the same again.
+    """The sweep removes exactly the planned rules, neighbours and routes of both families, and undo
+    restores them.
     """
     before = world.shown()
     task = world.sweep()
@@ -64,11 +62,11 @@ def test_the_sweep_removes_exactly_the_plan_and_undo_restores_it(world: World) -
 
 
 def test_routes_of_transparent_mode_go_and_come_back(world: World) -> None:
-    """Routes on a pod's veth that still exists, whose pod is gone, of both families; one that
-    answers keeps its own.
+    """Routes on the veth of a dead pod are swept in both families, and undone; those of a pod that
+    answers stay.
 
-    That the kernel once learned a neighbour there is no sign of life: such entries stay for as long
-    as there is room.
+    That the kernel once learned a neighbour there does not prove a live pod: such entries stay for
+    as long as there is room.
     """
     ip = world.node.ip
     ip("link add azv7 type veth peer name peer7")
@@ -105,7 +103,9 @@ def test_routes_of_transparent_mode_go_and_come_back(world: World) -> None:
 
 
 def test_an_address_that_the_nodes_router_has_now_is_given_back(world: World) -> None:
-    """Cilium's router takes an address from the pods' pool: the dead pod's rules take its packets."""
+    """An address that Cilium's router took from the pods' pool is reached after the sweep of the
+    dead pod's rules.
+    """
     ip = world.node.ip
     ip(f"route delete {REUSED}/32 dev lxc1")
     ip("link add cilium_host type veth peer name cilium_net")

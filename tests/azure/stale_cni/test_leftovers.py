@@ -42,8 +42,8 @@ HOPS = NextHop(Address.parse("fe80::1"), "eth0"), NextHop(None, "azv1")
     ids=repr,
 )
 def test_objects_that_belong_to_no_pod_are_skipped(leftover: Restorable) -> None:
-    """Other devices; routes of the kernel, of routers, of hostrouting and, on the bridge, of DHCP;
-    routes to more than pods.
+    """Objects of other devices, of other programs' protocols, or for more than one pod are
+    skipped.
     """
     assert judged(snapshot(leftover)) == []
 
@@ -81,7 +81,9 @@ def test_objects_that_belong_to_no_pod_are_skipped(leftover: Restorable) -> None
 def test_an_object_that_no_program_makes_for_a_pod_is_unknown(
     leftover: Restorable, reason: str
 ) -> None:
-    """On a pod's device only azure-vnet's exact objects are removed; each other one has its reason."""
+    """An object on a pod's device that azure-vnet does not make in this form is unknown, with its
+    reason.
+    """
     assert judged(snapshot(leftover)) == [("unknown", reason)]
 
 
@@ -89,7 +91,7 @@ def test_an_object_that_no_program_makes_for_a_pod_is_unknown(
 def test_several_next_hops_on_other_devices_are_not_looked_at(
     made: Callable[..., Restorable],
 ) -> None:
-    """Only a route with a next hop on a pod's device may be for a pod."""
+    """A route whose next hops are all on other devices than a pod's is skipped."""
     assert judged(snapshot(made(dev=None, nexthops=(HOPS[0], HOPS[0])))) == []
 
 
@@ -104,7 +106,9 @@ def test_a_live_pod_is_the_first_reason(leftover: Restorable) -> None:
 
 @pytest.mark.parametrize("dev", ["azv1", "azure0"])
 def test_a_second_route_in_one_place_is_unknown(dev: str) -> None:
-    """Of two routes in one place, neither could be restored as it stood."""
+    """A route that shares its place with another is unknown, as neither could be restored where it
+    stood.
+    """
     first = route(dev=dev)
     second = route(dev="eth0")
     assert judged(snapshot(first, second)) == [("unknown", "another route has the same place")]
@@ -112,8 +116,8 @@ def test_a_second_route_in_one_place_is_unknown(dev: str) -> None:
 
 @pytest.mark.parametrize("dev", ["azv1", "azure0"])
 def test_a_route_that_robs_the_next_pod_of_its_address_goes(dev: str) -> None:
-    """The new CNI's own route to the reused address does not keep the old one: it has another metric
-    or TOS, or goes by another device, as IPv6 allows.
+    """A stale route is swept although the new CNI's route to the same address has another metric,
+    TOS or device.
     """
     assert kinds(snapshot(route(dev=dev), route(dev="lxc1", metric=10))) == ["stale"]
     assert kinds(snapshot(route6(dev=dev), route6(dev="lxc1"))) == ["stale"]
@@ -131,12 +135,14 @@ def test_a_route_that_robs_the_next_pod_of_its_address_goes(dev: str) -> None:
     ids=str,
 )
 def test_a_route_elsewhere_is_not_in_the_place(other: Restorable) -> None:
-    """In another table, of another prefix, or of another family."""
+    """A route of another table, prefix or family does not share the place of a stale route."""
     assert kinds(snapshot(route(), other)) == ["stale"]
 
 
 @pytest.mark.parametrize("protocol", [3, 4])
 def test_routes_by_hand_to_one_address_on_the_bridge_are_of_pods(protocol: int) -> None:
-    """Of both families, be they `boot` or `static`."""
+    """A route to one address on the bridge with protocol `boot` or `static` counts as a pod's, in
+    both families.
+    """
     what = snapshot(route(dev="azure0", protocol=protocol), route6(dev="azure0", protocol=protocol))
     assert kinds(what) == ["stale", "stale"]

@@ -162,8 +162,8 @@ BESIDE = LIVE._replace(address="10.240.0.11", recorded="tunnel")
 @example(([DEAD, LIVE._replace(recorded="tunnel")], None))
 @example(([DEAD._replace(recorded="tunnel"), BESIDE], None))
 def test_only_objects_made_for_dead_pods_are_stale(history: tuple[list[Pod], str | None]) -> None:
-    """The present owner of its address does not matter (another pod, the node or none), nor do old
-    records.
+    """Only objects that were made for dead pods are stale, whoever owns their address now, and
+    whatever old records there are.
     """
     pods, own = history
     living = {pod.mac for pod in pods if pod.is_alive}

@@ -25,7 +25,7 @@ from phases import CancelledError, DeadlineExceededError, run
 
 @pytest.mark.parametrize("confirmations", [1, 2, 5])
 def test_as_many_readings_as_configured(confirmations: int) -> None:
-    """A second apart each, and one more to see whether anything came back."""
+    """A sweep makes the configured number of readings, a second apart, and a last one."""
     host = made_host()
     ctx = context()
     sweep(host, config_of(confirmations=confirmations)).do(ctx)
@@ -36,7 +36,9 @@ def test_as_many_readings_as_configured(confirmations: int) -> None:
 def test_objects_that_change_between_readings_are_left_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A rule that comes while we look shows that another program is at work on it; all else goes."""
+    """A rule that comes between two readings is left alone, as another program is changing it, and
+    all else is swept.
+    """
     host = made_host()
     late = dnat("10.240.0.12", "aa:bb:cc:00:00:12")
     host.ebtables.operations.plan(2, lambda: host.ebtables.add(late))
@@ -51,8 +53,8 @@ def test_objects_that_change_between_readings_are_left_alone(
 def test_rules_that_are_added_again_are_reported_and_not_fought(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Another program adds rules again: they are noticed, named and left alone, and the record
-    stays.
+    """Rules that another program adds again after the sweep are an error that names them; they are
+    left alone, and the record stays.
     """
     host = made_host()
     line = dnat(DEAD, DEAD_MAC)
@@ -68,7 +70,7 @@ def test_rules_that_are_added_again_are_reported_and_not_fought(
 
 
 def test_a_last_look_that_fails_is_an_error() -> None:
-    """The stale objects are gone, but it is unknown if any came back; the record stays."""
+    """A last reading that fails is an error: the stale objects are gone, and the record stays."""
     host = made_host()
     host.ebtables.fail_at(4)
     assert "Cannot allocate memory" in refusal(host, kind=BackendError)
@@ -80,7 +82,9 @@ def test_a_last_look_that_fails_is_an_error() -> None:
 def test_a_run_cancelled_after_the_sweep_has_swept(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The objects are removed and recorded; a message warns that no later reading looked for them."""
+    """A run that is cancelled after its deletion leaves the objects removed and recorded, and warns
+    that no later reading looked for them.
+    """
     host = made_host()
     # Two readings, the deletion, and then the last look.
     host.ebtables.fail_at(4, error)
@@ -94,7 +98,7 @@ def test_a_run_cancelled_after_the_sweep_has_swept(
 
 
 def test_a_deadline_after_the_sweep_does_not_fail_its_run(caplog: pytest.LogCaptureFixture) -> None:
-    """All is removed: the run is ok, though the context of the task ended in its last look."""
+    """A run whose deadline ends its last reading is ok, as all stale objects are removed."""
     host = made_host()
     report = run(sweep(host), context(), timeout=1.5)
     assert report.status == "ok"
@@ -106,8 +110,8 @@ def test_a_deadline_after_the_sweep_does_not_fail_its_run(caplog: pytest.LogCapt
 def test_a_silent_device_is_given_time(
     *, up: bool, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A silent device gets five more readings and a message; if it stays silent, it proves no live
-    pod.
+    """A device that is down or without carrier gets five more readings and a message; then its
+    leftovers are swept.
     """
     host = made_host()
     add_device(host.link_layer, "azv2", kind="veth", master="azure0", up=up, carrier=False)
@@ -121,7 +125,7 @@ def test_a_silent_device_is_given_time(
 
 
 def test_a_pod_whose_link_comes_back_in_that_time_keeps_everything() -> None:
-    """Down in the first readings, there in a later one: it changed, and so nothing of it goes."""
+    """A pod whose link comes back within the further readings keeps all its objects."""
     host = made_host()
     add_device(host.link_layer, "azv2", kind="veth", master="azure0", up=False, carrier=False)
 
@@ -138,7 +142,7 @@ def test_a_pod_whose_link_comes_back_in_that_time_keeps_everything() -> None:
 def test_every_reading_finds_the_same_and_it_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A plan, two readings and a last look do not make four warnings of one."""
+    """A warning that a plan and all readings of a sweep have in common is logged once."""
     host = made_host()
     host.ebtables.notes.append("ebtables (legacy) is not installed")
     task = sweep(host)
@@ -153,7 +157,9 @@ def test_every_reading_finds_the_same_and_it_is_logged_once(
 
 
 def test_unknown_objects_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    """Each unknown object is a warning, with its reason, once, however many readings find it."""
+    """Each unknown object is logged once as a warning with its reason, however many readings find
+    it.
+    """
     caplog.set_level(logging.DEBUG)
     host = made_host()
     add_neighbour(host.link_layer, "192.168.0.9", "azure0", DEAD_MAC)
@@ -173,7 +179,9 @@ def test_unknown_objects_are_reported(caplog: pytest.LogCaptureFixture) -> None:
 def test_of_many_that_are_not_understood_the_first_ten_are_shown(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The rest is a number, and is there at the level of -v."""
+    """Ten of many unknown objects are logged as warnings; the others are counted, and logged for
+    -v.
+    """
     caplog.set_level(logging.DEBUG)
     host = made_host()
     for number in range(30):

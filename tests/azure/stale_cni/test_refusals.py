@@ -29,7 +29,7 @@ from hostrouting.testing import FakeHost
 
 
 def test_without_privilege_nothing_is_begun() -> None:
-    """Half of a sweep would be none: refused before anything is written or deleted."""
+    """A sweep without privilege is refused before anything is written or deleted."""
     host = made_host()
     host.ebtables.may_read = False
     before = whole_state(host)
@@ -39,7 +39,9 @@ def test_without_privilege_nothing_is_begun() -> None:
 
 
 def test_it_refuses_while_azure_vnet_is_configured() -> None:
-    """Nothing is changed; the error names the file and the ways out."""
+    """A sweep is refused while azure-vnet is configured; the error names the file and the ways out,
+    and the plan reports it.
+    """
     host = made_host()
     host.files.tree.write(CONFLIST, b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
     before = whole_state(host)
@@ -61,7 +63,7 @@ def test_it_refuses_while_azure_vnet_is_configured() -> None:
 
 
 def test_there_is_nothing_to_refuse_where_nothing_is_stale() -> None:
-    """An image that still carries azure-vnet's configuration, on a node without leftovers, is fine."""
+    """A node without leftovers passes, although its image still has azure-vnet's configuration."""
     host = made_host()
     sweep_now(host)
     host.files.tree.write(CONFLIST, b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
@@ -71,7 +73,7 @@ def test_there_is_nothing_to_refuse_where_nothing_is_stale() -> None:
 
 
 def test_it_refuses_when_azure_vnet_shows_up_between_readings() -> None:
-    """Configuration and locks are looked at before and after each reading."""
+    """A sweep is refused if azure-vnet is configured during a reading."""
     host = made_host()
     write = partial(host.files.tree.write, CONFLIST, b'{"type": "azure-vnet"}', mode=0o644)
     host.ebtables.operations.plan(1, write)
@@ -91,8 +93,8 @@ LOCKS = [
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_it_refuses_while_a_lock_of_any_version_is_held(lock: str) -> None:
-    """From 1.4.16 on it is one lock, 1.4.5 had a folder of them; an older one is its file, with a
-    process id in it.
+    """A sweep is refused while a lock of any version of azure-vnet is held, as a lock or as a file
+    with the id of a process.
     """
     host = made_host()
     host.files.tree.write(lock, b"", mode=0o600)
@@ -110,7 +112,7 @@ def test_it_refuses_while_a_lock_of_any_version_is_held(lock: str) -> None:
 
 
 def test_locks_of_cns_are_not_a_sign_of_azure_vnet() -> None:
-    """CNS always runs, and gives addresses to Cilium's pods, too."""
+    """Held locks of CNS, which always runs, do not prevent a sweep."""
     host = made_host()
     for lock in (
         "/var/lock/azure-vnet/azure-cns.json.lock",
@@ -133,9 +135,7 @@ def test_locks_of_cns_are_not_a_sign_of_azure_vnet() -> None:
 def test_each_switch_of_force_overlooks_one_thing(
     force: dict[str, bool], reason: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A conflist that no runtime reads any more proves nothing about a program that runs at this
-    moment. What is overlooked is logged once.
-    """
+    """Each switch of force overrides one reason to refuse; an override is logged once."""
     host = made_host()
     host.files.tree.write(CONFLIST, b'{"type": "azure-vnet"}', mode=0o644)
     host.files.tree.write(LOCKS[2], b"", mode=0o600)
@@ -163,8 +163,8 @@ def test_each_switch_of_force_overlooks_one_thing(
 def test_it_refuses_a_state_that_it_does_not_understand(
     path: str, content: bytes, *, force: bool
 ) -> None:
-    """Of azure-vnet or of CNS: live pods cannot be distinguished from dead ones then, and no switch
-    changes that.
+    """A sweep is refused, with any switch, if the state of azure-vnet or of CNS cannot be
+    understood.
     """
     host = made_host()
     before = whole_state(host)
@@ -186,8 +186,8 @@ def assert_announced(host: FakeHost, config: HostRoutingConfig, why: str) -> Non
 
 
 def test_a_bridge_of_another_name_is_refused() -> None:
-    """Pods on another bridge than the config's would all look dead: plan and check report it,
-    nothing is changed.
+    """A sweep with another bridge than the pods' is refused, as all pods would look dead; plan and
+    check report it.
     """
     host = made_host()
     config = config_of(bridge="azure1", force={"conflist": True, "lock": True})
@@ -199,8 +199,8 @@ def test_a_bridge_of_another_name_is_refused() -> None:
 
 
 def test_a_folder_of_records_that_others_can_write_is_reported_beforehand() -> None:
-    """The sweep would write nothing down there, and so remove nothing: plan and check report it,
-    and their step is not 'apply'.
+    """A sweep whose records would lie in a folder that others can write to is refused; plan and
+    check report it.
     """
     host = made_host()
     config = config_of(backup_dir="/srv/records")
@@ -216,7 +216,7 @@ def test_a_folder_of_records_that_others_can_write_is_reported_beforehand() -> N
 
 
 def test_objects_that_cannot_be_recorded_stay() -> None:
-    """A full disk is an error before anything is removed; it has the reason, and where to look."""
+    """A sweep whose record cannot be written is an error before anything is removed."""
     host = made_host()
     before = whole_state(host)
     task = sweep(host)

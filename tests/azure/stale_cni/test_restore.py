@@ -32,13 +32,13 @@ def test_present_objects_are_left_alone() -> None:
 
 
 def test_of_rules_that_are_alike_as_many_come_back_as_are_missing() -> None:
-    """Two were taken, one is there."""
+    """The missing one of two equal rules is restored, and the present one is left alone."""
     assert compare([RULE, TWIN], Snapshot(rules=(RULE,))) == ([RULE], [TWIN], {})
 
 
 @pytest.mark.parametrize("leftover", [NEIGHBOUR, ROUTE, ROUTE6], ids=str)
 def test_an_object_without_its_device_is_given_up(leftover: Neighbour | ObservedRoute) -> None:
-    """The kernel removed the object with its device."""
+    """An object whose device is gone cannot be restored."""
     assert compare([leftover], Snapshot()) == (
         [],
         [],
@@ -60,7 +60,9 @@ def test_an_object_without_its_device_is_given_up(leftover: Neighbour | Observed
 def test_a_place_that_was_taken_is_left_alone(
     leftover: Neighbour | ObservedRoute, other: Neighbour | ObservedRoute
 ) -> None:
-    """A pod that has got the address meanwhile keeps it."""
+    """An object whose place has another one now, as of a pod with the same address, cannot be
+    restored.
+    """
     snapshot = Snapshot(
         neighbours=(other,) if isinstance(other, Neighbour) else (),
         routes=(other,) if isinstance(other, ObservedRoute) else (),
@@ -89,19 +91,23 @@ ROUTE6_BESIDE = ROUTE6._replace(dev="azure0")
 def test_a_route_beside_the_place_is_in_no_way(
     leftover: ObservedRoute, other: ObservedRoute
 ) -> None:
-    """A route that the kernel keeps beside the removed one does not keep it from coming back."""
+    """A route is restored beside one of another metric, device or source prefix that the kernel
+    keeps apart.
+    """
     snapshot = Snapshot(routes=(other,), devices=DEVICES)
     assert compare([leftover], snapshot) == ([], [leftover], {})
 
 
 def test_all_objects_come_back_with_ipv6_routes_of_two_devices() -> None:
-    """On a node without any of them, all objects are restored."""
+    """All objects are restored on a node that lacks them, with IPv6 routes of two devices to one
+    address.
+    """
     objects = [*ALL, ROUTE6_BESIDE]
     assert compare(objects, Snapshot(devices=DEVICES)) == ([], objects, {})
 
 
 def test_of_ipv4_routes_in_one_place_only_the_first_comes_back() -> None:
-    """Twins can be appended, but not added: the second is given up, and so its record stays."""
+    """The first of two IPv4 routes of one place is restored, the second cannot be."""
     twin = ROUTE._replace(dev="azure0")
     found = compare([ROUTE, twin], Snapshot(devices=DEVICES))
     assert found == ([], [ROUTE], {twin: f"{TAKEN}'{ROUTE}'"})

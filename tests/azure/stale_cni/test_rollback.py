@@ -28,8 +28,8 @@ from phases import CancelledError, Change, Context, DeadlineExceededError, Seria
 
 
 def test_everything_is_written_down_before_it_goes() -> None:
-    """The record names all that goes, and the text of ebtables before; and it is there before the
-    first deletion.
+    """The record has all objects of the sweep and the text of ebtables, and exists before the first
+    deletion.
     """
     host = made_host()
     on_disk: list[bool] = []
@@ -51,7 +51,7 @@ def failing_routes(host: FakeHost) -> None:
 
 
 def test_a_failure_has_the_error_of_the_kernel() -> None:
-    """The error that stopped it is in the message, and is the cause."""
+    """A sweep that the kernel stops raises an error with the kernel's message and cause."""
     host = made_host()
     failing_routes(host)
     with pytest.raises(StaleCNIError) as caught:
@@ -61,7 +61,9 @@ def test_a_failure_has_the_error_of_the_kernel() -> None:
 
 
 def test_an_object_that_cannot_be_restored_is_named_and_the_record_stays() -> None:
-    """The rules cannot be restored: the error names each, and the record; `undo` restores them."""
+    """A rollback that fails names each object that is missing and the record, from which `undo`
+    restores them.
+    """
     host = made_host()
     before = whole_state(host)
     failing_routes(host)
@@ -80,7 +82,7 @@ def test_an_object_that_cannot_be_restored_is_named_and_the_record_stays() -> No
 
 
 def test_a_rollback_that_cannot_be_read_back_is_reported() -> None:
-    """The present state is unknown then, and the record stays."""
+    """A rollback that cannot read the node is reported as unknown, and the record stays."""
     host = made_host()
     failing_routes(host)
     host.ebtables.fail_at(4)
@@ -93,7 +95,7 @@ def test_a_rollback_that_cannot_be_read_back_is_reported() -> None:
 def test_a_run_cancelled_midway_restores_everything(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The run ends as cancelled, and a message reports that nothing has changed."""
+    """A sweep that is cancelled midway restores all objects, and logs that they are back."""
     host = made_host()
     before = whole_state(host)
     calls = len(host.link_layer.operations.calls)
@@ -112,11 +114,11 @@ def test_a_run_cancelled_midway_restores_everything(
 
 
 class Killed(BaseException):
-    """As if by `kill -9`: none of our handlers catches it."""
+    """An end as by `kill -9`, which none of our handlers catches."""
 
 
 def test_a_run_that_is_killed_midway_can_be_undone() -> None:
-    """The rules are gone, and no rollback ran: the record has everything."""
+    """A sweep that is killed midway is undone from its record."""
     host = made_host()
     before = whole_state(host)
     host.link_layer.steps.fail(1, Killed())
@@ -131,8 +133,8 @@ def test_a_run_that_is_killed_midway_can_be_undone() -> None:
 
 
 def test_a_sweep_records_its_changes() -> None:
-    """Each removed object is recorded with its reason, and none of an earlier sweep; undo records
-    its own changes.
+    """A sweep reports each removed object with its reason, and none of an earlier sweep; undo
+    reports its own changes.
     """
     host = made_host()
     task = sweep(host)
@@ -145,7 +147,9 @@ def test_a_sweep_records_its_changes() -> None:
 
 
 def test_a_sweep_that_fails_after_the_removal_has_changed_the_node() -> None:
-    """Another program adds a rule again: the sweep fails, and all that it removed is recorded."""
+    """A sweep that fails after its removal, as another program adds a rule again, reports all that
+    it removed.
+    """
     host = made_host()
     task = sweep(host)
     planned = task.plan(context())
@@ -155,8 +159,8 @@ def test_a_sweep_that_fails_after_the_removal_has_changed_the_node() -> None:
 
 
 def test_of_a_rollback_only_the_remaining_changes_are_recorded() -> None:
-    """After a complete rollback nothing is recorded; after one that restores no rules, the removal
-    of the rules is.
+    """A sweep with a complete rollback reports no change; one whose rollback restores no rules
+    reports their removal.
     """
     host = made_host()
     task = sweep(host)
@@ -169,7 +173,7 @@ def test_of_a_rollback_only_the_remaining_changes_are_recorded() -> None:
 
 
 def test_an_undo_that_fails_records_the_objects_that_it_restored() -> None:
-    """The routes and one neighbour are there when a second neighbour is refused."""
+    """An undo that is refused at one object reports those that it restored."""
     host = made_host()
     sweep_now(host)
     host.link_layer.refuse_at(1)
@@ -183,9 +187,7 @@ def failing(_: Context) -> None:
 
 
 def test_a_failed_run_restores_its_own_sweep_and_no_earlier_one() -> None:
-    """The inverse that a sweep records is of that sweep only; a sweep that removed nothing has
-    none.
-    """
+    """A failed run restores the objects of its own sweep, and none of an earlier one."""
     host = made_host()
     before = whole_state(host)
     pipeline = Serial(sweep(host), task("later")(failing), name="all")
@@ -200,7 +202,9 @@ def test_a_failed_run_restores_its_own_sweep_and_no_earlier_one() -> None:
 def test_a_sweep_that_another_run_has_restored_is_not_restored_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The record is gone, so the state is that of a later run: the undo leaves it and reports it."""
+    """An undo of a sweep whose record another run has used leaves the node as it is, and logs
+    that.
+    """
     host = made_host()
     states: list[tuple[object, ...]] = []
 
@@ -219,7 +223,9 @@ def test_a_sweep_that_another_run_has_restored_is_not_restored_again(
 
 @pytest.mark.parametrize("already", [False, True])
 def test_an_interrupt_while_rules_go(*, already: bool) -> None:
-    """A Ctrl-C arrives before or after ebtables has deleted: the undone run has every object back."""
+    """An undone run has every object back, whether Ctrl-C came before or after ebtables had
+    deleted.
+    """
     host = made_host()
     before = whole_state(host)
     delete = host.ebtables.delete

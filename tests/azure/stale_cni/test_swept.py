@@ -53,8 +53,8 @@ def lines_of(report: SweepReport, *, verbose: bool = False) -> list[str]:
 
 
 def test_removed_objects_are_reported_by_reason_with_the_record() -> None:
-    """People see each object under the reason that it shares; programs also get the objects that
-    were left alone.
+    """A report prints removed objects under their shared reason; its JSON has the objects that were
+    left alone as well.
     """
     host = made_host()
     report = sweep_node(context(), config_of(), host)
@@ -99,8 +99,8 @@ def test_removed_objects_are_reported_by_reason_with_the_record() -> None:
 
 
 def test_a_check_lists_the_objects_left_alone_in_its_json() -> None:
-    """The JSON of a check has the objects and the reasons of a sweep; the key is there only where
-    there are any.
+    """The JSON of a check has the objects that a sweep leaves alone, with their reasons, and lacks
+    the key if there are none.
     """
     host = made_host()
     config = config_of()
@@ -114,9 +114,7 @@ def test_a_check_lists_the_objects_left_alone_in_its_json() -> None:
 
 
 def test_a_run_leaves_nothing_on_its_task() -> None:
-    """One task may run twice: what a sweep spared and recorded is in its report, and a verdict
-    after it looks.
-    """
+    """A run leaves no state on its task, which may run twice: a later verdict reads the node."""
     host = made_host()
     config = config_of()
     task = CleanStaleCNI(config, host=host)
@@ -130,7 +128,7 @@ def test_a_run_leaves_nothing_on_its_task() -> None:
 
 
 def test_a_dry_run_changes_nothing_and_lists_stale_objects() -> None:
-    """A dry run shows if a sweep would be refused."""
+    """A dry run changes nothing, and shows if a sweep would be refused."""
     host = made_host()
     before = whole_state(host)
     report = sweep_node(context(), config_of(), host, dry_run=True)
@@ -159,7 +157,7 @@ def test_a_clean_node_is_reported_as_clean() -> None:
 
 
 def test_a_refusal_is_reported_with_the_findings() -> None:
-    """A refusal is an error of the report; nothing has gone, and there is no record."""
+    """A refused sweep is an error of the report, without removed objects or a record."""
     host = made_host()
     host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"type": "azure-vnet"}', mode=0o644)
     report = sweep_node(context(), config_of(), host)
@@ -175,8 +173,8 @@ def test_a_refusal_is_reported_with_the_findings() -> None:
 
 
 def test_a_signal_has_its_own_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGTERM while rules go, and one cannot be restored then: the answer names what is lost, and
-    the exit status is 143.
+    """A sweep that SIGTERM ends while a rule cannot be restored reports what is lost, and has the
+    exit status 143.
     """
     host = made_host()
     delete = host.ebtables.delete
@@ -199,7 +197,9 @@ def test_a_signal_has_its_own_status(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("config", [HostRoutingConfig(), config_of(enabled=False)])
 def test_without_the_section_the_error_shows_how_to_add_it(config: HostRoutingConfig) -> None:
-    """Without the section in the config the command is an error, not a no-op."""
+    """The command without an enabled section in the config is an error that shows the line to
+    write.
+    """
     with pytest.raises(InvalidConfigError, match="is not true; write") as caught:
         sweep_node(context(), config, made_host())
     assert [error.path for error in caught.value.errors] == ["hostRouting.staleCni.enabled"]
@@ -249,8 +249,8 @@ def written(folder: Path, **section: object) -> str:
 
 @needs("kernel", "ebtables-nft")
 def test_the_command_lists_stale_objects_and_removes_them(node: KernelNode, tmp_path: Path) -> None:
-    """A forecast is exit 0, or 4 with that option; the sweep is exit 0, and afterwards there is
-    nothing.
+    """The command ends with 0 for a forecast, or with 4 with --exit-code, and with 0 for a sweep,
+    after which nothing is stale.
     """
     config = written(tmp_path, enabled=True, confirmations=1)
     forecast = command(node, "--dry-run", config)
@@ -275,7 +275,7 @@ def test_the_command_lists_stale_objects_and_removes_them(node: KernelNode, tmp_
 
 @needs("kernel", "ebtables-nft")
 def test_how_the_command_ends(node: KernelNode, tmp_path: Path) -> None:
-    """A config without a sweep is exit 2; without privilege it could not: exit 3."""
+    """The command ends with 2 for a config without a sweep, and with 3 without privilege."""
     refused = command(node, "--json", written(tmp_path, enabled=False))
     assert refused.returncode == 2
     assert json.loads(refused.stdout)["errors"][0]["path"] == "hostRouting.staleCni.enabled"

@@ -27,7 +27,7 @@ from phases import Change
 
 
 def test_the_plan_names_each_object_and_why_it_goes() -> None:
-    """Every line of the plan is one object that `do` removes, and there is no other."""
+    """The plan has one line with a reason for each stale object, and changes nothing."""
     host = made_host()
     before = whole_state(host)
     changes = planned(host)
@@ -46,7 +46,7 @@ def test_a_check_finds_the_objects_that_the_plan_removes() -> None:
 
 
 def test_without_privilege_a_check_never_passes() -> None:
-    """Rules that could not be read may be stale; but all findings in the rest are reported."""
+    """A check that may not read the rules reports its other findings and does not pass."""
     host = made_host()
     host.ebtables.may_read = False
     assert {each.kind for each in sweep(host).findings(context())[0]} == {"stale-cni"}
@@ -57,9 +57,7 @@ def test_without_privilege_a_check_never_passes() -> None:
 
 
 def test_without_privilege_there_is_a_plan_and_no_sweep(caplog: pytest.LogCaptureFixture) -> None:
-    """Without privilege no silent pod is taken for gone: a plan leaves the sweep out, check and run
-    are refused.
-    """
+    """A plan without the privilege to probe leaves the sweep out; check and run are refused."""
     host = made_host()
     before = whole_state(host)
     host.link_layer.may_probe = False
@@ -73,7 +71,7 @@ def test_without_privilege_there_is_a_plan_and_no_sweep(caplog: pytest.LogCaptur
 
 
 def test_a_clean_node_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
-    """Without leftovers one reading is enough, and there is no record."""
+    """A node without leftovers is read once, and gets no record."""
     caplog.set_level(logging.INFO)
     host = node_of(FakeHost())
     before = whole_state(host)
@@ -86,7 +84,7 @@ def test_a_clean_node_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("config", [HostRoutingConfig(), config_of(enabled=False)])
 def test_without_the_section_nothing_happens(config: HostRoutingConfig) -> None:
-    """Without the section nothing is read, changed or restored."""
+    """A task without an enabled section in the config reads, changes and restores nothing."""
     host = made_host()
     sweep_now(host)
     after = whole_state(host)
@@ -99,7 +97,7 @@ def test_without_the_section_nothing_happens(config: HostRoutingConfig) -> None:
 
 
 def test_an_image_has_nothing_to_sweep() -> None:
-    """Where there is no kernel, every verb does nothing."""
+    """Every verb does nothing in an image."""
     host = FakeHost(is_live=False)
     task = sweep(host)
     task.do(context())
@@ -110,7 +108,7 @@ def test_an_image_has_nothing_to_sweep() -> None:
 
 
 def test_no_bridge_at_all_is_fine() -> None:
-    """The bridge went with azure-vnet, or it was never made: then no pod is on it."""
+    """A sweep on a node without the bridge removes all stale objects, as no pod can be on it."""
     host = made_host()
     remove_device(host.link_layer, "azure0")
     sweep_now(host)

@@ -30,8 +30,8 @@ RESTORED = [*STALE[6:], *STALE[4:6], *STALE[:4]]
 
 
 def test_undo_restores_everything_in_place_and_order() -> None:
-    """Rules, neighbours, routes and files are as before the sweep, whatever the config has by
-    then, and though the state cannot be parsed: no live pod is looked for.
+    """Undo restores rules, neighbours, routes and files as before the sweep, with any config, even
+    if the state cannot be parsed.
     """
     host = made_host()
     before = whole_state(host)
@@ -47,7 +47,7 @@ def test_undo_restores_everything_in_place_and_order() -> None:
 
 
 def test_undo_of_several_sweeps_restores_all_of_them() -> None:
-    """The newest sweep is undone first, so that each finds its chain as it left it."""
+    """Undo restores the objects of all sweeps, the newest first."""
     host = made_host()
     before = whole_state(host)
     sweep_now(host, config_of(pod_cidrs=("10.240.0.0/16",)))
@@ -60,7 +60,7 @@ def test_undo_of_several_sweeps_restores_all_of_them() -> None:
 
 
 def test_an_object_in_two_records_is_restored_once() -> None:
-    """It came back between two sweeps."""
+    """An object that came back between two sweeps, and so is in both records, is restored once."""
     host = made_host()
     sweep_now(host)
     host.ebtables.add(dnat(DEAD, DEAD_MAC))
@@ -72,8 +72,8 @@ def test_an_object_in_two_records_is_restored_once() -> None:
 
 
 def test_undo_leaves_places_that_were_taken() -> None:
-    """A live pod has got the address: its neighbour and its route stay, and the error names the
-    objects that are not restored, and the next step.
+    """Undo leaves the neighbour and the routes of a pod that has the address now; the error names
+    the objects that are not restored and the next step.
     """
     host = made_host()
     sweep_now(host)
@@ -94,8 +94,8 @@ def test_undo_leaves_places_that_were_taken() -> None:
 def test_the_inverse_of_a_sweep_leaves_places_that_were_taken(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Within a run that is undone it is no failure: the log has a line for each object, and what was
-    swept stays in the report.
+    """A run that is undone logs each swept object that cannot be restored, and keeps the swept ones
+    in its report.
     """
     host = made_host()
 
@@ -118,7 +118,9 @@ def test_the_inverse_of_a_sweep_leaves_places_that_were_taken(
 
 
 def test_an_object_that_could_not_be_restored_is_when_its_place_is_free() -> None:
-    """The record has stayed; objects that are there are left alone, and then the record goes."""
+    """A second undo restores the object whose place is free now, leaves the others alone, and
+    removes the record.
+    """
     host = made_host()
     before = whole_state(host)
     sweep_now(host)
@@ -137,8 +139,8 @@ def test_an_object_that_could_not_be_restored_is_when_its_place_is_free() -> Non
 
 
 def test_a_file_that_is_not_a_record_does_not_stop_undo(caplog: pytest.LogCaptureFixture) -> None:
-    """All valid records are restored; the error names the file, until somebody deletes it. A plan
-    shows the objects and changes nothing.
+    """Undo restores all valid records beside a damaged one; the error names the damaged file until
+    it is deleted.
     """
     host = made_host()
     before = whole_state(host)
@@ -158,9 +160,7 @@ def test_a_file_that_is_not_a_record_does_not_stop_undo(caplog: pytest.LogCaptur
 
 
 def test_messages_name_the_command_that_finds_the_record() -> None:
-    """The config names the folder of the records, so the command needs it unless the folder is the
-    usual one.
-    """
+    """The error of an undo with another folder of records advises a reset with this config."""
     host = made_host()
     config = config_of(backup_dir="/srv/records")
     sweep_now(host, config)
@@ -170,7 +170,9 @@ def test_messages_name_the_command_that_finds_the_record() -> None:
 
 
 def test_objects_swept_before_a_reboot_are_not_restored(caplog: pytest.LogCaptureFixture) -> None:
-    """A reboot removed the objects, so undo plans and logs the removal of the record only."""
+    """Undo after a reboot, which removed the objects, plans and logs the removal of the record
+    only.
+    """
     caplog.set_level(logging.INFO)
     host = made_host()
     sweep_now(host)
@@ -194,7 +196,9 @@ def test_objects_swept_before_a_reboot_are_not_restored(caplog: pytest.LogCaptur
 
 
 def test_undo_without_a_sweep_reads_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """A node that was never swept is not read; the message names the folder of the records."""
+    """Undo on a node that was never swept reads nothing, and the message names the folder of the
+    records.
+    """
     caplog.set_level(logging.INFO)
     host = made_host()
     undo_now(host)

@@ -49,20 +49,20 @@ def test_an_object_of_no_live_pod_is_stale(leftover: Restorable) -> None:
     ids=str,
 )
 def test_an_object_outside_pod_cidrs_is_unknown(leftover: Restorable) -> None:
-    """The operator has not declared these addresses as pods'."""
+    """An object for an address outside podCidrs is unknown, as the operator has not declared it a
+    pod's.
+    """
     assert judged(snapshot(leftover)) == [("unknown", "10.241.0.9 is outside podCidrs")]
 
 
 def test_foreign_rules_are_unknown() -> None:
-    """Whatever is not one of azure-vnet's forms is reported, and not touched."""
+    """A rule that has none of azure-vnet's forms is reported as unknown, and not removed."""
     rules = rules_of("-A PREROUTING -p IPv4 --ip-dst 10.240.0.9 -j DROP", "-A OUTPUT -j ACCEPT")
     assert judged(snapshot(*rules)) == [("unknown", OTHER_RULES)] * 2
 
 
 def test_the_bridge_is_the_one_that_the_config_names() -> None:
-    """On a node whose bridge has another name its neighbours are looked at, and not those of
-    azure0.
-    """
+    """Neighbours on the bridge that the config names are judged, and not those on azure0."""
     there = neighbour(dev="azure1")
     elsewhere = neighbour()
     assert [
@@ -76,9 +76,7 @@ def questions(what: Snapshot) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("leftover", OF_PODS, ids=str)
 def test_a_pod_that_answers_is_alive(leftover: Restorable) -> None:
-    """Before anything is taken for stale the pods' devices are probed; an answer comes from a pod
-    that was silent.
-    """
+    """An object whose address a silent pod answers for on its device is live."""
     address = POD6 if leftover in OF_POD6 else POD
     assert questions(snapshot(leftover)) == [("azv1", address)]
     what = snapshot(leftover, answered=frozenset([("azv1", address)]))
@@ -104,8 +102,8 @@ AZV2 = Device("azv2", 5, up=True, kind="veth", master="azure0")
     ids=["on the bridge", "on another or none", "recorded", "heard"],
 )
 def test_every_device_of_a_pod_is_probed(leftover: Restorable, evidence: dict[str, object]) -> None:
-    """A record need not have all addresses of a pod, and a bridge may have another name: nothing is
-    left out.
+    """Every device of a pod is probed for an address, whatever records, stations and bridges there
+    are.
     """
     what = snapshot(leftover, **{"devices": (*DEVICES, AZV2), **evidence})
     assert [pair for pair in questions(what) if pair[1] == POD] == [("azv1", POD), ("azv2", POD)]
@@ -129,8 +127,8 @@ def test_a_device_without_carrier_is_not_probed() -> None:
 
 
 def test_each_question_is_sent_once() -> None:
-    """However many objects an address has left; and only on its own device where a route or
-    neighbour has one.
+    """Each address is probed once by device, however many objects it has, and only on the own
+    device of a route or neighbour that has one.
     """
     objects = (
         REPLY_RULE,
@@ -158,7 +156,7 @@ def test_objects_are_stale_only_if_all_readings_agree() -> None:
 
 
 def test_a_rule_that_moved_is_the_same_rule() -> None:
-    """Where a rule stands changes with those before it; the last reading has its present place."""
+    """A rule that moved in its chain between readings is the same rule, at its last place."""
     before = rules_of("-A PREROUTING -j ACCEPT", dnat(POD, MAC))[1]
     after = before._replace(position=1)
     agreed, changed = agree([stale(before), stale(after)])
@@ -167,7 +165,9 @@ def test_a_rule_that_moved_is_the_same_rule() -> None:
 
 
 def test_a_rule_of_which_one_of_two_is_gone_has_changed() -> None:
-    """A program that has removed one of two identical rules is changing them: none is deleted."""
+    """A rule of which one of two copies is gone in a later reading has changed, and is not
+    deleted.
+    """
     rule, again = rules_of(dnat(POD, MAC), dnat(POD, MAC))
     agreed, changed = agree([stale(rule, again), stale(rule)])
     assert agreed == []
@@ -179,7 +179,7 @@ def test_a_rule_of_which_one_of_two_is_gone_has_changed() -> None:
     st.permutations([*OF_POD[:-1], *OF_POD6[:-1], *rules_of(*NODE_RULES, "-A OUTPUT -j ACCEPT")])
 )
 def test_verdicts_do_not_depend_on_order(order: list[Restorable]) -> None:
-    """In any order of objects, each gets the same verdict."""
+    """Each object has the same verdict in any order of the objects."""
     evidence = {"endpoints": (Endpoint((POD6,), "azv1"),)}
     found = judge(snapshot(*order, **evidence), pod_cidrs=POD_CIDRS, bridge="azure0")
     assert {v.object for v in found if v.kind == "stale"} == set(OF_POD[:-1])
