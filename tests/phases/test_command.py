@@ -42,13 +42,13 @@ def _ready(fifo: Path) -> TextIOWrapper:
 
 
 def test_both_streams_are_captured() -> None:
-    """Stdout and stderr come as text, apart."""
+    """The stdout and the stderr of a command are returned apart, as text."""
     argv = ["sh", "-c", "echo out; echo err >&2"]
     assert run_command(Context(), argv) == CommandResult(tuple(argv), 0, "out\n", "err\n")
 
 
 def test_a_failing_command() -> None:
-    """Another status than 0 is an error that shows command, status and stderr."""
+    """A status other than 0 is an error that shows command, status and stderr."""
     argv = ["sh", "-c", "echo partial; echo broken >&2; exit 3"]
     with pytest.raises(CommandFailedError) as caught:
         run_command(Context(), argv)
@@ -71,12 +71,12 @@ def test_a_killed_command() -> None:
 
 
 def test_status_can_be_the_answer() -> None:
-    """Unchecked, a status is a result like any other."""
+    """An unchecked status is a result like any other."""
     assert run_command(Context(), ["sh", "-c", "exit 3"], check=False).status == 3
 
 
 def test_command_not_found() -> None:
-    """A command that does not exist is an error, checked or not."""
+    """A command that does not exist is an error, even if its status is unchecked."""
     for check in True, False:
         with pytest.raises(CommandFailedError) as caught:
             run_command(Context(), ["no-such-command", "x"], check=check)
@@ -87,7 +87,7 @@ def test_command_not_found() -> None:
 
 
 def test_command_that_cannot_start(tmp_path: Path) -> None:
-    """A file that is no program, and a NUL in an argument, are clear errors too."""
+    """A file that cannot be executed, and a NUL in an argument, are errors that name the reason."""
     program = tmp_path / "program"
     program.touch(mode=0o644)
     reason = rf"could not be started: Permission denied; see: ls -l {program}$"
@@ -98,7 +98,7 @@ def test_command_that_cannot_start(tmp_path: Path) -> None:
 
 
 def test_stdin_is_empty_or_given() -> None:
-    """Stdin is /dev/null, and not that of this process, or the input."""
+    """The stdin of a command is /dev/null, and not that of this process, or the given input."""
     code = "from phases import Context, run_command; print(run_command(Context(), ['cat']))"
     own = [sys.executable, "-c", code]
     assert b"stdout=''" in subprocess.run(own, input=b"own", capture_output=True, check=True).stdout
@@ -107,7 +107,7 @@ def test_stdin_is_empty_or_given() -> None:
 
 
 def test_much_of_everything() -> None:
-    """A megabyte in, and out on both streams, does not block."""
+    """A command with a megabyte of input, and of output on both streams, does not block."""
     code = "import sys; data = sys.stdin.read(); sys.stderr.write(data); sys.stdout.write(data)"
     data = "x" * 1_000_000
     result = run_command(Context(), [sys.executable, "-c", code], input=data)
@@ -116,12 +116,12 @@ def test_much_of_everything() -> None:
 
 
 def test_output_that_is_not_text_is_shown() -> None:
-    """Bytes that are not UTF-8 are replaced."""
+    """Bytes of output that are not UTF-8 are replaced."""
     assert run_command(Context(), ["printf", r"a\377b"]).stdout == "a\N{REPLACEMENT CHARACTER}b"
 
 
 def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands have our environment, LC_ALL=C so that messages can be read, and the caller's
+    """A command has our environment, LC_ALL=C so that its messages can be read, and the caller's
     variables.
     """
     monkeypatch.setenv("OURS", "1")
@@ -131,7 +131,7 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_context_that_is_over_starts_nothing(tmp_path: Path) -> None:
-    """Nothing is started for a cancelled context."""
+    """A command is not started in a cancelled context."""
     ctx = Context()
     ctx.cancel("stop")
     with pytest.raises(CancelledError):
@@ -150,7 +150,9 @@ def test_a_context_that_is_over_starts_nothing(tmp_path: Path) -> None:
 def test_cancel_ends_the_command_and_its_children(
     fifo: Path, threads: ThreadPoolExecutor, child: str
 ) -> None:
-    """The signals reach the command and all that it started, even a child that ignores SIGTERM."""
+    """A cancellation ends the command and all that it started, even a child that ignores
+    SIGTERM.
+    """
     ctx = Context()
     running = threads.submit(run_command, ctx, ["sh", "-c", f"exec 3>{fifo}; {child} wait"])
     stream = _ready(fifo)
@@ -164,7 +166,7 @@ def test_cancel_ends_the_command_and_its_children(
 def test_a_command_that_ignores_sigterm_is_killed(
     fifo: Path, threads: ThreadPoolExecutor, clock: ManualClock
 ) -> None:
-    """After the grace period SIGKILL follows."""
+    """A command that ignores SIGTERM is killed by SIGKILL after the grace period."""
     ctx = Context(clock=clock)
     script = f"trap '' TERM; exec 3>{fifo}; echo ready >&3; sleep 60"
     running = threads.submit(run_command, ctx, ["sh", "-c", script])
@@ -203,8 +205,10 @@ def test_a_process_in_another_session_is_not_waited_for(
 
 @needs("root", "setpriv")
 def test_a_command_of_another_user_that_cannot_be_killed() -> None:
-    """If the kernel refuses both signals, as for a program of sudo, the end of the context is the
-    error all the same. Here root lacks CAP_KILL, and the command runs as another user.
+    """A command that the kernel does not let us kill, as one of sudo, ends with the error of its
+    context.
+
+    Here root lacks CAP_KILL, and the command runs as another user.
     """
     program = """
 from phases import Context, DeadlineExceededError, run_command
@@ -222,7 +226,7 @@ except DeadlineExceededError as error:
 
 
 def test_interrupt_ends_the_command(fifo: Path) -> None:
-    """An interrupt of the thread that waits ends the command, and passes."""
+    """An interrupt of the thread that waits for a command ends the command, and is raised."""
     streams: list[TextIOWrapper] = []
 
     class Interrupted(SystemClock):
@@ -240,6 +244,8 @@ def test_interrupt_ends_the_command(fifo: Path) -> None:
 
 
 def test_input_of_a_wrong_type_is_an_error() -> None:
-    """An error in the reading thread is raised in the caller's thread."""
+    """An input of a wrong type is an error in the caller's thread, although another thread writes
+    the input.
+    """
     with pytest.raises(TypeError):
         run_command(Context(), ["cat"], input=5)  # type: ignore[arg-type]  # that is the point

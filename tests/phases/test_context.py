@@ -23,7 +23,9 @@ from phases.testing import ManualClock
 
 
 def test_cancel_gives_its_reason() -> None:
-    """Check raises CancelledError with the reason; the first reason stays."""
+    """The check of a cancelled context raises CancelledError with the first reason that was
+    given.
+    """
     ctx = Context()
     ctx.cancel("SIGTERM")
     ctx.cancel("too late")
@@ -34,7 +36,7 @@ def test_cancel_gives_its_reason() -> None:
 
 
 def test_deadline(clock: ManualClock) -> None:
-    """Check raises DeadlineExceededError from the deadline on, and its message has the timeout."""
+    """The check of a context raises DeadlineExceededError with the timeout from its deadline on."""
     ctx = Context(timeout=30, clock=clock)
     clock.advance(29)
     ctx.check()
@@ -62,7 +64,7 @@ def test_cancel_outranks_the_deadline(clock: ManualClock) -> None:
 def test_child_inherits_the_earlier_deadline(
     clock: ManualClock, own: float | None, expected: float
 ) -> None:
-    """A child never has more time than its parent."""
+    """A child context never has more time than its parent."""
     assert Context(timeout=30, clock=clock).child(timeout=own).remaining() == expected
 
 
@@ -95,7 +97,7 @@ def test_children_do_not_stay_with_their_parent() -> None:
 
 
 def test_sleep_lets_time_pass(clock: ManualClock, threads: ThreadPoolExecutor) -> None:
-    """Sleep returns when its time has come, not earlier."""
+    """A sleep returns when its time has come, not earlier."""
     sleeping = threads.submit(Context(clock=clock).sleep, 10)
     clock.wait_for_sleepers()
     clock.advance(9)
@@ -116,21 +118,21 @@ def test_sleep_wakes_on_cancel(clock: ManualClock, threads: ThreadPoolExecutor) 
 
 
 def test_sleep_on_real_time() -> None:
-    """The system's clock sleeps and measures too."""
+    """A context on the system's clock sleeps and measures its remaining time."""
     ctx = Context(timeout=3600)
     ctx.sleep(0.001)
     assert 3590 < (ctx.remaining() or 0) < 3600
 
 
 def test_an_infinite_timeout_is_one() -> None:
-    """float('inf') is a timeout like any other."""
+    """A timeout of float('inf') is accepted like any other."""
     ctx = Context(timeout=float("inf"))
     ctx.sleep(0)
     assert wait(ctx, lambda: True)
 
 
 def test_wait_is_rung_by_notify(threads: ThreadPoolExecutor) -> None:
-    """Wait looks again after each notify anywhere in the same family."""
+    """A wait checks its condition again after each notify anywhere in its family of contexts."""
     ctx = Context()
     seen: list[int] = []
     waiting = threads.submit(wait, ctx.child(), lambda: len(seen) == 2)
@@ -141,7 +143,7 @@ def test_wait_is_rung_by_notify(threads: ThreadPoolExecutor) -> None:
 
 
 def test_cancel_between_look_and_sleep_is_not_lost() -> None:
-    """A signal handler may cancel in the very moment before the waiting begins."""
+    """A cancellation by a signal handler in the very moment before a wait begins ends the wait."""
 
     class Interrupted(ManualClock):
         def monotonic(self) -> float:
@@ -156,7 +158,9 @@ def test_cancel_between_look_and_sleep_is_not_lost() -> None:
 
 
 def test_the_first_value_is_kept_for_the_outermost_run() -> None:
-    """Every task of the run has it: in a group, in another thread, and in a later attempt."""
+    """The first value of a key is kept for all tasks of a run: in a group, in another thread, and
+    in a later attempt.
+    """
     values = iter(range(9))
     seen = []
 
@@ -173,7 +177,9 @@ def test_the_first_value_is_kept_for_the_outermost_run() -> None:
 
 @pytest.mark.parametrize("start", [run, execute])
 def test_each_run_of_a_context_has_a_first_value_of_its_own(start: Callable[..., object]) -> None:
-    """An agent that lives for months runs its tasks in one context."""
+    """Each run in one context has a first value of its own, as an agent runs its tasks for months
+    in one context.
+    """
     values = iter(range(2))
     seen = []
 
@@ -188,7 +194,7 @@ def test_each_run_of_a_context_has_a_first_value_of_its_own(start: Callable[...,
 
 
 def test_keys_are_kept_apart() -> None:
-    """A value of one key is not that of another."""
+    """The first value of one key is not that of another."""
     ctx = Context()
     assert first(ctx, "a", 1) == 1
     assert first(ctx, "b", 2) == 2

@@ -6,7 +6,7 @@ from phases import CommandFailedError, PhaseError, TaskFailedError, UnknownTaskE
 
 
 def test_path_is_printed_once() -> None:
-    """However many groups a failure passes, its message has the path once, in front."""
+    """The message of a failure has its path once, in front, however many groups it passes."""
     error = TaskFailedError(["c"], OSError("broken")).under("b").under("a")
     assert str(error) == "a/b/c: broken"
     assert error.path == "a/b/c"
@@ -26,14 +26,14 @@ def test_combine_loses_nothing() -> None:
 
 
 def test_equal_failures_read_as_one() -> None:
-    """Attempts that fail alike are printed once, and all reached."""
+    """Equal failures of attempts are printed once, and all are in `failures`."""
     error = TaskFailedError.combine([TaskFailedError(["a"], OSError("busy")) for _ in range(3)])
     assert str(error) == "a: busy"
     assert len(error.failures) == 3
 
 
 def test_a_failure_of_several_lines_ends_before_the_next_begins() -> None:
-    """A report in one of them keeps its last line to itself."""
+    """A failure of several lines and the next failure stand on lines of their own."""
     error = TaskFailedError.combine(
         [TaskFailedError(["a"], OSError("two\nlines")), TaskFailedError(["b"], OSError("c"))]
     )
@@ -41,7 +41,7 @@ def test_a_failure_of_several_lines_ends_before_the_next_begins() -> None:
 
 
 def test_unknown_task_lists_the_known_ones() -> None:
-    """The message suggests a similar name and lists the known tasks."""
+    """The message of an unknown task suggests a similar name and lists the known tasks."""
     error = UnknownTaskError(["beta", "zzz"], ["alpha", "bta"])
     assert (
         str(error)
@@ -52,21 +52,25 @@ def test_unknown_task_lists_the_known_ones() -> None:
 
 
 def test_command_failure_shows_how_it_ended() -> None:
-    """A signal without a name is a number; arguments are quoted as a shell would need them."""
+    """The message of a command failure has the arguments quoted as for a shell, and the number of a
+    signal without a name.
+    """
     error = CommandFailedError(["ip", "route", "a b"], -40, stderr="No such device\n")
     assert str(error) == "`ip route 'a b'` was killed by signal 40: No such device"
     assert isinstance(error, PhaseError)
 
 
 def test_command_failure_shows_the_end_of_a_long_stderr() -> None:
-    """The message has the last 2,000 characters, the attribute all."""
+    """The message of a command failure has the last 2,000 characters of a long stderr, and the
+    attribute all.
+    """
     error = CommandFailedError(["x"], 1, stderr="a" * 5000 + "b" * 2000)
     assert str(error) == f"`x` ended with status 1: ... {'b' * 2000}"
     assert len(error.stderr) == 7000
 
 
 def test_a_pickled_error_has_its_cause() -> None:
-    """The cause of any error survives pickling, with that of the cause."""
+    """Any error survives pickling with its cause, and with the cause of that one."""
     error = CommandFailedError(["x"], None, reason="could not be started")
     error.__cause__ = TaskFailedError(["a"], OSError("busy"))
     copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
@@ -75,7 +79,7 @@ def test_a_pickled_error_has_its_cause() -> None:
 
 
 class GroupError(Exception):
-    """An ExceptionGroup, as Python 3.11 has it; 3.10 has none."""
+    """An ExceptionGroup as of Python 3.11, which 3.10 lacks."""
 
     def __init__(self, message: str, *inside: Exception) -> None:
         super().__init__(f"{message} ({len(inside)} sub-exceptions)")
@@ -87,7 +91,9 @@ class BusyError(Exception):
 
 
 def test_a_group_of_errors_counts_as_those_inside() -> None:
-    """`failures`, `retryable` and the message are of the errors at any depth."""
+    """The `failures`, `retryable` and the message of a group of errors are those of the errors
+    inside, at any depth.
+    """
     cause = GroupError(
         "several", OSError("no carrier"), GroupError("more", BusyError("locked"), KeyError("dev"))
     )
@@ -98,7 +104,7 @@ def test_a_group_of_errors_counts_as_those_inside() -> None:
 
 
 def test_notes_are_kept() -> None:
-    """A program has noted in them what it was about."""
+    """The notes of a cause, in which a program adds what it was about, are in the message."""
     cause = OSError("no carrier")
     cause.__notes__ = ["while eth1 was set up"]  # type: ignore[attr-defined]
     text = str(TaskFailedError(["routes"], cause))

@@ -31,7 +31,9 @@ def _extra(record: Any) -> tuple[str, str, float | None, str | None]:
 def test_failure_is_logged_on_one_line(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of an error it shows the first line, quoted, and all of it in `extra`."""
+    """The log line of a failure has the first line of the error, quoted, and `extra` has the whole
+    error.
+    """
     with pytest.raises(TaskFailedError):
         execute(
             Serial(FailingTask("routes", OSError("no\nroute")), name="bootstrap"),
@@ -42,7 +44,7 @@ def test_failure_is_logged_on_one_line(
 
 
 def test_logger_holds_for_all_inside(caplog: pytest.LogCaptureFixture) -> None:
-    """The logger given to the outermost task is that of the tasks inside."""
+    """The logger that is given to the outermost task is that of the tasks inside."""
     inner = task("inner")(lambda _: None)
 
     @task("outer")
@@ -54,8 +56,8 @@ def test_logger_holds_for_all_inside(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_task_that_executes_tasks() -> None:
-    """A task may execute others while it runs, in its own or a new context: the path is whole and
-    not repeated.
+    """A task that executes others while it runs, in its own or a new context, has its path once in
+    their errors.
     """
     inner = Serial(FailingTask("c", OSError("x")), name="b")
     for outer in task("a")(lambda ctx: execute(inner, ctx)), task("a")(lambda _: execute(inner)):
@@ -77,7 +79,7 @@ def test_task_gets_the_context_it_is_executed_with() -> None:
 
 
 def test_other_errors_of_a_cancelled_task_are_failures() -> None:
-    """A real error counts, even if the context is over when it comes."""
+    """An error that a task raises after its context was cancelled is a failure."""
 
     def do(ctx: Context) -> None:
         ctx.cancel("stop")
@@ -91,7 +93,7 @@ def test_other_errors_of_a_cancelled_task_are_failures() -> None:
 def test_interrupts_cancel_and_pass(
     interrupt: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """KeyboardInterrupt and SystemExit cancel the context and are raised as they are, through any
+    """KeyboardInterrupt and SystemExit cancel the context and are raised unchanged through any
     group.
     """
     ctx = Context()

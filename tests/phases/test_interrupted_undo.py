@@ -1,4 +1,6 @@
-"""An interrupt while changes are undone: no inverse is lost, and the report comes back."""
+"""Interrupts while changes are undone: no inverse is lost, and the report is returned with the
+interrupt.
+"""
 
 import logging
 import re
@@ -43,7 +45,9 @@ def report_of(work: Task) -> Report:
 
 
 def test_an_interrupt_loses_no_inverse() -> None:
-    """It ends one inverse; all further ones are called, and then it is raised, with the report."""
+    """An interrupt of an undo ends one inverse; all further ones are called before it is raised
+    with the report.
+    """
     undone: list[str] = []
 
     def inverse(ctx: Context) -> None:
@@ -68,7 +72,9 @@ def test_an_interrupt_loses_no_inverse() -> None:
 def test_a_second_interrupt_names_each_inverse_that_is_left(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It ends the undo at once: the log has a line for each task, and the report an error."""
+    """A second interrupt ends the undo at once; the log has a line for each task that is left, and
+    the report an error.
+    """
     undone: list[str] = []
 
     def inverse(_: Context) -> None:
@@ -106,7 +112,9 @@ def test_a_second_interrupt_names_each_inverse_that_is_left(
 
 @pytest.mark.parametrize("first", ["an interrupt", "a signal"])
 def test_an_interrupt_after_another_ends_the_undo(first: str) -> None:
-    """If an interrupt or a signal began the undo, the next interrupt is the second one."""
+    """An interrupt of an undo that an interrupt or a signal began is the second one, and ends the
+    undo.
+    """
     undone: list[str] = []
 
     @task("stop")
@@ -128,7 +136,9 @@ def test_an_interrupt_after_another_ends_the_undo(first: str) -> None:
 
 
 def test_a_rollback_goes_on_after_an_interrupt() -> None:
-    """Its result is the interrupt, which is raised once all inverses were called."""
+    """A rollback yields an interrupt as the result of its inverse, and raises it once all inverses
+    were called.
+    """
     transaction = Transaction(Context())
     transaction.ctx.record(FIRST, undo=lambda ctx: ctx.check())
     transaction.ctx.record(SECOND, undo=interrupted)
@@ -146,7 +156,9 @@ def test_a_rollback_goes_on_after_an_interrupt() -> None:
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
 def test_a_second_interrupt_ends_a_rollback(*, is_cancelled: bool) -> None:
-    """The changes that stay can be named."""
+    """A second interrupt, or one after a cancellation, ends a rollback; the changes that stay are
+    in the transaction.
+    """
     ctx = Context()
     transaction = Transaction(ctx)
     for change in FIRST, SECOND, THIRD:
@@ -159,7 +171,7 @@ def test_a_second_interrupt_ends_a_rollback(*, is_cancelled: bool) -> None:
 
 
 def test_a_task_error_is_still_a_failure() -> None:
-    """An inverse that fails after the interrupt is in the report, too."""
+    """An inverse that fails after an interrupt is in the report with the other failures."""
     stuck = FailingTask("stuck", OSError("stuck"))
     report = report_of(
         Serial(recording("one", FIRST, stuck.do), recording("two", SECOND, interrupted), FAIL)

@@ -1,4 +1,4 @@
-"""A mistake in a task is an error that names it; the task is never reported as done."""
+"""Mistakes in tasks: each is an error that names its task, which is never reported as done."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,8 +27,8 @@ from phases import (
 
 
 class _Task:
-    """A task whose methods are made of functions without a signature, as in a program without a
-    type checker.
+    """A task whose methods are functions without a signature, as in a program without a type
+    checker.
     """
 
     do: Any
@@ -75,8 +75,8 @@ IGNORED = [None, True, 0, 1, "done", ("+", "a"), OSError, object()]
 
 @pytest.mark.parametrize(("do", "why"), ANSWERS)
 def test_a_do_that_never_ran_is_a_failure(do: Callable[[object], object], why: str) -> None:
-    """A `do` that never ran, or that returns its error, fails: in execute, in run and in a group; so
-    does an `undo`.
+    """A `do` that never ran, or that returns its error, fails in execute, in run and in a group,
+    and so does an `undo`.
     """
     message = rf"^greet: do\(ctx\) returned {why}"
 
@@ -97,9 +97,7 @@ def test_a_do_that_never_ran_is_a_failure(do: Callable[[object], object], why: s
 
 @pytest.mark.parametrize("answer", IGNORED)
 def test_any_other_answer_is_ignored(answer: object) -> None:
-    """A function that is useful elsewhere returns something: as a task, as an inverse, in a
-    rollback.
-    """
+    """The value that a function returns is ignored by a task, an inverse and an undo."""
     journal: list[str] = []
 
     def inverse(_: object) -> object:
@@ -133,7 +131,7 @@ def test_any_other_answer_is_ignored(answer: object) -> None:
     ],
 )
 def test_a_plan_is_a_list_of_changes(answer: object, why: str) -> None:
-    """A plan of another type is an error; a run never calls `plan`."""
+    """A plan that is not a list of changes is an error; a run never calls `plan`."""
     message = rf"plan\(ctx\) returned {why}: a plan is a list of Change, \[\] if there is nothing to change$"
     with pytest.raises(TaskFailedError, match=rf"^greet: {message}"):
         plan(_Task(plan=answer))
@@ -149,7 +147,9 @@ def test_a_plan_that_never_ran_is_an_error(method: Callable[[object], object], w
 
 @pytest.mark.parametrize("function", [_async, _generator, _async_generator])
 def test_a_function_that_is_not_plain_is_refused_when_the_task_is_made(function: Any) -> None:
-    """`@task` and the groups do not wait until it runs; the same for a `yield` too many."""
+    """An async function or a generator is refused by `@task` and the groups when the task is made,
+    and by execute and run.
+    """
     why = f"is an async function or a generator, and {PLAIN}"
     with pytest.raises(TypeError, match=rf"^do of task 'greet' {why}"):
         task("greet")(function)
@@ -163,7 +163,9 @@ def test_a_function_that_is_not_plain_is_refused_when_the_task_is_made(function:
 
 
 def test_a_plain_function_may_run_asyncio() -> None:
-    """The advice in the error works, and so do functions of all other kinds."""
+    """A task may run a coroutine by asyncio.run, as the error advises, and may be a partial or a
+    built-in function.
+    """
     seen: list[str] = []
 
     async def greet() -> None:
@@ -219,14 +221,18 @@ WRAPPERS: list[Callable[[Any], object]] = [
 def test_an_object_that_is_not_a_task_is_refused_by_name(
     use: Callable[[Any], object], given: object, message: str
 ) -> None:
-    """The error names the mistake and the way out, wherever a task is taken."""
+    """An object that is not a task is refused wherever a task is taken, and the error names the
+    mistake and the way out.
+    """
     with pytest.raises(TypeError) as caught:
         use(given)
     assert message in str(caught.value)
 
 
 def test_a_cancellation_without_a_reason_is_one() -> None:
-    """A handler that passes None or a number cancels, and its message shows the value."""
+    """A cancellation with None as its reason cancels the context, and its message shows the
+    value.
+    """
     ctx = Context()
     ctx.cancel(None)  # type: ignore[arg-type] # as in a program without a type checker
     assert ctx.cancelled
@@ -235,7 +241,9 @@ def test_a_cancellation_without_a_reason_is_one() -> None:
 
 
 def test_an_error_without_a_printable_text() -> None:
-    """The report shows its type, names its task, and the run goes on to undo."""
+    """An error whose text cannot be printed is reported by its type and its task, and the run goes
+    on to undo.
+    """
 
     class MuteError(Exception):
         def __str__(self) -> str:

@@ -1,4 +1,6 @@
-"""Parallel tasks: one failure, the caller's end, or an interrupt ends them all, and is reported."""
+"""Parallel tasks: one failure, the end of the caller's context, or an interrupt ends them all, and
+is reported.
+"""
 
 import contextvars
 import logging
@@ -29,8 +31,8 @@ from phases.testing import ManualClock
 def test_a_clock_that_moves_by_itself_does_not_pass_the_tasks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """In an agent's test the group ends by a failure after 5 s, not by its deadline, and names no
-    task that is about to end; a program runs to its end, too.
+    """A parallel group on a clock that advances by itself ends by the failure of its task, and not
+    by its deadline.
     """
 
     def fail(ctx: Context) -> None:
@@ -47,8 +49,8 @@ def test_a_clock_that_moves_by_itself_does_not_pass_the_tasks(
 def test_a_task_that_ignores_its_context_is_named_and_waited_for(
     clock: ManualClock, threads: ThreadPoolExecutor
 ) -> None:
-    """After the grace period the log names the sibling that goes on, and the group still waits for
-    it.
+    """A task that goes on after its group was cancelled is named in the log after the grace period,
+    and the group waits for it.
     """
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     logger = logging.getLogger("test_parallel")
@@ -74,7 +76,9 @@ def test_a_task_that_ignores_its_context_is_named_and_waited_for(
 
 
 def test_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the system refuses a thread, the group ends those that have begun, and fails."""
+    """A group for which the system refuses a thread cancels the tasks that have begun, and
+    fails.
+    """
     start = threading.Thread.start
     began: list[str] = []
 
@@ -110,8 +114,8 @@ def _after(name: str) -> Callable[[logging.LogRecord], bool]:
 
 
 def test_all_begin_though_one_has_failed_before() -> None:
-    """A task that fails at once does not keep others from starting; they are cancelled after all
-    have started, with the reason, and are no failures. The caller's context goes on.
+    """A task that fails at once does not prevent others from starting; they are cancelled with the
+    reason, and are not failures.
     """
     logger = logging.getLogger("test_all_begin")
     logger.setLevel(logging.INFO)
@@ -135,7 +139,7 @@ def test_all_begin_though_one_has_failed_before() -> None:
 
 
 def test_all_begin_though_one_has_failed_and_another_runs() -> None:
-    """The task that has begun does not stand for those that have not: all begin, in any order."""
+    """A task that begins after another one has failed, while a third one runs, is still started."""
     looked = threading.Event()
 
     class Watched(SystemClock):
@@ -165,7 +169,7 @@ def test_all_begin_though_one_has_failed_and_another_runs() -> None:
 
 
 def test_a_skipped_task_is_not_waited_for() -> None:
-    """A failure cancels all siblings also if one of the group never begins, as it is left out."""
+    """A failure cancels all siblings, even if one of the group is skipped and so never begins."""
     group = Parallel(
         FailingTask("a", OSError("x")),
         task("b")(lambda ctx: ctx.sleep(3600)),
@@ -176,7 +180,7 @@ def test_a_skipped_task_is_not_waited_for() -> None:
 
 
 def test_no_task_starts_after_the_callers_end() -> None:
-    """No task starts in a context that is over."""
+    """A task of a group does not start after the caller's context has ended."""
     logger = logging.getLogger("test_callers_end")
     logger.setLevel(logging.INFO)
     logger.addFilter(_after("a"))
@@ -191,7 +195,9 @@ def test_no_task_starts_after_the_callers_end() -> None:
 
 
 def test_context_variables_reach_the_threads() -> None:
-    """Context variables of the caller, as those of log lines, have their values in the threads too."""
+    """Context variables of the caller, such as those of log lines, have their values in the
+    threads.
+    """
     variable = contextvars.ContextVar("variable", default="unset")
     variable.set("node-1")
     seen: list[str] = []
@@ -201,7 +207,9 @@ def test_context_variables_reach_the_threads() -> None:
 
 @pytest.mark.parametrize("group", [Serial, Parallel])
 def test_a_name_twice_in_a_group_is_a_mistake(group: type[Serial | Parallel]) -> None:
-    """Paths and `skip` could not distinguish two tasks of one name; the error has the name."""
+    """A group with two tasks of one name is refused with the name, as paths and `skip` could not
+    distinguish them.
+    """
     first, second = (task("a")(lambda _: None) for _ in range(2))
     with pytest.raises(ValueError, match="a group has two tasks named 'a': rename one"):
         group(first, second)
@@ -209,7 +217,9 @@ def test_a_name_twice_in_a_group_is_a_mistake(group: type[Serial | Parallel]) ->
 
 
 def test_an_interrupt_in_a_subtask_weighs_more_than_a_failure() -> None:
-    """SystemExit in one thread is raised as it is, though another task has failed before it."""
+    """A SystemExit in one thread is raised unchanged, although another task has failed before
+    it.
+    """
 
     def leave(ctx: Context) -> None:
         wait(ctx, lambda: ctx.cancelled)

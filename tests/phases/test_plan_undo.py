@@ -20,7 +20,7 @@ from phases.testing import ManualClock
 
 
 def test_plan_ends_with_its_context() -> None:
-    """A cancelled plan raises CancelledError as it is."""
+    """A plan in a cancelled context raises CancelledError."""
     ctx = Context()
     ctx.cancel("stop")
     with pytest.raises(CancelledError):
@@ -28,7 +28,9 @@ def test_plan_ends_with_its_context() -> None:
 
 
 def test_undo_goes_on_past_failures(caplog: pytest.LogCaptureFixture) -> None:
-    """All that can be undone is, all failures are in the one error at the end."""
+    """An undo of a group reverses all tasks that it can, and raises one error with all failures at
+    the end.
+    """
 
     def stuck(name: str) -> Task:
         return task(name, undo=FailingTask(name, OSError(f"{name} is stuck")).do)(lambda _: None)
@@ -50,7 +52,7 @@ def test_undo_goes_on_past_failures(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_undo_ends_with_its_context() -> None:
-    """When the context ends, undoing stops; failures until then are not lost."""
+    """An undo stops when its context ends, and raises the failures until then."""
     clock = ManualClock(auto=True)
 
     def late(ctx: Context) -> None:

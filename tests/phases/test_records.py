@@ -49,8 +49,10 @@ def _recording(*changes: Change, undone: list[str] | None = None, fail: bool = F
 
 
 def test_a_method_is_one_inverse() -> None:
-    """A bound method, which is a new object each time, is one inverse of consecutive changes; a
-    change of another task separates its calls. A change without an inverse stays.
+    """A bound method that is recorded for consecutive changes is called once; a change of another
+    task in between separates its calls.
+
+    A change without an inverse stays.
     """
     undone: list[str] = []
 
@@ -74,8 +76,8 @@ def test_a_method_is_one_inverse() -> None:
 
 
 def test_a_change_that_an_inverse_leaves_stays_in_the_report() -> None:
-    """Another program has altered the place, so the inverse returns False; the task is not undone.
-    The False of a task is a value as any other.
+    """A change whose inverse returns False, as another program has altered the place, stays in the
+    report, and its task is not undone.
     """
 
     @task("make")
@@ -91,8 +93,8 @@ def test_a_change_that_an_inverse_leaves_stays_in_the_report() -> None:
 
 
 def test_a_task_that_records_and_changed_nothing_is_not_undone() -> None:
-    """`undo` would reverse an earlier run; a task that records everything, with no record, has
-    nothing to undo.
+    """A task that records its changes, and recorded none, is not undone by its `undo`, which would
+    reverse an earlier run.
     """
     journal: list[str] = []
 
@@ -108,7 +110,7 @@ def test_a_task_that_records_and_changed_nothing_is_not_undone() -> None:
 
 
 def test_an_inverse_takes_the_place_of_the_method() -> None:
-    """A class that recorded an inverse is not undone by its `undo` as well."""
+    """A task that recorded an inverse is not undone by its `undo` as well."""
     journal: list[str] = []
 
     class Routes(RecordingTask):
@@ -120,7 +122,9 @@ def test_an_inverse_takes_the_place_of_the_method() -> None:
 
 
 def test_the_method_reverses_what_a_task_has_recorded(caplog: pytest.LogCaptureFixture) -> None:
-    """A change without an inverse is undone by it: no line says that it cannot be."""
+    """A recorded change without an inverse is undone by the `undo` of its task, and the log does
+    not claim the contrary.
+    """
 
     class Routes(RecordingTask):
         def do(self, ctx: Context) -> None:
@@ -132,14 +136,14 @@ def test_the_method_reverses_what_a_task_has_recorded(caplog: pytest.LogCaptureF
 
 
 def test_a_task_that_failed_is_not_undone() -> None:
-    """Its change is: the report shows which task failed."""
+    """A failed task whose change was undone keeps the status failed in the report."""
     report = run(_recording(A, fail=True), undo_on_failure=True)
     assert report.undone == (A,)
     assert report.status == "failed"
 
 
 def test_a_group_that_is_undone_in_part_has_failed() -> None:
-    """A completed group with one task that is undone and one whose inverse failed is not undone,
+    """A completed group with one task that is undone and one whose inverse failed has failed,
     whichever is first.
     """
 
@@ -158,13 +162,13 @@ def test_a_group_that_is_undone_in_part_has_failed() -> None:
 
 
 def test_records_need_a_run() -> None:
-    """Outside a run a record is dropped."""
+    """A record outside of a run is dropped."""
     execute(_recording(A))
     Context().record(A)
 
 
 def test_an_undo_goes_on_after_its_context_has_ended() -> None:
-    """A run that its caller cancelled is undone too, and only once."""
+    """A run whose caller cancelled it is undone, and only once."""
     undone: list[str] = []
     ctx = Context()
 
@@ -187,7 +191,7 @@ def test_an_undo_goes_on_after_its_context_has_ended() -> None:
 
 
 def test_a_run_does_not_cancel_its_caller() -> None:
-    """An interrupt ends the run's context, and not the one that was given."""
+    """An interrupt ends the run's own context, and not the given one."""
     ctx = Context()
     with pytest.raises(KeyboardInterrupt):
         run(FailingTask("a", KeyboardInterrupt()), ctx)
@@ -218,7 +222,7 @@ def test_an_observer_follows_the_run() -> None:
 
 
 def test_an_observer_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """The log has its error, and the run goes on."""
+    """An observer that raises an error does not end the run, and the log has the error."""
 
     def refuse(_: Event) -> None:
         raise OSError("closed")
@@ -260,7 +264,7 @@ class _World:
 
 
 class _Worker:
-    """A task that changes places, while another program changes some; it fails so many times at its
+    """A task that changes places while another program changes some, and fails so many times at its
     end.
     """
 
@@ -319,8 +323,10 @@ def _build(shape: Shape, world: _World) -> Task:
 
 @given(pipelines, st.booleans())
 def test_undo_of_a_run(shape: Shape, fails: bool) -> None:
-    """After an undone run each place is as before, or as another program has left it; no report
-    shows a change; the last event of each task and group has the status of its report.
+    """Each place after an undone run is as before, or as another program has left it, and no report
+    has a change.
+
+    The last event of each task and group has the status of its report.
     """
     events: list[Event] = []
     world = _World()
@@ -345,7 +351,9 @@ def test_undo_of_a_run(shape: Shape, fails: bool) -> None:
 
 
 def test_a_task_that_is_done_again_has_its_own_report() -> None:
-    """Of two tasks of one name that were under way together, each keeps the report that it had."""
+    """Two tasks of one name that are under way together keep their own reports when they are done
+    again.
+    """
     first, second = _recording(A), _recording(B)
     whole = Report(Serial(name="all"))
     reports = [whole.due(first), whole.due(second)]

@@ -1,4 +1,4 @@
-"""What a task returns, raises and interrupts: the JSON, the tree and the log of each run, whole."""
+"""The results, errors and interrupts of tasks in the JSON, the tree and the log of each run."""
 
 import enum
 import json
@@ -115,7 +115,7 @@ RESULTS: list[tuple[object, dict[str, object]]] = [
 
 @pytest.mark.parametrize(("value", "shown"), RESULTS, ids=lambda each: type(each).__name__)
 def test_the_value_that_do_returns_is_the_result(value: object, shown: dict[str, object]) -> None:
-    """The report has the value itself, and its mapping always fits JSON."""
+    """The report of a task has the value that `do` returns, and its mapping always fits JSON."""
     report = run(task("a")(lambda _: value))
     assert report.result is value
     mapping = report.to_mapping()
@@ -124,7 +124,9 @@ def test_the_value_that_do_returns_is_the_result(value: object, shown: dict[str,
 
 
 def test_a_returned_report_of_a_failed_run_fails_the_task() -> None:
-    """That of a completed one is a result."""
+    """A task that returns the report of a failed run fails; the report of a completed run is its
+    result.
+    """
     good = run(task("inner")(lambda _: 1))
     bad = run(task("inner")(lambda _: 1 / 0))
     assert run(task("a")(lambda _: good)).to_mapping()["result"]["result"] == 1
@@ -133,7 +135,7 @@ def test_a_returned_report_of_a_failed_run_fails_the_task() -> None:
 
 
 def test_a_run_inside_a_task_is_refused() -> None:
-    """The error names what is a part of the same run."""
+    """A run with the context of a running task is refused, and the error advises execute."""
     report = run(task("outer")(lambda ctx: run(task("inner")(print), ctx)))
     assert str(report.error) == (
         "outer: ctx is that of the running task 'outer', and run begins another run: write "
@@ -218,7 +220,7 @@ def _whole(work: Task, caplog: pytest.LogCaptureFixture) -> str:
 
 
 def test_each_result_error_and_signal_is_shown_whole(caplog: pytest.LogCaptureFixture) -> None:
-    """The tree, the JSON and the log are as in the golden file."""
+    """The tree, the JSON and the log of each result, error and signal are as in the golden file."""
     caplog.set_level(logging.INFO, "phases")
     works = [_returning(value) for value, _ in RESULTS]
     works += [*ERRORS, *map(_stopping, [signal.SIGINT, signal.SIGTERM])]
@@ -227,7 +229,7 @@ def test_each_result_error_and_signal_is_shown_whole(caplog: pytest.LogCaptureFi
 
 
 def test_a_bug_is_tried_again_if_it_is_named() -> None:
-    """An error of `retry_on` is, unless it says itself that it is in vain."""
+    """An error of `retry_on` is tried again, unless it is not retryable itself."""
     clock = ManualClock(auto=True)
     for error, attempts in (KeyError("a"), 3), (RefusedError("no"), 1):
         again = with_retry(_raising(error), attempts=3, retry_on=(KeyError, RefusedError))
@@ -254,8 +256,8 @@ def _end_midway(ctx: Context) -> None:
 
 
 def test_what_an_undo_leaves_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    """A task that fails midway and recorded no inverse is left as it is: the log and the report
-    say so, also if it has an `undo`, which is for completed tasks.
+    """A task that fails midway without a recorded inverse is left as it is, even if it has an
+    `undo`, and the log and the report name it.
     """
     word = "not undone: mount failed midway, and recorded no inverse"
     for others in {}, {"undo": print}:
@@ -275,7 +277,7 @@ def test_what_an_undo_leaves_is_named(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_task_that_never_began_is_not_left_midway() -> None:
-    """A run that is cancelled before a task begins has left nothing of it."""
+    """A task that is cancelled before it begins is not reported as left midway."""
     ctx = Context()
     ctx.cancel("maintenance")
     report = run(task("mount")(_fail), ctx, undo_on_failure=True)

@@ -34,14 +34,14 @@ def clock() -> ManualClock:
 
 
 def test_backoff_doubles_up_to_its_maximum(clock: ManualClock) -> None:
-    """Pauses are 1, 2, 4, 8, 16, 30, 30 seconds: 91 in all."""
+    """The pauses between eight attempts are 1, 2, 4, 8, 16, 30, 30 seconds: 91 in all."""
     with pytest.raises(TaskFailedError):
         execute(with_retry(FailingTask("a", OSError()), attempts=8), Context(clock=clock))
     assert clock.monotonic() == 91
 
 
 def test_a_longer_backoff_is_that_of_each_pause(clock: ManualClock) -> None:
-    """Pauses are 60 and 60 seconds: none is shorter than the first."""
+    """A backoff longer than the maximum is that of each pause."""
     retried = with_retry(FailingTask("a", OSError()), attempts=3, backoff=60)
     with pytest.raises(TaskFailedError):
         execute(retried, Context(clock=clock))
@@ -49,7 +49,9 @@ def test_a_longer_backoff_is_that_of_each_pause(clock: ManualClock) -> None:
 
 
 def test_a_failed_attempt_leaves_no_result(clock: ManualClock) -> None:
-    """The result is that of the last attempt, none if it leaves none."""
+    """The result of a retried task is that of the last attempt, without results or degradations of
+    failed ones.
+    """
     errors = [OSError("busy")]
 
     @task("a")
@@ -65,7 +67,7 @@ def test_a_failed_attempt_leaves_no_result(clock: ManualClock) -> None:
 
 
 def test_each_failure_of_a_group_must_be_of_the_given_errors(clock: ManualClock) -> None:
-    """A group with one failure of another kind fails at once: in part it would fail again."""
+    """A group with one failure that is not in `retry_on` is not tried again."""
 
     def wrong_too(ctx: Context) -> None:
         wait(ctx, lambda: ctx.cancelled)
@@ -79,7 +81,7 @@ def test_each_failure_of_a_group_must_be_of_the_given_errors(clock: ManualClock)
 
 
 def test_cancelled_is_not_tried_again() -> None:
-    """Its first attempt is its last."""
+    """A cancelled task is not tried again."""
     ctx = Context()
     calls: list[int] = []
 
@@ -94,8 +96,8 @@ def test_cancelled_is_not_tried_again() -> None:
 
 
 def test_an_error_shows_if_a_retry_can_help(clock: ManualClock) -> None:
-    """Another one is not tried again; of several failures each must allow it, and an error of
-    Python's does.
+    """An error that is not retryable is not tried again; several failures are retryable if each is,
+    and Python's errors are.
     """
 
     class AnsweredError(Exception):
@@ -120,8 +122,9 @@ def test_an_error_shows_if_a_retry_can_help(clock: ManualClock) -> None:
 def test_an_observer_gets_each_attempt(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its path is whole; the report counts the attempts, and has the time of the first one and of
-    all.
+    """An observer receives an event for each failed attempt with its whole path and pause.
+
+    The report counts the attempts, and has the time of the first one and of all.
     """
     flaky = with_retry(FailingTask("flaky", OSError("busy"), times=2), attempts=5)
     events: list[Event] = []
@@ -144,7 +147,9 @@ def test_an_observer_gets_each_attempt(
 
 
 def test_wrapping_keeps_name_and_abilities() -> None:
-    """A wrapped task plans, undoes and is seen into as before; one that cannot does not seem to."""
+    """A wrapped task has the name, the plan, the undo and the subtasks of the task inside, and none
+    that it lacks.
+    """
     plain = FailingTask("a", OSError())
     full = RecordingTask("b", [])
     group = Serial(RecordingTask("c", []))
@@ -162,7 +167,7 @@ def test_wrapping_keeps_name_and_abilities() -> None:
 
 
 def test_a_share_leaves_time_for_the_next_tasks(clock: ManualClock) -> None:
-    """Of ten seconds a task with a share of a half gets five, however long its own timeout."""
+    """A task with a share of a half gets five of ten seconds, however long its own timeout."""
     given: list[float | None] = []
     half = with_timeout(task("a")(lambda ctx: given.append(ctx.remaining())), 60, share=0.5)
     execute(half, Context(timeout=10, clock=clock))
@@ -184,7 +189,9 @@ def failing(*errors: Exception) -> Task:
 
 
 def test_a_timeout_keeps_the_failures_of_attempts() -> None:
-    """The error of the task has the deadline first, then each failure with its path."""
+    """The error of a retried task that times out has the deadline first, then each failure with its
+    path.
+    """
     retried = with_retry(failing(OSError("busy"), OSError("full")), attempts=9, backoff=2)
     ctx = Context(clock=ManualClock(auto=True))
     with pytest.raises(TaskFailedError) as caught:
@@ -197,7 +204,7 @@ def test_a_timeout_keeps_the_failures_of_attempts() -> None:
 
 
 def test_the_end_of_a_run_keeps_the_failures_of_attempts() -> None:
-    """Those of a run that is cancelled or over are in its report."""
+    """The report of a run that ends has the failures of the attempts until then."""
     retried = with_retry(failing(OSError("busy"), OSError("full")), attempts=9, backoff=2)
     report = run(Serial(retried, name="node"), Context(clock=ManualClock(auto=True)), timeout=3)
     assert report.status == "cancelled"
@@ -209,7 +216,7 @@ def test_the_end_of_a_run_keeps_the_failures_of_attempts() -> None:
 
 
 def test_a_retry_of_a_retry_keeps_all_failures(clock: ManualClock) -> None:
-    """The time of each outer attempt ends the inner one: its failures are those of the attempt."""
+    """An outer attempt whose time ends an inner retry has the failures of the inner attempts."""
     busy = FailingTask("a", OSError("busy"), times=99)
     inner = with_timeout(with_retry(busy, attempts=9), 2)
     report = run(with_retry(inner, attempts=2, backoff=0), Context(clock=clock))
@@ -219,7 +226,9 @@ def test_a_retry_of_a_retry_keeps_all_failures(clock: ManualClock) -> None:
 
 
 def test_the_end_of_a_group_keeps_the_failures_of_each_task() -> None:
-    """Whichever of the tasks in parallel ends first; their paths are whole at each step."""
+    """The report of a parallel group whose run ends has the failures of each task's attempts with
+    whole paths, whichever task ends first.
+    """
     attempts: list[int] = []
 
     @task("a")

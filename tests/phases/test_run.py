@@ -52,7 +52,9 @@ def _entry(
 
 
 def test_report_of_a_run() -> None:
-    """The report is the tree of tasks: status, start, duration and recorded changes of each."""
+    """The report of a run is the tree of its tasks with status, start, duration and recorded
+    changes of each.
+    """
     clock = ManualClock(auto=True)
 
     @task("nap", plan=lambda _: [Change("+", "nothing", "a forecast is never reported")])
@@ -91,8 +93,8 @@ def test_report_of_a_run() -> None:
 
 
 def test_degraded() -> None:
-    """A run is ok and degraded if an optional task failed, at any depth; a failed run is only
-    failed.
+    """A run is ok and degraded if an optional task failed, at any depth, or a proof was skipped; a
+    failed run is only failed.
     """
     optional = tolerate(FailingTask("probes", OSError("x")))
     degraded = run(Serial(Serial(optional, name="inner"), RecordingTask("a", []), name="all"))
@@ -118,7 +120,9 @@ def test_degraded() -> None:
 
 
 def test_a_change_that_a_thread_records_during_the_undo_is_undone() -> None:
-    """The thread outlives its task; each inverse is called once."""
+    """A change that is recorded during the undo, as by a thread that outlives its task, is undone,
+    and each inverse is called once.
+    """
     journal: list[str] = []
 
     @task("a")
@@ -136,8 +140,8 @@ def test_a_change_that_a_thread_records_during_the_undo_is_undone() -> None:
 
 
 def test_a_result_is_found_by_the_path_of_its_step() -> None:
-    """A task returns a value, of a type foreign to phases; each run begins without one; a path
-    that leads nowhere is named beside those that exist.
+    """The value that a task returns is found by the path of its step and by its type; an unknown or
+    ambiguous path is an error with the paths that exist.
     """
     answers = iter([1, 2])
 
@@ -164,14 +168,16 @@ def test_a_result_is_found_by_the_path_of_its_step() -> None:
 
 
 def test_a_report_is_neither_true_nor_false() -> None:
-    """`if run(...)` would start a machine after any failure; the error has what to test."""
+    """A report in an `if` is an error that names what to test, as `if run(...)` would start a
+    machine after any failure.
+    """
     with pytest.raises(TypeError, match=r"test \.ok, \.degraded, or whether it `is None`"):
         bool(run(FailingTask("a", OSError("x"))))
 
 
 def test_skip_leaves_tasks_out() -> None:
-    """Skipped tasks are not done, inside with_retry and with_timeout, too; a skipped group takes its
-    tasks along.
+    """Skipped tasks are not done, not even inside with_retry and with_timeout; a skipped group
+    skips its tasks.
     """
     journal: list[str] = []
     a, b, c = (RecordingTask(name, journal) for name in "abc")
@@ -188,8 +194,8 @@ def test_skip_leaves_tasks_out() -> None:
 
 
 def test_a_group_has_the_tasks_that_will_be_skipped() -> None:
-    """A group queries this before it starts; a query changes no report, and outside of a run no
-    task is skipped.
+    """A group can query which of its tasks will be skipped, without a change of any report; outside
+    of a run all are done.
     """
     seen: list[dict[str, bool]] = []
 
@@ -229,7 +235,9 @@ def tree() -> tuple[Serial, list[str]]:
     ],
 )
 def test_paths_select_tasks(option: str, words: list[str], expected: str) -> None:
-    """A name means all tasks of it, a path or its end one; `only` takes all that is inside."""
+    """A name selects all tasks of it, a path or its end one task; `only` includes all that is
+    inside.
+    """
     whole, done = tree()
     report = run(whole, **{option: words})  # type: ignore[arg-type]
     assert report.ok
@@ -245,7 +253,7 @@ def test_skip_takes_away_from_only() -> None:
 
 @pytest.mark.parametrize("word", ["certs/c", "s/ca", "", "certs/"])
 def test_a_part_of_a_name_is_unknown(word: str) -> None:
-    """Paths are compared name by name."""
+    """A path that ends within a name is unknown, as paths are compared name by name."""
     whole, done = tree()
     with pytest.raises(UnknownTaskError):
         run(whole, only=[word])
@@ -253,7 +261,7 @@ def test_a_part_of_a_name_is_unknown(word: str) -> None:
 
 
 def test_a_task_that_cannot_be_undone_stays_ok(caplog: pytest.LogCaptureFixture) -> None:
-    """A completed task without undo is named in the log and stays as it is."""
+    """A completed task without an undo stays ok when its run is undone, and is named in the log."""
     caplog.set_level(logging.WARNING)
     report = run(
         Serial(task("a")(lambda _: None), FailingTask("b", OSError("x"))), undo_on_failure=True
@@ -263,7 +271,7 @@ def test_a_task_that_cannot_be_undone_stays_ok(caplog: pytest.LogCaptureFixture)
 
 
 class _Composite:
-    """A task that composes others while it runs."""
+    """A task that executes others while it runs."""
 
     name = "composite"
 
@@ -277,7 +285,9 @@ class _Composite:
 
 
 def test_the_own_work_of_a_group_stands_in_the_report_where_it_began() -> None:
-    """A group gives it a step with a name, and the report has the steps in their order."""
+    """A named step that a group executes beside its tasks is in the report in the order of its
+    beginning.
+    """
 
     class Group(Serial):
         def do(self, ctx: Context) -> None:
@@ -289,7 +299,9 @@ def test_the_own_work_of_a_group_stands_in_the_report_where_it_began() -> None:
 
 
 def test_a_task_that_undoes_itself_undoes_its_inside() -> None:
-    """If the outer task can be undone, its inside is not undone a second time."""
+    """A task with an undo of its own is undone as a whole, and the tasks inside are not undone a
+    second time.
+    """
     journal: list[str] = []
 
     class Whole(_Composite):
@@ -305,8 +317,8 @@ def test_a_task_that_undoes_itself_undoes_its_inside() -> None:
 
 
 def test_a_loop_of_tasks_keeps_the_latest_report() -> None:
-    """A task that runs for months and makes tasks as it goes does not fill the memory with reports.
-    A reason is that of the last time.
+    """A task that executes tasks in a loop keeps the latest report and reason of each name, so that
+    months of work do not fill the memory.
     """
 
     class Loop(_Composite):
@@ -320,7 +332,9 @@ def test_a_loop_of_tasks_keeps_the_latest_report() -> None:
 
 
 def test_a_task_between_two_of_one_name_keeps_its_report() -> None:
-    """Two of that name may stand side by side, if the first is still running in a thread."""
+    """The report of a task stays in place between two of one name, of which the first was still
+    running in a thread.
+    """
     has_begun = threading.Event()
     may_end = threading.Event()
 
@@ -349,7 +363,7 @@ def test_a_task_between_two_of_one_name_keeps_its_report() -> None:
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), SystemExit(1)])
 def test_interrupts_undo_and_pass(interrupt: BaseException) -> None:
-    """On an interrupt, run undoes the completed tasks and raises the interrupt again."""
+    """A run that is interrupted undoes the completed tasks and raises the interrupt again."""
     journal: list[str] = []
     with pytest.raises(type(interrupt)):
         run(Serial(RecordingTask("a", journal), FailingTask("b", interrupt)), undo_on_failure=True)
@@ -367,7 +381,9 @@ def _program(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_context_that_signals_cancel_is_made_in_the_with() -> None:
-    """`with cancel_on_signals(Context()) as ctx` has the context, in the main thread and in others."""
+    """`with cancel_on_signals(Context()) as ctx` binds the context, in the main thread and in
+    others.
+    """
     ctx = Context()
     seen = []
 
@@ -384,7 +400,9 @@ def test_a_context_that_signals_cancel_is_made_in_the_with() -> None:
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_signals_cancel(name: str) -> None:
-    """SIGINT and SIGTERM wake the task and end the run; the handlers of before are back afterwards."""
+    """SIGINT and SIGTERM wake the task and end the run; the earlier handlers are restored
+    afterwards.
+    """
     program = _program(f"""
         def do(ctx):
             os.kill(os.getpid(), signal.{name})
@@ -401,7 +419,7 @@ def test_signals_cancel(name: str) -> None:
 
 
 def test_second_signal_has_its_default_effect() -> None:
-    """A second SIGINT is a KeyboardInterrupt again, even for a task that does not listen."""
+    """A second SIGINT raises KeyboardInterrupt, even in a task that ignores its context."""
     program = _program("""
         def do(ctx):
             os.kill(os.getpid(), signal.SIGINT)
@@ -416,8 +434,10 @@ def test_second_signal_has_its_default_effect() -> None:
 
 
 def test_a_second_signal_has_a_handler() -> None:
-    """The first of any of the signals cancels, also one that ends a process by default; the second
-    one, of any of them, calls the handler. Afterwards the handlers of before are back.
+    """The first of several signals cancels, even one that ends a process by default; the second
+    calls the given handler.
+
+    Afterwards the earlier handlers are restored.
     """
     program = _program("""
         numbers = signal.SIGQUIT, signal.SIGTERM
@@ -435,7 +455,7 @@ def test_a_second_signal_has_a_handler() -> None:
 
 
 def test_interrupt_while_a_parallel_waits() -> None:
-    """Ctrl-C without handle_signals cancels the threads, waits for them, undoes, and is a
+    """Ctrl-C without handle_signals cancels the threads, waits for them, undoes, and raises
     KeyboardInterrupt.
     """
     program = _program("""
@@ -456,8 +476,8 @@ def test_interrupt_while_a_parallel_waits() -> None:
 
 
 def test_a_signal_that_another_thread_caught() -> None:
-    """The kernel may hand a signal to any thread; the main thread, which waits and is not woken by
-    it, sees it soon.
+    """A signal that the kernel gives to another thread cancels the run, although the waiting main
+    thread is not woken by it.
     """
     program = _program("""
         import threading, time
@@ -476,8 +496,8 @@ def test_a_signal_that_another_thread_caught() -> None:
 
 
 def test_a_signal_ends_an_interruptible_block() -> None:
-    """It ends one in the middle of the work, and no work of a shielded context or of another
-    thread.
+    """A signal ends an interruptible block in the middle of its work, but not that of a shielded
+    context or of another thread.
     """
     program = _program("""
         import threading
@@ -524,7 +544,9 @@ def test_a_signal_ends_an_interruptible_block() -> None:
 
 
 def test_a_signal_at_the_beginning_of_an_interruptible_block() -> None:
-    """It ends the block before the work, also if it comes just after the look for an earlier one."""
+    """A signal between the check and the work of an interruptible block ends the block before the
+    work.
+    """
     program = _program("""
         class Signalled(Context):
             def check(self):
@@ -541,7 +563,7 @@ def test_a_signal_at_the_beginning_of_an_interruptible_block() -> None:
 
 
 def test_a_signal_for_a_child_ends_no_block_of_its_parent() -> None:
-    """The parent is not cancelled, so its block goes on to its end."""
+    """A signal that cancels a child context does not end an interruptible block of its parent."""
     program = _program("""
         parent = Context()
         with interruptible(parent), cancel_on_signals(parent.child()) as child:
@@ -553,7 +575,9 @@ def test_a_signal_for_a_child_ends_no_block_of_its_parent() -> None:
 
 
 def test_a_mapping_has_results_and_changes_that_were_undone() -> None:
-    """A program sees what a step gave, and what was reversed."""
+    """The mapping of a report has the result of each step, and marks the changes that were
+    undone.
+    """
 
     class Answer:
         def to_mapping(self) -> dict[str, int]:
@@ -574,7 +598,9 @@ def test_a_mapping_has_results_and_changes_that_were_undone() -> None:
 
 
 def test_the_last_result_of_a_type_is_found() -> None:
-    """At any depth, in the order of the tasks; a failed task leaves it, too."""
+    """The last result of a type is found at any depth, in the order of the tasks, even if its task
+    failed.
+    """
 
     @task("late")
     def late(ctx: Context) -> None:
@@ -591,7 +617,9 @@ def test_the_last_result_of_a_type_is_found() -> None:
 
 
 def test_an_observer_receives_waits() -> None:
-    """What a task waits for, and how long at most: never longer than its context."""
+    """An observer receives what a task waits for and for how long, at most for the time of its
+    context.
+    """
 
     @task("lease")
     def lease(ctx: Context) -> None:
@@ -615,7 +643,9 @@ def test_an_observer_receives_waits() -> None:
 
 
 def test_a_printed_report_has_failures_that_no_step_has() -> None:
-    """A group may raise one of its own beside those of its tasks, by the name of a task."""
+    """A printed report has the failures that a group raises beside those of its tasks, even under
+    the name of a task.
+    """
 
     class Configure(Serial):
         def do(self, ctx: Context) -> None:
@@ -637,7 +667,7 @@ also failed  configure/check  no buffer space; see dmesg"""
 
 
 def test_a_printed_failure_has_two_lines_of_its_text() -> None:
-    """The first may be a heading; more is in `error`."""
+    """A printed failure has the first two lines of its text, as the first may be a heading."""
     refused = OSError(
         "2 route changes were refused:\n  + 10.0.0.0/8: no device\n  + 10.9.0.0/16: x"
     )
@@ -648,7 +678,7 @@ def test_a_printed_failure_has_two_lines_of_its_text() -> None:
 
 
 def test_only_distinguishes_a_path_from_a_name() -> None:
-    """In an anonymous group the path of a task is its name, and a task elsewhere may have it, too."""
+    """A path in `only` selects the task of that path, and not one of the same name elsewhere."""
     done: list[str] = []
     outer = task("ca")(lambda _: done.append("ca"))
     inner = task("ca")(lambda _: done.append("certs/ca"))
@@ -658,7 +688,7 @@ def test_only_distinguishes_a_path_from_a_name() -> None:
 
 
 def test_a_mapping_has_each_error_of_a_group() -> None:
-    """With its own `retryable`, as the error as a whole has."""
+    """The mapping of a report has each error of an exception group, with its own `retryable`."""
 
     class Group(Exception):  # noqa: N818 - as of Python 3.11
         exceptions = (

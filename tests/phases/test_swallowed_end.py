@@ -40,7 +40,9 @@ def swallow(ctx: Context) -> None:
 
 
 def test_a_swallowed_deadline_fails_the_task() -> None:
-    """The error names the task, the deadline and what its author must do; it can be tried again."""
+    """A task that catches its deadline and returns fails with an error that names the task, the
+    deadline and what its author must do; it can be tried again.
+    """
     report = run(Serial(swallow, name="all"), at_once(5))
     assert statuses(report) == {"nap": "failed", "all": "failed"}
     assert str(report.error) == f"all/nap: {DeadlineExceededError(5)}; {CAUGHT}"
@@ -60,7 +62,9 @@ def test_a_swallowed_deadline_fails_the_task() -> None:
     ],
 )
 def test_a_deadline_that_is_swallowed_inside_with_timeout(limited: Task) -> None:
-    """Its own deadline counts as that of the run, and a task after it is not reached."""
+    """A task that catches the deadline of its own with_timeout fails, and the task after it is not
+    reached.
+    """
     report = run(Serial(limited, RecordingTask("next", []), name="all"), at_once(600))
     assert report.status == "failed"
     assert report.children[1].status == "not-reached"
@@ -69,7 +73,9 @@ def test_a_deadline_that_is_swallowed_inside_with_timeout(limited: Task) -> None
 
 
 def test_it_is_tried_again_and_undone_as_after_any_failure() -> None:
-    """with_retry tries it again, and undo_on_failure reverses what it recorded."""
+    """A task that catches its deadline is tried again by with_retry, and its records are reversed
+    by undo_on_failure.
+    """
     undone: list[str] = []
     patience = [60, 60, 1]
 
@@ -89,8 +95,8 @@ def test_it_is_tried_again_and_undone_as_after_any_failure() -> None:
 
 
 def test_work_that_ends_late_is_complete_and_stays() -> None:
-    """A commit that was not interrupted, and returns after the deadline, is neither failed nor
-    undone; nor is one that looks at its context without raising.
+    """A task that returns after its deadline without an interruption is neither failed nor undone,
+    even if it looks at its context.
     """
     clock = ManualClock(auto=True)
 
@@ -108,7 +114,7 @@ def test_work_that_ends_late_is_complete_and_stays() -> None:
 
 
 def test_a_narrower_end_is_the_business_of_the_task() -> None:
-    """A task may limit a part of its work, go on without it, and end late."""
+    """A task may limit a part of its work, catch the end of that part, and end late."""
     clock = ManualClock(auto=True)
 
     @task("look")
@@ -128,7 +134,9 @@ def test_a_narrower_end_is_the_business_of_the_task() -> None:
 
 
 def test_a_task_that_catches_what_a_task_inside_raised() -> None:
-    """The end of the run was raised to it by `execute`; a task inside that failed is its business."""
+    """A task that catches the end of the run from a task inside fails; one that catches a failure
+    of a task inside is ok and degraded.
+    """
 
     def catching(inside: Task) -> Task:
         @task("outer")
@@ -150,7 +158,7 @@ def test_a_task_that_catches_what_a_task_inside_raised() -> None:
 
 
 def test_a_thread_of_the_task_counts() -> None:
-    """The error may be raised in a thread of the task, as in one of a pool."""
+    """A task that catches the deadline from a thread of its own, as of a pool, fails."""
 
     @task("pool")
     def pool(ctx: Context) -> None:
@@ -161,7 +169,9 @@ def test_a_thread_of_the_task_counts() -> None:
 
 
 def test_a_task_beside_it_is_not_blamed() -> None:
-    """Of tasks in parallel only that fails which caught the end, even if another one ends late."""
+    """Of tasks in parallel only the one that caught the end of the context fails, even if another
+    one ends late.
+    """
     has_begun = threading.Event()
     is_over = threading.Event()
 
@@ -184,8 +194,8 @@ def test_a_task_beside_it_is_not_blamed() -> None:
 
 
 def test_a_task_may_declare_that_the_end_is_its_normal_end() -> None:
-    """One that serves until its context ends is complete then, by a deadline and by a signal, and
-    inside with_timeout; raised, the end is an end as of any task.
+    """A task that serves until its context ends may declare that end as normal by `expiring`, and
+    is ok then; if it raises the end, it is cancelled.
     """
 
     @task("serve")
@@ -207,7 +217,9 @@ def test_a_task_may_declare_that_the_end_is_its_normal_end() -> None:
 
 
 def test_a_plan_that_swallows_the_end_has_failed() -> None:
-    """It would claim that there is nothing to change."""
+    """A plan that catches its deadline fails, since it would claim that there is nothing to
+    change.
+    """
 
     def look(ctx: Context) -> list[Change]:
         with suppress(Exception):
@@ -220,7 +232,7 @@ def test_a_plan_that_swallows_the_end_has_failed() -> None:
 
 
 def test_an_undo_that_swallows_the_end_has_failed() -> None:
-    """It is unknown what it has left out."""
+    """An undo that catches its deadline fails, as it is unknown what it has left out."""
     half = task("half", undo=swallow.do)(lambda _: None)
     with pytest.raises(TaskFailedError, match=f"^half: deadline exceeded: .*; {CAUGHT}$"):
         undo(half, at_once(5))

@@ -38,8 +38,8 @@ def _probes() -> FailingTask:
 def test_a_tolerated_failure_is_a_warning(
     group: type[Serial], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The group goes on and is ok; the task is `failed` in the report, and the log has it as a
-    warning.
+    """A group with a tolerated failure goes on and is ok; the report has the task as failed, and
+    the log has a warning.
     """
     journal: list[str] = []
     report = run(
@@ -64,8 +64,8 @@ def test_a_tolerated_failure_is_a_warning(
 
 
 def test_on_failure_gets_the_error() -> None:
-    """`on_failure` gets the error that execute would have raised, with its cause; after a success
-    it is not called.
+    """`on_failure` receives the error that execute would have raised, with its cause, and is not
+    called after a success.
     """
     failures: list[TaskFailedError] = []
     probes = _probes()
@@ -80,8 +80,8 @@ def test_on_failure_gets_the_error() -> None:
 def test_a_failure_that_on_failure_cannot_handle_fails_the_task(
     group: type[Serial], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If `on_failure` raises an error, the task fails with both errors, in the report and in the
-    log.
+    """A tolerated task whose `on_failure` raises an error fails with both errors, in the report and
+    in the log.
     """
     full = OSError("disk full")
     probes = _probes()
@@ -109,7 +109,7 @@ def test_a_failure_that_on_failure_cannot_handle_fails_the_task(
 
 
 def test_on_failure_may_raise_the_error_that_it_got() -> None:
-    """If `on_failure` raises its argument, the failure is raised as if the task were not tolerated."""
+    """A tolerated task whose `on_failure` raises its argument fails as if it were not tolerated."""
 
     def refuse(error: TaskFailedError) -> None:
         raise error
@@ -120,7 +120,9 @@ def test_on_failure_may_raise_the_error_that_it_got() -> None:
 
 
 def test_the_end_of_the_context_is_not_tolerated() -> None:
-    """A cancellation, an interrupt or the end of the caller's deadline is still raised."""
+    """A cancellation, an interrupt or the end of the caller's deadline is raised by a tolerated
+    task.
+    """
     ctx = Context()
     ctx.cancel("stop")
     with pytest.raises(CancelledError):
@@ -145,7 +147,9 @@ def test_the_end_of_the_context_is_not_tolerated() -> None:
     ],
 )
 def test_wrappers_come_in_any_order(wrap: Callable[[Task], Task]) -> None:
-    """A tolerated task with a deadline or with retries is tolerated, and tried as often."""
+    """A tolerated task with a deadline or with retries is tolerated in either order of the
+    wrappers.
+    """
     nap = task("nap")(lambda ctx: ctx.sleep(60))
     execute(wrap(nap), at_once())
     probes = _probes()
@@ -154,7 +158,9 @@ def test_wrappers_come_in_any_order(wrap: Callable[[Task], Task]) -> None:
 
 
 def test_all_else_passes_through() -> None:
-    """Plan, undo and subtasks are those of the task, and their failures are not tolerated."""
+    """The plan, the undo and the subtasks of a tolerated task are those of the task, and their
+    failures are raised.
+    """
     journal: list[str] = []
     whole = tolerate(Serial(RecordingTask("a", journal), name="inner"))
     assert isinstance(whole, Group)
@@ -168,7 +174,7 @@ def test_all_else_passes_through() -> None:
 
 
 def test_a_tolerated_failure_has_not_completed() -> None:
-    """A tolerated task that failed is not undone by its `undo`; groups that tolerated it are
+    """A tolerated task that failed is not undone by its `undo`; a group that tolerated it is
     undone, not failed.
     """
     journal: list[str] = []

@@ -13,8 +13,8 @@ FIRST, SECOND, THIRD = (Change("+", f"/etc/{name}") for name in ("first", "secon
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_run_undoes_what_was_committed(*, commits: bool) -> None:
-    """The changes are passed on in their order, each once; what was not committed is not the run's
-    to undo.
+    """A failed run undoes the committed changes of a transaction, each once and the last first;
+    uncommitted ones stay.
     """
     undone: list[str] = []
 
@@ -33,7 +33,9 @@ def test_a_run_undoes_what_was_committed(*, commits: bool) -> None:
 
 
 def test_a_rollback_reverses_what_was_not_committed() -> None:
-    """The newest first; committed changes stay, also in the report."""
+    """A rollback reverses the uncommitted changes, the newest first; committed changes stay, also
+    in the report.
+    """
     undone: list[str] = []
 
     @task("all")
@@ -59,7 +61,9 @@ def test_a_rollback_reverses_what_was_not_committed() -> None:
 
 
 def test_what_a_rollback_does_not_reverse() -> None:
-    """A failed inverse gives its error, a change without an inverse False; both stay in the report."""
+    """A rollback yields the error of a failed inverse, and False for a change without one; both
+    changes stay in the report.
+    """
     error = OSError("busy")
 
     @task("three")
@@ -74,8 +78,8 @@ def test_what_a_rollback_does_not_reverse() -> None:
 
 
 def test_an_inverse_that_hangs_leaves_time_for_the_others() -> None:
-    """A rollback has a time of its own, and each inverse gets half of the rest: the context of the
-    work may be over.
+    """A rollback has a time of its own, of which each inverse gets half of the rest, even if the
+    context of the work is over.
     """
     ctx = at_once(0)
     transaction = Transaction(ctx)
@@ -88,8 +92,8 @@ def test_an_inverse_that_hangs_leaves_time_for_the_others() -> None:
 
 
 def test_an_inverse_records_nothing() -> None:
-    """A rollback is no step of the run: what it does is in no report, and is not rolled back in
-    turn.
+    """A change that an inverse records during a rollback is in no report, and is not rolled
+    back.
     """
 
     @task("one")

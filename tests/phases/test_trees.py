@@ -70,7 +70,7 @@ def _failure_of(tree: Task) -> TaskFailedError | None:
 
 @given(shapes)
 def test_report_agrees_with_the_run(shape: Shape) -> None:
-    """Tasks that are ok did their work, failed ones raised, all else did nothing; groups agree
+    """A task that is ok did its work, a failed one raised, and any other did nothing; groups agree
     with their tasks.
     """
     tree, journal = _tree(shape)
