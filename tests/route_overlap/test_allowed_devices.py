@@ -24,18 +24,22 @@ ALLOWED = AllowedDevices(
     ],
 )
 def test_a_device_is_expected_or_matches_a_pattern(dev: str, allows: bool, may_carry: bool) -> None:
-    """An expected device without carrier may carry traffic, but not now; no pattern matches a slash."""
+    """A device is allowed if it is expected or matches a pattern, byte for byte; an expected one
+    without carrier may carry traffic, but not now.
+    """
     assert ALLOWED.allows(dev) == allows
     assert ALLOWED.may_carry(dev) == may_carry
 
 
 def test_a_route_by_several_next_hops_is_not_allowed_by_itself() -> None:
-    """Its device is None: each of its next hops decides."""
+    """A route without a device of its own, as by several next hops, is not allowed by itself."""
     assert not ALLOWED.allows(None)
 
 
 def test_no_question_changes_the_answer_to_another_one() -> None:
-    """The carriers are those of the given devices, in the order of the config, then by name."""
+    """The carriers among given devices are returned in the order of the config, then by name, and
+    the value cannot be changed.
+    """
     assert ALLOWED.among(["cali2", "eth0", "ib0", "cali1", "eth1"]) == ("eth0", "cali1", "cali2")
     assert ALLOWED.among(["cali1"]) == ("cali1",)
     with pytest.raises(AttributeError):
@@ -43,7 +47,9 @@ def test_no_question_changes_the_answer_to_another_one() -> None:
 
 
 def test_each_next_hop_must_be_allowed() -> None:
-    """A next hop that is refused is named; a dead next hop by a dead end gets nothing."""
+    """A route with a next hop that is refused is wrong, and the next hop is named; a dead next hop
+    does not matter.
+    """
     hops = (NextHop(None, "eth0"), NextHop(None, "ib0"), NextHop(None, "eth1", dead=True))
     route = ObservedRoute.parse("10.0.0.0/8")._replace(nexthops=hops)
     assert ALLOWED.refused(route) == ("ib0",)

@@ -30,8 +30,8 @@ def test_nothing_is_missed(
     has_debris: bool,
     tmp_path: Path,
 ) -> None:
-    """Each address that the kernel loses with the fabric was found before, whatever rules and
-    tables there are; and where the boot script accepts a node, none is.
+    """Each address that the kernel loses with the fabric is found before, whatever rules and tables
+    a node has, and a node that the boot script accepts has none.
     """
     with KernelNode.made() as node, KernelNode.made() as pods:
         announced.prepare(node)

@@ -171,8 +171,8 @@ def _found(
 
 @pytest.mark.parametrize("case", ROUTES)
 def test_which_routes_stay(node: KernelNode, case: str, tmp_path: Path) -> None:
-    """An answer stays if its route in main is longer than the network, or equal, and no rule may
-    take it elsewhere.
+    """An address keeps its route in main beside the fabric if that is at least as long as the
+    announced network and no rule may lead the packets elsewhere.
     """
     commands, expected = ROUTES[case]
     _do(node, commands)
@@ -198,9 +198,7 @@ DEVICES: dict[str, tuple[str, str, str, bool]] = {
 
 @pytest.mark.parametrize("case", [name for name, (_, found) in ROUTES.items() if found])
 def test_the_advice_can_be_followed(node: KernelNode, case: str) -> None:
-    """A route is advised if it makes the proof right, before and after the fabric comes, and only
-    then.
-    """
+    """A route is advised exactly if it makes the proof right, before and after the fabric comes."""
     announced = Announced(_PAIRS)
     node.ip("route replace default via 10.1.0.8 dev e0")
     _do(node, ROUTES[case][0])
@@ -220,7 +218,7 @@ def test_the_advice_can_be_followed(node: KernelNode, case: str) -> None:
 
 
 def test_off_announces_nothing(node: KernelNode, tmp_path: Path) -> None:
-    """With `"fabric": "off"` neither the proof nor the boot script reads the files of the agent."""
+    """The proof and the boot script with `"fabric": "off"` do not read the files of the agent."""
     write_files(tmp_path, Announced(_PAIRS).as_fabric(kernel_of(node)))
     host = FakeHost(kernel_of(node))
     for path in "/etc/waagent.conf", POOL:
@@ -237,7 +235,7 @@ def test_off_announces_nothing(node: KernelNode, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", DEVICES)
 def test_which_devices_may_carry_all(node: KernelNode, case: str, tmp_path: Path) -> None:
-    """Nothing is announced if each announced hardware address has a device, and all of these
+    """A fabric is not a finding if each announced hardware address has a device and all of these
     devices are allowed.
     """
     pairs, devices, patterns, is_announced = DEVICES[case]
@@ -260,7 +258,9 @@ def test_which_devices_may_carry_all(node: KernelNode, case: str, tmp_path: Path
 
 
 def test_the_longest_network_counts(node: KernelNode, tmp_path: Path) -> None:
-    """Of two nested networks, the longer one takes what a route between them holds."""
+    """The longer of two nested networks takes the addresses of a route whose length is between
+    theirs.
+    """
     node.ip("route add 10.3.8.0/23 dev e0")
     listed = Fabric(networks=("10.3.0.0/16", "10.3.8.0/24"), source="routeOverlap.fabric")
     found = _found(node, listed, tmp_path, ["10.3.8.0/22"])
@@ -268,8 +268,8 @@ def test_the_longest_network_counts(node: KernelNode, tmp_path: Path) -> None:
 
 
 def test_a_source_that_comes_matters_everywhere(node: KernelNode, tmp_path: Path) -> None:
-    """An address outside of the announced networks is found, too, if a rule may select by an
-    announced source.
+    """An address outside of the announced networks is found as well if a rule may select packets by
+    an announced source.
     """
     fabric = Announced(_PAIRS).as_fabric(kernel_of(node))
     assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == []
@@ -326,8 +326,8 @@ def test_a_source_that_comes_matters_everywhere(node: KernelNode, tmp_path: Path
 def test_addresses_that_no_longer_route_takes(
     node: KernelNode, commands: str, cidr: str, expected: str, tmp_path: Path
 ) -> None:
-    """The announced address and the broadcast address of its network come to table local, unless
-    they are there.
+    """The announced address and the broadcast address of its network are found unless the node has
+    them, as they come to table local.
     """
     _do(node, f"route add 10.3.0.0/17 dev e0; route add 10.3.128.0/17 dev e0; {commands}")
     fabric = Announced(_PAIRS).as_fabric(kernel_of(node))
@@ -390,7 +390,9 @@ def test_addresses_that_no_longer_route_takes(
 def test_routes_that_meet_announced_ones(
     *, node: KernelNode, commands: str, dev: str, cidrs: str, expected: str, tmp_path: Path
 ) -> None:
-    """The proof distinguishes one table from two, and finds the routes that a down device brings."""
+    """The proof distinguishes one table from two, and finds the routes that a device which is down
+    brings.
+    """
     _do(node, commands)
     fabric = Announced([(dev, "10.3.0.4")]).as_fabric(kernel_of(node))
     found = [line.partition("-1")[0] for line in _found(node, fabric, tmp_path, cidrs.split())]
@@ -411,8 +413,8 @@ def test_routes_that_meet_announced_ones(
 def test_networks_of_any_length(
     node: KernelNode, network: str, found: list[str], tmp_path: Path
 ) -> None:
-    """A network of one address counts, and one that begins in 0.0.0.0/8 does not, as the kernel
-    never connects it.
+    """An announced network of one address is found, and one that begins in 0.0.0.0/8 is not, as the
+    kernel never connects it.
 
     The proof does not take the one address for the node's own.
     """
@@ -426,8 +428,8 @@ def test_networks_of_any_length(
 
 @pytest.mark.parametrize("cidr", ["10.3.0.4/31", "10.3.0.0/24"])
 def test_addresses_that_no_route_takes(node: KernelNode, cidr: str, tmp_path: Path) -> None:
-    """Where only own addresses are found, no route is proposed, or called not in force; and
-    never the fabric.
+    """Advice for addresses of the fabric that no route can take names them, and neither proposes a
+    route nor calls one inactive.
     """
     is_routed = cidr == "10.3.0.0/24"
     _do(
@@ -457,8 +459,8 @@ def test_an_expected_device_of_the_fabric_is_set_up(node: KernelNode, tmp_path: 
 
 
 def test_a_fabric_with_the_network_of_the_node(node: KernelNode) -> None:
-    """The gateway stays on the link of e0, though the fabric takes the other addresses of its
-    network.
+    """A gateway in the network of a fabric stays on the link of e0, though the fabric takes the
+    other addresses.
 
     The suggested route is taken by the kernel when the fabric is there, and mends the finding.
     """

@@ -1,4 +1,4 @@
-"""The IPv6 sources to which a program may bind: each is looked up."""
+"""The IPv6 sources to which a program may bind, each of which a proof looks up."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,9 @@ def node() -> Iterator[KernelNode]:
     ids=["optimistic", "global", "site-local"],
 )
 def test_a_rule_by_its_source_decides(node: KernelNode, address: str, word: str) -> None:
-    """A program may send from it, and then a rule leads its packets into the fabric."""
+    """A rule that leads packets of an address into the fabric is an overlap if a program may bind
+    to the address.
+    """
     node.add_address("eth0", "2001:db8::4/64")
     node.ip(f"-6 address add {address}/64 dev eth0 {word}")
     assert prove_egress(kernel_of(node), ["fd00:10::/108"], expected_devs=["eth0"]).ok
@@ -64,8 +66,8 @@ _OF_ANOTHER_DEVICE = [
 def test_a_rule_by_the_source_of_another_device_decides(
     node: KernelNode, cidr: str, address: str, word: str, protocol: str
 ) -> None:
-    """The kernel prefers a source of another device to one of an unfitting scope, to an optimistic
-    one, and to none; a rule by it leads the packets into the fabric.
+    """A rule by the address of another device is an overlap where the kernel prefers that source to
+    those of the device itself.
     """
     scope = "fec0:1" if cidr.startswith("fec0") else "2001:db8:2"
     connect(node, eth1=f"{scope}::5/64")
@@ -83,7 +85,9 @@ def test_a_rule_by_the_source_of_another_device_decides(
 
 
 def test_a_part_begins_with_the_site_local_addresses(node: KernelNode) -> None:
-    """From there on the kernel prefers another source, whatever the routes are."""
+    """A part of a proof begins at fec0::, where the kernel prefers another source, whatever the
+    routes are.
+    """
     connect(node, eth1="fec0:1::5/64")
     node.ip("-6 address add 2001:db8:1::4/64 dev eth0 nodad")
     node.ip("-6 rule add from fec0:1::5 lookup 100 pref 50")

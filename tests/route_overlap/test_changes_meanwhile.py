@@ -1,4 +1,4 @@
-"""A proof of a node whose routing changes between the reading and the lookups.
+"""Proofs of a node whose routing changes between the reading and the lookups.
 
 Whatever comes in between, each verdict is one that was true at a moment of the proof.
 """
@@ -28,8 +28,8 @@ Change = Callable[[], object]
 class Meanwhile:
     """A backend that makes changes of the node before its lookups, one before each of a kind.
 
-    The kinds are `plain`, `resolved` and `sourced`. `always` is called before every plain lookup with
-    its addresses; `asked` counts these lookups.
+    The kinds are `plain`, `resolved` and `sourced`. `always` is called before every plain lookup
+    with its addresses; `asked` counts these lookups.
     """
 
     def __init__(
@@ -101,7 +101,9 @@ def add(node: Any, *texts: str) -> partial[None]:
 
 
 def test_a_pod_that_comes_counts_for_its_address(node: Any, backend: Any) -> None:
-    """The rest of the part is asked on from its end: the other addresses leave by the fabric."""
+    """A route to one address that comes during a proof counts for that address; the rest of the
+    part is looked up from there, without another reading.
+    """
     pod = "172.16.8.0/32 via 10.224.0.1 dev eth0"
     meanwhile = Meanwhile(backend, plain=[add(node, pod)])
     assert shapes(prove(meanwhile, FABRIC)) == [("overlap", "172.16.8.1", "172.16.8.255", "ib0")]
@@ -109,7 +111,9 @@ def test_a_pod_that_comes_counts_for_its_address(node: Any, backend: Any) -> Non
 
 
 def test_pods_one_after_the_other(node: Any, backend: Any) -> None:
-    """Each time twice as many of the next addresses are asked: few rounds are enough."""
+    """Routes to many addresses that come during a proof take few lookups, as each round looks up
+    twice as many addresses.
+    """
     pods = [f"172.16.8.{number}/32 via 10.224.0.1 dev eth0" for number in range(60)]
     meanwhile = Meanwhile(backend, plain=[add(node, *pods)])
     assert shapes(prove(meanwhile, FABRIC)) == [("overlap", "172.16.8.60", "172.16.8.255", "ib0")]
@@ -118,7 +122,9 @@ def test_pods_one_after_the_other(node: Any, backend: Any) -> None:
 
 
 def test_a_route_to_the_whole_part_is_read_anew(node: Any, backend: Any) -> None:
-    """It may hide others that came with it."""
+    """A route to a whole part that comes during a proof has the node read again, as it may hide
+    others that came with it.
+    """
     new = add(node, f"{FABRIC} via 10.224.0.1 dev eth0", "172.16.8.9/32 dev ib0")
     meanwhile = Meanwhile(backend, plain=[new])
     assert shapes(prove(meanwhile, FABRIC)) == [("overlap", "172.16.8.9", "172.16.8.9", "ib0")]
@@ -126,7 +132,9 @@ def test_a_route_to_the_whole_part_is_read_anew(node: Any, backend: Any) -> None
 
 
 def test_a_throw_that_comes_is_read_anew(node: Any, backend: Any) -> None:
-    """It leaves the first address to the next table, whose route covers the part."""
+    """A throw that comes during a proof leaves its address to the next table, and the rest of the
+    part is found.
+    """
     arrange(node, f"{PODS} dev ib0 table 88")
     node.add_rule(Rule(100, table=88))
     meanwhile = Meanwhile(backend, plain=[add(node, "throw 10.96.0.0/32 table 88")])
@@ -135,7 +143,9 @@ def test_a_throw_that_comes_is_read_anew(node: Any, backend: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["blackhole", "unreachable", "prohibit"])
 def test_a_refusal_for_a_moment_is_read_anew(node: Any, backend: Any, kind: str) -> None:
-    """Its answer has no prefix: the last address of the part has another."""
+    """A refusal that lasts for a moment of a proof has the node read again, and is not a
+    finding.
+    """
     pod = "10.96.0.0/32"
     changes = [add(node, f"{kind} {pod}"), partial(node.delete_route, route(f"{kind} {pod}"))]
     meanwhile = Meanwhile(backend, plain=changes)
@@ -155,7 +165,9 @@ def test_a_refusal_for_a_moment_is_read_anew(node: Any, backend: Any, kind: str)
 def test_a_route_that_lives_while_the_source_is_asked(
     node: Any, backend: Any, cidr: str, pod: str
 ) -> None:
-    """It chooses another source, for which no rule leads to the fabric."""
+    """A route that lives only while the source is looked up, and chooses another one, does not hide
+    the rule by the usual source.
+    """
     node.add_address("eth0", "10.224.0.9/16")
     arrange(node, f"{PODS} dev ib0 table 88")
     node.add_rule(Rule(100, table=88, source=parse_cidr("10.224.0.4/32")))
@@ -166,7 +178,9 @@ def test_a_route_that_lives_while_the_source_is_asked(
 
 
 def test_a_route_that_is_gone_when_the_path_is_asked_again(node: Any, backend: Any) -> None:
-    """Then the path is that of the plain answer, which it was not before."""
+    """A route that exists only at the first lookup of the path does not hide the rule by the source
+    of the plain answer.
+    """
     node.add_address("eth0", "10.224.0.9/16")
     arrange(node, f"{PODS} dev ib0 table 88")
     node.add_rule(Rule(100, table=88, source=parse_cidr("10.224.0.4/32")))
@@ -177,7 +191,9 @@ def test_a_route_that_is_gone_when_the_path_is_asked_again(node: Any, backend: A
 
 
 def test_a_pod_in_the_table_of_a_source(node: Any, backend: Any) -> None:
-    """An answer with a source counts for what it covers, too."""
+    """A route to one address that comes into the table of a rule by source counts for that
+    address.
+    """
     arrange(node, f"{PODS} dev ib0 table 88")
     node.add_rule(Rule(100, table=88, source=parse_cidr("10.224.0.4/32")))
     pod = add(node, "10.96.0.0/32 via 10.224.0.1 dev eth0 table 88")
@@ -186,7 +202,9 @@ def test_a_pod_in_the_table_of_a_source(node: Any, backend: Any) -> None:
 
 
 def test_a_quiet_node_is_asked_once_about_its_own_address(node: Any, backend: Any) -> None:
-    """The kernel answers by lo where the route of an own address names its device."""
+    """An own address of a node that does not change is looked up once, though the kernel answers by
+    lo.
+    """
     node.add_rule(Rule(100, table=78, source=(0xAC100104, 32)))
     meanwhile = Meanwhile(backend)
     assert prove(meanwhile, "10.224.0.4/32").ok
@@ -194,7 +212,9 @@ def test_a_quiet_node_is_asked_once_about_its_own_address(node: Any, backend: An
 
 
 def test_what_changes_each_time_is_undecided(node: Any, backend: Any) -> None:
-    """After three readings the addresses are a finding, which may go, also of `explain`."""
+    """Addresses of a node that changes at each lookup are undecided after three readings, also for
+    `explain`, and may be right later.
+    """
     numbers = iter(range(200, 300))
 
     def change(_: object) -> None:
@@ -213,7 +233,7 @@ def test_what_changes_each_time_is_undecided(node: Any, backend: Any) -> None:
 
 
 def test_pods_without_end_are_undecided(node: Any, backend: Any) -> None:
-    """The rest of a part is asked eight times in a reading; what was not reached is undecided."""
+    """A part in which a route comes at each lookup is undecided after three readings."""
 
     def follow(addresses: Sequence[int]) -> None:
         pod = format_ipv4(max(addresses))

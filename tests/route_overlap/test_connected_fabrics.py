@@ -1,4 +1,6 @@
-"""Fabrics that are half there: nothing that the kernel loses once they are connected is missed."""
+"""Fabrics that are connected in part: everything that the kernel loses once they are connected is
+found.
+"""
 
 from __future__ import annotations
 
@@ -186,7 +188,9 @@ def _proof(node: KernelNode, world: FabricWorld) -> OverlapReport:
 
 @pytest.mark.parametrize(("commands", "unplugged", "cidr"), _CASES.values(), ids=_CASES)
 def test_it_is_announced(commands: tuple[str, ...], unplugged: str, cidr: str) -> None:
-    """The whole CIDR leaves right today; the kernel loses it with the fabric, and it was found."""
+    """A CIDR that leaves right today and that the kernel loses with the fabric is found as
+    announced.
+    """
     world = _world(commands, unplugged, cidr)
     with KernelNode.made() as node:
         arrange(node, world)
@@ -211,7 +215,9 @@ def test_it_is_announced(commands: tuple[str, ...], unplugged: str, cidr: str) -
     ids=["the address is there", "with a peer in its network", "another device is up"],
 )
 def test_nothing_comes(commands: tuple[str, ...]) -> None:
-    """The kernel refuses an address that its device has, and a network that is there stays."""
+    """A fabric whose address or network the node has already is not a finding, as the kernel then
+    adds nothing.
+    """
     world = _world(commands, "", "172.19.8.0/22" if "f1" in commands[0] else "172.16.8.0/22")
     with KernelNode.made() as node:
         arrange(node, world)

@@ -1,7 +1,7 @@
 """Routes by a device without carrier, in the kernel: the proof and the boot script agree.
 
-The flags of a route do not show it: a route that was added later, or has an IPv6 gateway, may have
-none.
+The flags of a route do not show the carrier: a route that was added later, or has an IPv6 gateway,
+may have none.
 """
 
 import json
@@ -58,7 +58,9 @@ def found(prover: WayOutNode, *cidrs: str, **section: object) -> list[tuple[str,
 def test_a_route_by_a_device_without_carrier(
     node: WiredNode, prover: WayOutNode, cidr: str, route: str, is_lost_before: bool
 ) -> None:
-    """It is a dead end, whenever the carrier was lost, and whatever flags the route has."""
+    """A route by a device without carrier is a dead end, whenever the carrier was lost, and
+    whatever flags the route has.
+    """
     node.add_link("e0", carrier=not is_lost_before)
     node.ip("address add", OWN[cidr], "dev e0", *(["nodad"] if cidr == IPV6 else []))
     node.ip(route)
@@ -76,8 +78,8 @@ def test_a_route_by_a_device_without_carrier(
 def test_an_anycast_address_of_the_node(
     node: WiredNode, prover: WayOutNode, is_lost_before: bool
 ) -> None:
-    """A router has the first address of its networks: like its own address, the node reaches it
-    without a carrier.
+    """The anycast address of a router's own network is reached without a carrier, as its own
+    address is.
     """
     node.add_link("e0", carrier=not is_lost_before)
     node.switch(all__forwarding=1)
@@ -101,7 +103,9 @@ def test_an_anycast_address_of_the_node(
 
 
 def test_an_anycast_address_on_another_device(node: WiredNode, prover: WayOutNode) -> None:
-    """It is an overlap, with and without a carrier, unless the device is allowed."""
+    """An anycast address on another device is an overlap, with and without a carrier, unless the
+    device is allowed.
+    """
     node.add_links("e0", "e1")
     node.ip(f"-6 route add default via {ROUTER} dev e0")
     node.ip("-6 route add anycast fd09:: dev e1 table local")
@@ -113,8 +117,8 @@ def test_an_anycast_address_on_another_device(node: WiredNode, prover: WayOutNod
 
 @pytest.mark.parametrize("is_ignored", [True, False])
 def test_an_equal_route_that_is_dead(node: WiredNode, prover: WayOutNode, is_ignored: bool) -> None:
-    """The kernel takes it only where it does not ignore routes without carrier; the one by an
-    expected device lives.
+    """An equal route by a device without carrier is an overlap, unless the kernel ignores such
+    routes.
     """
     node.add_links("e0", "e1")
     node.switch(all__ignore_routes_with_linkdown=int(is_ignored))
@@ -129,8 +133,8 @@ def test_an_equal_route_that_is_dead(node: WiredNode, prover: WayOutNode, is_ign
 
 @pytest.mark.parametrize("is_up", [True, False])
 def test_a_next_hop_that_is_dead(node: WiredNode, prover: WayOutNode, is_up: bool) -> None:
-    """Of two expected devices, the kernel passes over one that is down, and not over one without a
-    carrier.
+    """A next hop by an expected device without carrier is a dead end; one whose device is down is
+    passed over by the kernel.
     """
     node.add_links("e0", "e1")
     node.ip(f"route add {IPV4} nexthop dev e0 nexthop dev e1")
@@ -142,7 +146,7 @@ def test_a_next_hop_that_is_dead(node: WiredNode, prover: WayOutNode, is_up: boo
 
 
 def test_equal_routes_that_are_all_dead(node: WiredNode, prover: WayOutNode) -> None:
-    """Where the kernel passes over each of them, the route behind them decides."""
+    """A route behind equal routes that the kernel passes over, as all lack a carrier, decides."""
     node.add_links("e0", "e1", "e2")
     node.switch(all__ignore_routes_with_linkdown=1)
     node.ip(f"-6 route add default via {ROUTER} dev e0")
@@ -153,8 +157,8 @@ def test_equal_routes_that_are_all_dead(node: WiredNode, prover: WayOutNode) -> 
 
 
 def test_a_record_has_each_carrier(node: WiredNode) -> None:
-    """A device without one has that in its record, whatever the flags of its routes are; the others
-    leave it out.
+    """A record marks a device without carrier, whatever the flags of its routes are, and leaves the
+    mark out for others.
     """
     node.add_link("e0", carrier=False)
     node.ip("address add", OWN[IPV4], "dev e0")

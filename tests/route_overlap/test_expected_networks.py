@@ -35,8 +35,8 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_device(prover: WayOutNode, case: str) -> None:
-    """It has a default route and an address in the network; without one, or with several, each
-    address is a finding.
+    """A network in `expectedDevs` stands for the device with a default route and an address in it;
+    without such a device, or with several, each address is a finding.
     """
     defaults, expected, verdict = CASES[case]
     prover.links("ib0", "eth0", "eth1")
@@ -53,7 +53,7 @@ def test_the_device(prover: WayOutNode, case: str) -> None:
 
 @needs_kernel
 def test_a_dead_next_hop(tmp_path: Path) -> None:
-    """The kernel passes over it, and its device, which has an address in the network, is the cause."""
+    """A default route whose next hop in the network is down has its device as the named cause."""
     with WiredNode.made() as node:
         prover = WayOutNode(node, tmp_path)
         prover.links("eth0", "eth1")
@@ -65,7 +65,9 @@ def test_a_dead_next_hop(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["", "infiniband", "bridge"])
 def test_infiniband_and_virtual_devices(kind: str) -> None:
-    """They hold no network, though they have the default route and the address."""
+    """An InfiniBand or a virtual device does not stand for a network in `expectedDevs`, though it
+    has the default route and the address.
+    """
     node = MemoryBackend()
     mac = ":".join(["0a"] * 20) if kind == "infiniband" else ""
     node.add_link("ib0", mac=mac, kind=kind if kind == "bridge" else "")
@@ -77,7 +79,9 @@ def test_infiniband_and_virtual_devices(kind: str) -> None:
 
 
 def test_an_image(tmp_path: Path) -> None:
-    """It has no devices: a boot finds the one that is meant."""
+    """The check of an image reports a network in `expectedDevs` as left to each boot, as an image
+    has no devices.
+    """
     section = {"expectedCidrs": [SERVICES], "expectedDevs": [NODES, "eth0"]}
     config = HostRoutingConfig.from_mapping({"routeOverlap": section})
     report = check_node(Context(), config, Host.offline(tmp_path))

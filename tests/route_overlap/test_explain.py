@@ -25,7 +25,7 @@ def node() -> MemoryBackend:
 
 
 def test_a_refusing_route_is_named(node: MemoryBackend) -> None:
-    """The kernel answers only with an errno, which is the same for every route of the kind."""
+    """A route that refuses packets is named, although the kernel answers with an errno alone."""
     arrange(node, "blackhole 172.16.8.0/24")
     [explanation] = explain_routing(node, ["172.16.8.0/23"])
     heading, refused, fine = explanation.lines()
@@ -45,7 +45,7 @@ def test_a_refusing_route_is_named(node: MemoryBackend) -> None:
 
 
 def test_a_refusing_rule_is_named_once(node: MemoryBackend) -> None:
-    """It is what decides, not the way to a table with a route."""
+    """A rule that refuses packets is named as what decides, without a route."""
     node.add_rule(Rule(50, action="blackhole", destination=parse_cidr("172.16.8.0/24")))
     [explanation] = explain_routing(node, ["172.16.8.0/24"])
     _, line = explanation.lines()
@@ -55,7 +55,9 @@ def test_a_refusing_rule_is_named_once(node: MemoryBackend) -> None:
 
 @pytest.mark.parametrize(("expected", "mark"), [(True, "  "), (False, "! "), (None, "  ")])
 def test_a_device_that_is_not_expected_has_a_mark(expected: bool | None, mark: str) -> None:
-    """Beside the colour, which a pipe does not have; without a config nothing is marked."""
+    """A device that is not expected is marked with `!`, as a pipe has no colour; without a config
+    nothing is marked.
+    """
     first = Address.parse("172.16.8.0")
     last = Address.parse("172.16.8.255")
     route = "172.16.8.0/24 dev ib0"
@@ -67,7 +69,9 @@ def test_a_device_that_is_not_expected_has_a_mark(expected: bool | None, mark: s
 
 
 def test_host_bits_are_named(node: MemoryBackend) -> None:
-    """The heading has the network that was looked up; an address has no host bits."""
+    """The heading of a network with host bits has the network that was looked up; an address has
+    none.
+    """
     headings = [
         next(explanation.lines())
         for explanation in explain_routing(node, ["172.16.8.1/23", "172.16.8.1"])
@@ -95,8 +99,8 @@ def explanations(draw: st.DrawFn) -> Explanation:
 
 @given(explanations(), st.integers(20, 200), st.booleans())
 def test_the_picture_fits_any_width(explanation: Explanation, width: int, picture: bool) -> None:
-    """No line is wider than the terminal, and nothing is lost: each address, device and route is
-    there, in order.
+    """Each line of the picture fits the terminal, and each address, device and route is there, in
+    order.
     """
     lines = [
         re.sub(r"\x1b\[[0-9;]*m", "", line)
@@ -120,8 +124,8 @@ def test_the_picture_fits_any_width(explanation: Explanation, width: int, pictur
 
 
 def test_the_width_of_the_bar(node: MemoryBackend) -> None:
-    """Each part has a cell at least, and the bar is no wider than the terminal; with too many parts
-    there is none. Neighbours with the same answer are one part.
+    """Each part has a cell in the bar, which is not wider than the terminal; with too many parts
+    there is no bar.
     """
     node.add_rule(Rule(50, table=88, source=parse_cidr("10.9.0.9/32")))
     arrange(node, "172.17.8.0/24 dev eth0 table 88")

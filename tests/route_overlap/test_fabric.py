@@ -28,8 +28,8 @@ def of_data(folder: Path, data: bytes) -> Answer:
 
 class TestAnnounced:
     def test_what_the_agent_would_add(self, folder: Path) -> None:
-        """Every pair, in its order, with the source and its date; nothing is odd and nothing is
-        awaited.
+        """Every pair of the pool is read in its order, with the source and its date, and without
+        notes.
         """
         answer = Answer(Files().write(folder))
         assert answer.macs == ["00155D33FF1D", "00155D33FF1E"]
@@ -39,7 +39,7 @@ class TestAnnounced:
         assert not answer.awaited
 
     def test_the_first_record_of_a_key_counts(self, folder: Path) -> None:
-        """The second one is as good as absent, whatever it holds."""
+        """The first record of a key counts, whatever the second one holds."""
         answer = of_pool(
             folder, record(b"IPoIB_Data", b"NUMPAIRS:1|x:10.0.0.1"), record(b"IPoIB_Data", DATA)
         )
@@ -47,15 +47,15 @@ class TestAnnounced:
         assert of_pool(folder / "other", record(b"NdDriverVersion", b""), HOST).notes == [NO_KEY]
 
     def test_a_key_and_a_value_may_fill_their_places(self, folder: Path) -> None:
-        """Neither needs a NUL at its end."""
+        """A key and a value may fill their places without a NUL at the end."""
         value = b"NUMPAIRS:1|00155D33FF1D:10.0.0.1".ljust(2048, b"x")
         assert of_pool(
             folder, record(b"k" * 512, b"v" * 2048), record(b"IPoIB_Data", value), HOST
         ).addresses == ["10.0.0.1"]
 
     def test_a_mac_that_no_device_can_have_is_left_out(self, folder: Path) -> None:
-        """Its address counts all the same; the text, which may be anything, goes nowhere. So does
-        text after a pair or number.
+        """A pair counts without its hardware address if no device can have that; text after a pair
+        or number is ignored.
         """
         answer = of_data(
             folder,
@@ -65,8 +65,8 @@ class TestAnnounced:
         assert answer.addresses == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
 
     def test_a_pair_without_an_address_fails_alone(self, folder: Path) -> None:
-        """An octet that is too large or has a leading zero, and the address 0.0.0.0, are reported
-        by their number.
+        """A pair with a malformed address, or with 0.0.0.0, is reported by its number, and the
+        other pairs count.
         """
         bad = [b"10.0.0.256", b"10.0.01.1", b"0.0.0.0", b"9" * 99 + b".0.0.1"]
         answer = of_data(
@@ -79,7 +79,7 @@ class TestAnnounced:
 
 class TestSwitchedOff:
     def test_without_the_agent_nothing_is_reported(self, folder: Path) -> None:
-        """No configuration, no note."""
+        """A node without the agent's configuration has neither addresses nor notes."""
         answer = Answer(Files(configuration=None).write(folder))
         assert answer.addresses == []
         assert answer.source == ""
@@ -104,7 +104,7 @@ class TestSwitchedOff:
         ],
     )  # fmt: skip
     def test_off(self, folder: Path, text: bytes) -> None:
-        """Only a switch that the agent would read as on counts, and the last line of a key decides."""
+        """RDMA is off unless the last line of a switch is one that the agent would read as on."""
         answer = Answer(Files(configuration=text).write(folder))
         assert answer.addresses == []
         assert answer.notes == [OFF]
@@ -122,7 +122,7 @@ class TestSwitchedOff:
         ],
     )  # fmt: skip
     def test_on(self, folder: Path, text: bytes) -> None:
-        """One of the three is enough; blanks, quotes and comments do not matter."""
+        """RDMA is on if one of its three switches is; blanks, quotes and comments do not matter."""
         assert len(Answer(Files(configuration=text).write(folder)).addresses) == 2
 
     @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ class TestSwitchedOff:
         [(b"", [fabric.CONFIGURATION]), (SWITCHED_ON, [fabric.CONFIGURATION, fabric.POOL])],
     )
     def test_what_is_read(self, text: bytes, read: list[str]) -> None:
-        """With RDMA off the pool is not touched; SharedConfig.xml never is, since the agent does
+        """The pool is read only with RDMA on, and SharedConfig.xml never, since the agent works
         without it.
         """
         files = MemoryFiles()
@@ -170,7 +170,9 @@ class TestNothingInThePool:
         ],
     )
     def test_one_fault_is_enough(self, folder: Path, data: bytes, reason: str) -> None:
-        """The agent takes all pairs or none."""
+        """One fault in the value of IPoIB_Data makes it announce nothing, as the agent takes all
+        pairs or none.
+        """
         answer = of_data(folder, data)
         assert answer.notes == [f"{NO_FABRIC}IPoIB_Data in DIR/.kvp_pool_0 {reason}"]
         assert answer.addresses == []
@@ -178,7 +180,9 @@ class TestNothingInThePool:
         assert not answer.awaited
 
     def test_another_driver(self, folder: Path) -> None:
-        """With a version of Network Direct, the agent does not look at the addresses of the pool."""
+        """A pool with a version of Network Direct announces nothing, as that driver does not take
+        addresses from it.
+        """
         answer = of_pool(folder, record(b"IPoIB_Data", DATA), record(b"NdDriverVersion", b"144.0"))
         reason = (
             "NdDriverVersion in DIR/.kvp_pool_0 selects a driver that takes no addresses from there"
@@ -201,15 +205,13 @@ class TestNothingInThePool:
         ],
     )
     def test_the_key_is_awaited(self, folder: Path, pool: bytes) -> None:
-        """A longer key, or the text in another place, is not the key; the daemon may write it
-        later.
-        """
+        """A pool without the exact key is awaited, as the daemon may write the key later."""
         answer = Answer(Files(pool=pool).write(folder))
         assert answer.notes == [NO_KEY]
         assert answer.awaited is True
 
     def test_an_absent_pool_is_awaited(self, folder: Path) -> None:
-        """Its daemon may not have started yet."""
+        """An absent pool is awaited, as its daemon may not have started yet."""
         answer = Answer(Files(pool=None).write(folder))
         assert answer.notes == [f"{NO_FABRIC}DIR/.kvp_pool_0{NO_POOL_YET}"]
         assert answer.awaited is True

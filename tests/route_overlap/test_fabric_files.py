@@ -1,4 +1,4 @@
-"""The files of the fabric that are odd, or change while they are read, to the reader."""
+"""Files of the fabric that are odd, or change while they are read."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,9 @@ class TestOddFiles:
     @pytest.mark.parametrize("kind", ["folder", "fifo", "link"])
     @pytest.mark.parametrize("name", ["waagent.conf", ".kvp_pool_0"])
     def test_what_is_not_a_file_is_reported(self, folder: Path, name: str, kind: str) -> None:
-        """A folder, a fifo and a broken link keep no reader waiting, and nothing is awaited."""
+        """A folder, a fifo or a broken link in the place of a file is reported at once, and is not
+        awaited.
+        """
         path = Files().write(folder) / name
         path.unlink()
         if kind == "folder":
@@ -31,7 +33,9 @@ class TestOddFiles:
 
     @pytest.mark.parametrize("name", [".kvp_pool_0", "waagent.conf"])
     def test_a_huge_file_is_not_read(self, folder: Path, name: str) -> None:
-        """Over 256 KiB; one byte less is read. A sparse file of 10 GB takes no time."""
+        """A file over 256 KiB is not read, and one byte less is; a sparse file of 10 GB takes no
+        time.
+        """
         path = Files().write(folder) / name
         path.write_bytes(path.read_bytes().ljust(262145, b"\0" if name == ".kvp_pool_0" else b"\n"))
         for size in 262145, 10**10:
@@ -47,7 +51,7 @@ class TestOddFiles:
 
     @pytest.mark.parametrize("length", [1, 100, 512, 2559])
     def test_a_torn_end_does_not_count(self, folder: Path, length: int) -> None:
-        """The whole records do, if the pool is still torn when it was read again."""
+        """The whole records of a pool with a torn end count."""
         answer = of_pool(
             folder, HOST, record(b"IPoIB_Data", DATA), record(b"NdDriverVersion", b"1")[:length]
         )
@@ -55,7 +59,9 @@ class TestOddFiles:
         assert answer.notes == []
 
     def test_a_pool_that_is_being_written_is_read_again(self) -> None:
-        """Up to three times, with a pause before; the last reading counts."""
+        """A torn pool is read again, up to three times with a pause before each, and the last
+        reading counts.
+        """
         whole = HOST + record(b"IPoIB_Data", DATA)
         pauses: list[int] = []
         files = MemoryFiles()
@@ -70,7 +76,7 @@ class TestOddFiles:
         assert len(pauses) == 2
 
     def test_a_pool_that_stays_torn_is_read_three_times(self) -> None:
-        """Then its whole records count."""
+        """A pool that stays torn is read three times, and its torn record does not count."""
         files = MemoryFiles()
         torn = HOST + record(b"IPoIB_Data", DATA)[:-1]
         for name, content in {fabric.CONFIGURATION: SWITCHED_ON, fabric.POOL: torn}.items():
@@ -80,7 +86,7 @@ class TestOddFiles:
         assert files.operations.calls.count(("read", fabric.POOL)) == 3
 
     def test_an_emptied_pool_is_read_again(self) -> None:
-        """The daemon empties the pool before it writes it anew, so an empty one is no answer yet."""
+        """An empty pool is read again, as the daemon empties the pool before it writes it."""
         whole = record(b"IPoIB_Data", DATA)
         files = MemoryFiles()
         for name, content in {fabric.CONFIGURATION: SWITCHED_ON, fabric.POOL: b""}.items():
@@ -93,7 +99,7 @@ class TestOddFiles:
 
     @pytest.mark.parametrize("number", range(1, 9))
     def test_any_operation_may_fail(self, number: int) -> None:
-        """A file that cannot be read, or looked at, is a note."""
+        """A file that cannot be read or looked at is reported as a note."""
         files = MemoryFiles()
         for name, content in (fabric.CONFIGURATION, SWITCHED_ON), (fabric.POOL, HOST):
             files.tree.write(name, content, mode=0o644)

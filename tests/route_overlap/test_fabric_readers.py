@@ -27,7 +27,7 @@ def rendered(pairs: list[tuple[str, int]]) -> bytes:
 
 @given(PAIRS)
 def test_every_pair_is_read(pairs: list[tuple[str, int]]) -> None:
-    """In its order, with its address."""
+    """Every pair of a value is read in its order, with its address."""
     assert fabric.parse_pairs(rendered(pairs)) == pairs
 
 
@@ -37,7 +37,7 @@ def test_every_pair_is_read(pairs: list[tuple[str, int]]) -> None:
     st.sampled_from([b"", b"x", b"00155D33FF1D", b"a:1.2.3", b":1.2.3.4", b"a:b:1.2.3.4"]),
 )
 def test_one_bad_pair_spoils_all(pairs: list[tuple[str, int]], at: int, bad: bytes) -> None:
-    """A pair that is none is refused by its number."""
+    """A value with one malformed pair is refused with the number of the pair."""
     words = rendered(pairs).split(b"|")
     number = at % len(pairs) + 1
     words[number] = bad
@@ -47,21 +47,23 @@ def test_one_bad_pair_spoils_all(pairs: list[tuple[str, int]], at: int, bad: byt
 
 @given(st.binary(max_size=400))
 def test_any_value_is_pairs_or_refused(data: bytes) -> None:
-    """Every other text is a ValueError; a value in its place is a pair."""
+    """Any value is read as its pairs, or raises a ValueError."""
     with suppress(ValueError):
         assert len(fabric.parse_pairs(data)) == data.count(b"|")
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), max_size=6), st.binary(max_size=2559))
 def test_of_equal_keys_the_first_counts(pairs: list[tuple[bytes, bytes]], torn: bytes) -> None:
-    """Every record is found, and a torn one at the end is none."""
+    """Every whole record of a pool is found, the first of equal keys, and a torn one at the end is
+    not.
+    """
     pool = b"".join(record(key, value) for key, value in pairs)
     assert fabric.parse_records(pool + torn) == dict(reversed(pairs))
 
 
 @given(st.binary(max_size=300))
 def test_any_configuration_is_settings(content: bytes) -> None:
-    """Only those that matter are returned, and none is missed for what precedes it."""
+    """Any configuration has only settings of RDMA, and a setting is found whatever precedes it."""
     assert set(fabric.parse_configuration(content)) <= {
         "OS.EnableRDMA", "OS.UpdateRdmaDriver", "OS.CheckRdmaDriver"
     }  # fmt: skip
@@ -93,7 +95,9 @@ DEVICES = [
 
 
 def test_devices_have_the_form_of_the_pool() -> None:
-    """Of an IPoIB address, which has 20 octets, both halves of the last eight; of others all six."""
+    """A hardware address has the form of the pool: six octets, and for IPoIB both halves of the
+    last eight of twenty.
+    """
     assert [fabric.agent_mac(name, mac) or "" for name, mac, _ in DEVICES] == [
         form for *_, form in DEVICES
     ]

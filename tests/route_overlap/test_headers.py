@@ -57,7 +57,9 @@ def node() -> Iterator[KernelNode]:
     ],
 )
 def test_a_header_is_undecided(node: KernelNode, commands: str, cidr: str) -> None:
-    """By whichever device its route leads, the header may lead elsewhere; live and on the model."""
+    """Addresses whose route adds a header are undecided, live and on the model, as the header may
+    lead them elsewhere.
+    """
     for command in commands.split("; "):
         node.ip(command)
     [line] = _proof(node, cidr).lines()
@@ -66,7 +68,9 @@ def test_a_header_is_undecided(node: KernelNode, commands: str, cidr: str) -> No
 
 
 def test_a_label_is_undecided(node: KernelNode) -> None:
-    """A kernel without mpls takes no such route, but one of another node may be recorded."""
+    """Addresses whose route adds an MPLS label are undecided on a recorded node, though a kernel
+    without mpls refuses such a route.
+    """
     kernel = kernel_of(node)
     labelled = [
         route._replace(encapsulation=Encapsulation(1, b"")) if not route.prefix_length else route
@@ -79,7 +83,9 @@ def test_a_label_is_undecided(node: KernelNode) -> None:
 
 
 def test_an_allowed_tunnel_is_right(node: KernelNode) -> None:
-    """A device that is allowed for its tunnels may be given their headers, but no segments."""
+    """A route that adds a tunnel's header is right by a device that is allowed, but not one that
+    adds segments.
+    """
     node.ip(f"route add {_CIDR} encap ip id 7 dst 10.9.0.1 dev geneve0")
     assert _proof(node, allowed=("geneve0",)).ok
     node.ip(f"route replace {_CIDR} encap seg6 mode encap segs fc00::1 dev geneve0")
@@ -89,6 +95,6 @@ def test_an_allowed_tunnel_is_right(node: KernelNode) -> None:
 
 
 def test_elsewhere_it_does_not_matter(node: KernelNode) -> None:
-    """A header on the way to other addresses changes nothing."""
+    """A route with a header to other addresses does not change the verdict."""
     node.ip(f"route add 10.99.0.0/16 encap ip id 7 dst 10.9.0.1 {_GATEWAY}")
     assert _proof(node).ok

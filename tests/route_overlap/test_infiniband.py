@@ -37,7 +37,7 @@ def node() -> Iterator[KernelNode]:
 
 
 class Case(NamedTuple):
-    """Commands that add default routes, and what the proof says under a section."""
+    """Commands that add default routes, and what the proof finds under a section."""
 
     commands: Sequence[str]
     expected: tuple[str, ...]
@@ -70,7 +70,9 @@ CASES: dict[str, Case] = {
 @needs_kernel
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_is_expected(node: KernelNode, tmp_path: Path, case: Case) -> None:
-    """The proof and a yes of the boot script agree; what the script doubts the program answers."""
+    """The proof and the boot script agree about InfiniBand devices, and what is not plain is left
+    to the program.
+    """
     for command in case.commands:
         node.ip(command)
     section = {"expectedCidrs": [case.cidr], "mode": "STRICT", "fabric": "off", **case.section}
@@ -84,7 +86,9 @@ def test_what_is_expected(node: KernelNode, tmp_path: Path, case: Case) -> None:
 
 
 def test_the_answer_names_the_device_and_the_key() -> None:
-    """A lease of another device may be late, so a boot waits; then the config must name this one."""
+    """A default route by an InfiniBand device that the config does not name counts as missing, and
+    the verdict names the device and the key.
+    """
     memory = MemoryBackend()
     memory.add_link("ib0", mac=":".join(["80"] * 20))
     memory.add_address("ib0", "172.16.1.4/16")
@@ -98,7 +102,9 @@ def test_the_answer_names_the_device_and_the_key() -> None:
 
 @needs_kernel
 def test_backends_read_the_link_type(node: KernelNode) -> None:
-    """Whatever the device is called, and whichever hardware address it has."""
+    """Each backend recognises an InfiniBand device by its link type, whatever its name and hardware
+    address are.
+    """
     from pyroute2 import NetNS  # takes long to import
 
     node.add_link("ib1")

@@ -1,4 +1,4 @@
-"""Proofs of models, for decisions, mostly about IPv6, that worlds of a kernel show too seldom: a
+"""Proofs of models, for decisions that the worlds of a kernel show too seldom, mostly about IPv6: a
 mutation of each survived.
 """
 
@@ -45,15 +45,13 @@ def devs(report: OverlapReport) -> list[str | None]:
 
 
 def test_an_expired_route_is_not_an_equal_one() -> None:
-    """The kernel may take each of equal routes, but none that has expired, though that stays in
-    dumps for a while.
-    """
+    """An equal route by another device is an overlap, unless the route has expired."""
     assert devs(proven(WAY._replace(protocol=9), LEARNED)) == ["ib0"]
     assert devs(proven(WAY._replace(protocol=9), LEARNED._replace(expires=-1))) == []
 
 
 def test_no_program_sends_from_a_deprecated_address() -> None:
-    """Each address of the device may be a source, but for those that new connections do not use."""
+    """A rule by an address of the device is an overlap, unless the address is deprecated."""
     rules = (Rule(70, table=88, source=Prefix.parse(f"{OLD}/128")[1:], family=IPV6),)
     astray = LEARNED._replace(table=88)
     assert devs(proven(WAY, astray, rules=rules)) == ["ib0"]
@@ -61,7 +59,9 @@ def test_no_program_sends_from_a_deprecated_address() -> None:
 
 
 def test_a_default_that_decides_is_not_a_fallback() -> None:
-    """The better one by the fabric is an overlap, which needs no warning beside it."""
+    """A better default route by the fabric is an overlap without a further warning; a worse one is
+    the warning of a fallback.
+    """
     better = proven(WAY, LEARNED._replace(metric=512))
     assert (devs(better), [note.kind for note in better.notes]) == (["ib0"], [])
     worse = proven(WAY, LEARNED._replace(metric=2048))
@@ -69,7 +69,7 @@ def test_a_default_that_decides_is_not_a_fallback() -> None:
 
 
 def test_a_learned_default_alone_ends_at_its_owner() -> None:
-    """Another route that decides has no step about router advertisements."""
+    """Only a learned default route has a step about router advertisements."""
     learned = LEARNED._replace(metric=512)
     longer = learned._replace(network=0xFD << 120, prefix_length=8)
     for route in learned, learned._replace(protocol=4), longer:
@@ -77,8 +77,8 @@ def test_a_learned_default_alone_ends_at_its_owner() -> None:
 
 
 def test_no_route_in_main_helps_against_a_rule_for_our_source() -> None:
-    """A connection has the source of its way: where a rule for it leads astray, no route of table
-    main is suggested.
+    """No route of table main is suggested where a rule for the source of the way leads astray, as a
+    connection has that source.
     """
     rules = (Rule(70, table=88, source=Prefix.parse(f"{OWN}/128")[1:], family=IPV6),)
     [report] = proven(WAY, LEARNED._replace(table=88), rules=rules).cidrs
@@ -86,8 +86,8 @@ def test_no_route_in_main_helps_against_a_rule_for_our_source() -> None:
 
 
 def test_a_route_in_a_held_place_makes_nothing_needless() -> None:
-    """A configured IPv6 route of the offender's metric is refused, so the halves are suggested
-    beside it.
+    """A configured IPv6 route is replaced by suggested halves, unless its metric is that of the
+    offender, where the kernel would refuse it.
     """
     for metric, needless in (1, []), (2, [CIDR]):
         offender = ObservedRoute.parse(CIDR, "ib0", metric=metric, protocol=4)
@@ -99,7 +99,7 @@ def test_a_route_in_a_held_place_makes_nothing_needless() -> None:
 
 
 def test_a_default_for_one_source_hides_no_other() -> None:
-    """A route with `from` hides those of its destination without one, but no default route."""
+    """A route with `from` hides those of its destination without one, except default routes."""
     origin = Prefix.parse("fd00:7::/64")
     assert devs(proven(WAY, LEARNED._replace(from_prefix=origin))) == []
     [(_, finding)] = proven(
@@ -112,7 +112,9 @@ def test_a_default_for_one_source_hides_no_other() -> None:
 
 
 def test_a_route_for_one_source_would_hide_a_suggestion() -> None:
-    """In its place it hides the new route from that source, so the halves are suggested."""
+    """A route with `from` in the place of a suggestion has two halves suggested, as it would hide
+    the whole.
+    """
     offender = ObservedRoute.parse(CIDR, "ib0", "fe80::2", metric=1024, protocol=4)
     by_source = offender._replace(from_prefix=Prefix.parse("fd00:1::/64"))
     alone = proven(WAY, offender).suggested_routes
@@ -129,8 +131,8 @@ def test_a_route_for_one_source_would_hide_a_suggestion() -> None:
     ],
 )
 def test_the_source_is_the_choice_of_the_kernel(route: ObservedRoute) -> None:
-    """To a network that a local route gives to the node, the kernel sends from some address, not
-    from the same one; and so it does by next hops of which a device lacks an address.
+    """A source that only the kernel can choose, as for a network of the node or by next hops
+    without an address, is unknown to the model.
     """
     by_source = WAY._replace(from_prefix=Prefix.parse("fd00:7::/64"))
     with pytest.raises(UnknownDecisionError, match="source"):
@@ -140,8 +142,8 @@ def test_the_source_is_the_choice_of_the_kernel(route: ObservedRoute) -> None:
 @pytest.mark.parametrize("is_up", [True, False])
 @pytest.mark.parametrize(("own", "kinds"), [("172.16.1.4/16", ["announced"]), ("10.8.0.4/16", [])])
 def test_a_listed_fabric_brings_its_own_devices(own: str, kinds: list[str], is_up: bool) -> None:
-    """One that is down, or has no carrier, brings all its networks if it has an address in a listed
-    one; any other device stays as it is.
+    """A device without carrier or that is down brings all its networks if it has an address in a
+    listed one; any other device stays as it is.
     """
     held = (DeviceAddress.parse(own), DeviceAddress.parse("172.18.1.4/16"))
     links = [Device("eth0", 2, up=True), Device("ib0", 3, up=is_up, addresses=held)]

@@ -1,4 +1,4 @@
-"""What the proof reports of IPv6 where a person can judge: the exits, equal routes, the advice and
+"""Reports of the proof about IPv6 that a person can judge: the exits, equal routes, the advice and
 the warnings.
 """
 
@@ -66,8 +66,8 @@ def links() -> Iterator[WiredNode]:
 
 @each_decision
 def test_the_proof_decides_as_the_kernel(links: WiredNode, decision: Decision) -> None:
-    """An address is right if the device that the kernel takes is expected, or those of all routes
-    that are equal to it; test_judged_worlds.py has random nodes.
+    """An address is right if the device that the kernel takes is expected, and those of all equal
+    routes; test_judged_worlds.py has random nodes.
     """
     with decision.arranged(links):
         for address, answer in decision.answers.items():
@@ -109,8 +109,8 @@ def test_the_proof_decides_as_the_kernel(links: WiredNode, decision: Decision) -
 def test_the_exit_of_ipv6(
     node: WiredNode, commands: list[str], exits: tuple[str, ...], unknown: tuple[int, ...]
 ) -> None:
-    """It is the device of the one IPv4 default route that decides, or that which all default routes
-    of IPv6 name.
+    """The exit of IPv6 is the device of the one IPv4 default route that decides, or that which all
+    IPv6 default routes name.
     """
     report = proven(node, *commands)
     assert (report.expected_devs, report.without_exit) == (exits, unknown)
@@ -122,8 +122,8 @@ def test_the_exit_of_ipv6(
 
 
 def test_each_of_equal_defaults_must_be_fine(node: WiredNode) -> None:
-    """Of one metric and preference each may carry; of a lower preference it is a fallback, and that
-    is a warning.
+    """A default route by the fabric is an overlap at an equal metric and preference, and a warning
+    at a lower preference.
     """
     with node.router("e0") as right, node.router("e1") as wrong:
         right.advertise()
@@ -141,7 +141,7 @@ def test_each_of_equal_defaults_must_be_fine(node: WiredNode) -> None:
 
 
 def test_a_route_with_from_hides_and_decides(node: WiredNode) -> None:
-    """For its sources it decides, and a suggestion is more specific than it."""
+    """A route with `from` decides for its sources, and the suggested routes are more specific."""
     report = proven(
         node,
         WAY,
@@ -156,8 +156,8 @@ def test_a_route_with_from_hides_and_decides(node: WiredNode) -> None:
 
 
 def test_the_advice_mends(node: WiredNode) -> None:
-    """Suggested routes have metric 1 and name the device of a link-local gateway; with them the
-    proof is good.
+    """Suggested IPv6 routes have metric 1 and the device of a link-local gateway, and make the
+    proof right.
     """
     report = proven(
         node, WAY, f"-6 route add {CIDR} dev e1", "-6 route add fd00:5::/64 dev e1 metric 1"
@@ -170,8 +170,8 @@ def test_the_advice_mends(node: WiredNode) -> None:
 
 
 def test_equal_defaults_are_explained_together(node: WiredNode) -> None:
-    """The kernel may take each of them, so `explain` names the devices and routes of all, and of no
-    worse one.
+    """`explain` names the devices and routes of all equal default routes, and of none that is
+    worse.
     """
     with node.router("e0") as first, node.router("e1") as second, node.router("e2") as third:
         first.advertise()
@@ -183,7 +183,9 @@ def test_equal_defaults_are_explained_together(node: WiredNode) -> None:
 
 
 def test_a_silent_gateway_is_judged(node: WiredNode) -> None:
-    """The kernel passes over it on a host; it is wrong all the same, with a warning."""
+    """A route by a silent gateway is an overlap with a warning, although the kernel passes over it
+    on a host.
+    """
     route = f"{CIDR} via {SECOND_ROUTER} dev e1 metric 1024"
     report = proven(
         node,
@@ -197,7 +199,7 @@ def test_a_silent_gateway_is_judged(node: WiredNode) -> None:
 
 
 def test_a_foreign_source_is_reported(node: WiredNode) -> None:
-    """The node sends by e0 from the address of e1."""
+    """A node that sends by e0 from the address of e1 is warned about."""
     node.ip("-6 address del 2001:db8:1::1/64 dev e0")
     node.hold("e1", "2001:db8:2::1/64")
     report = proven(node, IPV4_WAY, WAY)
@@ -208,7 +210,7 @@ def test_a_foreign_source_is_reported(node: WiredNode) -> None:
 
 
 def test_what_the_kernel_learned_will_vanish(node: WiredNode, tmp_path: Path) -> None:
-    """Only routes of advertisements that the kernel itself follows have its mark; forwarding ends
+    """Routes of advertisements that the kernel itself follows are warned about, as forwarding ends
     them.
 
     Defaults are deleted, others expire, since no advertisement is taken any more; one that never
@@ -249,7 +251,9 @@ def test_what_the_kernel_learned_will_vanish(node: WiredNode, tmp_path: Path) ->
 
 
 def test_a_wrong_default_ends_at_its_owner(node: WiredNode) -> None:
-    """The lines for the kernel end its default route; those for daemons name the device."""
+    """The advised lines end a wrong default route of the kernel; those for daemons name the
+    device.
+    """
     with node.router("e1") as router:
         router.advertise()
     report = proven(node, IPV4_WAY)
@@ -270,7 +274,9 @@ def test_a_wrong_default_ends_at_its_owner(node: WiredNode) -> None:
 
 
 def test_only_the_wrong_device_loses_its_default(node: WiredNode) -> None:
-    """Of a learned default by two devices, as networkd merges them, the right one is not to end."""
+    """A learned default by two devices, as networkd merges them, is ended for the wrong device
+    alone.
+    """
     way = f"-6 route add default proto ra nexthop via {ROUTER} dev e0 nexthop via {ROUTER} dev e1"
     advice = proven(node, IPV4_WAY, way).advice
     assert "then networkctl reload" in advice
@@ -278,7 +284,7 @@ def test_only_the_wrong_device_loses_its_default(node: WiredNode) -> None:
 
 
 def test_a_wrong_default_gets_no_advice_to_stay(node: WiredNode) -> None:
-    """The warning `will-vanish` is of routes that are right alone: the wrong one is to end."""
+    """The warning `will-vanish` is about right routes alone, since a wrong one is to end."""
     host = FakeHost(routes=kernel_of(node))
     with node.router("e0") as right, node.router("e1") as wrong:
         right.advertise()
@@ -297,8 +303,8 @@ def test_a_wrong_default_gets_no_advice_to_stay(node: WiredNode) -> None:
 
 
 def test_a_plan_that_takes_addresses_is_worse(ctx: Context) -> None:
-    """The forecast names the change of IPv6 that takes addresses, and the proof after it finds the
-    same.
+    """The forecast of an IPv6 change that takes addresses names the change, and the proof after the
+    change finds the same.
     """
     host = FakeHost()
     connect(host.routes, eth0="10.224.0.4/16", ib0="fd00:9::1/64")
@@ -323,8 +329,8 @@ def test_a_plan_that_takes_addresses_is_worse(ctx: Context) -> None:
 
 
 def test_gateways_of_ipv6_are_foreseen(ctx: Context, node: WiredNode) -> None:
-    """For a route of IPv4 the routes of IPv6 are read, too; the node's own addresses are refused,
-    as by the kernel.
+    """The forecast of a route by an IPv6 gateway is that of the kernel: the node's own addresses
+    and those off the link are refused.
     """
     backend = kernel_of(node)
     forecaster = Forecaster(ctx, HostRoutingConfig(), FakeHost(routes=backend))

@@ -37,7 +37,7 @@ _INNER = {4: (28, 30, 32), 6: (124, 126, 128)}
 
 
 class AskedWorld(NamedTuple):
-    """A node, and the proof that is asked of it."""
+    """A node, and the proof that is to be made of it."""
 
     family: int
     #: Commands of `ip`.
@@ -306,15 +306,15 @@ def _proof(routing: Routing, world: AskedWorld) -> OverlapReport:
 
 @pytest.mark.parametrize(("seed", "family"), [(99, 4), (107, 4), (372, 4), (99, 6), (296, 6)])
 def test_no_packet_of_some_nodes_goes_astray(seed: int, family: int) -> None:
-    """Nodes that were right by their proof once, and are not."""
+    """Nodes that an earlier proof called right by mistake are judged right now."""
     _judge(seed, family)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", [4, 6])
 def test_no_packet_goes_astray(family: int) -> None:
-    """Where the proof is right, the kernel sends no packet by another device; live and recorded
-    are one answer.
+    """The kernel sends no packet of a node with a right proof by another device, and a record of
+    the node has the findings.
     """
     for seed in range(1000, 1020):
         _judge(seed, family)
@@ -323,6 +323,8 @@ def test_no_packet_goes_astray(family: int) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("family", [4, 6])
 def test_no_packet_goes_astray_in_2000_nodes(family: int) -> None:
-    """As above."""
+    """The kernel sends no packet of two thousand nodes with a right proof by another device, and a
+    record has the findings.
+    """
     for seed in range(2000):
         _judge(seed, family)

@@ -1,4 +1,6 @@
-"""The move of an exit from its pinned device: which route has made it, and what is none."""
+"""Moves of an exit from its pinned device: the route that made the move, and changes that are not a
+move.
+"""
 
 import pytest
 
@@ -28,9 +30,7 @@ def node() -> MemoryBackend:
 
 
 def test_ipv6_moves_by_the_route_of_ipv4(node: MemoryBackend) -> None:
-    """IPv6 should leave by the device of IPv4: what moves that is named, and not the IPv6 default
-    route, which is right.
-    """
+    """The exit of IPv6 that follows IPv4's has the IPv4 default route named as what moved it."""
     node.add_route("default", gateway="172.16.0.1", dev="ib0")
     report = prove_families(node, [_CIDR], HostRoutingConfig(), pinned={IPV6: "eth0"})
     [move] = report.moved_exits
@@ -42,14 +42,18 @@ def test_ipv6_moves_by_the_route_of_ipv4(node: MemoryBackend) -> None:
 
 
 def test_a_route_of_ipv6_is_deleted_by_a_command_for_it() -> None:
-    """`ip route del default` would delete that of IPv4."""
+    """A moved IPv6 exit is undone by `ip -6 route del`, as a command without `-6` would delete the
+    route of IPv4.
+    """
     route = ObservedRoute.parse("::/0", "ib0", "fe80::2", protocol=4, metric=512)
     move = MovedExit(family=IPV6, before="eth0", after=("ib0",), route=route)
     assert move.deletion == "ip -6 route del default via fe80::2 dev ib0 proto static metric 512"
 
 
 def test_routes_in_turns_move_nothing(node: MemoryBackend) -> None:
-    """Of two devices in turns it is unknown which one is right: neither is where the exit went."""
+    """Two default routes in turns are not a move of the exit, as it is unknown which of the devices
+    is right.
+    """
     for dev, gateway in (("eth0", "10.224.0.1"), ("ib0", "172.16.0.1")):
         node.add_route("default", gateway=gateway, dev=dev)
     report = prove_families(node, ["10.96.0.0/16"], HostRoutingConfig(), pinned={IPV4: "eth0"})

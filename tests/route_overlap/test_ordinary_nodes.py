@@ -1,4 +1,4 @@
-"""Ordinary nodes stay right, live and as a record."""
+"""Ordinary nodes, live and as a record, whose verdicts a change of the proof must keep."""
 
 from pathlib import Path
 
@@ -17,8 +17,8 @@ pytestmark = needs_kernel
 
 @pytest.mark.parametrize("name", NODES)
 def test_it_is_right(name: str, tmp_path: Path) -> None:
-    """The proof holds no ordinary node that is right; a record of it has the same findings. Most are
-    plain.
+    """An ordinary node is held exactly if it is wrong, a record of it has the same findings, and
+    most right ones are plain for the boot script.
     """
     ordinary = NODES[name]
     with KernelNode.made() as node, KernelNode.made() as beside:

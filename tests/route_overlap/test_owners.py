@@ -86,8 +86,8 @@ def node(protocol: int, files: dict[str, str]) -> FakeHost:
     ],
 )
 def test_the_setting_of_the_owner(protocol: int, files: dict[str, str], step: str) -> None:
-    """By the route's protocol, and by the files that the owner has; beside the device if it is
-    right, and alone if the config names another one.
+    """The step for a wrong default route is a setting of its owner, by the route's protocol and the
+    owner's files, beside the advice to name a right device.
     """
     host = node(protocol, files)
     [chosen] = prove_egress(host, [CIDR]).notes
@@ -101,7 +101,9 @@ def test_the_setting_of_the_owner(protocol: int, files: dict[str, str], step: st
 
 
 def test_an_exit_that_has_moved() -> None:
-    """A route that is deleted comes back with the next lease, so the setting is offered, too."""
+    """The step for a moved exit offers the owner's setting beside the deletion, as a deleted route
+    comes back with the next lease.
+    """
     host = node(DHCP, manager("1c8a3d6e"))
     [move] = prove_families(host, [CIDR], HostRoutingConfig(), pinned={IPV4: "eth0"}).moved_exits
     assert move.step.startswith(
@@ -124,8 +126,8 @@ def test_an_exit_that_has_moved() -> None:
 def test_a_device_that_waits_is_not_configured_anew(
     addresses: list[str], state: str, family: int, step: str
 ) -> None:
-    """While networkd configures a device, or that has its link-local address alone, it waits for an
-    answer: its log is the step.
+    """The step for a device that waits for networkd's answer is networkd's log, and otherwise a
+    reconfiguration.
     """
     host = FakeHost()
     # As the kernel has it.

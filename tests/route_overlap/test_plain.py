@@ -1,4 +1,6 @@
-"""What the boot script takes for plain: each of its conditions, with a node that needs it."""
+"""The conditions under which the boot script takes a node for plain, each with a node that needs
+it.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,7 @@ def run(node: WiredNode, folder: Path, case: Case) -> ScriptRun:
 
 @pytest.mark.parametrize("case", RIGHT.values(), ids=RIGHT)
 def test_it_is_plain(node: WiredNode, tmp_path: Path, case: Case) -> None:
-    """The script answers by itself, in the words of the proof."""
+    """The script accepts a plain node by itself, in the words of the proof."""
     ran = run(node, tmp_path / "run", case)
     assert ran.is_plain, ran.output
     expected = case.options.get("expectedDevs")
@@ -283,7 +285,7 @@ NOT_PLAIN: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", NOT_PLAIN.values(), ids=NOT_PLAIN)
 def test_it_is_not_plain(node: WiredNode, tmp_path: Path, case: Case) -> None:
-    """The program answers: most of these nodes are wrong."""
+    """The script leaves a node that is not plain to the program, with a word for the condition."""
     if case.is_unplugged:
         for command in DEFAULTS:
             node.ip(command)
@@ -295,8 +297,8 @@ def test_it_is_not_plain(node: WiredNode, tmp_path: Path, case: Case) -> None:
 
 
 def test_a_route_that_the_kernel_names_otherwise(node: WiredNode, tmp_path: Path) -> None:
-    """It names several next hops with the preference of the one that the flow takes, and of routes
-    that share a nexthop object one that was looked up before. No such node is plain.
+    """A node is not plain if the kernel may name another next hop, or another object's route, than
+    the one that the flow takes.
     """
     commands = f"""-6 route add default via {ROUTER} dev e0 proto ra
         -6 route append fd09::/80 via {ROUTER} dev e1 pref high
@@ -319,7 +321,9 @@ def test_a_route_that_the_kernel_names_otherwise(node: WiredNode, tmp_path: Path
 
 
 def test_an_alias_that_looks_like_a_device(node: WiredNode, tmp_path: Path) -> None:
-    """Its own line states that a device without carrier has one."""
+    """An alias of a device that looks like the line of another one does not give that one a
+    carrier.
+    """
     for command in DEFAULTS:
         node.ip(command)
     unplug(node, "e0")
@@ -330,7 +334,9 @@ def test_an_alias_that_looks_like_a_device(node: WiredNode, tmp_path: Path) -> N
 
 
 def test_a_table_by_a_source_that_is_optimistic(node: WiredNode, tmp_path: Path) -> None:
-    """The kernel sends from an address that it still tests."""
+    """A rule by an optimistic address is not plain, as the kernel sends from an address that it
+    still tests.
+    """
     settings = (f"net.ipv6.conf.{dev}.optimistic_dad=1" for dev in ("all", "e0"))
     node.run("sysctl", "-qw", *settings)
     commands = (
@@ -342,7 +348,7 @@ def test_a_table_by_a_source_that_is_optimistic(node: WiredNode, tmp_path: Path)
 
 
 def test_an_expired_route(node: WiredNode, tmp_path: Path) -> None:
-    """It stays listed for a while; the kernel does not take it."""
+    """A node with an expired route, which stays listed for a while, is not plain."""
     for command in DEFAULTS:
         node.ip(command)
     node.ip(f"-6 route add fd09::/64 via {ROUTER} dev e0 proto ra metric 100 expires 1800")
@@ -354,7 +360,9 @@ def test_an_expired_route(node: WiredNode, tmp_path: Path) -> None:
 
 
 def test_a_dot_in_a_name_is_a_dot(node: WiredNode, tmp_path: Path) -> None:
-    """Another device, whose name has a letter there, has a carrier."""
+    """The dot in a device's name is not matched by another character, so the carrier is that of the
+    named device.
+    """
     for dev in "e0x1", "e0.1":
         node.ip(f"link add {dev} type veth peer name {dev} netns {node.far.name}")
         node.far.set_up(dev)
@@ -369,7 +377,7 @@ def test_a_dot_in_a_name_is_a_dot(node: WiredNode, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["isp", "main", "local", "254"])
 def test_tables_of_one_name(node: WiredNode, tmp_path: Path, name: str) -> None:
-    """A file names two tables alike: the script reads each by its number."""
+    """Two tables that a file names alike are read by their numbers."""
     for command in (
         "route add default via 10.224.0.1 dev e0",
         "rule add pref 9 from 10.224.0.4 lookup 101",

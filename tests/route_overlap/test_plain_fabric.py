@@ -1,4 +1,4 @@
-"""Which fabrics the boot script takes for plain, and of which networks it finds the device."""
+"""The fabrics that the boot script takes for plain, and the networks whose device it finds."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ PLAIN: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", PLAIN.values(), ids=PLAIN)
 def test_it_is_plain(node: KernelNode, tmp_path: Path, case: Case) -> None:
-    """Each announced network leaves the CIDR as it is."""
+    """The script accepts a node if each announced network leaves the CIDR as it is."""
     ran = run(node, tmp_path, case._replace(is_right=True))
     assert ran.is_plain, ran.output
 
@@ -125,14 +125,16 @@ NOT_PLAIN: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", NOT_PLAIN.values(), ids=NOT_PLAIN)
 def test_it_is_not_plain(node: KernelNode, tmp_path: Path, case: Case) -> None:
-    """The fabric may take addresses: most of these nodes are wrong."""
+    """The script leaves a node to the program if the fabric may take addresses."""
     ran = run(node, tmp_path, case)
     assert not ran.is_plain
     assert ran.output.startswith(f"{UNPROVEN}{case.word}"), ran.output
 
 
 def test_a_device_without_carrier(node: KernelNode, tmp_path: Path) -> None:
-    """Its network comes with the carrier, before the routes that are there."""
+    """A device without carrier whose network covers the CIDR is not plain, as its route comes with
+    the carrier.
+    """
     add_pair(node, "f0", carrier=False)
     node.run("sysctl", "-qw", "net.ipv4.conf.f0.ignore_routes_with_linkdown=1")
     commands = "address add 172.18.1.4/24 dev f0; route add 172.18.1.64/26 dev e0; route append 172.18.1.0/24 dev e0"
@@ -141,7 +143,9 @@ def test_a_device_without_carrier(node: KernelNode, tmp_path: Path) -> None:
 
 
 def test_addresses_may_come_where_there_is_infiniband(node: KernelNode, tmp_path: Path) -> None:
-    """The program waits for them."""
+    """A node with InfiniBand and without a pool is not plain, as the program waits for
+    addresses.
+    """
     (tmp_path / "sys/class/infiniband/mlx5_0").mkdir(parents=True)
     ran = run(node, tmp_path, Case(pool=None, is_right=True))
     assert ran.output.startswith(f"{UNPROVEN}awaited (/"), ran.output
@@ -149,7 +153,7 @@ def test_addresses_may_come_where_there_is_infiniband(node: KernelNode, tmp_path
 
 @pytest.mark.parametrize("kind", ["folder", "fifo"])
 def test_what_is_not_a_file(node: KernelNode, tmp_path: Path, kind: str) -> None:
-    """The script does not wait for it."""
+    """A pool that is a folder or a fifo is left to the program without a wait."""
     run(node, tmp_path, Case(is_right=True))
     file = tmp_path / POOL[1:]
     file.unlink()
@@ -168,7 +172,7 @@ def test_what_is_not_a_file(node: KernelNode, tmp_path: Path, kind: str) -> None
 def test_what_only_the_program_judges(
     node: KernelNode, tmp_path: Path, word: str, options: dict[str, object]
 ) -> None:
-    """A fabric of the config, and units that connect networks."""
+    """A fabric of the config, and units that connect networks, are left to the program."""
     ran = run_script(node, tmp_path / "run", ["10.96.0.0/16"], **options)  # type: ignore[arg-type]
     assert ran.output.startswith(f"{UNPROVEN}{word};"), ran.output
 
@@ -201,10 +205,12 @@ NO_NETWORKS = {
 
 
 class TestNetworks:
-    """A network in `expectedDevs` stands for the device of the default route."""
+    """A network in `expectedDevs`, which stands for the device of the default route."""
 
     def test_it_is_plain(self, node: KernelNode, tmp_path: Path) -> None:
-        """For hardware that alone has an address in it, beside another device, and for IPv6."""
+        """A network in `expectedDevs` is plain if one device, which is hardware, has an address in
+        it, also for IPv6.
+        """
         hardware(tmp_path, "e0")
         options = {"expectedDevs": ["10.224.0.0/16", "e1"]}
         ran = run(node, tmp_path, Case("", cidr="10.96.0.0/16", pool=None, is_right=True), options)
@@ -219,7 +225,9 @@ class TestNetworks:
 
     @pytest.mark.parametrize("case", NO_NETWORKS.values(), ids=NO_NETWORKS)
     def test_it_is_not_plain(self, node: KernelNode, tmp_path: Path, case: NoNetwork) -> None:
-        """The program finds the device: in a namespace each is a veth, which is fine for it."""
+        """A network in `expectedDevs` whose device the script cannot find is left to the
+        program.
+        """
         for dev in () if case.is_virtual else ("e0", "e1"):
             hardware(tmp_path, dev)
         of_node = Case(case.commands, cidr="10.96.0.0/16", pool=None, is_right=case.is_right)

@@ -25,7 +25,9 @@ def hostile(prover: WayOutNode) -> WayOutNode:
 
 
 def test_a_finding_has_the_name_of_its_address(tmp_path: Path) -> None:
-    """In the line of the marker, in the text and in JSON, whose `cidr` stays bare."""
+    """A finding of a preset has the name of its address in the line, in the text and in JSON, whose
+    `cidr` stays bare.
+    """
     report = hostile(WayOutNode(MemoryBackend(), tmp_path)).prove(expected=["azure"])
     [line] = report.lines()
     assert line.startswith(
@@ -44,7 +46,9 @@ def test_a_finding_has_the_name_of_its_address(tmp_path: Path) -> None:
 
 
 def test_the_preset_of_an_address_without_a_route_is_named(tmp_path: Path) -> None:
-    """With the way to drop it; a CIDR that the config names itself is not of the preset."""
+    """The advice for a preset's address without a route names the preset and the way to drop it,
+    but not for a CIDR that the config names itself.
+    """
     prover = WayOutNode(MemoryBackend(), tmp_path)
     prover.links("eth0")
     wanted = ["168.63.129.16/32"]
@@ -57,7 +61,7 @@ def test_the_preset_of_an_address_without_a_route_is_named(tmp_path: Path) -> No
 
 @needs_kernel
 def test_the_boot_script_names_it_too(tmp_path: Path) -> None:
-    """The marker of the boot script has the line with the name of the preset."""
+    """The boot script accepts or leaves a node by the addresses of a preset as the proof does."""
     with KernelNode.made() as node:
         prover = hostile(WayOutNode(node, tmp_path))
         assert not prover.prove(expected=["azure"]).ok
@@ -69,8 +73,8 @@ def test_the_boot_script_names_it_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cloud", [name for name in PRESETS if name != "aws-ipv6"])
 def test_a_preset_alone_installs_the_check(cloud: str) -> None:
-    """Unit, gate and marker, as any expected CIDR does; and a node to which it was not applied gets
-    a finding.
+    """A config with a preset alone installs the check, and a node to which it was not applied has
+    that finding.
     """
     host = FakeHost()
     connect(host.routes, eth0="10.224.0.4/16")

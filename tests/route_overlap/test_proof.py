@@ -42,15 +42,17 @@ def test_a_shadowed_cidr_is_one_finding_with_the_route_that_shadows_it(node: Mem
 
 
 def test_routes_near_an_address_are_those_that_may_decide_it(node: MemoryBackend) -> None:
-    """A shorter route than of 16 bits is near each address: its network may begin far before it."""
+    """The routes near an address include shorter ones than of 16 bits, whose network may begin far
+    before it.
+    """
     node.add_route("10.0.0.0/15", dev="ib0")
     near = RoutingSnapshot(node, IPV4).around([Address.parse("10.1.0.5").number])
     assert 15 in {route.prefix_length for route in near}
 
 
 def test_a_known_neighbour_of_the_fabric_is_warned_of(node: MemoryBackend) -> None:
-    """A peer that the device talks to now would be taken from it; one elsewhere is no reason to
-    warn.
+    """A suggested route that would take a peer with which the device talks has a warning; a peer
+    elsewhere has none.
     """
     node.add_neighbour("ib0", "172.16.9.8")
     node.add_neighbour("ib0", "172.16.9.7")
@@ -67,8 +69,8 @@ def test_a_known_neighbour_of_the_fabric_is_warned_of(node: MemoryBackend) -> No
 
 
 def test_without_default_route_the_way_of_each_address_is_reported(node: MemoryBackend) -> None:
-    """No device is expected, so every address is a finding, also one that leaves by a device of a
-    CNI.
+    """Every address of a node without a default route is a finding, even one by a device of a CNI,
+    as no device is expected.
     """
     node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
     node.add_link("cni0")
@@ -85,7 +87,7 @@ def test_without_default_route_the_way_of_each_address_is_reported(node: MemoryB
 
 
 def test_a_host_stands_for_its_backend(node: MemoryBackend) -> None:
-    """As an agent has it, and an `ip_network` for its text."""
+    """A proof accepts a host in place of its backend, and an `ip_network` in place of its text."""
     host = FakeHost(node)
     cidrs = ["172.16.0.0/16"]
     assert prove_egress(host, [*map(ip_network, cidrs)]) == prove_egress(node, cidrs)
@@ -93,7 +95,7 @@ def test_a_host_stands_for_its_backend(node: MemoryBackend) -> None:
 
 
 def test_all_cidrs_are_one_question_to_the_kernel(node: MemoryBackend) -> None:
-    """A thousand CIDRs open as many conversations as one, whether a rule selects by source or not."""
+    """A thousand CIDRs take as many calls of lookup as one, even beside a rule by source."""
     cidrs = [f"10.{number // 256}.{number % 256}.0/24" for number in range(1_000)]
     node.add_rule(Rule(100, table=254, source=parse_cidr("10.224.0.4/32")))
     counts = []
@@ -109,7 +111,7 @@ def test_all_cidrs_are_one_question_to_the_kernel(node: MemoryBackend) -> None:
 def test_a_backend_that_leaves_answers_out_is_refused(
     answer: Callable[[list[Lookup]], Any],
 ) -> None:
-    """An address without an answer is not right."""
+    """A backend whose lookup does not return a list with each answer is an error that names it."""
 
     class Lazy(MemoryBackend):
         def lookup(self, destinations: Sequence[int], **options: Any) -> Any:

@@ -62,8 +62,8 @@ def check_against_every_address(
 
 @given(world=worlds())
 def test_suggested_routes_repair_the_findings(world: World) -> None:
-    """With every suggested route in place, the routes that they were suggested against are no
-    longer found.
+    """A node with every suggested route in place lacks the findings against which they were
+    suggested.
     """
     node = MemoryBackend()
     world.arrange(node)

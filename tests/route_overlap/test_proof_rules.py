@@ -1,4 +1,4 @@
-"""The findings of a proof where rules, routes that refuse, and sources decide."""
+"""Findings of a proof that rules, routes that refuse, and sources decide."""
 
 from functools import partial
 
@@ -21,8 +21,8 @@ from hostrouting.testing.contracts.routes import arrange
 def test_a_refusal_of_the_kernel_names_the_route_that_blocks(
     node: MemoryBackend, kind: str
 ) -> None:
-    """The kernel answers with an errno alone; the route is found in the table. Two side by side are
-    one answer.
+    """A route that refuses packets is named by the table, as the kernel answers with an errno
+    alone; two side by side are one finding.
     """
     node.add_route("10.96.0.0/24", kind=kind)
     node.add_route("10.96.1.0/24", kind=kind)
@@ -35,7 +35,9 @@ def test_a_refusal_of_the_kernel_names_the_route_that_blocks(
 
 
 def test_a_route_for_a_type_of_service_blocks_no_other_packets(node: MemoryBackend) -> None:
-    """Of two that refuse, the more specific one is for few packets: the less specific one is named."""
+    """A refusing route for one type of service is passed over, and the less specific one is
+    named.
+    """
     node.insert_route(Route.parse("10.96.0.0/24", kind="blackhole", tos=8, protocol=3))
     arrange(node, "prohibit 10.96.0.0/16")
     [finding] = prove(node, "10.96.0.0/24").findings
@@ -54,7 +56,7 @@ def test_a_route_for_a_type_of_service_blocks_no_other_packets(node: MemoryBacke
     ids=["destination", "source", "not", "table"],
 )
 def test_a_rule_for_other_packets_blocks_nothing(node: MemoryBackend, rule: Rule) -> None:
-    """The rule is tried first and does not match, so the next route is named."""
+    """A rule for other packets is passed over, and the route that refuses is named."""
     arrange(node, "prohibit 10.96.0.0/16", "blackhole 10.96.0.0/24 table 88")
     # The rule is added last, since it may block other destinations.
     node.add_rule(rule)
@@ -67,7 +69,9 @@ def test_a_rule_for_other_packets_blocks_nothing(node: MemoryBackend, rule: Rule
 def test_an_exit_is_a_device_by_which_expected_addresses_leave(
     node: MemoryBackend, rules: tuple[Rule, ...]
 ) -> None:
-    """None leaves by eth0 here, whether rules select some packets or not: it is not pinned."""
+    """An expected device by which no expected address leaves is not an exit, whether rules select
+    some packets or not.
+    """
     node.add_link("cilium_host")
     node.add_route("10.96.0.0/16", dev="cilium_host")
     for rule in rules:
@@ -81,8 +85,10 @@ def test_an_exit_is_a_device_by_which_expected_addresses_leave(
 @needs_kernel
 @pytest.mark.parametrize(("option", "cidr"), [("-4", "10.96.0.0/24"), ("-6", "fd00:5::/64")])
 def test_a_built_in_rule_that_is_gone_is_named(option: str, cidr: str) -> None:
-    """The command of each warning makes the node right, local's first; a rule that was moved is
-    none that is gone, and one for fewer packets is.
+    """A built-in rule that is gone has a warning whose command, with local's first, makes the node
+    right.
+
+    A rule that was moved is not one that is gone, and one for fewer packets does not replace it.
     """
     with KernelNode.made() as node:
         connect(node, eth0="10.224.0.4/16")
@@ -121,8 +127,8 @@ def lost(number: str, table: str, option: str) -> NodeFinding:
 
 
 def test_the_source_that_the_kernel_chooses_is_looked_up(node: MemoryBackend) -> None:
-    """With a rule for packets from eth0's address the plain answer is eth0, and connections leave
-    by ib0.
+    """A rule for packets from eth0's address is an overlap, although a plain lookup leaves by
+    eth0.
     """
     arrange(node, "10.96.0.0/16 dev ib0 table 88")
     node.add_rule(Rule(100, table=88, source=parse_cidr("10.224.0.4/32")))
@@ -135,7 +141,9 @@ def test_the_source_that_the_kernel_chooses_is_looked_up(node: MemoryBackend) ->
 
 @needs_kernel
 def test_a_rule_that_came_and_went_changes_no_words() -> None:
-    """The kernel names table local from then on. No finding does, and none of the model."""
+    """The findings of a node and of its model stay the same after a rule came and went, though the
+    kernel names table local from then on.
+    """
     with KernelNode.made() as node:
         connect(node, eth0="10.224.0.4/16", ib0="172.16.1.4/16")
         node.ip("route append default via 10.224.0.1 dev eth0")
@@ -188,8 +196,8 @@ def test_a_rule_that_came_and_went_changes_no_words() -> None:
 def test_the_rule_that_decides_has_a_command_that_deletes_it(
     rules: list[str], named: str, program: str | None, command: str
 ) -> None:
-    """The rule is named with its priority, its selectors and its table, and with the program that
-    adds such a rule. After its deletion the addresses leave right.
+    """A rule that leads astray is named with its selectors, its table and its program; its deletion
+    by the offered command makes the node right.
     """
     with KernelNode.made() as node:
         uplink(node, ib0="10.9.0.4/24")

@@ -1,4 +1,4 @@
-"""Rules by the protocol of packets: each protocol must leave right, whichever a lookup is for."""
+"""Rules by the protocol of packets, of which each must leave right, whichever a lookup is for."""
 
 import pytest
 from support.kernel import connect, kernel_of, needs_kernel
@@ -37,8 +37,8 @@ def _connected(node: KernelNode, *, good: str, bad: str) -> None:
 @pytest.mark.parametrize(("bad", "good"), _TABLES.values(), ids=_TABLES)
 @pytest.mark.parametrize("protocol", ["udp", "tcp", "icmp", "sctp"])
 def test_one_protocol_that_leaves_wrong_is_enough(protocol: str, bad: str, good: str) -> None:
-    """A lookup is for UDP, so one of the two tables decides none; a finding has its route all the
-    same, on the kernel and on the model.
+    """One protocol whose packets leave wrong is a finding with its route, whichever of the tables a
+    plain lookup decides by.
     """
     with KernelNode.made() as node:
         _connected(node, good=good, bad=bad)
@@ -53,7 +53,9 @@ def test_one_protocol_that_leaves_wrong_is_enough(protocol: str, bad: str, good:
 
 
 def test_a_rule_that_blocks_a_protocol_is_named_once() -> None:
-    """It decides, with its selector: the rule that a lookup for the protocol meets."""
+    """A rule that blocks a protocol is named once, with its selector, in the finding and by
+    `explain`.
+    """
     with KernelNode.made() as node:
         _connected(node, good="main", bad="100")
         node.ip("rule add ipproto icmp blackhole pref 50")
@@ -67,8 +69,8 @@ def test_a_rule_that_blocks_a_protocol_is_named_once() -> None:
 
 
 def test_the_note_names_the_packets() -> None:
-    """A finding that no lookup shows has a note with the packets that it concerns. Its addresses
-    do not leave as expected, though one of two devices is right.
+    """A finding for packets of protocols that no rule names has a note with these packets, and
+    `explain` has both devices.
     """
     section = RouteOverlapConfig(expected_cidrs=(_CIDR,), expected_devs=("eth0",))
     with KernelNode.made() as node:
@@ -93,7 +95,9 @@ def test_the_note_names_the_packets() -> None:
     [("realms 5", 0), ("tun_id 7", 1), ("not tun_id 7 to 10.0.0.0/8", 0)],
 )
 def test_beside_realms_and_tunnels(beside: str, notes: int) -> None:
-    """Realms select nothing, and no packet that a program sends is of a tunnel."""
+    """A rule with realms selects all packets, and one with a tunnel's id none that a program sends,
+    which is a note.
+    """
     with KernelNode.made() as node:
         _connected(node, good="main", bad="100")
         node.ip("route add default via 10.224.0.1 dev eth0 table 200")
@@ -112,7 +116,9 @@ def test_beside_realms_and_tunnels(beside: str, notes: int) -> None:
 def test_beside_a_selector_that_nobody_understands(
     inverted: str, is_right: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It selects no packet of a lookup, so protocols are proven without it; a note names it."""
+    """A rule with an unknown selector selects no packet of a lookup, so the protocols are proven
+    without the rule, and a note names it.
+    """
     with KernelNode.made() as node:
         _connected(node, good="main", bad="100")
         node.ip(f"rule add {inverted} dsfield 0x10 lookup 100 pref 40")
@@ -128,7 +134,9 @@ def test_beside_a_selector_that_nobody_understands(
 
 
 def test_a_rule_by_mark_has_one_note() -> None:
-    """Its table may have many routes: the note names three ranges, and counts the rest."""
+    """A rule by mark whose table has many routes has one note, which names three ranges and counts
+    the rest.
+    """
     with KernelNode.made() as node:
         _connected(node, good="main", bad="200")
         for number in range(6):
@@ -146,8 +154,8 @@ def test_a_rule_by_mark_has_one_note() -> None:
 
 
 def test_findings_of_several_protocols_are_in_order() -> None:
-    """Those of a lookup and those of the rest are one list by address; a rule may select by a
-    network, too.
+    """Findings of plain lookups and of protocols are one list by address, also with rules by a
+    network.
     """
     with KernelNode.made() as node:
         _connected(node, good="main", bad="100")

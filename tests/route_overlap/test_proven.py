@@ -19,7 +19,7 @@ from hostrouting.testing import FakeHost, MemoryBackend
 
 
 class Node(MemoryBackend):
-    """ib0 shadows 172.16.0.0/16."""
+    """A node whose ib0 shadows 172.16.0.0/16."""
 
     def __init__(self, *marked: Rule, default: bool = True) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Node(MemoryBackend):
 
 
 def test_the_json_is_the_agreed_one() -> None:
-    """Names, order and values as `check --json` promises them."""
+    """The JSON of a report has the names, the order and the values that `check --json` promises."""
     report = prove_egress(Node(), ["172.16.8.0/22", "10.96.0.0/16"])
     assert json.dumps(report.to_mapping(mode="STRICT")) == (
         '{"ok": false, "mode": "STRICT", "expected_devs": ["eth0"], "cidrs": ['
@@ -47,7 +47,9 @@ def test_the_json_is_the_agreed_one() -> None:
 
 
 def test_the_message_is_the_documentation() -> None:
-    """The fault, the route that decides, the config to paste, and the addresses that it takes."""
+    """The message of a report has the fault, the route that decides, the config to paste, and the
+    addresses that its routes take.
+    """
     report = prove_egress(Node(), ["172.16.8.0/22", "10.96.0.0/16"])
     route = '{"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}'
     message = f"""\
@@ -61,8 +63,8 @@ To fix it, make this section that of hostRouting in the agent's config, and appl
 
 
 def test_the_message_without_default_route() -> None:
-    """The message names the missing route and where to look, and the way of addresses that have
-    one.
+    """The message of a report without a default route names that and the next step, and the way of
+    addresses that have one.
     """
     assert str(prove_egress(Node(default=False), ["10.96.0.0/16", "10.97.0.0/16"])) == (
         "the node has no IPv4 default route, so nothing leads to 10.96.0.0/16, 10.97.0.0/16\n"
@@ -78,8 +80,8 @@ def test_the_message_without_default_route() -> None:
 
 
 def test_a_suggestion_takes_the_place_of_a_configured_route() -> None:
-    """An IPv6 route of the config goes if one is suggested for its place; no metric means metric 1
-    there.
+    """A configured IPv6 route is left out if a route is suggested for its place, in which a missing
+    metric means 1.
     """
     offender = ObservedRoute.parse("fd00:9::/64", "ib0", metric=256)
     new = SuggestedRoute(
@@ -94,8 +96,8 @@ def test_a_suggestion_takes_the_place_of_a_configured_route() -> None:
 
 
 def test_what_an_author_may_not_have_meant(caplog: pytest.LogCaptureFixture) -> None:
-    """A pattern that allows every device is a warning, and one for some devices is none. A network
-    of the node itself is a warning. The log has each as a value, too.
+    """A pattern that allows every device, and a fabric in a network of the node itself, are
+    warnings, also as values in the log.
     """
     section = {
         "expectedCidrs": ["172.16.0.0/16"],
@@ -116,7 +118,7 @@ def test_what_an_author_may_not_have_meant(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_a_route_that_the_config_has_is_not_suggested() -> None:
-    """It is named, since an apply brings it into force."""
+    """A route that the config has is named as configured, and not suggested."""
     routes = {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
     section = {"expectedCidrs": ["172.16.8.0/22"]}
     config = HostRoutingConfig.from_mapping({"routeOverlap": section, "staticRoutes": routes})
@@ -127,7 +129,7 @@ def test_a_route_that_the_config_has_is_not_suggested() -> None:
 
 
 def test_a_report_has_the_routes_of_both_families() -> None:
-    """It lists those of IPv6 that decide, whatever the order of the CIDRs."""
+    """A report lists the IPv6 routes that decide, in any order of the CIDRs."""
     node = Node()
     node.add_address("eth0", "fd00:9::4/64")
     node.add_route("::/0", gateway="fd00:9::1", dev="eth0")
@@ -138,8 +140,8 @@ def test_a_report_has_the_routes_of_both_families() -> None:
 
 
 def test_suggestions_complete_the_section_that_an_apply_accepts() -> None:
-    """A route that the kernel would refuse is left out of it; without a suggestion it is not
-    computed.
+    """Suggested routes are merged with the accepted routes of the config, which are computed only
+    if a route is suggested.
     """
     requested: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What the boot script makes of messages of `ip` among the rows of the tables."""
+"""Messages of `ip` among the rows of the tables that the boot script reads."""
 
 import subprocess
 from collections.abc import Iterator
@@ -28,8 +28,10 @@ def node() -> Iterator[WiredNode]:
 
 
 def test_debris_in_run_netns(node: WiredNode) -> None:
-    """A file there that is not a namespace makes `ip` complain of each device with a peer
-    elsewhere, and end well: the worlds of AMONG_DEBRIS show that this changes no verdict.
+    """A file in /run/netns that is not a namespace makes `ip` complain of devices with a peer
+    elsewhere, and end well.
+
+    The worlds of AMONG_DEBRIS show that this changes no verdict.
     """
     argv = ["nsenter", f"--net=/run/netns/{node.name}", *AMONG_DEBRIS, "ip", "link", "show"]
     listed = subprocess.run(argv, capture_output=True, text=True, check=True)
@@ -40,8 +42,8 @@ def test_debris_in_run_netns(node: WiredNode) -> None:
 def test_a_library_that_has_gone_changes_nothing(
     node: WiredNode, tmp_path: Path, has_overlap: bool
 ) -> None:
-    """For each line of /etc/ld.so.preload whose file has gone, every program complains on stderr
-    before it begins.
+    """A missing library of LD_PRELOAD, about which every program complains on stderr, does not
+    change the verdict.
     """
     if has_overlap:
         node.ip("address add 172.16.0.4/16 dev e1")
@@ -65,7 +67,9 @@ def test_a_library_that_has_gone_changes_nothing(
     ],
 )
 def test_any_other_message_is_not_plain(node: WiredNode, tmp_path: Path, message: str) -> None:
-    """It is among the rows: a table may have changed meanwhile."""
+    """A node is not plain if `ip` prints any other message among its rows, as a table may have
+    changed meanwhile.
+    """
     edit = f"""awk '{{ print }} /^Command failed -:/ && !shown++ {{ print "{message}" }}'"""
     environment = another_ip(tmp_path / "tools", f'{IP} "$@" 2>&1 | {edit}')
     ran = run_script(node, tmp_path / "run", CIDRS[:2], environment=environment)
@@ -88,7 +92,9 @@ def test_any_other_message_is_not_plain(node: WiredNode, tmp_path: Path, message
     ],
 )
 def test_rows_that_are_hard_to_make(node: WiredNode, tmp_path: Path, edit: str, word: str) -> None:
-    """Rows that have expired, dead next hops, odd names and flags of devices."""
+    """Rows with expired routes, dead next hops, odd names and flags of devices are plain or not as
+    the kernel treats them.
+    """
     node.ip("route del default")
     node.ip("route add default dev e0 metric 9")
     environment = another_ip(tmp_path / "tools", f"{IP} \"$@\" 2>&1 | sed '{edit}'")

@@ -1,4 +1,4 @@
-"""What holds for the script of any config."""
+"""Properties of the script of any config."""
 
 import subprocess
 
@@ -15,8 +15,8 @@ from hostrouting.testing import strategies
 @settings(max_examples=FEW)
 @given(strategies.configs())
 def test_any_config_is_data_to_bash(config: HostRoutingConfig) -> None:
-    """Whatever validates, bash reads it as the words that the config has, and runs nothing of
-    it.
+    """Bash reads the values of any valid config as the words that the config has, and runs nothing
+    of them.
     """
     script = render_script(config)
     values = script[script.index(b"mode=") : script.index(b"# --- functions of both")]
@@ -48,7 +48,7 @@ def test_any_config_is_data_to_bash(config: HostRoutingConfig) -> None:
 )
 @given(strategies.configs())
 def test_it_has_the_section_of_its_config(config: HostRoutingConfig) -> None:
-    """The addresses, devices, patterns and mode that an apply wrote can be read from it."""
+    """The addresses, devices, patterns and mode of a config can be read from its script."""
     section = config.route_overlap
     rendered = config_in(render_script(config))
     assert rendered is not None

@@ -1,4 +1,4 @@
-"""Silent gateways: which are probed, and the kernel's answer, which a packet renews."""
+"""Silent gateways: those that are probed, and the kernel's answer, which a packet renews."""
 
 import sys
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ SILENT = NodeFinding("silent-gateway", "10.224.0.1 dev eth0", ASKED_AGAIN, "warn
 
 
 def test_the_gateways_by_expected_devices_are_probed() -> None:
-    """Of the default routes and of our routes, each once; not of other devices, routes, or without
-    a gateway.
+    """The gateways of default and own routes by expected devices are probed once each, and no
+    others.
     """
     host = FakeHost()
     node = host.routes
@@ -54,8 +54,8 @@ def test_the_gateways_by_expected_devices_are_probed() -> None:
 
 @needs_kernel
 def test_the_gateway_of_a_dead_route_is_not_probed() -> None:
-    """No packet leaves by a device without a carrier that the kernel passes over, so nothing can
-    answer there: the carrier is the trouble, not the router.
+    """The gateway of a route by a device without carrier that the kernel passes over is not probed,
+    as the carrier is the trouble.
     """
     fake = FakeHost()
     connect(fake.routes, eth0="10.224.0.4/16", eth1="10.225.0.4/16")
@@ -68,7 +68,9 @@ def test_the_gateway_of_a_dead_route_is_not_probed() -> None:
 
 @pytest.mark.parametrize("cidrs", [["10.96.0.0/16"], []])
 def test_a_silent_gateway_is_a_warning(cidrs: list[str]) -> None:
-    """It is one of `check` alone, which stays good, and only if addresses are expected."""
+    """A silent gateway is a warning of `check`, which stays right, and only if addresses are
+    expected.
+    """
     host = FakeHost()
     connect(host.routes, eth0="10.224.0.4/16")
     arrange(host.routes, "default via 10.224.0.1 dev eth0")
@@ -108,8 +110,8 @@ def state(node: KernelNode) -> str:
 @pytest.mark.slow
 @needs_kernel
 def test_one_packet_resolves_it_again(pair: tuple[KernelNode, KernelNode]) -> None:
-    """A gateway that came back is still FAILED for the kernel; the check makes it resolve again,
-    and is right at once.
+    """A gateway that came back while the kernel has it as FAILED is resolved again by the check,
+    and found right.
     """
     node, router = pair
     assert router_findings(node) == [SILENT]
@@ -123,8 +125,8 @@ def test_one_packet_resolves_it_again(pair: tuple[KernelNode, KernelNode]) -> No
 @pytest.mark.slow
 @needs_kernel
 def test_a_question_that_was_under_way(pair: tuple[KernelNode, KernelNode]) -> None:
-    """A gateway comes back between the last try of an earlier question and its end: the kernel is
-    made to resolve it anew.
+    """A gateway that comes back between the last try of an earlier resolution and its end is
+    resolved again by the check.
     """
     node, router = pair
     node.run("sysctl", "-qw", "net.ipv4.neigh.eth0.mcast_solicit=3")
@@ -136,7 +138,7 @@ def test_a_question_that_was_under_way(pair: tuple[KernelNode, KernelNode]) -> N
 
 @needs_kernel
 def test_a_wire_that_is_cut_is_another_finding(pair: tuple[KernelNode, KernelNode]) -> None:
-    """Without carrier nothing is probed: the proof calls it a dead end."""
+    """A gateway by a device without carrier is not probed, as the proof calls that a dead end."""
     node, router = pair
     router.set_up("eth0", up=False)
     assert router_findings(node) == []
@@ -156,7 +158,7 @@ except HostRoutingError as error:
 @pytest.mark.slow
 @needs_kernel
 def test_it_needs_no_privilege(pair: tuple[KernelNode, KernelNode]) -> None:
-    """Any user may send a datagram."""
+    """The probe of a gateway needs no privilege, as any user may send a datagram."""
     node, router = pair
     assert node.run(*powerless(), sys.executable, "-c", PROGRAM) == "[('eth0', '10.224.0.1')]\n"
     router.add_address("eth0", "10.224.0.1/16")
@@ -165,7 +167,9 @@ def test_it_needs_no_privilege(pair: tuple[KernelNode, KernelNode]) -> None:
 
 @needs("kernel", "nft")
 def test_a_packet_filter_may_refuse(pair: tuple[KernelNode, KernelNode]) -> None:
-    """Then the gateway was not probed, and that is noted."""
+    """A gateway to which a packet filter refuses the datagram counts as not probed, and that is
+    logged.
+    """
     node, _ = pair
     node.run(
         "nft",

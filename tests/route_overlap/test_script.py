@@ -57,11 +57,11 @@ class TestFiles:
         ids=["idle", "another form", "no mode", "no network"],
     )
     def test_another_script_has_none(self, script: bytes) -> None:
-        """One that is not configured, of another version, or damaged."""
+        """A script that is not configured, of another version, or damaged has no config to read."""
         assert config_in(script) is None
 
     def test_script(self) -> None:
-        """The whole script, to the byte: its asset, with these places filled in."""
+        """The script is its asset with the values of the config filled in."""
         plain = asset("route_overlap/check-route-overlap.sh", COMMON="boot/common.sh")
         cidrs = "172.16.0.0/16, 10.0.0.0/8, 169.254.169.254/32, 10.0.0.0/24"
         roots = "10.0.0.0/8 169.254.169.254/32 172.16.0.0/16"
@@ -86,8 +86,8 @@ class TestFiles:
         assert b"points=([4]='223.255.255.254/2 224.0.0.0/2 240.0.0.0/2 255.255.255.255/2'" in wide
 
     def test_where_they_go(self) -> None:
-        """The script before the unit that names it, with the modes that they need; it runs after
-        the static routes.
+        """The files are the script and the unit that names it, with their modes; the unit runs
+        after the static routes.
         """
         assert UNIT.files[0].content == render_script(CONFIG)
         assert [(file.path, oct(file.mode)) for file in UNIT.files] == [
@@ -102,12 +102,14 @@ class TestFiles:
     def test_shellcheck_finds_nothing(
         self, tmp_path: Path, fabric: object, cidrs: list[str]
     ) -> None:
-        """The rendered script, whatever the families and the fabric are."""
+        """ShellCheck finds nothing in the rendered script, whatever the families and the fabric
+        are.
+        """
         (tmp_path / "script.sh").write_bytes(render_script(with_fabric(fabric, *cidrs)))
         subprocess.run(["shellcheck", tmp_path / "script.sh"], check=True)
 
     def test_every_function_is_called(self) -> None:
-        """The script has no lines that no config needs."""
+        """Every function of the script is called."""
         text = render_script(CONFIG).decode()
         code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
         names = re.findall(r"^(\w+)\(\) \{", code, flags=re.MULTILINE)
@@ -118,7 +120,7 @@ class TestFiles:
 
     @needs("systemd-analyze")
     def test_systemd_verifies_them(self, tmp_path: Path) -> None:
-        """`systemd-analyze verify` prints nothing, and the unit is exposed to 3.2 at most."""
+        """`systemd-analyze verify` prints nothing for the unit, whose exposure is 3.2 at most."""
         assert_systemd_accepts(UNIT, tmp_path)
 
 
@@ -136,7 +138,7 @@ class TestRunning:
 
     @pytest.mark.slow
     def test_what_grows_with_the_cidrs(self, node: KernelNode, tmp_path: Path) -> None:
-        """The script reads a row of each route in a CIDR, looks up each CIDR once, and starts no
+        """Each further CIDR costs the script two commands of `ip` and four lines of answers, and no
         further process.
         """
         counts = []
@@ -165,7 +167,9 @@ class TestRunning:
     def test_half_a_reading_proves_nothing(
         self, node: KernelNode, uplink: None, tmp_path: Path, program: str | None, detail: str
     ) -> None:
-        """`ip` is missing, killed, or ends half-way with a clean exit: no marker is left."""
+        """An `ip` that is missing, killed, or ends half-way with status 0 proves nothing, and the
+        script leaves no marker.
+        """
         tools = tmp_path / "tools"
         folder = tmp_path / "run"
         tools.mkdir()
@@ -192,7 +196,9 @@ class TestRunning:
     def test_the_time_of_the_proof(
         self, node: KernelNode, uplink: None, tmp_path: Path, zone: str
     ) -> None:
-        """In UTC whatever the zone of the node, to the second, below the verdict."""
+        """The marker has the time of the proof below the verdict, in UTC and to the second,
+        whatever the zone of the node.
+        """
         before = datetime.now(timezone.utc).replace(microsecond=0)
         run_script(node, tmp_path / "run", ["10.96.0.0/16"], environment={"TZ": zone})
         marker = (tmp_path / "run/route-overlap.ok").read_text()
@@ -202,7 +208,7 @@ class TestRunning:
     def test_answers_cut_short_prove_nothing(
         self, node: KernelNode, uplink: None, tmp_path: Path
     ) -> None:
-        """The last answer is missing."""
+        """Answers of `ip` without the last one prove nothing."""
         environment = another_ip(tmp_path, f'{IP} "$@" 2>&1 | head -n -3')
         ran = run_script(
             node, tmp_path / "run", ["10.96.0.0/16", "10.0.0.0/24"], environment=environment
@@ -211,8 +217,8 @@ class TestRunning:
         assert ran.markers == {}
 
     def test_many_cidrs_among_many_routes(self, node: KernelNode, uplink: None) -> None:
-        """More than 64 KB of questions, and no room for a temporary file; the route that leads
-        elsewhere is found.
+        """A wrong route among 2,500 CIDRs, more than 64 KB of lookups, is found without room for a
+        temporary file.
         """
         cidrs = [f"11.{n >> 8}.{n & 255}.0/24" for n in range(2500)]
         right = [cidr for cidr in cidrs if cidr != "11.7.7.0/24"]
@@ -242,8 +248,8 @@ class TestRunning:
     def test_no_environment_changes_the_verdict(
         self, node: KernelNode, uplink: None, tmp_path: Path, variable: str
     ) -> None:
-        """Options and functions for bash, from an operator's shell or systemd's
-        DefaultEnvironment=, are not taken.
+        """Options and functions of bash in the environment, as of an operator's shell, do not
+        change the verdict.
         """
         script = tmp_path / "check.sh"
         markers = tmp_path / "run"
@@ -264,8 +270,8 @@ class TestRunning:
     def test_in_the_journal_a_state_is_logged_once(
         self, node: KernelNode, uplink: None, tmp_path: Path
     ) -> None:
-        """In full when it changes, each line with its priority; a refusal that is as before has a
-        line.
+        """The journal gets each verdict once, in full and with its priority; a refusal that stays
+        has one short line.
         """
 
         def logged(mode: str = "STRICT", cidr: str = "172.16.8.0/22") -> list[str]:
@@ -286,7 +292,9 @@ class TestRunning:
     def test_values_precede_the_message_for_a_gate(
         self, node: KernelNode, uplink: None, tmp_path: Path
     ) -> None:
-        """The time since when it is so, empty for news, and the fact; a person gets neither."""
+        """The message for a gate is preceded by the time since when the fact stands, and by the
+        fact; a person gets the fact alone.
+        """
 
         def logged(words: str, **environment: str) -> list[str]:
             cidrs = ["172.16.8.0/22"]
@@ -308,7 +316,9 @@ class TestRunning:
 
 @needs_kernel
 class TestProgram:
-    """What the script makes of the program's answer, where it does not answer itself."""
+    """The script and the program's answer, for nodes about which the script leaves the answer to
+    the program.
+    """
 
     @pytest.fixture
     def node(self) -> Iterator[KernelNode]:
@@ -351,7 +361,9 @@ class TestProgram:
     def test_its_answer(
         self, node: KernelNode, program: Path, mode: str, status: int, end: int
     ) -> None:
-        """The script prints its output, leaves its files alone, and maps the mode."""
+        """The script prints the program's output, leaves its files alone, and maps the status by
+        the mode.
+        """
         program.with_name("words").write_text("<3>a verdict\n<3>of two lines\n")
         ran = self.run(node, program, status, mode=mode)
         assert ran == (end, "<3>a verdict\n<3>of two lines\n", {})
@@ -362,8 +374,8 @@ class TestProgram:
     def test_no_answer(
         self, node: KernelNode, program: Path, mode: str, end: int, status: int
     ) -> None:
-        """Any other status, and 14 where the script does not wait: nothing is proven, and no marker
-        stays.
+        """Any other status of the program, and 14 where the script does not wait, proves nothing,
+        and no marker stays.
         """
         folder = program.with_name("run")
         folder.mkdir()
@@ -380,7 +392,9 @@ class TestProgram:
 
     @pytest.mark.slow
     def test_it_hangs(self, node: KernelNode, program: Path) -> None:
-        """Even if it ignores signals, the script ends, and its output with it; it is not asked again."""
+        """A program that hangs and ignores signals ends with the script, which logs that and does
+        not call it again.
+        """
         program.write_text(f"#!{shutil.which('bash')}\ntrap '' TERM\nread <> <(:)\n")
         ran = self.run(node, program, 0, waits=30)
         assert ran.status == 12
@@ -388,7 +402,7 @@ class TestProgram:
         assert f"; {program} has not answered after 10 s; run: hostrouting apply" in ran.output
 
     def test_the_interpreter_complains(self, node: KernelNode, program: Path) -> None:
-        """Of a damaged program, in several lines; in the journal the last one is in the verdict."""
+        """The last of several lines about a damaged program is in the verdict for the journal."""
         program.write_text(
             f"#!{shutil.which('bash')}\necho 'File x, line 1' >&2\necho 'no zip' >&2\nexit 1\n"
         )
@@ -409,7 +423,7 @@ class TestProgram:
         assert [*ran.markers] == ["waited"]
 
     def test_right_meanwhile(self, node: KernelNode, program: Path) -> None:
-        """A route that comes while the program runs is plain after the wait."""
+        """A node that gets its route while the program runs is right at the script's next look."""
         route = f"{IP} route add default via 10.224.0.1 dev eth0"
         for status in 14, 1:
             program.with_name("words").write_text("a reason")
@@ -423,8 +437,10 @@ class TestProgram:
             shutil.rmtree(program.with_name("run"))
 
     def test_the_interpreter(self, node: KernelNode, tmp_path: Path) -> None:
-        """The first line of the program names it; where it is gone, the usual one is taken. The
-        program is opened in its generation, whichever one an apply puts in force meanwhile.
+        """The program runs with the interpreter of its first line, or with the usual one if that is
+        gone.
+
+        The program is opened in its generation, whichever one an apply puts in force meanwhile.
         """
         usual = tmp_path / "usual"
         named = tmp_path / "named"
@@ -466,7 +482,9 @@ class TestProgram:
     def test_a_script_that_is_cut_anywhere(
         self, node: KernelNode, program: Path, tmp_path: Path, step: int
     ) -> None:
-        """On a wrong node it never ends with 10 under STRICT, and leaves no marker of a right one."""
+        """A script that is cut anywhere never ends with 10 on a wrong node under STRICT, and leaves
+        no marker of a right one.
+        """
         connect(node, ib0="10.96.1.4/16")
         program.with_name("status").write_text("11")
         section = {"expectedCidrs": ["10.96.0.0/16"], "expectedDevs": ["eth0"], "mode": "STRICT"}

@@ -1,4 +1,4 @@
-"""The ways of the packets that rules select by more than addresses, judged by the kernel."""
+"""The ways of the packets that rules select by more than addresses, as the kernel judges them."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -96,9 +96,11 @@ def _notes(node: KernelNode, *commands: str, allowed: Sequence[str] = _PODS) -> 
 
 @pytest.mark.parametrize("commands", _RULE_SETS.values(), ids=_RULE_SETS)
 def test_true_rule_sets_are_fine(node: KernelNode, commands: Sequence[str], tmp_path: Path) -> None:
-    """Not even a note is on the rules of programs that leave expected addresses alone; `ip` prints
-    them as we do. A node with them that stays right is not held before the fabric is connected; one
-    that does not is.
+    """Rules of programs that leave expected addresses alone get no note, and are printed as `ip`
+    prints them.
+
+    A node with them that stays right is not held before the fabric is connected; one that does not
+    is.
     """
     assert [note for note in _notes(node, *commands) if "policy-rule" in note] == []
     kernel = kernel_of(node)
@@ -120,8 +122,10 @@ def test_true_rule_sets_are_fine(node: KernelNode, commands: Sequence[str], tmp_
 
 
 def test_packets_and_the_device_by_which_they_leave_are_named(node: KernelNode) -> None:
-    """A table without the static route leads into the fabric; a later rule for the same packets
-    decides nothing. A rule for a device is left out, unless it is inverted.
+    """A note names the packets of a rule whose table leads into the fabric, and the device by which
+    they leave.
+
+    A later rule for the same packets, and a rule for a device that is not inverted, have no note.
     """
     notes = _notes(
         node,
@@ -146,7 +150,7 @@ def test_packets_and_the_device_by_which_they_leave_are_named(node: KernelNode) 
 
 
 def test_packets_that_leave_by_a_router_of_the_fabric_are_named(node: KernelNode) -> None:
-    """Their route has another scope than one on the link."""
+    """A note names packets that a rule leads to a router of the fabric."""
     by_router = "10.96.0.0/17 via 172.16.0.1 dev ib0 table 88"
     [note] = _notes(node, f"route add {by_router}", "rule add pref 50 fwmark 1 lookup 88")
     leave = overlap("10.96.0.0 to 10.96.127.255", "ib0", route=by_router)

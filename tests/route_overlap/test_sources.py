@@ -21,8 +21,8 @@ RULE = Rule(100, table=100, source=parse_cidr("192.0.2.77/32"))
 @needs_kernel
 @pytest.mark.parametrize("loopback", [True, False])
 def test_the_kernel_treats_addresses_differently_only_at_known_edges(loopback: bool) -> None:
-    """Around every power of two, every /8 and every edge, kernels answer as the part does that the
-    address is in.
+    """The kernel routes each address around a power of two, a /8 or a known edge as the part of the
+    proof in which it lies.
     """
     near = (
         {1 << bit for bit in range(33)}

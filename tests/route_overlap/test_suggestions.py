@@ -1,4 +1,4 @@
-"""The routes that a proof suggests: which repair a finding, and where none does."""
+"""The routes that a proof suggests: those that repair a finding, and findings that none repairs."""
 
 import attrs
 import pytest
@@ -21,8 +21,8 @@ def remove_default(node: MemoryBackend) -> None:
 
 
 def test_a_whole_fabric_network_is_taken_in_halves_and_with_a_warning(node: MemoryBackend) -> None:
-    """The route for the same prefix is the kernel's own, so two halves beat it, with a warning that
-    this is unsafe.
+    """The connected network of a fabric as a whole is taken by two halves, with a warning that this
+    is unsafe.
     """
     node.insert_route(Route.parse("172.18.0.0/16", dev="ib0", protocol=2))
     report = prove(node, "172.18.0.0/16")
@@ -38,8 +38,8 @@ def test_a_whole_fabric_network_is_taken_in_halves_and_with_a_warning(node: Memo
 
 @pytest.mark.parametrize("kind", ["", "bridge"])
 def test_an_own_address_stays(node: MemoryBackend, kind: str) -> None:
-    """That of hardware, with its broadcast address: the rest can be right. From docker0 it is to be
-    removed, which makes the whole right.
+    """An own address of hardware, with its broadcast address, stays while routes for the rest are
+    suggested; one of docker0 is to be removed.
     """
     node.add_link("dev0", kind=kind)
     node.add_address("dev0", "10.96.0.9/25")
@@ -59,8 +59,8 @@ def test_an_own_address_stays(node: MemoryBackend, kind: str) -> None:
 
 
 def test_a_blackhole_stays(node: MemoryBackend) -> None:
-    """A route over it could lead in a loop; around it the CIDR can be right. Of another route that
-    refuses packets no step says so.
+    """A blackhole stays while a route around it is suggested, as a route over it could lead in a
+    loop; another refusing route has no such step.
     """
     arrange(node, "blackhole 172.16.9.0/26 proto bird", "unreachable 172.18.8.0/22 proto bird")
     report = prove(node, "172.16.8.0/22")
@@ -75,7 +75,9 @@ def test_a_blackhole_stays(node: MemoryBackend) -> None:
 
 
 def test_a_route_of_another_program_is_hidden_by_the_same(node: MemoryBackend) -> None:
-    """With or without a metric, a single address, too: the own route is added before it."""
+    """A route of another program is taken by one to the same destination, with or without a metric,
+    even to a single address.
+    """
     arrange(node, "10.96.0.10/31 dev ib0", "10.96.0.20 dev ib0 metric 100", "10.96.0.30 dev ib0")
     destinations = ["10.96.0.10/31", "10.96.0.20/32", "10.96.0.30/32"]
     assert [
@@ -84,8 +86,8 @@ def test_a_route_of_another_program_is_hidden_by_the_same(node: MemoryBackend) -
 
 
 def test_the_kernels_own_route_is_not_hidden(node: MemoryBackend) -> None:
-    """Nothing is more specific than the /32 of a peer, and behind a foreign route the kernel's own
-    counts, too.
+    """The kernel's own route to a peer is not taken by any suggestion; one behind a foreign route
+    still has halves suggested.
     """
     node.add_address("ib0", "10.96.0.9/32", peer="10.96.0.10")
     report = prove(node, "10.96.0.10/32")
@@ -97,7 +99,9 @@ def test_the_kernels_own_route_is_not_hidden(node: MemoryBackend) -> None:
 
 
 def test_a_route_that_takes_the_peer_of_an_own_address_has_a_warning(node: MemoryBackend) -> None:
-    """More peers of the fabric are near that one."""
+    """A suggested route that takes the peer of an own address has a warning, as more peers of the
+    fabric may be near.
+    """
     node.add_address("ib0", "10.99.0.9/24", peer="10.96.0.10")
     [route] = prove(node, "10.96.0.0/25").suggested_routes
     assert route.destination == "10.96.0.0/25"
@@ -107,7 +111,9 @@ def test_a_route_that_takes_the_peer_of_an_own_address_has_a_warning(node: Memor
 
 
 def test_no_route_is_suggested_that_no_config_may_have(node: MemoryBackend) -> None:
-    """There is no route to multicast, and none to the whole address space."""
+    """No route to multicast or to the whole address space is suggested, as a config cannot have
+    one.
+    """
     remove_default(node)
     arrange(node, "default dev ib0", "default via 10.224.0.1 dev eth0 metric 9")
     cidrs = ["64.0.0.0/3", "0.0.0.0/0", "224.0.0.0/4"]
@@ -120,8 +126,8 @@ def test_no_route_is_suggested_that_no_config_may_have(node: MemoryBackend) -> N
 def test_no_route_is_suggested_whose_own_source_leads_astray(
     node: MemoryBackend, astray: str
 ) -> None:
-    """It would make the kernel send from eth0's address, and a rule leads packets of that one into
-    the fabric: those to all addresses of the CIDR, or to some.
+    """No route is suggested whose packets would have a source that a rule leads into the fabric,
+    for all addresses of the CIDR or for some.
     """
     arrange(node, f"{astray} dev ib0 table 88")
     assert prove(node, "172.16.8.0/22").suggested_routes
@@ -132,8 +138,8 @@ def test_no_route_is_suggested_whose_own_source_leads_astray(
 
 
 def test_no_route_is_suggested_that_repairs_connections_alone(node: MemoryBackend) -> None:
-    """A datagram goes by a rule to another table, and only a connection, by its source, to the main
-    one.
+    """No route is suggested that would repair connections and leave datagrams to a rule with
+    another table.
     """
     arrange(node, "10.96.0.0/16 dev ib0 metric 7")
     node.add_rule(Rule(40, table=254, source=parse_cidr("10.224.0.4/32")))
@@ -150,7 +156,9 @@ def test_no_route_is_suggested_that_repairs_connections_alone(node: MemoryBacken
 
 
 def test_the_second_half_may_be_a_single_address(node: MemoryBackend) -> None:
-    """The first of it: all else there is decided by more specific routes that are fine."""
+    """The second suggested half may be a single address, if more specific routes decide the rest of
+    it.
+    """
     node.insert_route(Route.parse("10.96.0.0/24", dev="ib0", protocol=2))
     for inner in "129/32", "130/31", "132/30", "136/29", "144/28", "160/27", "192/26":
         arrange(node, f"10.96.0.{inner} via 10.224.0.1 dev eth0")
@@ -162,8 +170,8 @@ def test_the_second_half_may_be_a_single_address(node: MemoryBackend) -> None:
 def test_suggested_routes_leave_by_the_first_next_hop_that_will_do(
     node: MemoryBackend, first: str
 ) -> None:
-    """One whose device is down, that has no gateway, or whose device is not expected here, is
-    passed over.
+    """A suggested route passes over a next hop whose device is down or not expected, or that has no
+    gateway.
     """
     connect(node, eth1="10.225.0.4/16")
     node.set_up("eth1", up=first != "dead")
@@ -181,7 +189,7 @@ def test_suggested_routes_leave_by_the_first_next_hop_that_will_do(
 
 
 def test_suggested_routes_leave_by_the_default_route_that_decides(node: MemoryBackend) -> None:
-    """Of two that would do, by the one of the lower metric."""
+    """A suggested route leaves by the default route of the lower metric."""
     connect(node, eth1="10.225.0.4/16")
     arrange(node, "default via 10.225.0.1 dev eth1 metric 200")
     expected = ["eth0", "eth1"]
@@ -192,7 +200,7 @@ def test_suggested_routes_leave_by_the_default_route_that_decides(node: MemoryBa
 
 
 def test_nothing_is_suggested_where_no_gateway_leads_out(node: MemoryBackend) -> None:
-    """`default dev ppp0` has none that a route could go by."""
+    """No route is suggested on a node whose default route has no gateway."""
     remove_default(node)
     arrange(node, "default dev eth0")
     report = prove(node, "172.16.8.0/22")
@@ -201,7 +209,9 @@ def test_nothing_is_suggested_where_no_gateway_leads_out(node: MemoryBackend) ->
 
 
 def test_nothing_is_suggested_against_local_routes(node: MemoryBackend) -> None:
-    """A route could beat a `local` route of the main table, but that serves another program."""
+    """No route is suggested against a `local` route of the main table, as that serves another
+    program.
+    """
     node.add_rule(Rule(100, table=88))  # or main and local are one
     arrange(node, "local 10.96.0.0/24 dev ib0")
     report = prove(node, "10.96.0.0/16")
@@ -222,8 +232,8 @@ def test_nothing_is_suggested_against_local_routes(node: MemoryBackend) -> None:
 def test_nothing_is_suggested_through_a_gateway_that_is_not_on_the_link(
     node: MemoryBackend, reached: list[Route]
 ) -> None:
-    """Such a route would be refused: the default route is `onlink`, and nothing shows that its
-    gateway is on eth0.
+    """No route is suggested by an `onlink` gateway that is not known to be on the link, as the
+    kernel would refuse it.
     """
     remove_default(node)
     default = Route.parse("0.0.0.0/0", gateway="192.0.2.1", dev="eth0", protocol=3)

@@ -1,6 +1,4 @@
-"""CheckRouteOverlap: the files that it installs, the markers that it writes, the errors that it
-raises.
-"""
+"""CheckRouteOverlap: the files that it installs, the markers that it writes, and its errors."""
 
 import logging
 from collections.abc import Sequence
@@ -39,7 +37,7 @@ def config(*cidrs: str, mode: str = "WARN", **section: Any) -> HostRoutingConfig
 
 
 class SlowDHCP(MemoryBackend):
-    """The default route is there when the routes are read for the `arrival`-th time."""
+    """A backend that has its default route when the routes are read for the `arrival`-th time."""
 
     def __init__(self, arrival: int = 1) -> None:
         super().__init__()
@@ -70,8 +68,8 @@ def markers(host: FakeHost) -> dict[str, str]:
 def test_warn_logs_every_finding_and_leaves_the_marker(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One warning for each finding, one with the next step; the marker has one finding a line;
-    nothing is raised.
+    """A run under WARN logs a warning for each finding and one with the next step, writes the
+    findings to the marker, and succeeds.
     """
     CheckRouteOverlap(config("172.16.8.0/22", "10.96.0.0/16"), host=host).do(Context())
     assert markers(host) == {DETECTED: LINE + "\n"}
@@ -87,8 +85,8 @@ def test_warn_logs_every_finding_and_leaves_the_marker(
 def test_very_many_findings_are_a_hundred_lines_in_the_log(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And the number of further ones, which the marker file has: a daemon can fill an expected CIDR
-    with routes.
+    """The log has the first hundred findings and the number of further ones, which the marker file
+    has.
     """
     for number in range(150):
         host.routes.add_route(f"10.96.{number}.0/25", dev="ib0")
@@ -102,9 +100,8 @@ def test_very_many_findings_are_a_hundred_lines_in_the_log(
 
 
 def test_strict_raises_with_everything_in_place(host: FakeHost) -> None:
-    """Everything that holds the gate at the next boot precedes the error: script, unit, link, gate
-    and marker, for all to read. A route that decides wrong does not go by itself, so a retry is
-    pointless.
+    """A run under STRICT raises its error after script, unit, link, gate and marker are installed,
+    and the error is not retryable.
     """
     with pytest.raises(RouteOverlapError) as caught:
         CheckRouteOverlap(config("172.16.8.0/22", mode="STRICT"), host=host).do(Context())
@@ -119,8 +116,8 @@ def test_strict_raises_with_everything_in_place(host: FakeHost) -> None:
 
 
 def test_a_marker_that_cannot_be_left_hides_no_overlap(host: FakeHost) -> None:
-    """Even if /run is full, the error that holds the gate is raised, and the marker of a right
-    node is gone.
+    """A run whose marker cannot be written raises the error for the overlap, and the marker of a
+    right node is gone.
     """
     task = CheckRouteOverlap(config("172.16.8.0/22", mode="STRICT"), host=host)
     calls = host.files.operations.calls
@@ -143,7 +140,7 @@ def test_a_marker_that_cannot_be_left_hides_no_overlap(host: FakeHost) -> None:
 def test_a_unit_that_fails_while_it_is_queried(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was inactive before, and has an end after: that is no end with success."""
+    """A unit that fails while it is queried has not ended with success."""
     queries: list[str] = []
 
     def answer(_: Context, unit: str, *names: str) -> UnitState | dict[str, str]:
@@ -199,7 +196,9 @@ def test_a_unit_that_is_not_up(
     state: UnitState,
     found: list[tuple[str, str]],
 ) -> None:
-    """Its last end was a success, or it is late, or it is skipped."""
+    """A unit that is not up counts as late, as skipped, or as ended with success, by its last end
+    and its conditions.
+    """
 
     def answer(_: Context, __: str, *names: str) -> UnitState | dict[str, str]:
         return {**dict.fromkeys(names, moment), **shown} if names else state
@@ -212,7 +211,7 @@ def test_a_unit_that_is_not_up(
 
 
 def test_a_late_default_route_is_waited_for() -> None:
-    """A lease that takes five seconds is no finding."""
+    """A default route that comes after five seconds is waited for, and the node is right."""
     host = FakeHost(SlowDHCP(arrival=11))
     clock = ManualClock(auto=True)
     CheckRouteOverlap(config("10.96.0.0/16", mode="STRICT"), host=host).do(Context(clock=clock))
@@ -222,8 +221,8 @@ def test_a_late_default_route_is_waited_for() -> None:
 
 @pytest.mark.parametrize(("timeout", "waited"), [(None, 30.0), (3.0, 3.0), (300.0, 30.0)])
 def test_no_default_route_is_a_finding_after_the_wait(timeout: float | None, waited: float) -> None:
-    """At most 30 s, and no longer than the context allows; the answer is a finding, not a timeout,
-    and a retry may succeed.
+    """A missing default route is a finding after 30 s, or after the time of the context, and the
+    error is retryable.
     """
     host = FakeHost(SlowDHCP(arrival=0))
     clock = ManualClock(auto=True)
@@ -239,8 +238,8 @@ def test_no_default_route_is_a_finding_after_the_wait(timeout: float | None, wai
 def test_each_run_waits_for_an_awaited_fabric(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With InfiniBand and without addresses in the pool, good routes are no proof: it waits 30 s,
-    and then warns.
+    """Each run on a node with InfiniBand and an empty pool waits 30 s and then warns, though the
+    routes are good.
     """
     files = {"/etc/waagent.conf": b"OS.EnableRDMA=y\n", "/sys/class/infiniband/mlx5_0": b""}
     for path, content in files.items():
@@ -258,7 +257,7 @@ def test_each_run_waits_for_an_awaited_fabric(
 
 
 def test_a_cancelled_wait_is_not_an_answer() -> None:
-    """A cancelled run writes no marker, but the installed files stay."""
+    """A run that is cancelled during its wait writes no marker and leaves the installed files."""
     ctx = Context(clock=ManualClock(auto=True))
 
     class Cancelling(SlowDHCP):
@@ -275,7 +274,9 @@ def test_a_cancelled_wait_is_not_an_answer() -> None:
 
 @pytest.mark.parametrize("before", [(), ("10.96.0.0/16",), ("172.16.8.0/22",)])
 def test_without_expected_cidrs_nothing_is_installed(host: FakeHost, before: Sequence[str]) -> None:
-    """There is no unit, script, gate or marker; earlier ones are removed."""
+    """A config without expected CIDRs installs nothing, and removes unit, script, gate and markers
+    of an earlier one.
+    """
     CheckRouteOverlap(config(*before), host=host).do(Context())
     # Left by the boot script.
     host.files.tree.write("/run/aks-flex-node/route-overlap.told", b"", mode=0o644)
@@ -284,7 +285,7 @@ def test_without_expected_cidrs_nothing_is_installed(host: FakeHost, before: Seq
 
 
 def test_undo_leaves_nothing(host: FakeHost) -> None:
-    """Files, links, gate and markers are gone, and undoing again is fine. Before, doing it again
+    """Undo removes files, links, gate and markers, also a second time; a second run before it
     changes nothing.
     """
     task = CheckRouteOverlap(config("172.16.8.0/22"), host=host)
@@ -302,7 +303,9 @@ def test_undo_leaves_nothing(host: FakeHost) -> None:
 
 
 def test_a_plan_names_the_files_and_changes_nothing(host: FakeHost) -> None:
-    """Intent, script and unit to come; and to go, with the marker, when the CIDRs leave the config."""
+    """A plan names the files to add, or those to remove with the marker once the CIDRs left the
+    config, and changes nothing.
+    """
     task = CheckRouteOverlap(config("10.96.0.0/16"), host=host)
     assert task.plan(Context())[:5] == [
         Change("+", path) for path in (INTENT_PATH, GATING_PATH, PROGRAM_PATH, SCRIPT, UNIT)

@@ -1,4 +1,4 @@
-"""IPv4 default routes that the kernel takes in turns: each of them must be fine."""
+"""IPv4 default routes that the kernel takes in turns, of which each must be fine."""
 
 import pytest
 from support.kernel import connect, kernel_of, needs_kernel
@@ -30,7 +30,7 @@ _CHOICE = (
 
 
 def test_without_expected_devices_the_finding_names_both() -> None:
-    """Of two default routes in turns, neither decides by which device packets should leave."""
+    """Two default routes in turns without expected devices are an unknown exit that names both."""
     node = MemoryBackend()
     _two_exits(node)
     report = prove_egress(node, _CIDRS)
@@ -47,7 +47,9 @@ def test_without_expected_devices_the_finding_names_both() -> None:
 
 
 def test_check_reports_once_that_several_exits_decide() -> None:
-    """With its kind, and before all further findings."""
+    """The check reports once that several exits decide, with its kind and before all further
+    findings.
+    """
     host = FakeHost()
     _two_exits(host.routes)
     config = HostRoutingConfig(route_overlap=RouteOverlapConfig(expected_cidrs=tuple(_CIDRS)))
@@ -61,7 +63,9 @@ def test_check_reports_once_that_several_exits_decide() -> None:
 
 
 def test_with_an_expected_device_the_wrong_one_is_an_overlap() -> None:
-    """The kernel may take the default route by ib0, though a lookup names that by eth0."""
+    """A second default route in turns by a device that is not expected is an overlap, though a
+    lookup names the expected one.
+    """
     node = MemoryBackend()
     _two_exits(node)
     report = prove_egress(node, _CIDRS, expected_devs=["eth0"])
@@ -78,14 +82,14 @@ def test_with_an_expected_device_the_wrong_one_is_an_overlap() -> None:
 
 
 def test_both_may_be_expected() -> None:
-    """Where either device is right, so are the routes."""
+    """Two default routes in turns are right if both devices are expected."""
     node = MemoryBackend()
     _two_exits(node)
     assert prove_egress(node, _CIDRS, expected_devs=["eth0", "ib0"]).ok
 
 
 def test_another_metric_has_no_turn() -> None:
-    """Of two metrics the lower one decides."""
+    """A default route of a higher metric is not taken in turns."""
     node = MemoryBackend()
     _two_exits(node, metric=200)
     assert prove_egress(node, _CIDRS).ok
@@ -93,7 +97,9 @@ def test_another_metric_has_no_turn() -> None:
 
 @needs_kernel
 def test_a_route_without_a_gateway_has_no_turn() -> None:
-    """The kernel passes over it where it chooses between default routes of one metric."""
+    """A default route without a gateway is not taken in turns with one of the same metric that has
+    a gateway.
+    """
     with KernelNode.made() as node:
         connect(node, eth0="10.224.0.4/16", ib0="172.16.1.4/16")
         node.ip("-4 route append default via 10.224.0.1 dev eth0")
@@ -105,7 +111,7 @@ def test_a_route_without_a_gateway_has_no_turn() -> None:
 
 
 def test_those_of_another_table_are_not_the_exits() -> None:
-    """A node without a default route in table main has none, whatever another table has in turns."""
+    """Default routes in turns of another table than main are not the exits of a node."""
     node = MemoryBackend()
     for dev, gateway in (("eth0", "10.224.0.1"), ("ib0", "172.16.0.1")):
         node.add_link(dev)
@@ -121,7 +127,9 @@ def test_those_of_another_table_are_not_the_exits() -> None:
 
 @needs_kernel
 def test_the_kernel_takes_them_in_turns() -> None:
-    """Whichever route a lookup names, kernel and model have the same report."""
+    """The reports of the kernel and of the model are the same, whichever of two default routes in
+    turns a lookup names.
+    """
     with KernelNode.made() as node:
         _two_exits(node)
         kernel = kernel_of(node)

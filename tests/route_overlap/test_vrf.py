@@ -34,7 +34,9 @@ def node() -> Iterator[KernelNode]:
 
 
 def test_an_address_brings_its_routes_to_the_table_of_its_vrf(node: KernelNode) -> None:
-    """Main and local get none, and a packet that is not the VRF's leaves as before."""
+    """An address of a device in a VRF adds its routes to the VRF's table alone, and a packet
+    outside of the VRF leaves as before.
+    """
     kernel = kernel_of(node)
     before = [str(route) for route in kernel.routes() if route.table != 10]
     node.add_address("e1", "172.16.1.4/16")
@@ -66,9 +68,7 @@ def test_the_default_route_of_a_vrf_is_not_the_nodes(node: KernelNode, tmp_path:
 def test_nothing_is_missed(
     world: World, announced: Announced, in_vrf: set[str], tmp_path: Path
 ) -> None:
-    """On any node with a VRF, too, each address that the kernel loses with the fabric was found
-    before.
-    """
+    """Each address that the kernel of a node with a VRF loses with the fabric is found before."""
     with node_with_vrf(in_vrf) as node:
         announced.prepare(node)
         world.arrange(node)
@@ -78,7 +78,9 @@ def test_nothing_is_missed(
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(world=announced_worlds(), in_vrf=some_devices)
 def test_the_model_decides_packets_outside_of_vrfs(world: World, in_vrf: set[str]) -> None:
-    """The kernel gives the answers of the model to each lookup that names no device."""
+    """A lookup that names no device has the same answer from the kernel and from the model on a
+    node with a VRF.
+    """
     with node_with_vrf(in_vrf) as node:
         world.arrange(node)
         kernel = kernel_of(node)

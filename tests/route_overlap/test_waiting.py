@@ -1,5 +1,7 @@
-"""The check waits only if its proof fails and may heal, and 30 s in all: the task for a run, the
-script for a boot. What may heal, the program finds out for the script.
+"""The waits of the check, which are made only if its proof fails and may become right, and last 30
+s in all: the task for a run, the script for a boot.
+
+What may become right, the program finds out for the script.
 """
 
 import subprocess
@@ -89,7 +91,9 @@ def checked(node: KernelNode, section: Mapping[str, object]) -> tuple[bool, floa
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_may_heal(node: KernelNode, caplog: pytest.LogCaptureFixture, case: str) -> None:
-    """The task waits for these things, with the reason, and for nothing else."""
+    """The task waits if its proof may become right, logs the reason, and does not wait
+    otherwise.
+    """
     routes, section, reason = CASES[case]
     for route in routes:
         node.ip(f"route add {route}")
@@ -101,8 +105,8 @@ def test_what_may_heal(node: KernelNode, caplog: pytest.LogCaptureFixture, case:
 def test_a_rule_is_not_waited_for(
     node: KernelNode, caplog: pytest.LogCaptureFixture, rule: str
 ) -> None:
-    """No program adds the rule of table main again, or removes one that refuses, with the errno of
-    a missing route.
+    """The task does not wait for a missing rule of table main, or for the removal of a rule that
+    refuses.
     """
     node.ip("route add default via 10.224.0.1")
     node.ip(f"rule {rule}")
@@ -114,14 +118,16 @@ def test_a_rule_is_not_waited_for(
 def test_a_right_node_starts_at_once(
     node: KernelNode, caplog: pytest.LogCaptureFixture, section: Mapping[str, object]
 ) -> None:
-    """Without a default route, and without one of the expected devices."""
+    """The task does not wait on a right node without a default route, or without one of the
+    expected devices.
+    """
     node.ip(f"route add {CIDR} via 10.224.0.1")
     assert checked(node, section) == (True, 0)
     assert caplog.messages == []
 
 
 def test_a_script_does_not_wait_at_a_right_node(node: KernelNode, folder: Path) -> None:
-    """The proof suffices, though the node has no default route."""
+    """The script does not wait on a right node without a default route."""
     node.ip(f"route add {CIDR} via 10.224.0.1")
     ran = run_script(node, folder, [CIDR], options=ISOLATED, waits=30, second=0.01)
     assert ran == (10, FINE, {"route-overlap.ok": FINE})
@@ -131,7 +137,7 @@ def test_a_script_does_not_wait_at_a_right_node(node: KernelNode, folder: Path) 
 def test_it_passes_when_the_route_comes(
     node: KernelNode, folder: Path, section: Mapping[str, object]
 ) -> None:
-    """The script looks again after a second, with all that is there then."""
+    """The script looks again after a second, and accepts the node once the route has come."""
     lease = f"{IP} route add default via 10.224.0.1 dev eth0 2>/dev/null"
     program = f'[[ -e {folder}/waited ]] && {lease}; exec {IP} "$@"'
     environment = another_ip(folder.with_name("tools"), program)
@@ -145,8 +151,8 @@ def test_it_passes_when_the_route_comes(
 
 
 class TestOnceInABoot:
-    """The first script that waits writes to a file when the waiting of the boot ends: the second, as
-    /proc/uptime counts them.
+    """The waits of one boot: the first script that waits notes the second of /proc/uptime at which
+    the waiting ends.
     """
 
     @staticmethod
@@ -175,7 +181,9 @@ class TestOnceInABoot:
     def test_the_rest_is_waited_for(
         self, node: KernelNode, folder: Path, *, end: str | None, is_first: bool, until: int
     ) -> None:
-        """Whichever script has begun, which logs it; a file without a number counts as none."""
+        """A script waits for the rest of the boot's time, and logs the wait if it begins it; a file
+        without a number counts as absent.
+        """
         if end is not None:
             (folder / "waited").write_text(end)
         ran = self.run(node, folder)
@@ -187,7 +195,7 @@ class TestOnceInABoot:
     def test_no_damage_lasts_longer_than_a_boot(
         self, node: KernelNode, folder: Path, end: str
     ) -> None:
-        """An end that no script has written: at most 30 s are waited for."""
+        """A script waits 30 s at most, whatever end the file has."""
         (folder / "waited").write_text(end)
         ran = self.run(node, folder)
         assert ran.status == 12
@@ -197,14 +205,16 @@ class TestOnceInABoot:
     def test_a_start_after_the_first_verdict_does_not_wait(
         self, node: KernelNode, folder: Path, marker: str
     ) -> None:
-        """Right or not, that of the script or of an apply."""
+        """A script does not wait once a marker of the boot exists, right or not."""
         (folder / marker).write_text("\n")
         ran = run_script(node, folder, [CIDR], waits=30, second=0.01)
         assert logged_waits(ran) == []
         assert ran.markers == {}
 
     def test_a_killed_script_has_counted(self, node: KernelNode, folder: Path) -> None:
-        """The next start waits for the rest alone."""
+        """A script that is killed during its wait has noted the end of the wait for the next
+        start.
+        """
         config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": [CIDR]}})
         script = folder.with_name("script")
         text = render_script(config).replace(b"/run/aks-flex-node", bytes(folder))
@@ -221,7 +231,9 @@ class TestOnceInABoot:
 
     @pytest.mark.parametrize("uptime", ["100.25 1.2\\n", ""])
     def test_where_nothing_can_be_noted(self, node: KernelNode, folder: Path, uptime: str) -> None:
-        """Nothing is waited for if /run cannot be written, or the time since the boot is unknown."""
+        """A script does not wait if /run cannot be written, or the time since the boot is
+        unknown.
+        """
         clock = folder.with_name("uptime")
         through = ["unshare", "--mount", "bash", "-ec", FROZEN, str(clock), uptime]
         if uptime:

@@ -1,5 +1,5 @@
-"""Expected devices, dead ends and carriers: in memory, and in the kernel, where the boot script
-has the same.
+"""Expected devices, dead ends and carriers, in memory and in the kernel, where the boot script has
+the same answers.
 """
 
 from pathlib import Path
@@ -32,8 +32,8 @@ def suggested(report: OverlapReport) -> list[tuple[str, str, str]]:
 
 
 def test_a_default_route_by_the_wrong_device_at_a_lower_metric(prover: WayOutNode) -> None:
-    """Without `expectedDevs` it is trusted; with them it is found, and mended by the gateway of the
-    right one.
+    """A default route by the wrong device is trusted without `expectedDevs`; with them it is an
+    overlap, which a route by the right gateway mends.
     """
     prover.links("ib0", "eth0")
     prover.default("ib0", metric=50)
@@ -52,8 +52,8 @@ def test_a_default_route_by_the_wrong_device_at_a_lower_metric(prover: WayOutNod
 
 @needs_kernel
 def test_a_dead_default_route_is_not_a_choice() -> None:
-    """The kernel passes over a default route without a carrier: the one that decides is the only
-    one, and `expectedDevs` need not name it.
+    """A default route without a carrier is not a second exit, so `expectedDevs` need not name the
+    one that decides.
     """
     with dead_default() as node:
         report = prove_egress(NetlinkBackend(netns=node.name), [SERVICES])
@@ -62,7 +62,9 @@ def test_a_dead_default_route_is_not_a_choice() -> None:
 
 
 def test_a_default_route_over_two_devices(prover: WayOutNode) -> None:
-    """A hash sends some of the flows by the wrong one, which the finding names."""
+    """A default route over two devices is an overlap by the wrong one, as a hash sends some of the
+    flows by it.
+    """
     prover.links("ib0", "eth0")
     prover.default("ib0", "eth0")
     assert prover.prove(SERVICES).verdict == leaves(SERVICES, "ib0", "eth0")
@@ -72,8 +74,8 @@ def test_a_default_route_over_two_devices(prover: WayOutNode) -> None:
 
 
 def test_suggested_routes_go_by_an_expected_device(prover: WayOutNode) -> None:
-    """Not by the default route that comes first, though its device is allowed to carry the
-    addresses.
+    """A suggested route goes by an expected device, although a first default route goes by an
+    allowed one.
     """
     prover.links("ib0", "eth1", "eth0")
     prover.default("eth1", metric=50)
@@ -84,8 +86,8 @@ def test_suggested_routes_go_by_an_expected_device(prover: WayOutNode) -> None:
 
 
 def test_without_any_default_route(prover: WayOutNode) -> None:
-    """The routes by the expected device count; all else has no route, and a default route is
-    advised.
+    """A node without a default route is right where other routes go by the expected device, and the
+    cause of a missing route is named.
     """
     prover.links("eth0")
     prover.node.add_route(SERVICES, gateway="10.224.0.1", dev="eth0")
@@ -101,7 +103,9 @@ def test_without_any_default_route(prover: WayOutNode) -> None:
 
 
 def test_without_the_expected_device(prover: WayOutNode) -> None:
-    """A name that no device has is reported, instead of a lease by it that cannot come."""
+    """An expected device that the node lacks is reported, instead of a lease by it that cannot
+    come.
+    """
     prover.links("eth0", "eth1", dead="eth1")
     prover.default("eth0")
     advice = prover.prove(SERVICES, expectedDevs=["Eth0", "gone0"]).advice
@@ -122,8 +126,8 @@ def test_without_the_expected_device(prover: WayOutNode) -> None:
 
 
 def test_the_default_device_without_carrier(prover: WayOutNode) -> None:
-    """Its routes stand, and all that they take is lost, but for the node's own address: no route by
-    it is suggested, and it is not to be allowed.
+    """A default device without carrier is a dead end for all but the node's own address, without
+    suggested routes or advice to allow it.
 
     An overlap beside it is still found.
     """
@@ -156,8 +160,8 @@ def test_the_default_device_without_carrier(prover: WayOutNode) -> None:
 
 @pytest.mark.parametrize("prover", ["kernel"], indirect=True)
 def test_its_own_address_is_carried_by_another(prover: WayOutNode) -> None:
-    """A device that is down does not carry for the sake of its own address, unless nothing else
-    is expected.
+    """A device that is down is not named for the sake of its own address, unless nothing else is
+    expected.
     """
     prover.links("eth0", "eth1")
     prover.default("eth0", "eth1")
@@ -178,7 +182,9 @@ def test_its_own_address_is_carried_by_another(prover: WayOutNode) -> None:
     ],
 )
 def test_one_of_two_next_hops(prover: WayOutNode, dead: str, kind: str, words: str) -> None:
-    """It is a dead end, and beside a wrong one that one is an overlap."""
+    """One of two expected next hops without carrier is a dead end; beside a wrong next hop, that
+    one is an overlap.
+    """
     prover.links("eth0", "eth1", dead=dead)
     prover.default("eth0", "eth1")
     report = prover.prove(SERVICES, expectedDevs=["eth0", "eth1"] if dead == "eth1" else ["eth0"])
@@ -187,7 +193,9 @@ def test_one_of_two_next_hops(prover: WayOutNode, dead: str, kind: str, words: s
 
 
 def test_an_allowed_device_may_be_dead(prover: WayOutNode) -> None:
-    """A CNI's bridge has no carrier while no pod runs."""
+    """An allowed device without carrier, as a CNI's bridge without pods, is a note and not a dead
+    end.
+    """
     prover.links("eth0", "cni0", dead="cni0")
     prover.default("eth0")
     report = prover.prove("10.244.0.0/16")
@@ -199,7 +207,7 @@ def test_an_allowed_device_may_be_dead(prover: WayOutNode) -> None:
 
 @needs_kernel
 def test_a_bridge_without_ports_may_be_left_over() -> None:
-    """It is noted while it carries expected addresses, until it gets a port."""
+    """A bridge without ports that carries expected addresses is a note until it gets a port."""
     with KernelNode.made() as node:
         connect(node, eth0="10.224.0.4/16", veth1="10.9.0.1/24")
         node.ip("link add cni0 up type bridge")
@@ -218,8 +226,8 @@ def test_a_bridge_without_ports_may_be_left_over() -> None:
 
 
 def test_the_device_of_a_local_address_may_be_allowed(prover: WayOutNode) -> None:
-    """Beside further steps: the device of an address that the node itself holds may be a CNI's of
-    any name.
+    """An own address on any device is a finding with its steps, and is right once the device is
+    allowed.
     """
     prover.links("eth0", "mesh0 10.9.0.1/32")
     prover.default("eth0")
@@ -234,7 +242,7 @@ def test_the_device_of_a_local_address_may_be_allowed(prover: WayOutNode) -> Non
 
 
 def test_all_that_carry_are_named(prover: WayOutNode) -> None:
-    """The expected ones first, in their order, then the rest by name; none that carries nothing.
+    """The verdict names the devices that carry, the expected ones first and then the rest by name.
 
     A connection leaves by the device of the second answer, where a rule selects by source.
     """
@@ -253,7 +261,7 @@ def test_all_that_carry_are_named(prover: WayOutNode) -> None:
 
 
 def test_devices_of_more_cnis_are_allowed_by_default(prover: WayOutNode) -> None:
-    """Each carries addresses of the cluster without a word in the config."""
+    """Devices of several CNIs carry addresses of the cluster without an entry in the config."""
     devs = ["antrea-gw0", "genev_sys_6081", "localdns", "ovn-k8s-mp0", "weave"]
     prover.links("eth0", *(f"{dev} 10.244.{number}.1/24" for number, dev in enumerate(devs)))
     prover.default("eth0")
@@ -273,8 +281,8 @@ def test_devices_of_more_cnis_are_allowed_by_default(prover: WayOutNode) -> None
 def test_what_refuses_is_named_by_the_kernels_message(
     tmp_path: Path, deciding: str, idle: str
 ) -> None:
-    """A narrower route or rule of another kind refuses nothing, and is not named: somebody would
-    delete it.
+    """The route or rule that refuses packets is named, and not a narrower one of another kind that
+    refuses nothing.
     """
     with KernelNode.made() as node:
         prover = WayOutNode(node, tmp_path)
@@ -299,7 +307,9 @@ def test_what_refuses_is_named_by_the_kernels_message(
 def test_only_the_address_of_a_virtual_device_has_a_command(
     node: MemoryBackend, dev: str, options: dict[str, str] | None, command: str | None
 ) -> None:
-    """The operator may have come by any other one, or the fabric may need it."""
+    """An own address has a command that deletes it only on a virtual device, as others may be
+    needed.
+    """
     if options is not None:
         node.add_link(dev, **options)  # type: ignore[arg-type]
     node.add_address(dev, "172.16.8.1/22")
@@ -310,7 +320,7 @@ def test_only_the_address_of_a_virtual_device_has_a_command(
 
 
 def test_an_address_of_two_devices_has_no_command(node: MemoryBackend) -> None:
-    """With one of them gone, the node still has it."""
+    """An own address of two devices has no command, as the node would keep it with one of them."""
     for dev in "docker0", "docker1":
         node.add_link(dev, kind="bridge")
         node.add_address(dev, "172.16.8.1/22")
