@@ -1,4 +1,6 @@
-"""The verb of the boot's program that repairs static routes: its answers, and what it leaves."""
+"""The verb of the boot's program that repairs static routes: its answers, and the routes that it
+leaves.
+"""
 
 import errno
 from collections.abc import Iterator, Sequence
@@ -26,8 +28,8 @@ def verdict_at_boot(host: FakeHost, *options: str) -> BootVerdict:
 
 
 def test_a_node_that_is_not_plain(host: FakeHost) -> None:
-    """Ends in the routes of the task; foreign routes stay. A boot repairs nothing, as its log
-    shows.
+    """The program of a boot ends in the routes of the task, keeps foreign routes, and logs no
+    repair.
     """
     before = other_routes(host)
     install(host, CONFIG)
@@ -38,7 +40,9 @@ def test_a_node_that_is_not_plain(host: FakeHost) -> None:
 
 
 def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
-    """With what it hides: before the verdict, and also if that is the old one."""
+    """A repair after the boot is logged with the routes that it hides, before the verdict, even if
+    the verdict is the old one.
+    """
     install(host, config_of([static_route("172.16.8.0/22 via 10.224.0.1 dev eth0")]))
     host.files.write(LOGGED, b"routes in force: 1", mode=0o644)
     verdict = verdict_at_boot(host)
@@ -81,8 +85,10 @@ def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
     ],
 )
 def test_a_route_that_is_refused(text: str, reason: str, *, may_heal: bool) -> None:
-    """It is named as the config has it, and all else is in force. What may be late is a reason
-    to wait; then nothing is logged. After the boot the rest is a repair, which is logged beside it.
+    """A refused route is named as the config has it, and all other routes are in force.
+
+    A reason that may be late is a reason to wait, and nothing is logged then. After the boot the
+    other routes are logged as repairs.
     """
     node = MemoryBackend()
     connect(node, eth0="10.224.0.4/16")
@@ -116,8 +122,8 @@ def test_the_route_of_a_place_that_waits_stays() -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOMEM, errno.EBUSY, errno.ENOBUFS])
 def test_a_kernel_without_memory(host: FakeHost, number: int) -> None:
-    """An apply may try again, but a boot that waits for routing answers at once: no lease, device,
-    address or carrier is late.
+    """A kernel without memory is answered at once at a boot that waits for routing, as nothing is
+    late; the next call succeeds.
     """
     install(host, config_of([static_route("172.22.0.0/16 via 10.224.0.1 dev eth0")]))
     host.routes.refuse_at(1, number=number)
@@ -129,7 +135,9 @@ def test_a_kernel_without_memory(host: FakeHost, number: int) -> None:
 
 
 def test_an_undo_that_is_incomplete(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing more is tried: what it has left is named beside what was refused."""
+    """A refusal whose rollback is incomplete ends the repair, and the verdict names what was
+    refused and what is left.
+    """
     apply = host.routes.apply
     refused = Refusal(RouteChange.add(route(WANTED[0])), errno.ESRCH, "No such process")
 
@@ -144,7 +152,9 @@ def test_an_undo_that_is_incomplete(host: FakeHost, monkeypatch: pytest.MonkeyPa
 
 
 def test_another_program_is_faster(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel accepted the routes, and has them no longer: that may heal, and is no yes."""
+    """A route that another program removes at once is a reason to wait, and is refused
+    otherwise.
+    """
     apply = host.routes.apply
 
     def lose(changes: Sequence[RouteChange], **options: Any) -> None:
@@ -160,7 +170,7 @@ def test_another_program_is_faster(host: FakeHost, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_run_is_under_way(host: FakeHost) -> None:
-    """What it has changed may be undone: there is no answer, and nothing changes."""
+    """A repair beside a run gets no answer and changes nothing, as the run may be undone."""
     install(host, CONFIG)
     before = own_routes(host)
     with host.lock.hold(Context()), pytest.raises(LockHeldError):
@@ -171,7 +181,7 @@ def test_a_run_is_under_way(host: FakeHost) -> None:
 def test_an_apply_ends_before_the_lock_is_free(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The config that counts is the one that the apply has installed."""
+    """A repair that waited for an apply uses the config that the apply has installed."""
     hold = host.lock.hold
     new = static_route("172.21.0.0/16 via 10.224.0.1 dev eth0")
 

@@ -1,5 +1,5 @@
-"""The boot script and its program against the task: the same node twice, in real network
-namespaces, and the same routes in the end.
+"""The boot script with its program and the task, on the same node twice, in real network
+namespaces: both end in the same routes.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ class TestScriptAndTask:
     def test_they_end_in_the_same_routes(
         self, world: World, config: HostRoutingConfig, start: tuple[str, ...]
     ) -> None:
-        """Where the script is right, the task has nothing to do; else the program ends in the same
-        table, or in the same refusals.
+        """A node that the script calls right leaves the task nothing to do; on any other node the
+        program ends in the task's table or refusals.
         """
         check_both(KernelNode.made, world, config, start)
 
@@ -148,9 +148,7 @@ class TestScriptAndTask:
     def test_so_they_do_beside_a_vrf(
         self, world: World, config: HostRoutingConfig, start: tuple[str, ...], in_vrf: set[str]
     ) -> None:
-        """A device in a VRF is a device as any other: the kernel takes a route of main by it, or
-        refuses it.
-        """
+        """The script with its program and the task end in the same routes on a node with a VRF."""
         check_both(partial(node_with_vrf, in_vrf), world, config, start)
 
 
@@ -195,7 +193,7 @@ class _Ordinary(NamedTuple):
 def test_so_they_do_on_ordinary_nodes(
     commands: list[str], config: HostRoutingConfig, start: tuple[str, ...]
 ) -> None:
-    """The script is right by itself on many of them."""
+    """The script with its program and the task end in the same routes on ordinary nodes."""
     check_both(KernelNode.made, _Ordinary(commands), config, start)
 
 
@@ -256,8 +254,8 @@ def both_families(node: KernelNode) -> list[ObservedRoute]:
 def test_so_they_do_with_ipv6(
     commands: list[str], config: HostRoutingConfig, start: tuple[str, ...]
 ) -> None:
-    """Neither merges a route of hostrouting with another one, or takes a next hop from another
-    program.
+    """The script with its program and the task end in the same IPv6 routes, without a merged route
+    or a removed next hop of another program.
     """
     with ExitStack() as stack:
         booted, configured = nodes = [stack.enter_context(KernelNode.made()) for _ in range(2)]

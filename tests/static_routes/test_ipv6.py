@@ -1,6 +1,4 @@
-"""Static routes of IPv6: where they stand alone, where others stand, and beside a program in the
-same places.
-"""
+"""Static routes of IPv6, alone, among other routes, and beside a program in the same places."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -108,8 +106,8 @@ def refusal(host: Host, *routes: StaticRoute) -> str:
 
 
 def test_both_families_are_one_batch(node: Node, host: Host) -> None:
-    """Routes of both are completed by their own default, are in force together, are repeated
-    without change, and go.
+    """Routes of both families are completed by the default route of each, added together, repeated
+    without change, and removed.
     """
     arrange(
         node,
@@ -134,8 +132,8 @@ def test_both_families_are_one_batch(node: Node, host: Host) -> None:
 
 
 def test_metric_1_of_another_program(node: Node, host: Host) -> None:
-    """Its route stays as it is, and the refusal names it with its protocol; at another metric it is
-    in nobody's way.
+    """A route of another program at metric 1 is the reason for a refusal and stays; at another
+    metric it does not matter.
     """
     add(node, "fd00:1::8", metric=7)
     apply(host, ROUTE)
@@ -148,7 +146,9 @@ def test_metric_1_of_another_program(node: Node, host: Host) -> None:
 
 
 def test_a_route_for_one_source(node: Node, host: Host) -> None:
-    """It hides the own route at any metric, also one that stands, so the refusal names it."""
+    """A route for one source hides the own route at any metric, so the refusal names it, even if
+    the own route stands.
+    """
     apply(host, ROUTE)
     source = route(f"{PLACE} via fd00:1::8 dev eth0 proto static metric 1024")
     node.insert_route(attrs.evolve(source, from_prefix=Prefix.parse("fd00:1::/64")))
@@ -165,9 +165,11 @@ def test_a_route_for_one_source(node: Node, host: Host) -> None:
 def test_a_merge_by_another_program(
     node: Node, host: Host, caplog: pytest.LogCaptureFixture, gateway: str
 ) -> None:
-    """A next hop that it appended to the own route is found and named, by each end; nobody's next
-    hop is removed. A reset fails, and the command that it names, also in the verdict, removes the
-    own one alone.
+    """A next hop that another program merged with the own route is found by apply, repair and
+    reset, and no next hop of others is removed.
+
+    A reset fails, and the command that it names, also in the verdict, removes the own next hop
+    alone.
     """
     apply(host, ROUTE)
     add(node, gateway, verb="append")
@@ -205,7 +207,7 @@ def test_a_merge_by_another_program(
 def test_an_undo_leaves_the_place_to_its_new_holder(
     node: Node, host: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A route that the run removed does not come back beside one that took its place."""
+    """An undo does not restore a removed route beside one that took its place."""
     apply(host, ROUTE)
     transaction = Transaction(Context())
     change_routes(transaction.ctx, config_of([]), host)
@@ -216,7 +218,7 @@ def test_an_undo_leaves_the_place_to_its_new_holder(
 
 
 def test_a_backend_of_ipv4_alone() -> None:
-    """A config with IPv6 is refused by the name of its class."""
+    """A config with IPv6 routes is refused on a backend of IPv4 alone, by the name of its class."""
 
     class Old(MemoryBackend):
         families = (IPV4,)
@@ -302,8 +304,8 @@ def check_history(node: Node, host: Host, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_beside_a_program_in_memory(seed: int) -> None:
-    """No own change makes a multipath route, and nothing of the program's is lost, in the
-    model.
+    """A history of changes beside another program loses nothing of that program and makes no
+    multipath route, in the model.
     """
     node = MemoryBackend()
     check_history(node, prepared(node), seed)
@@ -314,7 +316,7 @@ def test_beside_a_program_in_memory(seed: int) -> None:
     "first", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(20, HISTORIES, 20))]
 )
 def test_beside_a_program_in_the_kernel(first: int) -> None:
-    """No own change loses anything of the program's in the kernel, in twenty histories."""
+    """A history of changes beside another program loses nothing of that program in the kernel."""
     for seed in range(first, first + 20):
         with KernelNode.made() as node:
             check_history(node, prepared(node), seed)

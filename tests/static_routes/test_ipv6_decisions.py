@@ -1,4 +1,4 @@
-"""Decisions about IPv6 routes that no namespace shows often: a mutation of each survived all other
+"""Decisions about IPv6 routes that a namespace seldom shows: a mutation of each survived all other
 tests.
 """
 
@@ -32,7 +32,9 @@ def wanted(destination: str = PLACE, dev: str = "eth0", gateway: str | None = "f
 
 
 def test_a_foreign_route_before_an_own_one_is_in_the_way() -> None:
-    """Of routes in one place the first decides: an own one after a foreign one is not in force."""
+    """An own route behind a foreign one of the same place is not in force, and the foreign route is
+    in the way.
+    """
     foreign = held(gateway=None, dev="ib0", protocol=4)
     made = reconcile([wanted()], [foreign, held()])
     assert [*made.in_the_way.values()] == [foreign]
@@ -40,9 +42,7 @@ def test_a_foreign_route_before_an_own_one_is_in_the_way() -> None:
 
 
 def test_a_route_by_a_nexthop_object_is_not_merged() -> None:
-    """An own route that another program gave a nexthop object is removed: the kernel merges
-    nothing with it.
-    """
+    """An own route by a nexthop object is removed, as the kernel does not merge it with others."""
     hops = tuple(NextHop(held(gateway=f"fd00:1::{at}").gateway, "eth0") for at in (7, 8))
     several = held(gateway=None)._replace(dev=None, nexthops=hops)
     assert reconcile([], [several]).merged == [several]
@@ -51,7 +51,9 @@ def test_a_route_by_a_nexthop_object_is_not_merged() -> None:
 
 
 def test_a_link_outlives_the_routes_over_it() -> None:
-    """A route over a gateway comes after that to the gateway, and goes before it, in an undo, too."""
+    """A route over a gateway is added after the route to the gateway, and removed before it, also
+    in an undo.
+    """
     link, over = now = [held("fd00:5::/64", gateway=None), held(gateway="fd00:5::1")]
     added = reconcile([over.to_route(), link.to_route()], []).changes
     assert [change.after for change in added] == [link.to_route(), over.to_route()]
@@ -80,8 +82,8 @@ def test_a_link_outlives_the_routes_over_it() -> None:
 def test_a_refusal_is_foreseen_where_it_is_certain(
     route: Route, addresses: tuple[str, ...], refusal: str | None
 ) -> None:
-    """A gateway on the link needs no address; an IPv6 gateway is on a network of IPv6, whatever the
-    family of the route. An IPv4 address of any scope serves.
+    """A gateway is foreseen as refused only if no network of its family on the device has it; a
+    link-local one needs no address.
     """
     own = tuple(
         DeviceAddress.parse(text)._replace(scope=253 if text.startswith(("fe80", "169")) else 0)
@@ -100,7 +102,9 @@ def test_a_refusal_is_foreseen_where_it_is_certain(
 
 
 def test_a_link_local_address_of_the_node_may_be_a_gateway() -> None:
-    """It repeats on other links, where it is that of the router."""
+    """A link-local address of the node may be a gateway, as it may be the router's on another link;
+    a global one may not.
+    """
     addresses = (
         DeviceAddress.parse("fe80::1/64")._replace(scope=253),
         DeviceAddress.parse("2001:db8::4/64"),
@@ -112,9 +116,7 @@ def test_a_link_local_address_of_the_node_may_be_a_gateway() -> None:
 
 
 def test_an_undo_puts_a_route_without_gateway_where_it_was() -> None:
-    """Our second route of a place, on the link, comes back behind the first one, which still
-    decides.
-    """
+    """An undo appends the second own route of a place, so that the first one still decides."""
     first = held(gateway=None, dev="ib0")
     second = held(gateway=None)
     [back], notes = inverse(between([first, second], [first]), [first])

@@ -1,5 +1,5 @@
-"""The boot script's routes of IPv6: beside the routes of others, it merges with none and takes
-none.
+"""The IPv6 routes of the boot script, beside the routes of others, with which it neither merges nor
+takes any.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,8 +54,8 @@ def own_routes(node: KernelNode) -> list[str]:
 
 
 def test_all_is_well(node: KernelNode) -> None:
-    """Open fields come from the default route of the family, the metric is 1, and the next run
-    finds nothing to do.
+    """The script completes routes by the default route of their family, with metric 1 for IPv6, and
+    the next run changes nothing.
     """
     node.ip("address add 10.224.0.4/16 dev e1")
     node.ip("-4 route add default via 10.224.0.1 dev e1")
@@ -90,7 +90,9 @@ def test_all_is_well(node: KernelNode) -> None:
 def test_several_default_routes_are_for_the_program(
     node: KernelNode, commands: str, completed: str
 ) -> None:
-    """Which of them completes a route, the script cannot decide."""
+    """Several IPv6 default routes are left to the program, which completes a route by the one that
+    decides.
+    """
     for command in commands.split("; "):
         node.ip(f"-6 route {command}")
     config = config_of([StaticRoute(destination="fd00:1::/48")])
@@ -101,7 +103,7 @@ def test_several_default_routes_are_for_the_program(
 
 
 def test_an_ipv4_route_by_an_ipv6_gateway(node: KernelNode) -> None:
-    """From the default route, or from the config."""
+    """An IPv4 route by an IPv6 gateway, of the default route or of the config, is in force."""
     node.ip("-4 route add default via inet6 fe80::b dev e1")
     routes = [
         StaticRoute(destination="10.8.0.0/16"),
@@ -116,7 +118,9 @@ def test_an_ipv4_route_by_an_ipv6_gateway(node: KernelNode) -> None:
 
 
 def test_without_ipv6(node: KernelNode) -> None:
-    """The routes of IPv4 are in force, and those of IPv6 are refused with the reason."""
+    """A node without IPv6 has its IPv4 routes in force, and its IPv6 routes are refused with the
+    reason.
+    """
     node.ip("address add 10.224.0.4/16 dev e1")
     node.run("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
     routes = [
@@ -129,7 +133,7 @@ def test_without_ipv6(node: KernelNode) -> None:
 
 
 def test_a_silent_gateway_is_not_a_fault(node: KernelNode) -> None:
-    """The kernel passes over the route, which stands all the same."""
+    """A route by a silent gateway, which the kernel passes over, is in force."""
     route = static_route("fd00:1::/48 via fe80::a dev e0")
     assert boot(node, route)[0] == 10
     node.ip("-6 neigh replace fe80::a dev e0 nud failed")
@@ -158,7 +162,9 @@ def test_a_silent_gateway_is_not_a_fault(node: KernelNode) -> None:
 def test_a_place_that_another_program_holds(
     node: KernelNode, commands: Sequence[str], reason: str
 ) -> None:
-    """The program refuses it with the owner's route, which stays."""
+    """A route whose place another program holds is refused with that program's route, which
+    stays.
+    """
     route = static_route("fd00:1::/48 via fe80::a dev e0")
     for command in commands:
         node.ip(f"-6 {command}")
@@ -169,7 +175,9 @@ def test_a_place_that_another_program_holds(
 
 
 def test_a_merge_by_another_program_is_named(node: KernelNode) -> None:
-    """`append` merges its gateway with that of hostrouting into one route, which stays whole."""
+    """A route into which `append` of another program merged a next hop is refused, and stays
+    whole.
+    """
     route = static_route("fd00:1::/48 via fe80::a dev e0")
     assert boot(node, route)[0] == 10
     node.ip("-6 route append fd00:1::/48 via fe80::b dev e1 metric 1 proto bird")
@@ -188,8 +196,8 @@ def test_a_merge_by_another_program_is_named(node: KernelNode) -> None:
 
 
 def test_a_better_default_of_the_fabric_takes_no_route(node: KernelNode) -> None:
-    """An open device is that by which IPv6 must leave: that of the IPv4 default route. The program
-    finds it.
+    """A route without a device leaves by that of the IPv4 default route, although the fabric has
+    the better IPv6 one; the program completes it.
     """
     node.ip("-4 address add 10.224.0.4/16 dev e0")
     node.ip("-4 route add default via 10.224.0.1 dev e0")

@@ -1,5 +1,5 @@
-"""A route of our protocol beside the kernel's own route of an address: no config can want it, and
-it is not lost.
+"""Routes of our protocol beside the kernel's own route of an address, which no config can want and
+no undo loses.
 """
 
 import logging
@@ -52,8 +52,9 @@ def shown(backend: NetlinkBackend, destination: str) -> list[str]:
 def test_a_blackhole_by_a_nexthop_object_goes_and_comes_back(
     node: KernelNode, backend: NetlinkBackend
 ) -> None:
-    """It carries our protocol. A dump shows the kind of the object, and a deletion that of the
-    route, which may be another one.
+    """A blackhole of our protocol by a nexthop object is removed, and an undo restores it.
+
+    A dump shows the kind of the object, and a deletion that of the route, which may be another one.
     """
     node.ip("nexthop add id 6 blackhole")
     for text in "172.30.0.0/16", "unreachable 172.31.0.0/16":
@@ -71,7 +72,7 @@ def test_a_blackhole_by_a_nexthop_object_goes_and_comes_back(
 def test_an_undo_returns_it(
     node: KernelNode, backend: NetlinkBackend, stray: Route, verb: str
 ) -> None:
-    """The undo of a run that removed it ends in the routes from before the run."""
+    """An undo restores a stray route of our protocol beside the kernel's own route."""
     node.insert_route(stray, verb=verb)
     before = backend.routes()
     account = Account()

@@ -1,4 +1,6 @@
-"""The pinned exit completes routes while it works, live and at boot; then the default route does."""
+"""The pinned exit, which completes routes while it works, live and at boot; otherwise the default
+route does.
+"""
 
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -36,7 +38,9 @@ LINKS = Device("eth0", 2, up=True), Device("ib0", 3, up=True)
 
 @pytest.mark.parametrize("named", [("eth0", "eth1"), ("10.224.0.0/16",), ("ib1", "10.224.0.0/16")])
 def test_a_named_exit_completes_routes(named: tuple[str, ...]) -> None:
-    """The route leaves by the first default route whose device the config names, in either form."""
+    """A route is completed by the first default route whose device the config names, by its name or
+    its network.
+    """
     own = DeviceAddress.parse("10.224.0.4/16")
     links = LINKS[0]._replace(addresses=(own,)), LINKS[1]
     [route] = resolve([ROUTE], [IB0, ETH0], {IPV4: named}, links).routes
@@ -44,7 +48,9 @@ def test_a_named_exit_completes_routes(named: tuple[str, ...]) -> None:
 
 
 def test_infiniband_holds_no_named_network() -> None:
-    """A fabric may have a part of the node's network; a name only gives it routes."""
+    """An InfiniBand device is a working exit only if it is named itself, even if it has an address
+    in a named network.
+    """
     own = DeviceAddress.parse("10.224.0.4/16")
     links = LINKS[0], LINKS[1]._replace(addresses=(own,), infiniband=True)
     assert working({IPV4: ("10.224.0.0/16",)}, links, [IB0, ETH0]) == {}
@@ -52,7 +58,9 @@ def test_infiniband_holds_no_named_network() -> None:
 
 
 def test_infiniband_completes_what_names_it() -> None:
-    """A default route by it completes no route without a device, unless the exit is named."""
+    """A default route by an InfiniBand device completes only routes that name the device, unless
+    the exit is named.
+    """
     links = LINKS[0], LINKS[1]._replace(infiniband=True)
     named = StaticRoute(destination="172.16.12.0/22", dev="ib0")
     routes, missing = resolve([ROUTE, named], [IB0], links=links)
@@ -91,13 +99,17 @@ def test_infiniband_completes_what_names_it() -> None:
     ids=["gone", "down", "no carrier", "FAILED", "no default route", "other table", "dead"],
 )
 def test_an_exit_that_does_not_work(device: Device | None, routes: Sequence[ObservedRoute]) -> None:
-    """Everything follows the default route that decides, as without a pin."""
+    """A pinned exit whose device or default route is lost, down, without carrier or failed does not
+    work.
+    """
     links = [LINKS[1], *([device] if device else [])]
     assert working({IPV4: ("eth0",)}, links, routes) == {}
 
 
 def test_the_script_has_it_only_where_a_device_is_missing() -> None:
-    """A config that names its devices has one script, on whichever node; of IPv6 it needs none."""
+    """The script has the exit only for a config with a route without a device, and never for
+    IPv6.
+    """
     exits = {IPV4: ("eth0",), IPV6: ("eth1",)}
     assert b"\nexits[4]='eth0'\n" in render_script(config_of([ROUTE]), exits)
     named = {IPV4: ("eth0", "10.224.0.0/16")}
@@ -221,7 +233,9 @@ def own_routes(node: KernelNode) -> list[str]:
 @example(World((IB_BETTER, WORSE), ("up", "InfiniBand"), "absent"), IPV4_ALONE)
 @example(World((IB_BETTER, WORSE), ("up", "InfiniBand"), ""), IPV4_ALONE)
 def test_boot_and_task_end_in_the_same_table(world: World, config: HostRoutingConfig) -> None:
-    """Whatever the states of the devices, and whichever default routes there are."""
+    """A boot and a task end in the same routes, whatever the states of the devices and the default
+    routes are.
+    """
     exits = {IPV4: world.pinned, IPV6: world.pinned}
     with ExitStack() as stack:
         booted, configured = nodes = [stack.enter_context(KernelNode.made()) for _ in range(2)]
@@ -240,7 +254,9 @@ def test_boot_and_task_end_in_the_same_table(world: World, config: HostRoutingCo
 
 @needs_kernel
 def test_a_boot_by_the_pinned_exit_needs_no_program() -> None:
-    """With a better default route by another device it does."""
+    """A boot completes a route by the pinned exit without the program, unless another device has
+    the better default route.
+    """
     with KernelNode.made() as node, ExitStack() as stack:
         beside("up").arrange(node, stack)
         argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s"]
@@ -267,7 +283,9 @@ def test_a_boot_by_the_pinned_exit_needs_no_program() -> None:
 def test_a_boot_by_an_exit_of_a_network(
     tmp_path: Path, words: str, is_hardware: bool, status: int
 ) -> None:
-    """It is the only device with an address in it, and hardware; else the program decides."""
+    """A boot completes a route by the one hardware device with an address in the named network, and
+    leaves any other case to the program.
+    """
     with KernelNode.made() as node, ExitStack() as stack:
         beside("up").arrange(node, stack)
         if is_hardware:

@@ -1,5 +1,5 @@
-"""Other programs change routes between two of our steps: no foreign route is overwritten, moved or
-lost.
+"""Changes of routes by other programs between two of our steps: no foreign route is overwritten,
+moved or lost.
 """
 
 import logging
@@ -73,8 +73,8 @@ def run(host: FakeHost, *routes: Route) -> Account:
 def test_a_daemon_updates_its_route_before_the_own_one_comes(
     node: BusyNode, host: FakeHost
 ) -> None:
-    """73 becomes 247 between our reading and our step: 247 is hidden, and decides again after a
-    reset.
+    """A daemon's route that changes between a reading and a change is hidden as it is then, and
+    decides again after a reset.
     """
     node.insert_route(foreign(73))
     node.steps.plan(1, lambda: node.insert_route(foreign(247), verb="replace"))
@@ -85,8 +85,8 @@ def test_a_daemon_updates_its_route_before_the_own_one_comes(
 
 
 def test_a_foreign_route_comes_into_an_empty_place(node: BusyNode, host: FakeHost) -> None:
-    """An addition never hides a route that nobody has read: the kernel refuses it, and the place is
-    read again.
+    """An addition does not hide a route that came after the reading: the kernel refuses it, and the
+    place is read again.
     """
     node.steps.plan(1, lambda: node.insert_route(foreign(73)))
     account = run(host, OWN_ROUTE)
@@ -95,7 +95,7 @@ def test_a_foreign_route_comes_into_an_empty_place(node: BusyNode, host: FakeHos
 
 
 def test_another_program_removes_our_route_before_we_do(node: BusyNode, host: FakeHost) -> None:
-    """The kernel refuses the removal, the place is read again, and nothing is left to do."""
+    """A removal of a route that another program has just removed is not a failure."""
     node.insert_route(OWN_ROUTE)
     node.steps.plan(1, lambda: node.delete_route(OWN_ROUTE))
     account = run(host)
@@ -104,7 +104,7 @@ def test_another_program_removes_our_route_before_we_do(node: BusyNode, host: Fa
 
 
 def test_a_move_that_is_refused_is_rolled_back(node: BusyNode, host: FakeHost) -> None:
-    """Two routes are moved and the second is refused: both stand last again, as before."""
+    """A refused move of the second of two routes leaves both at their earlier places."""
     other = attrs.evolve(OWN_ROUTE, network=OWN_ROUTE.network + 256)
     for route in OWN_ROUTE, other:
         node.insert_route(route)
@@ -118,8 +118,8 @@ def test_a_move_that_is_refused_is_rolled_back(node: BusyNode, host: FakeHost) -
 
 
 def test_a_rollback_names_a_route_that_stood_in_the_middle(node: BusyNode, host: FakeHost) -> None:
-    """The kernel puts a route first or last: from the middle it is the last one, and the error
-    names so.
+    """A rollback restores a route from the middle of its place as the last one, and the error names
+    the route.
     """
     for route in foreign(73), OWN_ROUTE, foreign(74):
         node.insert_route(route, verb="append")
@@ -131,7 +131,7 @@ def test_a_rollback_names_a_route_that_stood_in_the_middle(node: BusyNode, host:
 
 
 def test_a_move_that_is_lost_is_reported(node: BusyNode, host: FakeHost) -> None:
-    """If the kernel refuses both the new place and the old one, the error names the missing route,
+    """A move whose new and old place the kernel refuses is an error that names the missing route,
     and the run has recorded its removal.
     """
     account = Account()
@@ -146,7 +146,9 @@ def test_a_move_that_is_lost_is_reported(node: BusyNode, host: FakeHost) -> None
 
 
 def test_a_program_that_always_takes_the_place_wins(node: BusyNode, host: FakeHost) -> None:
-    """An apply gives up after some attempts, and names the place."""
+    """An apply gives up after some attempts against a program that always takes the place, and
+    names the place.
+    """
     another = foreign(73)
     for number in range(1, 200):
         # It is not there when the place is read, and comes before each change.
@@ -163,8 +165,8 @@ def test_a_program_that_always_takes_the_place_wins(node: BusyNode, host: FakeHo
 
 
 class TestUndo:
-    """The inverse of a run gives back our routes, at the first or the last position, and touches no
-    other.
+    """The inverse of a run, which restores own routes at the first or the last position of their
+    place and changes no other route.
     """
 
     @pytest.mark.parametrize(
@@ -183,7 +185,7 @@ class TestUndo:
     def test_it_restores_the_place(
         self, node: BusyNode, host: FakeHost, before: list[Route], wanted: Sequence[Route]
     ) -> None:
-        """Once or twice: the place is as before the run."""
+        """An undo restores a place as before the run, also a second time."""
         for route in before:
             node.insert_route(route, verb="append")
         account = run(host, *wanted)
@@ -194,7 +196,7 @@ class TestUndo:
     def test_from_the_middle_it_goes_last(
         self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A route between two foreign ones comes back after them, with a warning."""
+        """An undo restores a route from between two foreign ones behind them, with a warning."""
         for route in foreign(73), OWN_ROUTE, foreign(74):
             node.insert_route(route, verb="append")
         run(host, OWN_ROUTE).undo()
@@ -205,8 +207,8 @@ class TestUndo:
     def test_a_changed_place_is_left(
         self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Another program has replaced the own route since: the place stays as it is, and both a
-        warning and the result report it.
+        """An undo leaves a place in which another program has replaced the own route, with a
+        warning.
         """
         account = run(host, OWN_ROUTE)
         node.insert_route(foreign(73), verb="replace")
@@ -218,7 +220,7 @@ class TestUndo:
         ]
 
     def test_an_interrupted_run_is_recorded(self, node: BusyNode, host: FakeHost) -> None:
-        """A signal comes within a batch: what was changed by then is recorded, and can be undone."""
+        """A run that a signal ends within a batch has recorded its changes, and can be undone."""
         second = attrs.evolve(OWN_ROUTE, network=OWN_ROUTE.network + 256)
         old = attrs.evolve(OWN_ROUTE, network=OWN_ROUTE.network + 512)
         node.insert_route(old)
@@ -248,10 +250,11 @@ def test_foreign_routes_are_as_without_us(
     during: list[tuple[int, tuple[str, int]]],
     after: list[tuple[str, int]],
 ) -> None:
-    """What other programs do by full description, at any moment, leads to the same routes with us
-    and without.
+    """Changes that other programs make by full description, at any moment, lead to the same foreign
+    routes with hostrouting and without.
 
-    An exclusive addition is refused while the own route is there, so it counts only if both nodes accept it.
+    An exclusive addition is refused while the own route is there, so it counts only if both nodes
+    accept it.
     """
     node = BusyNode()
     shadow = BusyNode()

@@ -1,4 +1,4 @@
-"""The changes, and their order."""
+"""The changes that lead from a node's routes to the wanted ones, and their order."""
 
 from collections.abc import Sequence
 
@@ -49,7 +49,7 @@ FOREIGN = Route.parse("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protoco
 
 class TestOnePlace:
     def test_our_own_is_replaced_in_place(self, node: MemoryBackend) -> None:
-        """A changed gateway is one replacement, and hides nothing."""
+        """An own route whose gateway changed is replaced in one change, and hides nothing."""
         old = attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL)
         node.insert_route(old)
         outcome = reconcile([WANTED], node.routes())
@@ -72,8 +72,8 @@ class TestOnePlace:
     def test_routes_that_a_deletion_does_not_distinguish(
         self, node: MemoryBackend, standing: list[Route]
     ) -> None:
-        """A deletion names no `onlink`, so it may take the wrong one of two: an own one is left,
-        the first.
+        """One own route is left, as the first of its place, among routes that a deletion does not
+        distinguish by `onlink`.
         """
         for route in standing:
             node.insert_route(route, verb="append")
@@ -92,8 +92,8 @@ class TestOnePlace:
         ],
     )
     def test_any_other_is_hidden(self, node: MemoryBackend, change: dict[str, str | int]) -> None:
-        """An own route comes before a foreign one, also where its protocol alone distinguishes the
-        ours.
+        """A foreign route is hidden by an own one before it, even if its protocol alone differs,
+        and stays as it is.
         """
         usual: dict[str, str | int] = {"gateway": "10.224.0.1", "dev": "eth0", "protocol": 3}
         node.add_route("172.16.1.0/24", **{**usual, **change})
@@ -105,8 +105,8 @@ class TestOnePlace:
         assert node.routes() == before
 
     def test_an_own_route_is_moved_before_a_foreign_one(self, node: MemoryBackend) -> None:
-        """A foreign route came before the own one: that is removed and added again, as the last
-        step.
+        """An own route behind a foreign one is removed and added again before it, as the last
+        change.
         """
         node.insert_route(WANTED)
         node.insert_route(FOREIGN, verb="prepend")
@@ -119,7 +119,9 @@ class TestOnePlace:
         "also", [[], [FOREIGN], [attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL)]], ids=str
     )
     def test_the_kernels_own_is_never_hidden(self, node: MemoryBackend, also: list[Route]) -> None:
-        """A connected route's place is requested by an addition, which the kernel refuses."""
+        """A wanted route in the place of a connected route is an addition, which the connected
+        route prevents.
+        """
         node.add_address("ib0", "172.16.1.4/24")
         for route in also:
             node.insert_route(route, verb="append")
@@ -135,8 +137,8 @@ class TestOnePlace:
     def test_the_kernels_own_that_came_later_stays_hidden(
         self, node: MemoryBackend, verb: str
     ) -> None:
-        """After a flap of its device the connected route follows the own one, which stays, and is
-        made the first again.
+        """An own route that a connected route followed, as after a flap, stays and is the first of
+        its place again.
         """
         node.insert_route(WANTED)
         node.add_address("ib0", "172.16.1.4/24")
@@ -147,12 +149,12 @@ class TestOnePlace:
         assert set(brought_about(node, [WANTED])[1:]) == {own, str(FOREIGN)}
 
     def test_undecided_places_are_left(self, node: MemoryBackend) -> None:
-        """A route of the config that cannot be completed now does not count as dropped."""
+        """A route whose configured place cannot be completed now is not removed."""
         node.insert_route(WANTED)
         assert reconcile([], node.routes(), undecided={place(WANTED)}).changes == []
 
     def test_next_hops_count(self) -> None:
-        """A route with several next hops, own or foreign, is compared by all of them."""
+        """A route with several next hops is compared by all of them."""
         first = NextHop(None, "eth0")
         held = ObservedRoute(
             WANTED.network, 24, protocol=16, nexthops=(first, NextHop(None, "ib0"))
@@ -162,7 +164,7 @@ class TestOnePlace:
 
 class TestOrder:
     def test_on_link_routes_come_first(self, node: MemoryBackend) -> None:
-        """A gateway is on the link before the route through it is added, whatever the config's
+        """The route to a gateway is added before the route through it, whatever the config's
         order.
         """
         via = Route.parse("172.16.1.0/24", gateway="192.168.9.1", dev="eth0")
@@ -172,7 +174,9 @@ class TestOrder:
         node.apply(outcome.changes)
 
     def test_removals_come_last(self, node: MemoryBackend) -> None:
-        """Add before remove; in any table, a route with our protocol that is not wanted is removed."""
+        """Additions come before removals, and an unwanted route of our protocol is removed from any
+        table.
+        """
         for table in 254, 100, 1000:
             arrange(
                 node, f"172.20.0.0/16 via 10.224.0.1 dev eth0 table {table} proto {OUR_PROTOCOL}"
@@ -191,8 +195,8 @@ class TestAnyWorld:
     def test_the_plan_leads_there_and_back(
         self, world: World, several: list[HostRoutingConfig]
     ) -> None:
-        """From config to config: own routes are exactly those, and the first of their places;
-        others stay in their order.
+        """The own routes after each of several configs are exactly the wanted ones, and the first
+        of their places; foreign routes keep their order.
         """
         node = MemoryBackend()
         try:

@@ -1,8 +1,8 @@
-"""What other programs notice of own routes, each by its letter in docs/limits.md; the rest notice
-nothing.
+"""The effects of own routes that other programs notice, each by its letter in docs/limits.md; the
+rest notice nothing.
 
-The oracle is a second namespace, in which the same program does the same, and hostrouting nothing. It
-shares no code with what it judges: `ip` changes the routes and shows them.
+The oracle is a second namespace, in which the same program does the same, and hostrouting nothing.
+It shares no code with what it judges: `ip` changes the routes and shows them.
 """
 
 from __future__ import annotations
@@ -175,8 +175,10 @@ def hiding(beside: Beside) -> Beside:
 
 @pytest.mark.parametrize("verb", ["replace", "change"])
 def test_a_an_operation_acts_on_the_own_route(hiding: Beside, verb: str) -> None:
-    """The older route stays. If its owner returns to it that is refused, and the newer one decides
-    after the reset.
+    """A `replace` or `change` of another program acts on the own route, and the program's older
+    route stays hidden.
+
+    A later change back to the older route is refused, and the newer one decides after the reset.
     """
     assert hiding.act(f"route {verb} {NEWER}") == ("", "")
     assert hiding.routes == [IN_PLACE_OF_OWN, HIDDEN]
@@ -190,7 +192,9 @@ def test_a_an_operation_acts_on_the_own_route(hiding: Beside, verb: str) -> None
 
 
 def test_a_a_change_acts_on_the_own_route_alone(beside: Beside) -> None:
-    """Without the own route the program would have nothing to change."""
+    """A `change` of another program without a route of its own acts on the own route, and would be
+    refused without it.
+    """
     beside.apply(CONFIG)
     assert beside.act(f"route change {NEWER}") == (
         "",
@@ -202,7 +206,9 @@ def test_a_a_change_acts_on_the_own_route_alone(beside: Beside) -> None:
 
 
 def test_b_an_exclusive_add_is_refused(beside: Beside) -> None:
-    """The program has no route after the reset either."""
+    """An exclusive `add` of another program is refused beside the own route, so the program has no
+    route after the reset.
+    """
     beside.apply(CONFIG)
     assert beside.act(f"route add {OLDER}") == (EXISTS, "")
     assert beside.routes == [OWN_ROUTE]
@@ -213,7 +219,9 @@ def test_b_an_exclusive_add_is_refused(beside: Beside) -> None:
 
 @pytest.mark.parametrize("verb", ["replace", "change"])
 def test_b_a_refresh_of_the_hidden_route_is_refused(hiding: Beside, verb: str) -> None:
-    """The own route stays in force, and the hidden route decides again after the reset."""
+    """A refresh of the hidden route is refused, and the hidden route decides again after the
+    reset.
+    """
     assert hiding.act(f"route {verb} {OLDER}") == (EXISTS, "")
     assert hiding.routes == [OWN_ROUTE, HIDDEN]
     hiding.reset()
@@ -222,7 +230,9 @@ def test_b_a_refresh_of_the_hidden_route_is_refused(hiding: Beside, verb: str) -
 
 @pytest.mark.parametrize("words", ["", " dev eth0", " metric 0"])
 def test_c_a_deletion_by_destination_deletes_the_own_route(hiding: Beside, words: str) -> None:
-    """Its own stays, and decides after the reset; the own route returns with the next apply."""
+    """A deletion by destination takes the own route instead of the program's, which decides after
+    the reset; the next apply restores the own route.
+    """
     assert hiding.act(f"route del {PLACE}{words}") == ("", "")
     assert hiding.routes == [HIDDEN]
     assert hiding.shadow == []
@@ -233,7 +243,9 @@ def test_c_a_deletion_by_destination_deletes_the_own_route(hiding: Beside, words
 
 
 def test_e_save_and_restore_reverse_a_place(hiding: Beside, tmp_path: Path) -> None:
-    """The next apply puts the own route first again."""
+    """A save and restore reverses the routes of a place, and the next apply puts the own route
+    first again.
+    """
     steps = (
         f"ip route save exact {PLACE} > $1 && ip route flush exact {PLACE} && ip route restore < $1"
     )

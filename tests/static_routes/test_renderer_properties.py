@@ -1,4 +1,4 @@
-"""What holds for the script of any config."""
+"""Properties of the script of any config."""
 
 import subprocess
 
@@ -29,8 +29,8 @@ def row_of(route: StaticRoute) -> str:
 @settings(max_examples=FEW)
 @given(strategies.configs())
 def test_any_config_is_data_to_bash(config: HostRoutingConfig) -> None:
-    """Whatever validates, bash reads it as the words that the config has, and runs nothing of
-    it.
+    """Bash reads the routes of any valid config as the words that the config has, and runs nothing
+    of them.
     """
     script = render_script(config)
     start = script.index(b"routes[4]=")

@@ -1,4 +1,4 @@
-"""A repair restores each route that the node allows, and never waits."""
+"""Repairs, which restore each route that the node allows, and never wait."""
 
 import logging
 from collections.abc import Callable
@@ -58,9 +58,7 @@ def own_routes(node: MemoryBackend) -> list[str]:
 def test_a_foreign_route_that_is_hidden_again_and_again_is_not_logged(
     host: FakeHost, node: MemoryBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A program that adds its route in front does not make a line a repair: the change names what
-    it hides, and `Watch` logs changes at its own pace.
-    """
+    """A repair that hides a foreign route again names it in its outcome and does not log it."""
     repaired(host, FIRST)
     node.insert_route(FOREIGN, verb="prepend")
     outcome = repaired(host, FIRST).outcome
@@ -81,8 +79,8 @@ def test_a_foreign_route_that_is_hidden_again_and_again_is_not_logged(
 def test_a_refused_route_waits_alone(
     host: FakeHost, node: MemoryBackend, trouble: Callable[[MemoryBackend], None], reason: str
 ) -> None:
-    """The route of a device that is gone, down or without an address waits, with the reason; the
-    other one is restored.
+    """A route whose device is absent, down or without an address waits with the reason, and all
+    others are restored.
     """
     trouble(node)
     waiting = repaired(host, FIRST, SECOND).waiting
@@ -96,7 +94,7 @@ def test_a_refused_route_waits_alone(
 def test_routes_that_are_refused_together_wait_together(
     host: FakeHost, node: MemoryBackend
 ) -> None:
-    """One batch shows all of them, and the next one is accepted."""
+    """Several refused routes are found by one batch, and the next batch is accepted."""
     refused = [static_route(f"172.16.{n}.0/24 via 10.225.0.1 dev eth1") for n in (2, 3, 4)]
     node.remove_address("eth1", "10.225.0.4/16")
     node.operations.calls.clear()
@@ -105,7 +103,9 @@ def test_routes_that_are_refused_together_wait_together(
 
 
 def test_a_route_that_needs_a_default_route_waits(host: FakeHost, node: MemoryBackend) -> None:
-    """A route without gateway waits while there is no default route, and stays in force if it was."""
+    """A route without gateway waits for a default route, and stays in force if the default route is
+    lost later.
+    """
     incomplete = StaticRoute(destination="172.16.3.0/24")
     assert repaired(host, FIRST, incomplete).waiting == {
         incomplete.place: (incomplete, "table main has no IPv4 default route")
@@ -129,8 +129,8 @@ def test_a_place_that_is_left(host: FakeHost, node: MemoryBackend) -> None:
 
 
 def test_the_changes_are_recorded(host: FakeHost, node: MemoryBackend) -> None:
-    """The account of the caller gets only the routes that changed: a route that waits is no
-    removal.
+    """The account of the caller has the routes that changed; a route that waits is not recorded as
+    removed.
     """
     repaired(host, FIRST, SECOND)
     node.set_up("eth1", up=False)

@@ -1,4 +1,4 @@
-"""Routes of the config are completed from the default routes."""
+"""The completion of configured routes from the default routes."""
 
 import pytest
 from support.static_route_scripts import static_route
@@ -111,7 +111,9 @@ OWN_ROUTE = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=
 def test_what_the_config_leaves_open(
     route: StaticRoute, defaults: tuple[ObservedRoute, ...], completed: str
 ) -> None:
-    """Gateway and device come from the default route that the kernel uses."""
+    """The gateway and the device that a route leaves open come from the default route that the
+    kernel uses.
+    """
     assert resolved(route, *defaults) == [completed]
 
 
@@ -128,7 +130,9 @@ class TestMissing:
         ],
     )
     def test_routes_that_are_not_default_routes(self, default: ObservedRoute) -> None:
-        """Only an unmarked unicast default route of table main, for all packets, is one to go by."""
+        """A route is completed only by an unmarked unicast default route of table main for all
+        packets.
+        """
         assert reasons(BOTH, default) == ["table main has no IPv4 default route"]
 
     @pytest.mark.parametrize(
@@ -153,8 +157,8 @@ class TestMissing:
     def test_an_own_route_that_stands_needs_no_default_route(
         self, route: StaticRoute, standing: ObservedRoute, is_kept: bool
     ) -> None:
-        """It is what the config describes, with any device or gateway where that names none;
-        another route is not.
+        """An own route that stands and fits the config, in what the config names, stays without a
+        default route.
         """
         assert resolved(route, standing) == [str(standing)] * is_kept
         assert len(reasons(route, standing)) == (not is_kept)

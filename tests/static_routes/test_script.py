@@ -45,8 +45,8 @@ CONFIG = config_of(
 
 class TestFiles:
     def test_script_of_both_families(self) -> None:
-        """As ip shows them, in the kernel's order: a network of IPv6 follows all that lies in it.
-        What a default route completes is between bars.
+        """The script has the routes as ip prints them, in the kernel's order, with the parts that a
+        default route completes between bars.
         """
         plain = asset("static_routes/static-routes.sh", COMMON="boot/common.sh")
         routes = [
@@ -68,8 +68,8 @@ class TestFiles:
         ]
 
     def test_where_they_go(self) -> None:
-        """The script before the unit that names it, with the modes that they need; rendered twice
-        it is the same.
+        """The files are the script and the unit that names it, with their modes, and rendering them
+        twice gives the same.
         """
         assert [(file.path, oct(file.mode)) for file in UNIT.files] == [
             ("/etc/aks-flex-node/static-routes.sh", "0o755"),
@@ -79,7 +79,7 @@ class TestFiles:
 
     @pytest.mark.slow
     def test_shellcheck_finds_nothing(self, tmp_path: Path) -> None:
-        """The rendered script, with and without routes."""
+        """ShellCheck finds nothing in the rendered script, with and without routes."""
         both = config_of(
             [StaticRoute(destination="fd00::/8"), StaticRoute(destination="10.0.0.0/8")]
         )
@@ -89,7 +89,7 @@ class TestFiles:
 
     @needs("systemd-analyze")
     def test_systemd_verifies_them(self, tmp_path: Path) -> None:
-        """`systemd-analyze verify` prints nothing, and the unit is exposed to 3.2 at most."""
+        """`systemd-analyze verify` prints nothing for the unit, whose exposure is 3.2 at most."""
         assert_systemd_accepts(UNIT, tmp_path)
 
 
@@ -163,8 +163,8 @@ class TestRunning:
     def test_a_route_that_may_heal_is_waited_for(
         self, node: KernelNode, tmp_path: Path, missing: str, reason: str, steps: str
     ) -> None:
-        """The route has gateway and device, and neither is there yet: refused by the kernel, it is
-        tried again.
+        """A route that the kernel refuses because its device or address is late is tried again
+        during the wait.
         """
         node.ip(missing)
         refused = f"{own_route(ROUTE)}: ip has complained first: {reason}"
@@ -193,7 +193,9 @@ class TestRunning:
     def test_a_route_that_does_not_heal(
         self, node: KernelNode, gateway: str | None, dev: str, reason: str
     ) -> None:
-        """The reason comes before the wait and after it; the route that is complete is in force."""
+        """A route that stays refused is logged with its reason before and after the wait; a
+        complete route is in force.
+        """
         whole = static_route("172.16.1.0/24 via 10.224.0.1 dev eth0")
         refused = StaticRoute(destination="172.16.2.0/24", gateway=gateway, dev=dev)
         status, [wait, refusal] = boot(node, whole, refused, waits=1)
@@ -203,8 +205,8 @@ class TestRunning:
         assert own_routes(node) == [own_route(whole)]
 
     def test_now_is_one_look(self, node: KernelNode, tmp_path: Path) -> None:
-        """With `now` nothing is waited for or counted; the verdict and the exit status are the
-        same.
+        """The script neither waits nor notes a wait with `now`, and has the same verdict and exit
+        status.
         """
         route = static_route("172.16.1.0/24 via 10.9.9.9 dev eth0")
         at_once = boot(node, route, now=True, waits=30, folder=tmp_path)
@@ -218,7 +220,9 @@ class TestRunning:
     def test_a_start_after_the_first_verdict_does_not_wait(
         self, node: KernelNode, tmp_path: Path
     ) -> None:
-        """A node that was right at its boot and lost its default route: the verdict comes at once."""
+        """A node that was right at its boot and lost its default route gets the verdict without a
+        wait.
+        """
         node.ip("route append default via 10.224.0.1 dev eth0 proto 16")
         route = StaticRoute(destination="172.16.1.0/24")
         assert boot(node, route, waits=30, folder=tmp_path, environment=JOURNAL) == (
@@ -234,8 +238,8 @@ class TestRunning:
         assert [path.name for path in tmp_path.iterdir()] == ["static-routes.told"]
 
     def test_a_repair_is_logged_in_one_line(self, node: KernelNode, tmp_path: Path) -> None:
-        """For the journal: the first run gives its verdict, and a later one only the routes that it
-        had to add.
+        """The journal has the verdict of the first run, and of a later one only the routes that it
+        added, in one line.
         """
         first = static_route("172.20.0.0/24 via 10.224.0.1 dev eth0")
         second = static_route("172.20.1.0/24 via 10.224.0.1 dev eth0")
@@ -273,7 +277,9 @@ class TestRunning:
         ],
     )
     def test_which_default_route_completes_a_route(self, node: KernelNode, commands: str) -> None:
-        """The first one of a device, and of two devices the one with the lower metric."""
+        """A route is completed by the first default route of a device, and by that of two devices
+        with the lower metric.
+        """
         for command in commands.split("; "):
             node.ip(f"route add {command}")
         config = config_of([StaticRoute(destination="172.20.1.0/24")])
@@ -281,7 +287,9 @@ class TestRunning:
         assert own_routes(node) == [own_route(ROUTE)]
 
     def test_another_default_route_may_complete_a_route(self, node: KernelNode) -> None:
-        """Only the first one is plain, so the program completes by another one's device."""
+        """A route by the device of a second default route is left to the program, which completes
+        it.
+        """
         node.ip("route add default via 10.224.0.1 dev eth0")
         node.ip("route add default via 172.16.1.9 dev ib0 metric 9")
         config = config_of([StaticRoute(destination="172.20.1.0/24", dev="ib0")])
@@ -291,7 +299,7 @@ class TestRunning:
         assert own_routes(node) == ["172.20.1.0/24 via 172.16.1.9 dev ib0"]
 
     def test_an_expired_default_route(self, node: KernelNode, tmp_path: Path) -> None:
-        """It stays listed for a while; the script cannot decide whether it counts."""
+        """A default route that has expired and stays listed for a while is left to the program."""
         node.ip("-6 address add fe80::1/64 dev eth0 nodad")
         node.ip("-6 route add default via fe80::a dev eth0 expires 100")
         route = StaticRoute(destination="fd00:1::/48")
@@ -302,8 +310,8 @@ class TestRunning:
         assert boot(node, route) == (10, ["routes in force: 1"])
 
     def test_a_route_that_is_not_wanted(self, node: KernelNode) -> None:
-        """The script removes none. A default route of hostrouting would complete itself: the
-        program removes it, and another one completes the route.
+        """The script removes no unwanted route; the program removes it, such as a default route of
+        hostrouting, and completes by another one.
         """
         node.ip("route add default via 10.224.0.9 dev eth0 proto 142")
         node.ip("route add default via 10.224.0.1 dev eth0 metric 5")
@@ -316,14 +324,14 @@ class TestRunning:
         assert own_routes(node) == [own_route(ROUTE)]
 
     def test_an_addition_without_effect(self, node: KernelNode, tmp_path: Path) -> None:
-        """What ip reports no error for, and the kernel does not have, is not in force."""
+        """A route that ip accepts and the kernel does not have is not in force."""
         environment = another_ip(tmp_path, f'sed "s/^route add .*//" | {IP} "$@"')
         status, [line] = boot(node, ROUTE, environment=environment)
         assert status == 12
         assert line.startswith(f"static routes {UNPROVEN}missing ({own_route(ROUTE)}); ")
 
     def test_a_device_without_carrier(self) -> None:
-        """The kernel takes a route by it, and shows it in each row."""
+        """A route by a device without carrier is in force, and is found again by the next run."""
         with KernelNode.made() as node:
             node.add_link("eth0", carrier=False)
             node.add_address("eth0", "10.224.0.4/16")
@@ -332,7 +340,7 @@ class TestRunning:
             assert own_routes(node) == [f"{ROUTE} linkdown"]
 
     def test_a_gateway_that_is_taken_to_be_on_the_link(self, node: KernelNode) -> None:
-        """An `onlink` default gateway needs the same word in our route. The program adds it."""
+        """A route by an `onlink` default gateway is left to the program, which adds the word."""
         node.ip("route add default via 192.0.2.1 dev eth0 onlink")
         config = config_of([StaticRoute(destination="172.20.1.0/24")])
         assert boot(node, *config.static_routes.routes)[0] == 12
@@ -340,8 +348,8 @@ class TestRunning:
         assert own_routes(node) == ["172.20.1.0/24 via 192.0.2.1 dev eth0 onlink"]
 
     def test_a_dead_next_hop_is_passed_over(self, node: KernelNode) -> None:
-        """As the kernel does: of a default route with two next hops, the one whose device is up
-        counts. The program finds it.
+        """A default route with a dead next hop is left to the program, which completes by the
+        living one.
         """
         node.ip("route add default nexthop via 172.16.1.1 dev ib0 nexthop via 10.224.0.1 dev eth0")
         node.ip("link set ib0 down")
@@ -357,7 +365,9 @@ class TestRunning:
     def test_a_foreign_route_in_the_place_is_kept_after_the_own_one(
         self, node: KernelNode, foreign_route: str, now: bool
     ) -> None:
-        """The program adds the own one before it, and from then on the script finds it there."""
+        """A foreign route in the place is left to the program, which adds the own route before it;
+        the script accepts both afterwards.
+        """
         node.ip(f"route add 172.20.1.0/24 {foreign_route}")
         assert boot(node, ROUTE, now=now)[0] == 12
         assert own_routes(node) == []
@@ -388,8 +398,8 @@ class TestRunning:
         ],
     )
     def test_what_is_not_plain_is_for_the_program(self, node: KernelNode, command: str) -> None:
-        """Without it nothing is changed, and the node is neither right nor wrong; the program
-        changes no foreign route either.
+        """The script changes nothing on a node that is not plain, and calls it neither right nor
+        wrong; the program changes no foreign route.
         """
         assert boot(node, ROUTE)[0] == 10
         node.ip(f"route {command}")
@@ -406,8 +416,8 @@ class TestRunning:
         assert foreign_lines(after) == foreign_lines(before)
 
     def test_a_connected_route_that_came_after_the_own_one(self, node: KernelNode) -> None:
-        """After a flap the kernel's own route follows, and nothing changes; but no route is put
-        before it.
+        """A connected route behind the own one is accepted, but the own route is never put before a
+        connected one.
         """
         assert boot(node, ROUTE)[0] == 10
         node.ip("address add 172.20.1.4/24 dev ib0")
@@ -433,8 +443,8 @@ class TestRunning:
         "also", ["", "add 172.20.1.0/32 via 10.224.0.9 dev eth0", "append 172.20.1.0/24 dev eth0"]
     )
     def test_one_ip_where_all_is_right(self, node: KernelNode, tmp_path: Path, also: str) -> None:
-        """One process proves that the routes are in force, also where another place decides an
-        address, or a foreign route follows.
+        """One process of `ip` proves that the routes are in force, even if a foreign route follows
+        or another place decides an address.
         """
         assert boot(node, ROUTE)[0] == 10
         if also:
@@ -448,7 +458,9 @@ class TestRunning:
         assert (tmp_path / "calls").read_text() == "\n"
 
     def test_two_ip_at_a_boot(self, node: KernelNode, tmp_path: Path) -> None:
-        """One finds that the places are empty, and one adds the routes and proves them."""
+        """A boot runs `ip` twice: once to find the places empty, and once to add the routes and
+        prove them.
+        """
         environment = another_ip(tmp_path, f'echo >>{tmp_path}/calls; exec {IP} "$@"')
         assert boot(node, ROUTE, environment=environment) == (10, ["routes in force: 1"])
         assert (tmp_path / "calls").read_text() == "\n\n"
@@ -457,7 +469,7 @@ class TestRunning:
     def test_a_table_with_the_name_of_main(
         self, node: KernelNode, tmp_path: Path, name: str
     ) -> None:
-        """A file gives it to table 100, which has the route; in table main a foreign one precedes it."""
+        """A table 100 that a file names like main does not pass for it."""
         assert boot(node, ROUTE)[0] == 10
         node.ip(f"route add {ROUTE} proto 142 table 100")
         node.ip("route prepend 172.20.1.0/24 via 10.224.0.9 dev eth0 proto dhcp")
@@ -470,8 +482,8 @@ class TestRunning:
     def test_a_place_that_another_program_takes_meanwhile(
         self, node: KernelNode, tmp_path: Path
     ) -> None:
-        """A daemon is faster after each look: nothing of it is overwritten, and the program
-        answers.
+        """The script overwrites no route of a daemon that is faster after each look, and leaves the
+        answer to the program.
         """
         environment = another_ip(
             tmp_path,
@@ -505,8 +517,8 @@ class TestRunning:
 
     @pytest.mark.slow
     def test_what_grows_with_the_routes(self, node: KernelNode, tmp_path: Path) -> None:
-        """A boot sends a command for each route and reads two rows, a later start only the rows;
-        the processes stay.
+        """Each further route costs a boot one command and two rows, a later start the rows alone,
+        and neither a process.
         """
         counts = []
         for size in 1_000, 10_000:
@@ -535,7 +547,9 @@ class TestRunning:
         ],
     )
     def test_a_broken_ip(self, node: KernelNode, tmp_path: Path, program: str) -> None:
-        """Missing, killed, or ended half-way: its output is no verdict. The program needs none."""
+        """An `ip` that is missing, killed, or ends half-way gives the script no verdict; the
+        program does not need it.
+        """
         if program:
             another_ip(tmp_path, program)
         for tool in "bash", "head", "timeout":
@@ -550,7 +564,9 @@ class TestRunning:
         )
 
     def test_a_surplus_route_by_a_nexthop_object(self, node: KernelNode) -> None:
-        """The program removes it, in each table, as one by a gateway."""
+        """A surplus route by a nexthop object is removed by the program from each table, as one by
+        a gateway.
+        """
         node.ip("nexthop add id 5 via 10.224.0.7 dev eth0")
         for route in (
             "172.30.0.0/16 nhid 5",
@@ -563,7 +579,9 @@ class TestRunning:
         assert own_routes(node) == [own_route(ROUTE)]
 
     def test_an_own_route_that_stands_needs_no_default_route(self, node: KernelNode) -> None:
-        """A route that was completed stays once the default route is lost; the program finds it."""
+        """A completed route stays in force after the default route is lost, as the program
+        finds.
+        """
         node.ip("route append default via 10.224.0.1 dev eth0")
         config = config_of([StaticRoute(destination="172.20.1.0/24")])
         assert boot(node, *config.static_routes.routes)[0] == 10
@@ -573,7 +591,8 @@ class TestRunning:
         assert own_routes(node) == [own_route(ROUTE)]
 
     def test_each_refused_route_is_named(self, node: KernelNode) -> None:
-        """With the first complaint of ip; the program has the reason of each. What succeeded stays.
+        """The script names each refused route with ip's first complaint, and the program each with
+        its reason; the other routes are in force.
 
         The mode of a gate's unit, or a variable of that name, does not open it.
         """
@@ -607,7 +626,9 @@ class TestRunning:
         assert own_routes(node) == ["172.16.2.0/24 via 10.224.0.1 dev eth0"]
 
     def test_a_run_is_under_way(self, node: KernelNode) -> None:
-        """Its lock is held, so the program cannot answer: unknown, and nothing changes."""
+        """A run that holds the lock leaves the script without an answer of the program, and nothing
+        changes.
+        """
         node.ip("route add blackhole 172.21.0.0/16 proto 142")
         held = "exec 7> /run/hostrouting.lock; flock 7"
         status, [line] = boot_with_program(node, CONFIG_OF_ROUTE, before=held)
@@ -618,7 +639,9 @@ class TestRunning:
         assert own_routes(node) == ["blackhole 172.21.0.0/16"]
 
     def test_the_program_finds_what_may_be_late(self, node: KernelNode) -> None:
-        """It gives the reason, and the script waits; in the end it answers in full."""
+        """The script waits for the reason that the program returns, and prints its refusal in the
+        end.
+        """
         node.ip("link set eth0 down")
         refused = f"{ROUTE}: Nexthop has invalid gateway (Network is unreachable)"
         assert boot_with_program(node, CONFIG_OF_ROUTE, waits=1) == (
@@ -629,7 +652,9 @@ class TestRunning:
         assert boot_with_program(node, CONFIG_OF_ROUTE, waits=1) == (10, ["routes in force: 1"])
 
     def test_a_line_that_bash_cannot_evaluate(self, node: KernelNode) -> None:
-        """It ends the look, and so nothing is known."""
+        """A line that bash cannot evaluate ends the script with 12, so that nothing counts as
+        known.
+        """
         node.ip(f"route append {ROUTE} proto dhcp")
         script = impatient(CONFIG_OF_ROUTE)
         broken = script.replace(b"route=$1 metric=0\n", b"route=$1 metric=$((08))\n")
@@ -640,7 +665,7 @@ class TestRunning:
         assert done.returncode == 12
 
     def test_a_folder_in_place_of_the_program(self, node: KernelNode) -> None:
-        """It is no file."""
+        """A folder in the place of the program is reported as unreadable with a next step."""
         node.ip("route add blackhole 172.21.0.0/16 proto 142")
         program = "/etc/aks-flex-node/hostrouting.zip"
         before = f"rm {program}; mkdir {program}"
@@ -649,7 +674,7 @@ class TestRunning:
         assert f"; {program} is no file that can be read; run: hostrouting apply " in line
 
     def test_an_intent_that_is_lost(self, node: KernelNode) -> None:
-        """The program has no answer, and the script none of its own."""
+        """A node whose installed config is lost gets no answer of the program or the script."""
         node.ip("route add blackhole 172.21.0.0/16 proto 142")
         status, [line] = boot_with_program(
             node, CONFIG_OF_ROUTE, before="rm /etc/aks-flex-node/hostrouting.json"
@@ -659,8 +684,8 @@ class TestRunning:
 
     @pytest.mark.parametrize("name", ["dev", "via", "metric", "onlink", "@", "a+b", "eth-ü"])
     def test_odd_device_names(self, node: KernelNode, name: str) -> None:
-        """A device may be called as a word of ip's, or have a name that bash could take for more:
-        the program reads it, if the script does not.
+        """A device whose name is a word of ip, or may mean more to bash, has its route by the
+        script or by the program.
         """
         node.ip(f"link add name {name} up type ifb")
         node.ip(f"address add 192.168.1.1/24 dev {name}")
@@ -676,7 +701,9 @@ class TestRunning:
         assert own_routes(node) == [f"172.16.1.0/24 via 192.168.1.2 dev {name}"]
 
     def test_a_device_that_is_called_like_a_state(self, node: KernelNode) -> None:
-        """Its name is not read as the state of another device."""
+        """The name of a device that is called `linkdown` is not read as the state of another
+        device.
+        """
         node.ip("link add name linkdown up type ifb")
         route = static_route("172.16.1.0/24 via 10.224.0.1 dev eth0")
         node.ip("route add 172.16.1.0/24 via 10.224.0.1 dev linkdown onlink proto 142")

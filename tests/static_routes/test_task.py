@@ -21,8 +21,8 @@ SCRIPT_PATH, UNIT_PATH = DEPARTURE.paths
 
 class TestDo:
     def test_live_and_for_every_boot(self, host: FakeHost, ctx: Context) -> None:
-        """Own routes are exactly the config's, and script and unit are there; again changes
-        nothing.
+        """A run ends in exactly the configured own routes with script and unit installed, and a
+        second run changes nothing.
         """
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         assert own_routes(host) == WANTED
@@ -61,7 +61,9 @@ class TestDo:
     def test_without_routes_the_own_one_is_removed(
         self, host: FakeHost, ctx: Context, take_away: str
     ) -> None:
-        """Routes, script, unit, gate: all as before."""
+        """A config without routes, or an undo, removes the own routes, script, unit and gate, and
+        leaves foreign routes.
+        """
         before = other_routes(host)
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         if take_away == "undo":
@@ -75,7 +77,9 @@ class TestDo:
     def test_without_routes_the_files_of_the_boot_script_go(
         self, host: FakeHost, ctx: Context
     ) -> None:
-        """What the script has waited and logged in this boot is not there for a later config."""
+        """A config without routes removes the files in which the script noted its wait and its
+        log.
+        """
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         for name in "waited", "static-routes.told":
             host.files.write(f"/run/aks-flex-node/{name}", b"30\n", mode=0o644)
@@ -84,8 +88,8 @@ class TestDo:
 
     @pytest.mark.parametrize("destination", ["172.16.8.0/22", "fd00:9::/64"])
     def test_an_image_gets_files_only(self, destination: str, ctx: Context) -> None:
-        """Without a kernel, script and unit can still be installed, planned and removed, for
-        IPv6 too.
+        """An image gets script and unit, by plan and by run, and loses them by undo, for both
+        families.
         """
         host = FakeHost(is_live=False)
         task = ConfigureStaticRoutes(config_of([StaticRoute(destination=destination)]), host=host)
@@ -99,7 +103,7 @@ class TestDo:
 
 class TestPlan:
     def test_everything_is_shown(self, host: FakeHost, ctx: Context) -> None:
-        """Routes, then files, and nothing is changed."""
+        """A plan lists the routes, then the files, and changes nothing."""
         before = state(host)
         changes = list(map(str, ConfigureStaticRoutes(CONFIG, host=host).plan(ctx)))
         assert changes[:4] == [
@@ -121,8 +125,8 @@ class TestPlan:
         assert state(host) == before
 
     def test_a_route_that_differs_in_attributes_only(self, host: FakeHost, ctx: Context) -> None:
-        """An operator gave our route an initial window, which the text of a route lacks: 'was' and
-        the very same words would leave a reader puzzled.
+        """A plan for an own route that differs in attributes only, which its text lacks, explains
+        that in words.
         """
         task = ConfigureStaticRoutes(CONFIG, host=host)
         task.do(ctx)
@@ -137,7 +141,7 @@ class TestPlan:
         ]
 
     def test_the_way_back(self, host: FakeHost, ctx: Context) -> None:
-        """Without routes in the config, the plan lists the routes that would be removed."""
+        """A plan for a config without routes lists the routes that would be removed."""
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         before = state(host)
         changes = list(map(str, ConfigureStaticRoutes(NONE, host=host).plan(ctx)))
@@ -146,8 +150,8 @@ class TestPlan:
         assert state(host) == before
 
     def test_fields_that_cannot_be_looked_up_now(self, ctx: Context) -> None:
-        """The plan does not wait: it names the fields that will be looked up, and leaves their
-        place alone.
+        """A plan names fields that will be looked up later, leaves their place alone, and does not
+        wait.
         """
         host = FakeHost()
         host.routes.add_link("eth0")

@@ -33,7 +33,7 @@ from phases.testing import ManualClock
 
 
 class LateClock(ManualClock):
-    """Lets something arrive after some seconds."""
+    """A clock at which something arrives after some seconds."""
 
     def __init__(self, seconds: float, arrive: Callable[[], object]) -> None:
         super().__init__(auto=True)
@@ -54,8 +54,8 @@ def configure(host: FakeHost, ctx: Context) -> None:
 
 class TestWaiting:
     def test_no_default_route_in_time(self, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
-        """After 30 s it fails, with the reason and the next step; it logged its wait once, and its state;
-        the gate is there.
+        """A run without a default route fails after 30 s with the reason and the next step, logs
+        its wait once, and has installed the gate.
         """
         host = FakeHost()
         host.routes.add_link("eth0")
@@ -79,7 +79,9 @@ class TestWaiting:
         assert host.files.exists(DROP_IN)
 
     def test_the_device_is_down(self, ctx: Context) -> None:
-        """The only device is set down: this gives no default route, and not the DHCP client."""
+        """The error for a missing default route names a device that is set down, with its command,
+        instead of the DHCP client.
+        """
         host = FakeHost()
         host.routes.add_link("eth0", up=False)
         with pytest.raises(
@@ -101,8 +103,8 @@ class TestWaiting:
         assert ctx.clock.monotonic() == 5
 
     def test_the_context_is_heeded(self) -> None:
-        """Of a short time half is for waiting, so that the reason can still be reported; a
-        cancellation ends it at once.
+        """A run with little time waits for half of it, so that the reason can be reported; a
+        cancellation ends the wait at once.
         """
         host = FakeHost()
         ctx = at_once(3)
@@ -145,7 +147,9 @@ class TestRefusals:
         return refuse(installed=True)
 
     def test_a_connected_route_in_the_way(self, host: FakeHost, ctx: Context) -> None:
-        """The connected route is named and left in place, and the error gives the next step."""
+        """A connected route in the place of a wanted one is named in the refusal and left in
+        place.
+        """
         error = self.refused(host, ctx, StaticRoute(destination="172.16.0.0/16"))
         assert isinstance(error, RouteRejectedError)
         assert list(map(str, error.refusals)) == [
@@ -156,8 +160,8 @@ class TestRefusals:
         ]
 
     def test_a_device_that_is_not_ready(self, host: FakeHost, ctx: Context) -> None:
-        """Down, or without an IPv4 address yet: the kernel's words are those for a typo, but it is
-        waited for.
+        """A route by a device without an IPv4 address is waited for, and the refusal can be
+        retried.
         """
         host.routes.add_link("eth1")
         refused = static_route("172.17.0.0/24 via 10.9.0.1 dev eth1")
@@ -167,7 +171,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("number", [errno.ENOMEM, errno.EBUSY, errno.ENOBUFS])
     def test_a_kernel_without_memory(self, host: FakeHost, ctx: Context, number: int) -> None:
-        """The run fails at once, and the caller may try again: `with_retry` does."""
+        """A run on a kernel without memory fails at once, and `with_retry` tries it again."""
         host.routes.refuse_at(1, number=number)
         with pytest.raises(RouteRejectedError) as raised:
             configure(host, ctx)
@@ -183,7 +187,9 @@ class TestRefusals:
     def test_a_mistake_beside_a_device_that_is_not_ready(
         self, host: FakeHost, ctx: Context
     ) -> None:
-        """Waiting would mend only one of two refused routes, so both are refused at once."""
+        """Two refused routes, of which one may be late, are refused at once, as a wait would mend
+        only that one.
+        """
         host.routes.add_link("eth1")
         late = static_route("172.17.0.0/24 via 10.9.0.1 dev eth1")
         mistake = static_route("172.17.1.0/24 via 10.9.9.9 dev eth0")
@@ -191,9 +197,7 @@ class TestRefusals:
         assert ctx.clock.monotonic() == 0
 
     def test_an_address_that_comes_in_time(self, host: FakeHost) -> None:
-        """The README's own kind of route, with gateway and device, is waited for like one that is
-        looked up.
-        """
+        """A route with gateway and device is waited for like one that is looked up."""
         host.routes.add_link("eth1")
         ctx = Context(clock=LateClock(3, partial(host.routes.add_address, "eth1", "10.9.0.4/16")))
         config = config_of([static_route("172.17.0.0/24 via 10.9.0.1 dev eth1")])
@@ -236,8 +240,8 @@ class TestRefusals:
     def test_a_plan_foresees_refusals(
         self, ctx: Context, gateway: str | None, dev: str, foreseen: str | None, real: bool
     ) -> None:
-        """In memory and in the kernel: a plan names the routes that fail, and why, as the failure
-        does.
+        """A plan names the routes that will be refused, and why, as the failure does, in memory and
+        in the kernel.
         """
         with KernelNode.made() if real else nullcontext(MemoryBackend()) as node:
             for name in "eth0", "ib0", "eth1", "eth2":
@@ -272,7 +276,9 @@ class TestRefusals:
 
     @needs("kernel")
     def test_the_rule_of_table_main_is_gone(self, ctx: Context) -> None:
-        """Then the kernel finds no gateway: the refusal names the rule and its command."""
+        """The refusal on a node without the rule of table main names the rule and the command that
+        adds it.
+        """
         with KernelNode.made() as node:
             uplink(node)
             node.ip("rule del pref 32766")
@@ -296,8 +302,8 @@ class TestRefusals:
     def test_a_gateway_of_the_nodes_own(
         self, host: FakeHost, ctx: Context, gateway: str, dev: str
     ) -> None:
-        """The kernel takes the route, and sends no packet there: a plan and a run refuse it before
-        any change.
+        """A gateway that is an address of the node is refused by a plan and by a run before any
+        change, although the kernel accepts it.
         """
         host.routes.add_address("eth0", "fd00:1::4/64")
         good = static_route("172.17.1.0/24 via 10.224.0.1")
@@ -329,8 +335,8 @@ class TestRefusals:
 
 
 def test_only_a_refused_route_leaves_its_place_to_a_suggested_one() -> None:
-    """A route that waits for a default route stays in the accepted section, and one whose gateway
-    is on no link does not.
+    """The accepted section of a config keeps a route that waits for a default route, and lacks one
+    whose gateway is on no link.
     """
     node = MemoryBackend()
     connect(node, eth0="10.224.0.4/16")
@@ -340,7 +346,7 @@ def test_only_a_refused_route_leaves_its_place_to_a_suggested_one() -> None:
 
 
 def test_an_announced_fabric_excuses_no_route_that_leads_there() -> None:
-    """What a network that comes later would do is not what a route does now."""
+    """A route into an announced fabric is an overlap of the run that adds it."""
     overlap = {"expectedCidrs": ["172.20.8.0/24"], "fabric": ["172.20.8.0/24"], "mode": "STRICT"}
     route = {"destination": "172.20.8.0/25", "gateway": "172.16.0.1", "dev": "ib0"}
     section = {"enabled": True, "routes": [route]}

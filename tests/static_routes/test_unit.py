@@ -1,5 +1,5 @@
-"""The unit on real systemd, with all its confinement: the script can do its work in there, and is
-heard.
+"""The unit on real systemd, with all its confinement: the script can do its work there, and its log
+arrives.
 """
 
 import re
@@ -49,8 +49,8 @@ def machine(prepare: str) -> Iterator[SystemdBox]:
 
 @pytest.mark.slow
 def test_it_waits_and_works() -> None:
-    """Started before the lease is there it waits, in its confinement, and then does all that it is
-    for.
+    """The unit that is started before the lease waits within its confinement, and then adds its
+    routes, also at each later start.
     """
     with machine("") as box:
         assert (
@@ -82,8 +82,8 @@ def test_it_waits_and_works() -> None:
 
 
 def test_the_journal_names_a_refusal_once() -> None:
-    """The unit fails, and its journal alone names the route and the reason: as an error, in full;
-    then in one short line; in full again only when it has changed; and so is the end of it.
+    """The journal names a refused route and its reason in full once, as an error, in a short line
+    while that stays, and in full after a change.
     """
     refused = (
         "ip route add default via 10.224.0.1 dev eth0\nip address add 172.16.1.1/24 dev eth0\n"
@@ -115,7 +115,7 @@ def test_the_journal_names_a_refusal_once() -> None:
 
 
 def test_no_other_user_delays_it() -> None:
-    """A lock that another user holds on the folder of the scripts is no reason to wait."""
+    """A lock that another user holds on the folder of the scripts does not delay the unit."""
     with machine("ip route add default via 10.224.0.1 dev eth0\n") as box:
         user = "setpriv", "--reuid=65534", "--clear-groups"
         lock = *user, "flock", "/etc/aks-flex-node", "sleep", "infinity"
