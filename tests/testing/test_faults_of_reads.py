@@ -27,7 +27,7 @@ CALLS: dict[str, Callable[[MemoryBackend], object]] = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_each_call_of_a_backend_can_fail(name: str) -> None:
-    """Calls of other methods do not count, and the next call succeeds."""
+    """A planned failure of a method ignores the calls of other methods, and counts only its own."""
     node = MemoryBackend()
     node.fail_at(1, of=name)
     for other, call in CALLS.items():
@@ -43,7 +43,7 @@ def test_each_call_of_a_backend_can_fail(name: str) -> None:
 
 
 def test_calls_of_any_method_are_counted_together() -> None:
-    """Without a name the number is that of all calls."""
+    """A planned failure without a method's name counts all calls."""
     node = MemoryBackend()
     node.fail_at(3)
     node.links()
@@ -54,7 +54,9 @@ def test_calls_of_any_method_are_counted_together() -> None:
 
 
 def test_a_reading_within_an_apply_can_fail() -> None:
-    """Routes that cannot be read back are removed, and without a first reading nothing is sent."""
+    """An apply whose reading back fails is rolled back, and one whose first reading fails changes
+    nothing.
+    """
     node = MemoryBackend()
     before = node.routes()
     node.fail_at(1, of="routes")
@@ -75,7 +77,9 @@ def test_a_reading_within_an_apply_can_fail() -> None:
 
 
 def test_the_files_units_and_packet_filters_of_a_machine_fail_likewise() -> None:
-    """A test names the method, and need not count the calls of others."""
+    """The files, units and packet filters of a fake machine fail by the name of a method, without
+    regard to other calls.
+    """
     host = FakeHost()
     ctx = Context()
     host.files.fail_at(1, of="write")
@@ -92,7 +96,9 @@ def test_the_files_units_and_packet_filters_of_a_machine_fail_likewise() -> None
 
 
 def test_an_apply_names_the_read_that_failed() -> None:
-    """A proof that cannot be made fails the run, and the next run succeeds."""
+    """A run whose proof cannot be made fails with the error of the reading, and the next run
+    succeeds.
+    """
     host = FakeHost(
         MemoryBackend(links={"eth0": ["10.224.0.4/16"]}, routes=["default via 10.224.0.1 dev eth0"])
     )
@@ -104,7 +110,7 @@ def test_an_apply_names_the_read_that_failed() -> None:
 
 
 def test_a_method_that_does_not_exist_is_refused() -> None:
-    """The error has the most similar name, or all of them."""
+    """A failure of an unknown method is refused with the most similar name, or with all names."""
     methods = "apply or links or lookup or routes or routes_of or rules"
     for wrong, right in {"lookups": "'lookup'", "dump": methods}.items():
         with pytest.raises(ValueError, match="of must be") as caught:
@@ -115,7 +121,9 @@ def test_a_method_that_does_not_exist_is_refused() -> None:
 
 
 def test_several_faults_of_one_operation_happen_in_their_order() -> None:
-    """What a test planned first happens first; those that come later are kept."""
+    """Several faults of one call happen in the order in which they were planned, and later ones are
+    kept.
+    """
     operations = Operations("read", "write")
     calls: list[str] = []
     operations.plan(2, lambda: calls.append("any"))

@@ -13,7 +13,9 @@ DEFAULT = "default via 10.224.0.1 dev eth0"
 
 
 def test_a_node_is_given_in_one_expression() -> None:
-    """Its links, addresses and routes are those that the handles would make."""
+    """A node that is given in one expression has the links, addresses and routes that the methods
+    would add.
+    """
     given = MemoryBackend(
         links={"eth0": ["10.224.0.4/16", "fd00:1::4/64"], "ib0": []},
         routes=[DEFAULT, "default via fd00:1::1 dev eth0", "unreachable 9.0.0.0/8 metric 7"],
@@ -32,14 +34,14 @@ def test_a_node_is_given_in_one_expression() -> None:
 
 
 def test_routes_of_one_place_keep_their_order() -> None:
-    """The first one decides."""
+    """Given routes of one place keep their order."""
     routes = ["9.0.0.0/8 via 10.224.0.9 dev eth0 proto dhcp", "9.0.0.0/8 via 10.224.0.8 dev eth0"]
     node = MemoryBackend(links={"eth0": ["10.224.0.4/16"]}, routes=routes)
     assert [str(each) for each in node.routes() if each.network == 9 << 24] == routes
 
 
 def test_a_fake_has_a_readable_line() -> None:
-    """A failing test shows its fixtures."""
+    """The parts of a fake machine have a readable `repr`, for the fixtures of a failing test."""
     host = FakeHost(MemoryBackend(links={"eth0": []}))
     host.files.write("/etc/hosts", b"", mode=0o644)
     parts = host.routes, host.files, host.files.tree, host.services, host.lock
@@ -85,7 +87,9 @@ def test_a_fake_has_a_readable_line() -> None:
 def test_a_node_that_cannot_be_is_refused(
     given: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """The error has the argument, its value and the correct form, or the kernel's words."""
+    """A node that cannot exist is refused with the argument, its value and the correct form, or
+    with the kernel's words.
+    """
     with pytest.raises(error) as caught:
         MemoryBackend(**given)
     assert str(caught.value) == text
@@ -108,7 +112,7 @@ def test_a_node_that_cannot_be_is_refused(
     ],
 )
 def test_a_text_that_is_not_a_route_is_refused(text: str, problem: str) -> None:
-    """The error has the text, what is wrong in it, and a correct one."""
+    """A text that is not a route is refused with the text, the fault in it, and a correct route."""
     with pytest.raises(ValueError, match="cannot read the route") as caught:
         route(text)
     step = f"write it as '{DEFAULT}'; insert_route takes any other route"
@@ -116,7 +120,9 @@ def test_a_text_that_is_not_a_route_is_refused(text: str, problem: str) -> None:
 
 
 def test_a_text_is_what_ip_shows() -> None:
-    """A name or a number of a protocol and table, a router of IPv6, and the metric of IPv6."""
+    """The text of a route is read as `ip` prints it, with names or numbers of protocol and table,
+    and with IPv6 gateways and metrics.
+    """
     texts = [
         "9.0.0.0/8 via inet6 fe80::1 dev eth0 table 99 proto 77 metric 3",
         "9.9.9.9 dev eth0 proto static scope link src 10.224.0.4",

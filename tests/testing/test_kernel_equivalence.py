@@ -27,7 +27,9 @@ TestTwoWorlds.settings = settings(settings.default, max_examples=FEW, stateful_s
 
 
 class TwoIpv6Worlds(TwoWorlds):
-    """The same life in IPv6; the node forwards, so the states of neighbours decide nothing."""
+    """The same random life in IPv6, on a node that forwards, so that the states of neighbours
+    decide nothing.
+    """
 
     family = IPV6
 
@@ -45,8 +47,8 @@ def worlds() -> Iterator[TwoWorlds]:
 
 
 def test_an_inverted_l3mdev_rule_looks_up_main(worlds: TwoWorlds) -> None:
-    """Without a VRF `l3mdev` selects no packet, so `not` selects all; the table that no VRF names
-    is main.
+    """An inverted l3mdev rule on a node without a VRF selects all packets and looks up table main,
+    in the kernel and in the model.
     """
     worlds.both(lambda world: arrange(world, "10.1.0.0/24 dev e0"))
     worlds.both(lambda world: world.add_rule(Rule(100, l3mdev=True, inverted=True)))
@@ -57,7 +59,9 @@ def test_an_inverted_l3mdev_rule_looks_up_main(worlds: TwoWorlds) -> None:
 
 
 def test_a_packet_has_all_next_hops_of_its_route(worlds: TwoWorlds) -> None:
-    """The model names each next hop with its weight, as the kernel does."""
+    """A packet of a route with several next hops is answered with each of them and its weight, in
+    the kernel and in the model.
+    """
     hops = NextHop(None, "e0", weight=2), NextHop(None, "e0", weight=3)
     several = Route(network=0, prefix_length=0, protocol=3, nexthops=hops)
     worlds.both(lambda world: world.insert_route(several))
@@ -80,7 +84,9 @@ def test_a_packet_has_all_next_hops_of_its_route(worlds: TwoWorlds) -> None:
 def test_the_second_of_two_that_are_the_same_is_refused(
     worlds: TwoWorlds, act: Callable[[Node], None]
 ) -> None:
-    """In both worlds; only the first is there then."""
+    """The second of two equal addresses, rules or routes is refused in the kernel and in the
+    model.
+    """
     worlds.both(lambda world: world.add_address("e0", "fd00:1::2/64"))
     worlds.both(act)
     with pytest.raises(BackendError):
@@ -91,8 +97,8 @@ def test_the_second_of_two_that_are_the_same_is_refused(
 
 
 def test_a_gateway_of_ipv6_is_looked_up_by_the_rules(worlds: TwoWorlds) -> None:
-    """A route is refused if its gateway is not on a link: by a rule that prohibits it, or since no
-    table has it.
+    """An IPv6 route is refused if its gateway is not on a link, because a rule prohibits the
+    gateway or no table has it.
     """
     worlds.both(lambda world: world.add_address("e0", "fd00:1::1/64"))
     by_gateway = route("fd00:9::/48 via fd00:7::7 dev e0 metric 1")
@@ -107,7 +113,9 @@ def test_a_gateway_of_ipv6_is_looked_up_by_the_rules(worlds: TwoWorlds) -> None:
 
 
 def test_a_replacement_of_ipv6_takes_the_first_of_its_place(worlds: TwoWorlds) -> None:
-    """The kernel and the model have the same routes then."""
+    """A replacement of an IPv6 route takes the first of its place, in the kernel and in the
+    model.
+    """
     for dev in "e0", "e1":
         worlds.both(partial(_insert, f"fd00:9::/48 dev {dev} metric 1", "append"))
     worlds.both(partial(_insert, "fd00:9::/48 dev e0 proto static metric 1", "replace"))
@@ -116,7 +124,9 @@ def test_a_replacement_of_ipv6_takes_the_first_of_its_place(worlds: TwoWorlds) -
 
 
 def test_what_the_model_does_not_know_of_next_hops(worlds: TwoWorlds) -> None:
-    """Which of several goes by a deletion of one, and how the rest goes on without a device."""
+    """The model refuses to decide which of several next hops a deletion takes, and how a route
+    continues without one device.
+    """
     hops = tuple(NextHop(Address.parse("fe80::7"), dev) for dev in ("e0", "e1"))
     several = attrs.evolve(route("fd00:9::/48 dev e0 metric 1"), dev=None, nexthops=hops)
     worlds.memory.insert_route(several)
@@ -127,7 +137,7 @@ def test_what_the_model_does_not_know_of_next_hops(worlds: TwoWorlds) -> None:
 
 
 def test_a_route_of_ipv6_that_two_programs_made_is_deleted_at_once(worlds: TwoWorlds) -> None:
-    """A deletion that names its next hops would find only those of the first program."""
+    """The deletion of an IPv6 route that two programs made removes the next hops of both."""
     worlds.node.add_address("e0", "fd00:1::1/64")
     for wanted in "fd00:1::7 dev e0 proto static", "fd00:1::8 dev e0 proto dhcp":
         _insert(f"fd00:9::/32 via {wanted} metric 1", "append", worlds.node)
@@ -137,7 +147,9 @@ def test_a_route_of_ipv6_that_two_programs_made_is_deleted_at_once(worlds: TwoWo
 
 
 def test_routes_of_ipv6_come_and_go_with_their_address_and_their_device(worlds: TwoWorlds) -> None:
-    """Both worlds have the same routes after each step."""
+    """IPv6 routes come and go with their address and their device, alike in the kernel and in the
+    model.
+    """
     worlds.family = IPV6
     worlds.both(lambda world: world.add_address("e0", "fd00:1::1/64"))
     worlds.same_routes()
@@ -149,14 +161,16 @@ def test_routes_of_ipv6_come_and_go_with_their_address_and_their_device(worlds: 
 
 
 def test_a_rule_leads_no_way_back(worlds: TwoWorlds) -> None:
-    """Its `goto` is refused."""
+    """A rule with a `goto` to an earlier rule is refused in the kernel and in the model."""
     for world in worlds.memory, worlds.node:
         with pytest.raises(BackendError):
             world.add_rule(Rule(100, action="goto", goto=50))
 
 
 def test_a_rule_selects_packets_by_their_mark(worlds: TwoWorlds) -> None:
-    """One that forbids a mark leaves packets with another one alone."""
+    """A rule that forbids a mark leaves packets with another mark alone, in the kernel and in the
+    model.
+    """
     worlds.both(lambda world: arrange(world, "10.1.0.0/24 dev e0"))
     worlds.both(lambda world: world.add_rule(Rule(100, action="prohibit", mark=5, mark_mask=7)))
     plain = Packet(10 << 24 | 1 << 16 | 1, ip_protocol=6, source_port=1000, destination_port=53)

@@ -1,4 +1,4 @@
-"""The contract of route backends fails for each wrapper that lies about one thing."""
+"""Wrappers of a route backend that lie about one thing each, for which the contract fails."""
 
 import errno
 import sys
@@ -352,7 +352,7 @@ def keeps(promise: str, node: Node, backend: RouteBackend, failing: RouteBackend
     ("promise", "name"), [(promise, name) for promise, lies in LIES.items() for name in lies]
 )
 def test_a_lie_is_caught(promise: str, name: str) -> None:
-    """The right backend keeps the promise that the wrapper around it breaks."""
+    """A wrapper that breaks one promise fails its test, which the right backend passes."""
     absent = NetlinkBackend(netns="hostrouting-absent")
     right = MemoryBackend()
     keeps(promise, right, right, absent)
@@ -363,7 +363,9 @@ def test_a_lie_is_caught(promise: str, name: str) -> None:
 
 
 def test_a_backend_may_declare_that_it_does_not_keep_metrics() -> None:
-    """Then it refuses a route that has them."""
+    """A backend that declares that it does not keep metrics passes if it refuses a route with
+    metrics.
+    """
 
     def refuse(_: object, changes: Sequence[RouteChange]) -> None:
         reason = "metrics are not kept: remove them from the route"
@@ -375,7 +377,7 @@ def test_a_backend_may_declare_that_it_does_not_keep_metrics() -> None:
 
 
 class ContractInMemory(RouteBackendContract):
-    """What the model of a node can keep."""
+    """The promises of the contract that the model of a node can keep."""
 
     test_a_lack_of_privilege_has_its_error: Any = None
     test_the_nexthop_object_of_a_route_is_kept: Any = None
@@ -394,7 +396,9 @@ class ContractInMemory(RouteBackendContract):
 
 
 class TestOtherWords(ContractInMemory):
-    """No promise depends on the words that print a route: a new attribute may bring another."""
+    """The contract for a backend that prints routes in other words, as a new attribute may bring
+    another.
+    """
 
     @pytest.fixture(autouse=True)
     def other_words(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,7 +411,7 @@ class TestOtherWords(ContractInMemory):
 
 
 class TestOtherErrors(ContractInMemory):
-    """No promise depends on the words of an error: a backend has its own."""
+    """The contract for a backend whose errors have other words."""
 
     @pytest.fixture
     def backend(self, node: MemoryBackend) -> Any:
@@ -435,7 +439,9 @@ def in_other_words(call: partial[Any]) -> Any:
 
 @needs_kernel
 def test_a_lost_nexthop_object_is_caught() -> None:
-    """The model of a node has none."""
+    """A wrapper that loses the nexthop object of a route fails on the kernel, as the model has no
+    such object.
+    """
     promise = "test_the_nexthop_object_of_a_route_is_kept"
     for lies, outcome in (
         ({}, nullcontext()),
@@ -448,7 +454,9 @@ def test_a_lost_nexthop_object_is_caught() -> None:
 
 @needs_kernel
 def test_a_dead_next_hop_shown_alive_is_caught() -> None:
-    """Only a kernel can answer what becomes of a route with several next hops."""
+    """A wrapper that shows a dead next hop alive fails on the kernel, which alone decides about
+    several next hops.
+    """
     promise = "test_a_dead_next_hop_is_seen"
     with KernelNode.made() as node:
         right = NetlinkBackend(netns=node.name)
@@ -461,7 +469,7 @@ def test_a_dead_next_hop_shown_alive_is_caught() -> None:
 
 
 def test_without_pytest_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An import that fails names what to install."""
+    """An import of the contracts without pytest is an error that names the extra to install."""
     monkeypatch.setitem(sys.modules, "pytest", None)
     monkeypatch.delitem(sys.modules, "hostrouting.testing.contracts")
     with pytest.raises(ImportError, match=r"pytest.*: run pip install 'hostrouting\[testing\]'"):

@@ -1,4 +1,4 @@
-"""What the fake answers by itself, and what it leaves to a kernel."""
+"""The answers of the fake by itself, and the decisions that it leaves to a kernel."""
 
 from collections.abc import Callable
 
@@ -46,7 +46,9 @@ def node() -> MemoryBackend:
 def test_what_only_a_kernel_can_answer(
     node: MemoryBackend, act: Callable[[MemoryBackend], None]
 ) -> None:
-    """The error names the node that can answer, and nothing changed."""
+    """A change whose result only a kernel decides raises an error that names the node for it, and
+    changes nothing.
+    """
     node.insert_route(MULTIPATH[IPV4])
     node.add_address("eth0", "10.224.0.5/16")
     arrange(node, "fd00:9::/32 via fd00:1::9 dev eth0 metric 1024")
@@ -59,8 +61,8 @@ def test_what_only_a_kernel_can_answer(
 
 
 def test_an_address_brings_its_routes(node: MemoryBackend) -> None:
-    """Two addresses alone have no broadcast, a secondary one is local only, a peer of another has a
-    route.
+    """An address adds its routes as in the kernel: a /31 has no broadcast, a secondary address is
+    local only, and a peer has a route.
     """
     connect(node, e1="10.9.0.0/31", e2="10.8.0.1/24")
     node.add_address("e2", "10.8.0.2/24")
@@ -89,7 +91,7 @@ def test_an_address_brings_its_routes(node: MemoryBackend) -> None:
 
 
 def test_a_source_that_another_device_has(node: MemoryBackend) -> None:
-    """A route from an address goes with the last device that has it."""
+    """A route with a source is removed with the last device that has the address."""
     connect(node, eth1="172.16.1.4/24")
     arrange(node, text := "9.0.0.0/8 dev eth0 scope link src 172.16.1.4")
     node.remove_address("ib0", "172.16.1.4/16")
@@ -99,7 +101,7 @@ def test_a_source_that_another_device_has(node: MemoryBackend) -> None:
 
 
 def test_a_device_that_is_made_again_has_carrier(node: MemoryBackend) -> None:
-    """Its name is all that it has of the old one."""
+    """A device that is added again under an old name has a carrier."""
     node.add_link("tun0", carrier=False)
     node.remove_link("tun0")
     node.add_link("tun0")
@@ -107,8 +109,8 @@ def test_a_device_that_is_made_again_has_carrier(node: MemoryBackend) -> None:
 
 
 def test_a_route_replaces_itself(node: MemoryBackend) -> None:
-    """The kernel takes the first route of a place again, and refuses one that stands behind
-    another.
+    """A replacement by the first route of a place is accepted, and one by a route behind another is
+    refused.
     """
     first, second = (f"9.0.0.0/8 via 10.224.0.{last} dev eth0" for last in (9, 8))
     arrange(node, first, second)
@@ -118,7 +120,7 @@ def test_a_route_replaces_itself(node: MemoryBackend) -> None:
 
 
 def test_routes_of_ipv6_may_differ_by_their_tunnels(node: MemoryBackend) -> None:
-    """The kernel has both, as neither is a duplicate of the other."""
+    """Two IPv6 routes that differ by their tunnels are not duplicates."""
     for header in b"a", b"b":
         tunnel = Encapsulation(1, header)
         wanted = attrs.evolve(route("fd00:9::/48 dev eth0 metric 1"), encapsulation=tunnel)

@@ -1,4 +1,4 @@
-"""What configs at random shrink to, and what an image accepts of them."""
+"""Random configs: the ones to which they shrink, and an image that accepts them."""
 
 from collections.abc import Callable
 from random import Random
@@ -57,7 +57,9 @@ SIMPLEST: dict[str, tuple[Callable[[HostRoutingConfig], object], dict[str, Any]]
 def test_a_failing_config_shrinks_to_what_fails(
     wanted: Callable[[HostRoutingConfig], object], simplest: dict[str, Any]
 ) -> None:
-    """Everything else is left out, and values are usual ones; it takes at most 400 configs."""
+    """A failing random config shrinks within 400 configs to the failing part alone, with usual
+    values.
+    """
     drawn = 0
 
     def is_wanted(config: HostRoutingConfig) -> bool:
@@ -75,7 +77,7 @@ def test_a_failing_config_shrinks_to_what_fails(
 @settings(max_examples=FEW)
 @given(configs(image=True))
 def test_an_image_accepts_its_configs(config: HostRoutingConfig) -> None:
-    """An apply to an empty folder succeeds: none needs what only a live node can look up."""
+    """An apply of a random config for images to an empty folder succeeds."""
     with TemporaryDirectory() as folder:
         report = run(Configure(config, host=Host.offline(folder)))
     assert report.error is None
@@ -83,12 +85,12 @@ def test_an_image_accepts_its_configs(config: HostRoutingConfig) -> None:
 
 @given(probe_snat_configs(image=True))
 def test_the_device_of_probes_is_named_for_an_image(section: ProbeSNATConfig) -> None:
-    """Only a live node can look it up."""
+    """A random config for images names the device of probes, which only a live node can look up."""
     assert section.dev or not section.enabled
 
 
 def test_a_config_at_random_may_need_a_live_node() -> None:
-    """Without `image` the device of probes may be absent."""
+    """A random config without `image` may lack the device of probes."""
     once = settings(phases=[Phase.generate], max_examples=1000, database=None)
     find(
         configs(),
