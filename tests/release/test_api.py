@@ -1,4 +1,4 @@
-"""The snapshot of the public names: a change of it is reviewed."""
+"""The snapshot of the public names, whose changes are reviewed."""
 
 import re
 import sys
@@ -24,7 +24,7 @@ def made() -> str:
 
 
 def test_the_snapshot_is_up_to_date() -> None:
-    """A change of a public name or of its signature is one that somebody meant."""
+    """tests/public_api.txt has the present public names and signatures."""
     snapshot = (ROOT / "tests/public_api.txt").read_text(encoding="utf-8")
     assert snapshot.splitlines() == made().splitlines(), (
         "public names or signatures differ from tests/public_api.txt; "
@@ -33,7 +33,9 @@ def test_the_snapshot_is_up_to_date() -> None:
 
 
 def test_a_class_has_the_members_of_its_private_bases() -> None:
-    """Parameters, fields without their prose, and the attributes that a constructor sets."""
+    """A class in the snapshot has the members of its private bases: parameters, fields without
+    their prose, and attributes of a constructor.
+    """
     configure = re.split(r"\n    (?=class |@)", made().split("    class Configure(")[1])[0]
     assert "        def undo(self, ctx: Context) -> None\n" in configure
     route = made().split("    class StaticRoute(WireValue)\n")[1]
@@ -59,12 +61,12 @@ BETWEEN_ROOMS = {
 
 
 def test_every_class_that_a_public_name_returns_is_public() -> None:
-    """A program that names its type need not import from a module that may move."""
+    """Every class that a public name returns is public, except those between rooms."""
     unlisted = printed("import api; print(*api.unlisted(), sep='\\n')").splitlines()
     assert [line for line in unlisted if line.split(" of ")[1] not in BETWEEN_ROOMS] == []
     assert {line.split(" of ")[1] for line in unlisted} == BETWEEN_ROOMS
 
 
 def test_every_error_of_the_runner_is_at_its_front_door() -> None:
-    """A program catches those of the runner by `phases` alone."""
+    """`phases` exports every error of the runner."""
     assert {name for name in vars(phases.exceptions) if name.endswith("Error")} <= {*phases.__all__}

@@ -1,4 +1,4 @@
-"""The manual page: it has each command and option of the parser, and the exit statuses."""
+"""The manual page, which has each command and option of the parser, and the exit statuses."""
 
 import re
 import sys
@@ -17,7 +17,7 @@ def made() -> str:
 
 
 def test_the_page_has_the_exit_statuses_of_the_operators_manual() -> None:
-    """Each status of that table, those of signals included."""
+    """The manual page has each exit status of the operators' manual, those of signals included."""
     table = (
         (ROOT / "docs/operators.md").read_text(encoding="utf-8").partition("## Exit statuses")[2]
     )
@@ -29,7 +29,7 @@ def test_the_page_has_the_exit_statuses_of_the_operators_manual() -> None:
 
 
 def test_the_page_names_each_command_and_option() -> None:
-    """Those of `--help`, that of the whole command included."""
+    """The manual page names each command and each option of `--help`."""
     page = made()
     [commands] = [
         action.choices for action in parser()._actions if isinstance(action.choices, dict)

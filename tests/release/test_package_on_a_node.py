@@ -1,5 +1,5 @@
-"""A node with nothing but the package, and its own Python: of Debian 12 and 13, and of Ubuntu 22.04
-and 24.04.
+"""Nodes with nothing but the package and their own Python: Debian 12 and 13, and Ubuntu 22.04 and
+24.04.
 """
 
 import json
@@ -65,8 +65,8 @@ def until_watch_repairs(box: SystemdBox) -> None:
 
 
 def test_a_node_with_nothing_but_the_package(node: Path, tmp_path: Path) -> None:
-    """Apply, a reboot that is held and one that starts, watch, and a reset, by the distribution's
-    Python alone.
+    """A node with nothing but the package applies a config, boots held and starting, watches, and
+    resets, by the distribution's Python alone.
     """
     config = {
         "staticRoutes": {"enabled": True, "routes": [{"destination": "172.20.0.0/16"}]},
@@ -99,7 +99,8 @@ def test_a_node_with_nothing_but_the_package(node: Path, tmp_path: Path) -> None
 
 
 def test_a_watch_that_runs_gets_the_next_package(node: Path) -> None:
-    """It outlives a removal; an installation restarts it, and waits for no other run.
+    """A running watch outlives the removal of the package; an installation restarts it, without a
+    wait for another run.
 
     That it needs no file of the package then is test_cli.py::test_a_watch_has_loaded_all.
     """
@@ -122,8 +123,8 @@ def test_a_watch_that_runs_gets_the_next_package(node: Path) -> None:
 
 
 def test_an_installation_on_a_node_without_a_watch_has_nothing_to_restart(node: Path) -> None:
-    """The scripts of the package do not complain of a missing watch, at the first installation or
-    at an upgrade.
+    """The scripts of the package print nothing on stderr on a node without a watch, at the first
+    installation or at an upgrade.
     """
     with SystemdBox(tree=node) as box:
         again = box.run("dpkg", "--install", f"/{DEB}")

@@ -103,7 +103,9 @@ def in_a_copy(script: str, *, tree: Path, packages: Path, scratch: Path) -> list
 
 
 def test_two_builds_are_the_same_bytes(packages: Path, tmp_path: Path) -> None:
-    """Neither package has the time, the folder, the user or the umask of its build in it."""
+    """Two builds of the packages are the same bytes, whatever the time, the folder, the user and
+    the umask.
+    """
     for built in build_packages(tmp_path / "again", umask=0o077).iterdir():
         assert built.read_bytes() == (packages / built.name).read_bytes(), built.name
 
@@ -125,8 +127,8 @@ def test_two_builds_are_the_same_bytes(packages: Path, tmp_path: Path) -> None:
 def test_a_missing_tool_is_named(
     here: str, option: str, lines: list[str], built: list[str], tmp_path: Path
 ) -> None:
-    """Before anything is built; the sentence names the package of Debian that has it. What needs no
-    such tool is built.
+    """A missing tool is named with Debian's package that has it, and only the packages that need
+    the tool are left out.
     """
     (programs := tmp_path / "bin").mkdir()
     for program in filter(None, [here, "tar", "rm"]):
@@ -147,7 +149,7 @@ def test_a_missing_tool_is_named(
 def test_a_build_that_fails_leaves_no_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of a package, or one of two, could be published by mistake."""
+    """A build that fails leaves neither package."""
     (programs := tmp_path / "bin").mkdir()
     (failing := programs / "rpmbuild").write_text("#!/bin/sh\nexit 1\n")
     failing.chmod(0o755)
@@ -159,7 +161,7 @@ def test_a_build_that_fails_leaves_no_package(
 
 @needs("lintian")
 def test_lintian_finds_no_error(packages: Path) -> None:
-    """Debian's own rules for packages hold."""
+    """Lintian finds no error in the package for Debian."""
     words = ["lintian", "--fail-on", "error", "--allow-root", str(packages / DEB)]
     checked = subprocess.run(words, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
@@ -195,8 +197,8 @@ KINDS = {
 def test_a_package_is_installed_upgraded_and_removed(
     kind: str, tree: Path, packages: Path, scratch: Path
 ) -> None:
-    """It runs at once, has its documents, is replaced by a newer one, and leaves nothing of its
-    own.
+    """A package runs after its installation, has its documents, is replaced by a newer one, and
+    leaves none of its files when it is removed.
     """
     commands = KINDS[kind]
     script = f"""
@@ -220,7 +222,7 @@ def test_a_package_is_installed_upgraded_and_removed(
 def test_a_removal_leaves_a_configured_node_and_prints_how_to_reset(
     kind: str, tree: Path, packages: Path, scratch: Path
 ) -> None:
-    """Nobody loses the routing of a node by removing a program."""
+    """A removal of the package leaves the installed config, and prints the command for a reset."""
     script = f"""
         ({KINDS[kind].install}) >/dev/null
         mkdir -p /etc/aks-flex-node && echo kept > /etc/aks-flex-node/hostrouting.json
@@ -236,7 +238,9 @@ def test_a_removal_leaves_a_configured_node_and_prints_how_to_reset(
 def test_a_removal_names_only_a_watch_that_needs_the_package(
     kind: str, tree: Path, packages: Path, scratch: Path
 ) -> None:
-    """The watch may run the command of another installation, which the removal leaves."""
+    """A removal warns of a watch that cannot start again only if the watch runs the command of the
+    package.
+    """
     script = f"""
         unit=/etc/systemd/system/hostrouting-watch.service
         mkdir -p /etc/aks-flex-node /etc/systemd/system && touch /etc/aks-flex-node/hostrouting.json

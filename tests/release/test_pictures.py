@@ -1,4 +1,4 @@
-"""The pictures of the pages have one source: the demo's node, and the imports of the rooms."""
+"""The pictures of the pages and their sources: the demo's node, and the imports of the rooms."""
 
 import json
 import sys
@@ -26,12 +26,12 @@ def made() -> Any:
 
 @pytest.mark.parametrize("name", ["problem", "rooms"])
 def test_a_picture_is_up_to_date(name: str) -> None:
-    """If it fails: nox -s reference."""
+    """A picture of the pages is as its source makes it; if it differs, run nox -s reference."""
     assert (ROOT / f"docs/{name}.svg").read_text(encoding="utf-8") == made()["drawn"][name]
 
 
 def test_the_picture_of_the_rooms_has_each() -> None:
-    """Their order is that of the contracts of imports, which `nox -s lint` enforces."""
+    """The picture of the rooms has each room; `nox -s lint` enforces their order."""
     found = {
         path.stem for path in (ROOT / "hostrouting").iterdir() if (path / "__init__.py").exists()
     }

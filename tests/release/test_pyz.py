@@ -1,4 +1,6 @@
-"""The command as one file: it needs nothing but Python, and is the same bytes whenever it is built."""
+"""The command as one file, which needs nothing but Python, and is the same bytes whenever it is
+built.
+"""
 
 import ast
 import json
@@ -35,13 +37,15 @@ def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_two_builds_are_the_same_bytes(pyz: Path, tmp_path: Path) -> None:
-    """Neither the time, the folder of the build, nor the order of sets is in it."""
+    """Two builds of the file are the same bytes, whatever the time, the folder and the order of
+    sets.
+    """
     assert build(tmp_path / "again", VERSION, sys.executable).read_bytes() == pyz.read_bytes()
 
 
 def test_a_build_that_fails_leaves_the_file_before_it(tmp_path: Path) -> None:
-    """A full disk, or the limit of a file's size, leaves no part of a file that could be published
-    by mistake.
+    """A build that fails, as at the limit of a file's size, leaves the earlier file and no part of
+    a new one.
     """
     (output := tmp_path / "hostrouting").write_bytes(b"the one before")
     script = 'ulimit -f 100; exec "$0" "$@"'
@@ -54,9 +58,7 @@ def test_a_build_that_fails_leaves_the_file_before_it(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_files_of_editors_and_notes_are_left_out(pyz: Path, tmp_path: Path) -> None:
-    """A tree in which a developer works gives the same bytes, and publishes nothing else that lies
-    there.
-    """
+    """A build of a tree with files of editors and notes gives the same bytes."""
     for name in "hostrouting", "phases", "release":
         shutil.copytree(ROOT / name, tmp_path / name)
     for name in (
@@ -74,7 +76,7 @@ def test_files_of_editors_and_notes_are_left_out(pyz: Path, tmp_path: Path) -> N
 
 
 def test_the_file_needs_no_package(pyz: Path) -> None:
-    """A Python without site-packages runs it."""
+    """A Python without site-packages runs the file."""
     result = run(pyz, "--version")
     assert result.returncode == 0, result.stderr
     assert result.stdout == f"hostrouting {__version__}\n", result.stderr
@@ -83,7 +85,9 @@ def test_the_file_needs_no_package(pyz: Path) -> None:
 def test_compiled_modules_are_those_of_the_version_with_their_magic_number(
     pyz: Path, tmp_path: Path
 ) -> None:
-    """They come before the sources; those of another implementation of Python are passed over."""
+    """The compiled modules of the running Python come before the sources; those with another magic
+    number are passed over.
+    """
     entries = (archive := zipfile.ZipFile(pyz)).namelist()
     contents = {name: archive.read(name) for name in entries} | {"hostrouting/__init__.py": b"1/0"}
     for magic, status in (contents[VERSION][:4], 0), (b"\0\0\r\n", 1):
@@ -95,7 +99,9 @@ def test_compiled_modules_are_those_of_the_version_with_their_magic_number(
 
 
 def test_an_apply_of_it_writes_the_program_of_a_boot(pyz: Path, tmp_path: Path) -> None:
-    """The sources of the file are beside its compiled modules; a second apply writes nothing."""
+    """An apply by the file writes a program of the boot that runs, and a plan afterwards is
+    empty.
+    """
     image = make_image(tmp_path / "image")
     config = tmp_path / "config.json"
     config.write_text('{"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}}')
@@ -107,9 +113,7 @@ def test_an_apply_of_it_writes_the_program_of_a_boot(pyz: Path, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_a_python_without_compiled_modules_reads_the_sources(pyz: Path, tmp_path: Path) -> None:
-    """The file may meet a Python that its build did not have. The compiled modules lack docstrings,
-    but for those of the config.
-    """
+    """A file without compiled modules renders the same from its sources as one with them."""
     config = tmp_path / "config.json"
     config.write_text('{"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}}')
     result = run(build(tmp_path / "sources"), "render", config, "hostrouting.json")
@@ -119,7 +123,8 @@ def test_a_python_without_compiled_modules_reads_the_sources(pyz: Path, tmp_path
 
 
 def test_an_old_python_is_named(pyz: Path) -> None:
-    """Its first lines have no syntax that an old Python lacks, and come before all own imports.
+    """The file on an old Python ends with status 3 and names the needed version, before any import
+    of its own.
 
     The exit status is that of a command that could not be done, so a check is not taken for one
     that found an overlap.
@@ -140,8 +145,8 @@ def test_an_old_python_is_named(pyz: Path) -> None:
     ids=["sources", "compiled"],
 )
 def test_files_come_from_the_archive(form: tuple[str, ...], tmp_path: Path) -> None:
-    """Scripts and units are rendered as from the package; the service of watch starts the file
-    itself.
+    """The file renders scripts and units as the package does, and the service of watch starts the
+    file itself.
     """
     pyz = build(tmp_path / "one.file", *form)
     config = tmp_path / "config.json"
@@ -164,8 +169,8 @@ unit._problem = lambda *_: ""; cli.main(["render", {str(config)!r}, "--out", {st
 
 
 def test_its_metadata_are_those_of_its_packages(pyz: Path) -> None:
-    """A program that has the file on its path reads the versions of what it imports, also beside
-    installed packages.
+    """A program with the file on its path reads the versions of the modules in the file, also
+    beside installed packages.
     """
     script = "import sys; sys.path[:0] = sys.argv[1:]; import attr; from importlib import metadata as of; "
     script += "print(*(of.version(name) for name in ('hostrouting', 'attrs')), attr.__version__, attr.__file__)"
@@ -176,8 +181,8 @@ def test_its_metadata_are_those_of_its_packages(pyz: Path) -> None:
 
 
 def test_the_library_names_the_backend_that_needs_pyroute2(pyz: Path) -> None:
-    """The file has no pyroute2; the one class over it names the package, and the class that needs
-    none.
+    """An import of the pyroute2 backend from the file is an error that names the package, and the
+    backend that needs none.
     """
     script = f"import sys; sys.path.insert(0, {str(pyz)!r}); import hostrouting.host.pyroute"
     last = run("-c", script).stderr.splitlines()[-1]
@@ -188,9 +193,7 @@ def test_the_library_names_the_backend_that_needs_pyroute2(pyz: Path) -> None:
 
 
 def test_every_kind_of_file_of_the_packages_is_in_it(pyz: Path) -> None:
-    """The build finds files by their suffixes; one of a new kind, such as an asset, would be
-    missing on nodes only.
-    """
+    """The file has every kind of file, by its suffix, that the packages have."""
     junk = {"", ".orig", ".pyc", ".rej", ".swp"}
     kinds = {
         path.suffix

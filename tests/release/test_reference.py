@@ -1,4 +1,6 @@
-"""The manual has one source: the parser, the fields of the config, and the table of findings."""
+"""The manual and its one source: the parser, the fields of the config, and the table of
+findings.
+"""
 
 import json
 import re
@@ -60,12 +62,14 @@ def constructed() -> set[str]:
 
 
 def test_the_page_is_up_to_date() -> None:
-    """If it fails: nox -s reference."""
+    """docs/reference.md is as its source makes it; if it differs, run nox -s reference."""
     assert (ROOT / "docs/reference.md").read_text(encoding="utf-8") == made()[0]
 
 
 def test_the_schemas_are_up_to_date() -> None:
-    """Each is a schema, and none is left over. If it fails: nox -s reference."""
+    """The schemas of answers are valid and as their source makes them, and none is left over; if
+    one differs, run nox -s reference.
+    """
     written = {path.stem: json.loads(path.read_text()) for path in SCHEMAS.iterdir()}
     assert written == made()[3]
     for schema in written.values():
@@ -73,8 +77,8 @@ def test_the_schemas_are_up_to_date() -> None:
 
 
 def test_every_field_has_a_sentence() -> None:
-    """In the schema, in the page and in hostrouting.json(5), and no two fields of a section have
-    the same.
+    """Every field of the config has a sentence in the schema, in the page and in
+    hostrouting.json(5), which differs from others of its section.
     """
     page, manual, *_ = made()
     plain = manual.replace(r"\-", "-").replace(r"\e", "\\").replace(r"\&", "")
@@ -91,8 +95,8 @@ def test_every_field_has_a_sentence() -> None:
 
 
 def test_the_tables_have_every_kind_that_the_code_finds() -> None:
-    """They have no other kind; each stands once, with a meaning and a remedy. If it fails: change
-    release/findings.py, then nox -s reference.
+    """The tables have every kind that the code finds, once, with a meaning and a remedy; otherwise
+    change release/findings.py and run nox -s reference.
     """
     of_the_proof, of_the_node = made()[2]
     assert {each["name"] for each in of_the_proof} == set(get_args(Kind))

@@ -1,6 +1,4 @@
-"""The documents of the packages: those of the project, whose links lead to each other as they do
-there.
-"""
+"""The documents of the packages, whose links lead to each other as in the project."""
 
 import re
 import subprocess
@@ -21,7 +19,9 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_each_link_of_a_document_leads_to_a_file_of_the_package(documents: Path) -> None:
-    """Without a network, too, each that leads to a document of the project does."""
+    """Each link of a packaged document to another document of the project leads to a file of the
+    package.
+    """
     pages = sorted(documents.rglob("*.md"))
     lost = [
         f"{page.relative_to(documents)}: {link}"
@@ -37,9 +37,7 @@ def test_each_link_of_a_document_leads_to_a_file_of_the_package(documents: Path)
 
 
 def test_each_file_of_docs_and_examples_is_in_the_package(documents: Path) -> None:
-    """The build finds files by their suffixes, to leave an editor's copies out; one of a new kind
-    would be missing. Those of the site alone are left out.
-    """
+    """Each file of docs and examples is in the package, except those of the site alone."""
     junk = {".orig", ".pyc", ".rej", ".swp"}
     files = {
         path for name in ("docs", "examples") for path in (ROOT / name).rglob("*") if path.is_file()
@@ -58,5 +56,5 @@ def test_each_file_of_docs_and_examples_is_in_the_package(documents: Path) -> No
 
 
 def test_a_program_of_the_examples_stays_one(documents: Path) -> None:
-    """The check of the node-problem-detector is called by its path."""
+    """The check of the node-problem-detector in the package is executable."""
     assert (documents / "examples/fleet/npd/check_hostrouting.sh").stat().st_mode & 0o100

@@ -1,4 +1,4 @@
-"""Wheel and sources: the same bytes from any folder, with the bill of materials."""
+"""Wheel and sources, which are the same bytes from any folder, with the bill of materials."""
 
 import json
 import shutil
@@ -16,7 +16,9 @@ BILL = "release/hostrouting.cdx.json"
 
 
 def test_the_bill_has_the_versions_of_the_lock() -> None:
-    """A renewed lock and a new version need a new bill: nox -s sbom."""
+    """The bill of materials has the versions of the lock and of the project; otherwise run nox -s
+    sbom.
+    """
     bill = json.loads((ROOT / BILL).read_text())
     parts = [f"{part['name']}=={part['version']}" for part in bill["components"]]
     lines = (ROOT / ".ci/users.lock").read_text().splitlines()
@@ -31,8 +33,10 @@ def test_the_bill_has_the_versions_of_the_lock() -> None:
 
 @pytest.mark.slow
 def test_two_builds_are_the_same_bytes(tmp_path: Path) -> None:
-    """Neither wheel nor sources have the time, the folder or the umask of their build in them; the
-    wheel has the bill in its folder for such bills, as the specification of wheels requires.
+    """Two builds of wheel and sources are the same bytes, whatever the time, the folder and the
+    umask.
+
+    The wheel has the bill in its folder for such bills, as the specification of wheels requires.
     """
     program = Path(sys.executable).with_name("hatchling")
     patterns = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()]
