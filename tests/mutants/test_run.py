@@ -1,4 +1,4 @@
-"""`nox -s mutants` on a tree of one function, and which of its failing tests count."""
+"""The runner of mutants on a tree of one function, and its choice among failing tests."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def test_by_chance():
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_each_mutant_has_its_place(room: str) -> None:
-    """What its block quotes is in the code, and once."""
+    """The text that each mutant of a room quotes is in the code exactly once."""
     texts = sources(ROOT)
     for mutant in mutants():
         if mutant.room == room:
@@ -61,8 +61,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_killer_is_green_without_the_mutant(
     tree: Path, tests: str, first: str, killer: str, doubtful: list[str]
 ) -> None:
-    """A test that fails by chance, or on the unchanged tree, too, kills no mutant, though it did
-    the last time: all others decide.
+    """A test that fails by chance, or on the unchanged tree, does not kill a mutant, even if it did
+    the last time.
     """
     header = "from pathlib import Path\nfrom code_of_net import twice\n"
     (tree / "tests/net/test_twice.py").write_text(header + tests)
@@ -75,7 +75,9 @@ def test_a_killer_is_green_without_the_mutant(
 
 
 def test_a_lost_file_of_a_room_is_an_error(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A room's line that names a missing file ends the run: its mutants would seem to survive."""
+    """A room's line that names a missing file ends the run, as its mutants would seem to
+    survive.
+    """
     monkeypatch.setitem(ROOMS, "net", "tests/net tests/test_lost.py")
     mutant = Mutant("net", "it adds", "number * 2", "number + 2", survives=False)
     with pytest.raises(SystemExit, match=r"not found: .*tests/test_lost\.py"):
@@ -85,7 +87,9 @@ def test_a_lost_file_of_a_room_is_an_error(tree: Path, monkeypatch: pytest.Monke
 def test_mutants_of_a_change_that_were_not_tried_fail_by_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Those of a whole room are the rest of a sample."""
+    """Untried mutants of a change fail the run by name; those of a whole room are the rest of a
+    sample.
+    """
     untried = [Mutant("net", "it adds", "number * 2", "number + 2", survives=False)]
     assert report([], untried, is_of_a_change=False) == 0
     assert report([], untried, is_of_a_change=True) == 1
@@ -110,7 +114,9 @@ index 1f0c1a7..0cc0c5c 100644
 
 
 def test_the_lines_that_a_change_touches() -> None:
-    """Lines that are new or others count, and where lines are gone, the one before them."""
+    """The lines of a change are its new and changed ones, and the line before those that are
+    removed.
+    """
     assert changed_lines(DIFF) == {ROOT / "phases/code.py": {2, 4, 8, 9}}
 
 
