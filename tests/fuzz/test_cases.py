@@ -1,4 +1,4 @@
-"""Every kept input, through every reader of its sort, without a fuzzer."""
+"""Every kept input, read by every reader of its sort, without a fuzzer."""
 
 from pathlib import Path
 
@@ -38,12 +38,14 @@ NOISE = (
 
 @pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
 def test_every_target_begins_with_an_example_and_stands_nothing_and_noise(target: Target) -> None:
-    """A fuzzer that starts from nothing never gets past the first brace of a JSON document."""
+    """Every target has an example from which a fuzzer starts, and reads empty and random bytes
+    without an undocumented error.
+    """
     assert target.cases()
     for data in NOISE:
         target.run(data)
 
 
 def test_every_folder_of_cases_belongs_to_a_target() -> None:
-    """A folder without a target would hold cases that never run."""
+    """Every folder of cases belongs to a target, so that its cases run."""
     assert {path.name for path in CASES.iterdir()} == {target.name for target in TARGETS}
