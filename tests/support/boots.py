@@ -23,7 +23,7 @@ def install(host: FakeHost, *parts: Part | str) -> bool:
 
 
 def planned(host: FakeHost, *parts: Part | str) -> list[str]:
-    """Return the plan of the same."""
+    """Return the plan of an installation of these parts, or of the stand-ins of these names."""
     return [*map(str, boot(host).plan_install(Context(timeout=60), *map(_part, parts)))]
 
 

@@ -82,7 +82,7 @@ class Router:
         self._socket = in_namespace(namespace, lambda: _opened(dev, address))
 
     def close(self) -> None:
-        """End it; it says no farewell."""
+        """Close the socket, without an advertisement that ends the default route."""
         self._socket.close()
 
     def advertise(

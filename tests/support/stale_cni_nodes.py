@@ -148,7 +148,7 @@ class World:
 
     @contextmanager
     def stream(self, address: str) -> Iterator[list[int]]:
-        """Datagrams to the address, in turn, while the block runs, and ten at least.
+        """Send datagrams to the address, one after another, while the block runs, and ten at least.
 
         The list has those that were lost.
         """
@@ -244,7 +244,7 @@ def add_link(
 
 
 def _wake(server: socket.socket) -> None:
-    """A program that waits on it gets nothing and ends; the kernel raises ENOTCONN."""
+    """Shut a socket down, so that a thread that waits on it ends; the kernel raises ENOTCONN."""
     with suppress(OSError):
         server.shutdown(socket.SHUT_RDWR)
 
