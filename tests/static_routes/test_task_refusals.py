@@ -159,6 +159,11 @@ class TestRefusals:
             )
         ]
 
+    def test_the_loopback_device(self, host: FakeHost, ctx: Context) -> None:
+        """A route that the loopback device should complete is refused, and not worth another try."""
+        error = self.refused(host, ctx, StaticRoute(destination="172.17.0.0/24", dev="lo"))
+        assert "lo is the loopback device, and leads nowhere" in str(error)
+
     def test_a_device_that_is_not_ready(self, host: FakeHost, ctx: Context) -> None:
         """A route by a device without an IPv4 address is waited for, and the refusal can be
         retried.
