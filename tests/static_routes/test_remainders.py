@@ -5,19 +5,13 @@ The oracle is a second namespace, in which the same program does the same, and h
 It shares no code with what it judges: `ip` changes the routes and shows them.
 """
 
-from __future__ import annotations
-
-import os
 import re
-import select
-import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import pytest
-from support.kernel import kernel_host
+from support.kernel import batch, do, kernel_host
 from support.needs import needs
 from support.patience import at_once
 
@@ -25,120 +19,18 @@ from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.testing import KernelNode
 from phases import execute
 
+pytestmark = needs("kernel")
+
 _NODE: Final = (
-    "link add eth0 up type ifb; link add eth1 up type ifb; "
-    "address add 10.1.0.2/24 dev eth0; address add 10.1.0.3/24 dev eth0; "
-    "address add 10.2.0.2/24 dev eth1; "
-    "route add default via 10.1.0.1 dev eth0 proto dhcp metric 100"
+    "link add eth0 up type ifb",
+    "link add eth1 up type ifb",
+    "address add 10.1.0.2/24 dev eth0",
+    "address add 10.1.0.3/24 dev eth0",
+    "address add 10.2.0.2/24 dev eth1",
+    "route add default via 10.1.0.1 dev eth0 proto dhcp metric 100",
 )
 #: Carrier comes and goes a moment after the device itself.
 _FLAGS: Final = re.compile(r" (linkdown|dead)\b")
-_HANGS_AFTER: Final = 60.0
-
-
-class _Program:
-    """Another program in a namespace: one `ip -batch`, which takes commands as long as it lives."""
-
-    def __init__(self, node: KernelNode) -> None:
-        self._process = subprocess.Popen(
-            ["ip", "-n", node.name, "-force", "-details", "-oneline", "-batch", "-"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-        )
-        self._lines = 0
-
-    def close(self) -> None:
-        """Let it end."""
-        self._process.communicate()
-
-    def run(self, command: str) -> str:
-        """Run a command; return the reason of a refusal, or an empty text."""
-        self._lines += 2
-        assert self._process.stdin is not None
-        # The second one is refused in any case: then the first is done.
-        self._process.stdin.write(f"{command}\nbarrier\n".encode())
-        refusals, last = "", f"Command failed -:{self._lines}\n"
-        while not refusals.endswith(last):
-            refusals += _read(self._process.stderr)
-        reason, failed, _ = refusals.partition(f"\nCommand failed -:{self._lines - 1}\n")
-        return reason if failed else ""
-
-    def routes(self, selector: str) -> list[str]:
-        """Return routes of table main as `ip -details` shows them, in the order of the kernel."""
-        self.run(f"route show table main {selector}")
-        # So that there is something to read in any case.
-        self.run("link show dev lo")
-        *lines, _ = _read(self._process.stdout).splitlines()
-        return [_FLAGS.sub("", line).strip() for line in lines if not line.startswith("nh_info ")]
-
-
-def _read(pipe: IO[bytes] | None) -> str:
-    assert pipe is not None
-    assert select.select([pipe], [], [], _HANGS_AFTER)[0], "ip does not answer"
-    read = os.read(pipe.fileno(), 1 << 20)
-    assert read, "ip has ended"
-    return read.decode()
-
-
-class Beside:
-    """A node on which hostrouting works beside another program, and its shadow, on which the
-    program is alone. `selector` names the routes that are shown.
-    """
-
-    def __init__(self, node: KernelNode, programs: Sequence[_Program], selector: str) -> None:
-        self.node = node
-        self.host = kernel_host(node)
-        self._here, self._there = programs
-        self._selector = selector
-
-    @classmethod
-    @contextmanager
-    def made(cls, selector: str = "") -> Iterator[Beside]:
-        """Make the two."""
-        with (
-            KernelNode.made() as node,
-            KernelNode.made() as shadow,
-            closing(_Program(node)) as here,
-            closing(_Program(shadow)) as there,
-        ):
-            beside = cls(node, (here, there), selector)
-            beside.agree(_NODE)
-            yield beside
-
-    def apply(self, config: HostRoutingConfig) -> None:
-        """Apply a config."""
-        # Nothing heals while it waits.
-        execute(Configure(config, host=self.host), at_once())
-
-    def reset(self) -> None:
-        """Remove all of hostrouting's."""
-        execute(Reset(HostRoutingConfig(), host=self.host), at_once())
-
-    def act(self, command: str) -> tuple[str, str]:
-        """Run a command of the program in both; return the refusals, or empty texts."""
-        return self._here.run(command), self._there.run(command)
-
-    def agree(self, commands: str) -> None:
-        """Run commands that both must answer alike, whatever the answer is."""
-        for command in commands.split("; "):
-            refused, refused_in_shadow = self.act(command)
-            assert refused == refused_in_shadow, command
-
-    @property
-    def routes(self) -> list[str]:
-        """The routes of the node."""
-        return self._here.routes(self._selector)
-
-    @property
-    def shadow(self) -> list[str]:
-        """The routes that the program has alone."""
-        return self._there.routes(self._selector)
-
-
-pytestmark = needs("kernel")
-
 PLACE = "172.16.8.0/22"
 CONFIG = HostRoutingConfig.from_mapping(
     {
@@ -154,13 +46,58 @@ OLDER, NEWER = (f"{PLACE} proto static via 10.1.0.{last} dev eth0" for last in (
 HIDDEN, IN_PLACE_OF_OWN = (
     f"unicast {PLACE} via 10.1.0.{last} dev eth0 proto static scope global" for last in (8, 9)
 )
-EXISTS = "RTNETLINK answers: File exists"
+EXISTS = "File exists"
+
+
+class Beside:
+    """A node on which hostrouting works beside another program, and its shadow, on which the
+    program is alone.
+    """
+
+    def __init__(self, node: KernelNode, shadow: KernelNode) -> None:
+        self.node = node
+        self._shadow = shadow
+        self.host = kernel_host(node)
+
+    def apply(self, config: HostRoutingConfig) -> None:
+        """Apply a config."""
+        # Nothing heals while it waits.
+        execute(Configure(config, host=self.host), at_once())
+
+    def reset(self) -> None:
+        """Remove all of hostrouting's."""
+        execute(Reset(HostRoutingConfig(), host=self.host), at_once())
+
+    def act(self, command: str) -> tuple[str, str]:
+        """Run a command of the program in both; return the refusals, or empty texts."""
+        here, there = (
+            batch(node.name, commands=[command])[1].get(1, "") for node in (self.node, self._shadow)
+        )
+        return here, there
+
+    @property
+    def routes(self) -> list[str]:
+        """The routes of the node."""
+        return _routes(self.node)
+
+    @property
+    def shadow(self) -> list[str]:
+        """The routes that the program has alone."""
+        return _routes(self._shadow)
+
+
+def _routes(node: KernelNode) -> list[str]:
+    """Return routes of the place as `ip -details` shows them, in the order of the kernel."""
+    shown = node.ip(f"-details -oneline route show exact {PLACE}")
+    return [_FLAGS.sub("", line).strip() for line in shown.splitlines()]
 
 
 @pytest.fixture
 def beside() -> Iterator[Beside]:
-    with Beside.made(f"exact {PLACE}") as made:
-        yield made
+    with KernelNode.made() as node, KernelNode.made() as shadow:
+        for each in node, shadow:
+            do(each, commands=_NODE)
+        yield Beside(node, shadow)
 
 
 @pytest.fixture
@@ -196,10 +133,7 @@ def test_a_a_change_acts_on_the_own_route_alone(beside: Beside) -> None:
     refused without it.
     """
     beside.apply(CONFIG)
-    assert beside.act(f"route change {NEWER}") == (
-        "",
-        "RTNETLINK answers: No such file or directory",
-    )
+    assert beside.act(f"route change {NEWER}") == ("", "No such file or directory")
     beside.apply(CONFIG)
     assert beside.routes == [OWN_ROUTE, IN_PLACE_OF_OWN]
     assert beside.shadow == []
