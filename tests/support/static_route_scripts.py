@@ -14,7 +14,7 @@ from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.boot.program import new_program
-from hostrouting.net.exits import NamedExits, as_named
+from hostrouting.net.exits import NamedExits
 from hostrouting.static_routes.script import render_script
 from hostrouting.testing import FakeHost, KernelNode
 
@@ -99,7 +99,6 @@ def boot_with_program(
     *,
     now: bool = False,
     waits: int = 0,
-    exits: Mapping[int, str] | None = None,
     before: str = "",
     environment: Mapping[str, str] | None = None,
 ) -> tuple[int, list[str]]:
@@ -107,14 +106,13 @@ def boot_with_program(
     on the node, beside which its files are gone afterwards.
     """
     with tempfile.TemporaryDirectory() as folder:
-        intent = Intent(config=config, exits=exits).merged_with(None, others=()).content
+        intent = Intent(config=config).merged_with(None, others=()).content
         Path(folder, "hostrouting.json").write_bytes(intent or b"")
         Path(folder, "hostrouting.zip").write_bytes(new_program(_PYTHON))
         script = impatient(
             config,
             waits=waits,
             folder="/run/aks-flex-node",
-            exits=as_named(exits or {}),
             program="/etc/aks-flex-node/hostrouting.zip",
         )
         prefix = [*enter(node), "sh", "-ec", _INSTALL, folder]

@@ -2,7 +2,6 @@
 check.
 """
 
-import json
 from pathlib import Path
 
 import pytest
@@ -61,20 +60,17 @@ WantedBy=multi-user.target
 """
 
 
-def config_of(mode: str = "STRICT", *, routed: bool = False) -> HostRoutingConfig:
+def config_of(*, routed: bool = False) -> HostRoutingConfig:
     """The config of a node that expects a part of each network of the fabric, with routes that mend
     both or without.
     """
-    routes = {
-        "enabled": routed,
-        "routes": [{"destination": cidr} for cidr in CIDRS] if routed else [],
-    }
+    routes = [{"destination": cidr} for cidr in CIDRS if routed]
     sections = {
-        "staticRoutes": routes,
-        "routeOverlap": {"expectedCidrs": CIDRS, "mode": mode},
+        "staticRoutes": {"enabled": routed, "routes": routes},
+        "routeOverlap": {"expectedCidrs": CIDRS, "mode": "STRICT"},
         "gates": list(GATES),
     }
-    return HostRoutingConfig.from_json(json.dumps({"hostRouting": sections}))
+    return HostRoutingConfig.from_mapping(sections)
 
 
 class CloudMachine(GatedMachine):
@@ -84,7 +80,6 @@ class CloudMachine(GatedMachine):
         self,
         folder: Path,
         *,
-        mode: str = "STRICT",
         routed: bool = False,
         files: Files = ANNOUNCED,
         prepare: str = LINKS + SECOND,
@@ -97,7 +92,7 @@ class CloudMachine(GatedMachine):
             image.files.link(f"{UNITS}/multi-user.target.wants/{AGENT}", f"{UNITS}/{AGENT}")
             program = Path(__file__).parents[1].joinpath("support/waagent.sh").read_bytes()
             image.files.write("/usr/local/sbin/waagent", program, mode=0o755)
-            Configure(config_of(mode, routed=routed), host=image).do(Context(timeout=60))
+            Configure(config_of(routed=routed), host=image).do(Context(timeout=60))
 
         super().__init__(folder, units=(), arrange=arrange, prepare=prepare)
 
