@@ -23,15 +23,11 @@ from support.run_nodes import (
 
 from hostrouting import (
     CheckRouteOverlap,
-    CleanStaleCNI,
     Configure,
-    ConfigureProbeSNAT,
-    ConfigureStaticRoutes,
     Host,
     HostRoutingConfig,
     OverlapReport,
     Reset,
-    Watch,
     check_node,
     node_status,
     render_files,
@@ -412,6 +408,7 @@ def test_each_task_can_be_done_alone(host: FakeHost) -> None:
     other = gpu_node()
     execute(configure(other, **ROUTES, **OVERLAP), at_once())
     whole = configure(host, **ROUTES, **OVERLAP)
+    assert repr(whole) == "<Configure configure>"
     reports = [run(subtask, at_once()) for subtask in whole.subtasks]
     assert [report.status for report in reports] == ["ok"] * len(reports)
     # The boot files, the routes, and the proof.
@@ -731,25 +728,6 @@ def test_nothing_is_started_while_routing_is_wrong(
         execute(configure(host, **GATED, **OVERLAP))
     assert host.services.started == []
     assert "these are held until routing is right: systemd-nspawn@kube1.service" in caplog.messages
-
-
-def test_a_task_takes_its_options_by_name() -> None:
-    """A task refuses a logger as its second positional argument, and takes its options by name."""
-    config = HostRoutingConfig()
-    logger = logging.getLogger("agent")
-    each: Any
-    for each in (
-        Configure,
-        Reset,
-        ConfigureStaticRoutes,
-        CheckRouteOverlap,
-        ConfigureProbeSNAT,
-        CleanStaleCNI,
-        Watch,
-    ):
-        with pytest.raises(TypeError, match="takes 2 positional arguments but 3 were given"):
-            each(config, logger)
-        assert repr(each(config, logger=logger, host=FakeHost())).startswith(f"<{each.__name__} ")
 
 
 def test_a_watch_has_its_config_though_the_probes_failed(host: FakeHost) -> None:
