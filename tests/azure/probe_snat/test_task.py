@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 import pytest
-from support.imds import FakeIMDS, IMDSAnswer, network_interface
+from support.imds import network_interface
 from support.memory_links import add_address, remove_address
 from support.patience import at_once
 from support.printed import DRIFTED, NO_IPV6_ADDRESS, NO_IPV6_DEFAULT, SEE_ROUTER, WAITING
@@ -34,11 +34,10 @@ from support.probe_nodes import (
 )
 from support.probe_worlds import RULES
 
-from hostrouting import ConfigureProbeSNAT, Host, HostRoutingConfig
+from hostrouting import ConfigureProbeSNAT, HostRoutingConfig
 from hostrouting.azure.probe_snat.ruleset import DEPARTURE, RULESET_PATH, boot_unit, render
 from hostrouting.boot.layout import GATING_PATH, INTENT_PATH, PROGRAM_PATH
 from hostrouting.exceptions import BackendError, ToolNotFoundError, UnitError
-from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange
 from phases import CancelledError, Context, Serial, run, task
@@ -489,20 +488,17 @@ class TestNoPart:
 
 
 class TestCloud:
-    """The answers of the cloud over HTTP, from a test server."""
+    """The answers of the cloud."""
 
-    @pytest.mark.parametrize(
-        "answer", [{"error": "x"}, [7], IMDSAnswer(body=b"<html>"), IMDSAnswer(status=400)]
-    )
-    def test_an_unreadable_answer(self, host: FakeHost, answer: object) -> None:
+    def test_an_unreadable_answer(self, host: FakeHost, ctx: Context) -> None:
         """An unreadable answer of the cloud is an error if the probes are required, and the files
         of an earlier run stay.
         """
-        with FakeIMDS([network_interface(ipv6=["fd00::4"])]) as imds:
-            self.run(host, imds)
+        apply(host, ctx, config(required=True))
         before = state(host)
-        with FakeIMDS(answer) as imds, pytest.raises(BackendError):
-            self.run(host, imds)
+        host.metadata.document = {"error": "x"}
+        with pytest.raises(BackendError):
+            apply(host, ctx, config(required=True))
         assert state(host) == before
 
     def test_a_cancellation_during_the_question_is_not_a_lack_of_an_answer(
@@ -524,12 +520,6 @@ class TestCloud:
         check(host, ctx, config(detect=detect))
         apply(host, ctx, config(detect=detect))
         assert host.metadata.operations.calls == []
-
-    @staticmethod
-    def run(host: FakeHost, imds: FakeIMDS) -> None:
-        parts = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
-        asking = Host(**{**parts, "metadata": InstanceMetadataClient(imds.endpoint)})
-        ConfigureProbeSNAT(config(required=True), host=asking).do(Context(timeout=30))
 
     @pytest.mark.parametrize(
         ("section", "leads_by", "dev"),
