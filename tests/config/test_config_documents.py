@@ -21,14 +21,6 @@ def test_text_and_utf8_bytes_are_read(document: str | bytes) -> None:
     assert HostRoutingConfig.from_json(document) == CONFIG
 
 
-def test_escapes_are_part_of_json() -> None:
-    r"""A key or value written with \u escapes is the same key or value."""
-    assert (
-        HostRoutingConfig.from_json(r'{"\u0077atch": {"enabled": true, "interval": "6\u0030s"}}')
-        == CONFIG
-    )
-
-
 def _agents(services: object, **sections: object) -> dict[str, Any]:
     overlap = {"expectedCidrs": ["172.16.0.0/16"]}
     bootstrap = {"additionalRequiredServices": services, "token": "x"}
