@@ -18,7 +18,7 @@ from support.documents import ROOT, blocks
 from support.gated_machine import KUBE, GatedMachine, require_nspawn
 from support.needs import require
 from support.printed import leaves
-from support.systemd_box import install_command, require_program
+from support.systemd_box import COMMAND_PATH, install_command, require_program
 
 from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.cli.commands import all_commands
@@ -217,15 +217,14 @@ def test_the_outputs_are_real(state: str, tmp_path: Path) -> None:
     image = tmp_path / "image"
 
     def arrange(host: Host) -> None:
-        paths.append(install_command(image))
+        install_command(image)
         Configure(HostRoutingConfig.from_mapping(config), host=host).do(Context(timeout=60))
 
-    paths: list[Path] = []
     prepare = LINKS + links + NO_KUBELET
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=prepare) as machine:
 
         def paste(command: str) -> str:
-            path = f"{paths[0].parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+            path = f"{COMMAND_PATH.parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
             return subprocess.run(
                 [*machine.enter, "bash", "-c", f"cd /root; {command}"],
                 check=False,

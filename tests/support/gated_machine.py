@@ -287,20 +287,6 @@ CONFIG: Mapping[str, Any] = {
 }
 
 
-def shell_with(machine: SystemdBox, command: Path, script: str) -> str:
-    """Return the output of a script, with the command on its path."""
-    path = f"PATH={command.parent}:$PATH\n"
-    return machine.run("bash", "-c", path + script, check=False).stdout
-
-
-def status_of(machine: SystemdBox, command: Path) -> Mapping[str, Any]:
-    """Return `hostrouting status --json`."""
-    status: Mapping[str, Any] = json.loads(
-        shell_with(machine, command, "hostrouting status --json")
-    )
-    return status
-
-
 class RoutedMachine(GatedMachine):
     """A machine that is right under `CONFIG`, or under other sections."""
 
@@ -308,7 +294,7 @@ class RoutedMachine(GatedMachine):
         config = applied(**{**CONFIG, **sections})
 
         def arrange(host: Host) -> None:
-            self._command = install_command(folder / "image")
+            install_command(folder / "image")
             config(host)
 
         super().__init__(folder, units=(), arrange=arrange, prepare=_LINKS)
@@ -338,14 +324,6 @@ class RoutedMachine(GatedMachine):
         # The machine does not see the names of namespaces out here.
         enter = ("nsenter", f"--net=/proc/{self.pid}/ns/net")
         subprocess.run([*enter, "ip", "link", "set", dev, "netns", router.name], check=True)
-
-    def shell(self, script: str) -> str:
-        """Return the output of a script, with the command on its path."""
-        return shell_with(self, self._command, script)
-
-    def status(self) -> Mapping[str, Any]:
-        """Return `hostrouting status --json`."""
-        return status_of(self, self._command)
 
     def check(self, config: str = INTENT_PATH) -> Mapping[str, Any]:
         """Return `hostrouting check --json`."""

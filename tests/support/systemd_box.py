@@ -8,6 +8,7 @@ as the package that its tree has.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
@@ -19,7 +20,9 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,6 +90,16 @@ class SystemdBox:
             f"{argv} ended with {result.returncode}: {result.stderr}"
         )
         return result
+
+    def shell(self, script: str) -> str:
+        """Return the output of a script, with the command of `install_command` on its path."""
+        path = f"PATH={COMMAND_PATH.parent}:$PATH\n"
+        return self.run("bash", "-c", path + script, check=False).stdout
+
+    def status(self) -> Mapping[str, Any]:
+        """Return `hostrouting status --json`."""
+        status: Mapping[str, Any] = json.loads(self.shell("hostrouting status --json"))
+        return status
 
     def journal(self, *options: str) -> list[str]:
         """Return the messages of units and of systemd itself since the boot."""
@@ -255,8 +268,10 @@ def _is_passing(path: Path) -> bool:
 
 
 #: The command, where the tested code looks for it first, unless this checkout is in such a folder;
-#: it runs the copy.
-_COMMAND = Path("/usr/local/bin/hostrouting") if _is_passing(_BESIDE) else _BESIDE
+#: it runs the copy. That of a package is elsewhere.
+COMMAND_PATH = Path("/usr/local/bin/hostrouting") if _is_passing(_BESIDE) else _BESIDE
+if not _IS_THIS_SYSTEM:
+    COMMAND_PATH = Path("/usr/bin/hostrouting")
 _COMMAND_TEXT = f"""\
 #!@PYTHON@ -B
 import sys
@@ -286,21 +301,17 @@ def copy_program(image: Path) -> None:
     shutil.copy2(Path(__file__).with_name("hurried.py"), target)
 
 
-def install_command(image: Path, *, python: Path = PYTHON) -> Path:
+def install_command(image: Path, *, python: Path = PYTHON) -> None:
     """Give an image the command: the copy of the tested code, or the program of the package that
     its tree has.
-
-    Return where it is in the machine.
     """
-    path, text = _COMMAND, _COMMAND_TEXT.replace("@PYTHON@", str(python)).encode()
+    text = _COMMAND_TEXT.replace("@PYTHON@", str(python)).encode()
     if _IS_THIS_SYSTEM:
         copy_program(image)
     else:
         # It is in the tree, but the tested code looks for it in the image, which is laid over that.
-        path = Path("/usr/bin/hostrouting")
-        text = (BOX_ROOT / path.relative_to("/")).read_bytes()
-    command = image / path.relative_to("/")
+        text = (BOX_ROOT / COMMAND_PATH.relative_to("/")).read_bytes()
+    command = image / COMMAND_PATH.relative_to("/")
     command.parent.mkdir(parents=True, exist_ok=True)
     command.write_bytes(text)
     command.chmod(0o755)
-    return path

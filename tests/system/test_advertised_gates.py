@@ -6,7 +6,6 @@ advice, followed to the letter, starts them. Watch reports what routers remove. 
 or NetworkManager receives the advertisements.
 """
 
-import json
 import re
 from pathlib import Path
 
@@ -56,7 +55,7 @@ class Node(GatedMachine):
     ) -> None:
         def arrange(host: Host) -> None:
             python = PYTHON if tree == BOX_ROOT else Path("/usr/bin/python3")
-            self._command = install_command(folder / "image", python=python)
+            install_command(folder / "image", python=python)
             Configure(HostRoutingConfig.from_mapping(SECTIONS | changes), host=host).do(
                 Context(timeout=60)
             )
@@ -66,13 +65,11 @@ class Node(GatedMachine):
 
     def check(self) -> str:
         """Return the output of the command."""
-        return self.run(str(self._command), "check", check=False).stdout
+        return self.shell("hostrouting check")
 
     def next_step(self) -> object:
         """Return the command that `status` offers."""
-        return json.loads(self.run(str(self._command), "status", "--json", check=False).stdout)[
-            "next"
-        ]
+        return self.status()["next"]
 
     def printed(self) -> str:
         """Return the messages of watch since then."""

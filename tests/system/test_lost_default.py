@@ -3,12 +3,10 @@ bring it back.
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from support.gated_machine import shell_with, status_of
 from support.golden import assert_first_line
 from support.needs import require
 from support.patience import wait_until
@@ -38,16 +36,9 @@ class Leased(Machine):
     """A machine of networkd with a lease, a fabric and the command."""
 
     def __init__(self, folder: Path) -> None:
-        self._command = install_command(folder / "image")
+        install_command(folder / "image")
         prepared = prepare(network=NETWORK, wire=ROUTER) + FABRIC
         super().__init__(prepared, image=folder / "image")
-
-    def shell(self, script: str) -> str:
-        """Return the output of a script, with the command on its path."""
-        return shell_with(self, self._command, script)
-
-    def status(self) -> Mapping[str, Any]:
-        return status_of(self, self._command)
 
 
 RECONFIGURE = "networkctl reconfigure eth0"
@@ -162,27 +153,24 @@ def test_network_manager_gives_it_back(tree: Path, tmp_path: Path, address: str)
     """Two commands restore a default route that NetworkManager has lost, whether a DHCP server
     gives the address or the connection.
     """
-    command = install_command(tmp_path / "image", python=Path("/usr/bin/python3"))
+    install_command(tmp_path / "image", python=Path("/usr/bin/python3"))
     prepared = ROUTER + _MANAGED.replace("ADDRESS", address) + FABRIC
     with SystemdBox(prepare=prepared, image=tmp_path / "image", tree=tree) as machine:
 
-        def shell(script: str) -> str:
-            return shell_with(machine, command, script)
-
         def has_default() -> bool:
-            return "via 10.224.0.1 dev eth0" in shell("ip route show default")
+            return "via 10.224.0.1 dev eth0" in machine.shell("ip route show default")
 
         wait_until(has_default, "the default route of NetworkManager")
         ungated = {**CONFIG, "gates": []}
-        shell(f"hostrouting apply - <<< '{json.dumps(ungated)}'")
+        machine.shell(f"hostrouting apply - <<< '{json.dumps(ungated)}'")
         for trouble, (commands, step) in LEASED.items():
-            shell(commands)
-            status = status_of(machine, command)
+            machine.shell(commands)
+            status = machine.status()
             assert_first_line(trouble.replace("networkd", "NetworkManager"), status["verdict"])
             assert status["next"] == step.replace(RECONFIGURE, "nmcli device reapply eth0")
-            shell(status["next"])
+            machine.shell(status["next"])
             wait_until(has_default, "the default route of NetworkManager")
-            assert status_of(machine, command)["next"] == f"hostrouting apply {INTENT_PATH}"
-            shell(f"hostrouting apply {INTENT_PATH}")
-            status = status_of(machine, command)
+            assert machine.status()["next"] == f"hostrouting apply {INTENT_PATH}"
+            machine.shell(f"hostrouting apply {INTENT_PATH}")
+            status = machine.status()
             assert (status["state"], status["next"]) == ("right", None), status
