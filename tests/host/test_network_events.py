@@ -11,12 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from random import Random
 
 import attrs
 import pytest
 from support.kernel import connect, kernel_of, many, needs_kernel, powerless
+from support.patience import wait_until
 
 from hostrouting.exceptions import BackendError, EventsLostError
 from hostrouting.host import (
@@ -36,6 +37,7 @@ from hostrouting.host import (
     RouteEvent,
     Rule,
     RuleEvent,
+    SettingEvent,
 )
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents, NetlinkListener
@@ -69,6 +71,17 @@ def _text(event: NetworkEvent) -> str:
     if isinstance(event, AddressEvent):
         return f"{event.verb} {event.address} dev {event.dev}"
     return f"{event.verb} {event[1]}"
+
+
+@contextmanager
+def woken(ctx: Context, listener: Listener) -> Iterator[None]:
+    """Assert that the news of the block wakes a thread, which nothing else would."""
+    waiting = threading.Thread(target=wait, args=(ctx, lambda: listener.has_news), daemon=True)
+    waiting.start()
+    wait_until(lambda: ctx._doorbells, "no thread waits")
+    yield
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive()
 
 
 class ListeningContract:
@@ -143,15 +156,8 @@ class ListeningContract:
         while there is none.
         """
         assert not wait(ctx, lambda: listener.has_news, until=ctx.clock.monotonic())
-        awake: list[bool] = []
-        until = ctx.clock.monotonic() + PATIENCE
-        waiting = threading.Thread(
-            target=lambda: awake.append(wait(ctx, lambda: listener.has_news, until=until))
-        )
-        waiting.start()
-        arrange(eth0, BY_FABRIC)
-        waiting.join()
-        assert awake == [True]
+        with woken(ctx, listener):
+            arrange(eth0, BY_FABRIC)
         assert shown(listener.take()) == [f"add {BY_FABRIC}"]
         assert not listener.has_news
 
@@ -609,12 +615,12 @@ class TestInTheKernel:
 
     @pytest.mark.usefixtures("small_socket")
     def test_a_socket_that_overflowed_reports_it(
-        self, backend: NetlinkBackend, listener: NetlinkListener
+        self, backend: NetlinkBackend, listener: NetlinkListener, ctx: Context
     ) -> None:
-        """A socket that overflowed reports the loss, drops the events before it, and receives every
-        later event.
+        """It wakes who waits. Nothing of before the loss is reported after it, and no event is
+        missed from then on.
         """
-        with listener._lock:
+        with woken(ctx, listener), listener._lock:
             backend.apply(many(250), verify=False)
         with pytest.raises(
             EventsLostError, match="in the socket's buffer; read everything anew"
@@ -669,14 +675,18 @@ class TestInTheKernel:
     def test_other_announcements_wake_nobody(
         self, node: KernelNode, listener: NetlinkListener
     ) -> None:
-        """Announced IPv6 neighbours and stations of bridges do not wake a listener."""
+        """Neighbours of IPv6 and stations of bridges come by the same groups, and there may be
+        many. A new device shows all its settings; a change of one alone is an event.
+        """
         node.ip("link add br0 type bridge")
         node.ip("link set eth0 master br0")
-        listener.take()
+        assert not any(isinstance(event, SettingEvent) for event in listener.take())
         node.ip("neigh add fd00::9 lladdr 02:00:00:00:00:09 dev eth0")
         node.run("bridge", "fdb", "add", "02:00:00:00:00:09", "dev", "eth0", "master", "static")
         listener._receive()
         assert not listener.has_news
+        node.run("sysctl", "-qw", "net.ipv4.conf.br0.ignore_routes_with_linkdown=1")
+        assert listener.take() == [SettingEvent("set", "ignore_routes_with_linkdown")]
 
     def test_a_changed_nexthop_object_replaces_its_routes_where_they_stand(
         self, node: KernelNode, listener: NetlinkListener, backend: NetlinkBackend
@@ -702,8 +712,8 @@ class TestInTheKernel:
         with socket.socket() as closed:
             pass
         listener._socket = closed
-        node.add_route("9.0.0.0/8", dev="eth0")
-        assert wait(ctx, lambda: listener.has_news, until=ctx.clock.monotonic() + 30)
+        with woken(ctx, listener):
+            node.add_route("9.0.0.0/8", dev="eth0")
         for _ in range(2):
             with pytest.raises(
                 BackendError, match=r"^listening to network events has ended: .*Bad file"
