@@ -8,12 +8,14 @@ import pytest
 from host.contracts.files import READ_ONLY, FileStoreContract
 from host.contracts.lock import RunLockContract
 from host.contracts.services import LiveServiceManagerContract, ServiceManagerContract
+from support.patience import at_once
 
 from hostrouting import HostRoutingConfig, render_files
-from hostrouting.exceptions import HostFileError
+from hostrouting.exceptions import BackendError, HostFileError, LockHeldError
 from hostrouting.host import FileStore, RunLock, ServiceManager
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryLock, MemoryServices
 from hostrouting.testing.memory_files import MemoryTree
+from phases import Context
 
 
 class TestMemoryFiles(FileStoreContract):
@@ -95,6 +97,22 @@ class TestMemoryLock(RunLockContract):
     def other(self, lock: RunLock) -> RunLock:
         """The lock of another run."""
         return lock
+
+
+def test_a_fake_machine_is_one() -> None:
+    """Its links and events are those of its routes, and another run may have its lock; an image has
+    no kernel.
+    """
+    host = FakeHost()
+    assert host.link_layer.node is host.routes
+    assert host.events is host.routes.events
+    host.lock.holder = 7
+    assert host.lock.is_held
+    with pytest.raises(LockHeldError, match="process 7"), host.lock.hold(at_once(timeout=1)):
+        pytest.fail("it is held")
+    way_out = r"no ebtables; make it with Host\.live\(\), or give it one: ebtables="
+    with pytest.raises(BackendError, match=way_out):
+        FakeHost(is_live=False).ebtables.read(Context())
 
 
 def test_the_command_of_a_fake_machine_is_not_that_of_the_test(

@@ -375,6 +375,7 @@ PROGRAM = """
 from hostrouting.exceptions import PermissionDeniedError
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from phases import Context
+assert not NetlinkLinkLayer().answering(Context(), [])
 try:
     print(sorted(NetlinkLinkLayer().answering(Context(), [("azv1", "10.240.0.9"), ("azv2", "fd00:1::10")])))
 except PermissionDeniedError as error:
@@ -391,8 +392,8 @@ REFUSED = f"{errno.EPERM} {NOT_ASKED}\n"
     ids=["root", "powerless", "CAP_NET_RAW"],
 )
 def test_asking_needs_a_capability(node: KernelLinks, who: tuple[str, ...], outcome: str) -> None:
-    """A probe needs CAP_NET_RAW alone; without the capability it fails with an error that names
-    it.
+    """CAP_NET_RAW is enough; without it no pod is probed, and the error names the capability. Who
+    asks nothing needs none.
     """
     assert node.kernel.run(*who, sys.executable, "-c", PROGRAM) == outcome
 

@@ -265,6 +265,7 @@ class LinkReadingContract:
         absent.
         """
         pods.silence("azv2", "10.240.0.8")
+        pods.silence("azv3", "10.240.0.11")
         pods.add_neighbour("10.240.0.8", "azv2", POD_MAC)
         assert (
             layer.silent(
