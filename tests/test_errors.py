@@ -125,17 +125,12 @@ def test_every_error_shows_if_a_retry_can_help() -> None:
         LockHeldError("x"),
         EventsLostError("x"),
         BackendError("x", retryable=True),
+        LinkNotFoundError("x", dev="eth0", retryable=True),
         DeadlineExceededError(1),
     )
-    final = (
-        InvalidConfigError([]),
-        UnreadableConfigError("x"),
-        UnitError("x"),
-        BackendError("x"),
-        CancelledError("x"),
-    )
-    assert [error.retryable for error in retried] == [True] * 4
-    assert [error.retryable for error in final] == [False] * 5
+    final = InvalidConfigError([]), BackendError("x"), CancelledError("x")
+    assert [error.retryable for error in retried] == [True] * 5
+    assert [error.retryable for error in final] == [False] * 3
 
 
 PASSING = ("ENOMEM", "ENOBUFS", "EBUSY", "EAGAIN", "EINTR", "ENETDOWN")
@@ -152,10 +147,11 @@ def test_an_error_of_a_moment_can_be_tried_again(name: str) -> None:
     neighbour = Refusal(NeighbourChange("remove", POD), number, name)
     errors = [
         BackendError("x", errno=number),
+        LinkNotFoundError("x", dev="eth0", errno=number),
         RouteRejectedError([passing], rolled_back=True),
         NeighbourRejectedError([neighbour]),
     ]
-    assert [error.retryable for error in errors] == [name in PASSING] * 3
+    assert [error.retryable for error in errors] == [name in PASSING] * 4
     assert not any(error.may_heal for error in errors)
     changed = [
         RouteRejectedError([passing], rolled_back=False),
@@ -166,14 +162,13 @@ def test_an_error_of_a_moment_can_be_tried_again(name: str) -> None:
 
 
 def test_a_refused_and_an_unreadable_config_are_config_errors() -> None:
-    """A refused config and an unreadable one both raise a ConfigError, and the latter is a
-    HostFileError as well.
-    """
+    """One `except` has both; an unreadable one is a file's error, too, and a refused one a value's."""
     with pytest.raises(ConfigError) as caught:
         HostRoutingConfig.from_file("/nonexistent")
     assert isinstance(caught.value, HostFileError)
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError) as refused:
         HostRoutingConfig.from_json("{")
+    assert isinstance(refused.value, ValueError)
 
 
 def test_every_error_class_is_copied_here() -> None:
@@ -226,6 +221,11 @@ def test_every_error_class_is_copied_here() -> None:
             LinkNotFoundError("absent; correct the 'dev' of", dev="a", routes=["10.0.0.0/8 dev a"]),
             "absent; correct the 'dev' of:\n  10.0.0.0/8 dev a",
             "absent; correct the 'dev' of: 10.0.0.0/8 dev a",
+        ),
+        (
+            BackendError("not deleted: a\nnothing was"),
+            "not deleted: a\nnothing was",
+            "not deleted: a; nothing was",
         ),
         (
             WorseRoutingError(REPORT, "refused, since", "nothing was changed", ("one", "two")),
