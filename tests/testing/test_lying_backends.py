@@ -133,6 +133,13 @@ def applies(change: Callable[[RouteBackend, Sequence[RouteChange]], object]) -> 
     return {"apply": lambda inner: lambda changes, **_: change(inner, changes)}
 
 
+def installs(verb: str) -> Lies:
+    """Install each route in the same way."""
+    return applies(
+        lambda inner, changes: inner.apply([attrs.evolve(one, verb=verb) for one in changes])
+    )
+
+
 # --- single lies
 
 
@@ -176,7 +183,8 @@ def forgetful(inner: RouteBackend, changes: Sequence[RouteChange]) -> None:
 def by_destination(inner: RouteBackend, changes: Sequence[RouteChange]) -> None:
     """Remove the first route to each destination."""
     for change in changes:
-        [first, *_] = [one for one in inner.routes() if one.network == change.route.network]
+        routes = inner.routes(change.route.family)
+        [first, *_] = [one for one in routes if one.network == change.route.network]
         inner.apply([RouteChange.remove(first)])
 
 
@@ -258,6 +266,7 @@ LIES: dict[str, dict[str, Lies]] = {
         "carrier: always": sets("links", carrier=True),
         "up: always": sets("links", up=True),
         "any order of links": shows("links", sorted),
+        "loopback: lost": sets("links", loopback=False),
     },
     "test_known_neighbours_belong_to_their_link": {
         "neighbours: lost": sets("links", neighbours=())
@@ -297,6 +306,7 @@ LIES: dict[str, dict[str, Lies]] = {
     "test_an_incomplete_rollback_is_reported": {
         "rolled_back: always": rejected(rolled_back=True),
         "left_behind: never": rejected(left_behind=[]),
+        "left_behind: another route": rejected(left_behind=["9.0.0.0/8 dev eth0"]),
     },
     "test_every_refusal_is_named": {
         "one refusal": fails(
@@ -314,16 +324,29 @@ LIES: dict[str, dict[str, Lies]] = {
         ),
     },
     "test_a_missing_device_is_named_before_anything_is_done": {
-        "a refusal": fails("apply", lambda _: RouteRejectedError([], rolled_back=True))
+        "a refusal": fails("apply", lambda _: RouteRejectedError([], rolled_back=True)),
+        "another device": fails("apply", lambda _: LinkNotFoundError("absent", dev="eth0")),
+        "one by one": applies(one_by_one),
     },
     "test_changes_are_made_in_their_order": {
         "any order of changes": applies(lambda inner, changes: inner.apply(changes[::-1]))
     },
-    "test_one_refusal_undoes_the_whole_batch": {"one by one": applies(one_by_one)},
+    "test_one_refusal_undoes_the_whole_batch": {
+        "one by one": applies(one_by_one),
+        "rolled_back: never": rejected(rolled_back=False),
+        "left_behind: always": rejected(left_behind=["9.0.0.0/8 dev eth0"]),
+    },
     "test_a_rollback_keeps_the_order_of_a_place": {
         "a rollback that overwrites": applies(overwriting)
     },
     "test_exactly_the_named_route_is_removed": {"any removal": applies(by_destination)},
+    "test_a_removal_of_ipv6_never_takes_another_route": {"any removal": applies(by_destination)},
+    "test_what_another_program_changed_meanwhile_is_not_overwritten": {
+        "another errno": rejected(errno=errno.EINVAL)
+    },
+    "test_an_added_route_is_as_wanted": {"nothing is done": applies(lambda *_: None)},
+    "test_a_prepended_route_decides": {"a route behind the others": installs("append")},
+    "test_an_appended_route_stands_behind": {"a route before the others": installs("prepend")},
 }
 #: The tests for which a lie concerns IPv6.
 OF_IPV6 = "test_a_multipath_route_shows_every_leg", "test_the_rules_of_a_fresh_node"
