@@ -57,7 +57,8 @@ ROOMS = {
     "stale_cni": "tests/azure/stale_cni tests/test_doorways.py",
     "static_routes": "tests/static_routes tests/node/test_fix.py"
     " tests/route_overlap/test_ipv6_ways.py",
-    "testing": "tests/testing tests/host/test_fakes.py"
+    "testing": "tests/testing tests/host/test_fakes.py tests/host/test_notify.py"
+    " tests/host/test_link_layer_faults.py"
     " tests/host/ebtables/test_ebtables.py::TestMemory tests/host/test_nft.py::TestMemoryNftables"
     " tests/host/test_link_layer.py::TestMemoryLinkLayer"
     " tests/host/test_network_events.py::TestMemoryEvents"
