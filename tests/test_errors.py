@@ -162,7 +162,9 @@ def test_an_error_of_a_moment_can_be_tried_again(name: str) -> None:
 
 
 def test_a_refused_and_an_unreadable_config_are_config_errors() -> None:
-    """One `except` has both; an unreadable one is a file's error, too, and a refused one a value's."""
+    """A refused config and an unreadable one both raise a ConfigError; the latter is a
+    HostFileError as well, and the former a ValueError.
+    """
     with pytest.raises(ConfigError) as caught:
         HostRoutingConfig.from_file("/nonexistent")
     assert isinstance(caught.value, HostFileError)

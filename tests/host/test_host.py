@@ -71,8 +71,8 @@ class TestLive:
         assert repr(host.lock) == repr(FileLock(root="/"))
 
     def test_other_adapters_are_made_on_first_use(self) -> None:
-        """A part that a run does not need is not imported, as a test above proves; each can be
-        made, and is made once.
+        """Each adapter that a live host creates on first use is of its own module, and is made
+        once.
         """
         host = Host.live()
         methods = (

@@ -2,6 +2,7 @@
 show.
 """
 
+import asyncio
 import errno
 import struct
 import sys
@@ -172,6 +173,26 @@ def test_a_device_that_vanishes_midway(
     assert [refusal.errno for refusal in caught.value.refusals] == [errno.ENODEV]
     assert caught.value.made == layer.neighbours() == [wanted[1]]
     assert str(caught.value).endswith(f"\nthese were made:\n  {wanted[1]}")
+
+
+@needs_kernel
+def test_an_agent_may_call_it_inside_its_event_loop(
+    node: KernelLinks, layer: NetlinkLinkLayer
+) -> None:
+    """The link layer reads and changes neighbours in a coroutine, where pyroute2's own loop could
+    not run.
+    """
+    variety(node)
+
+    async def work() -> list[Neighbour]:
+        known = layer.neighbours()
+        layer.change_neighbours("remove", known)
+        layer.change_neighbours("add", known)
+        assert layer.stations("azure0")
+        assert layer.classifiers("azure0") == ()
+        return known
+
+    assert asyncio.run(work()) == layer.neighbours() != []
 
 
 @needs_kernel

@@ -617,8 +617,8 @@ class TestInTheKernel:
     def test_a_socket_that_overflowed_reports_it(
         self, backend: NetlinkBackend, listener: NetlinkListener, ctx: Context
     ) -> None:
-        """It wakes who waits. Nothing of before the loss is reported after it, and no event is
-        missed from then on.
+        """A socket that overflowed wakes its waiters and reports the loss, drops the events before
+        it, and receives every later event.
         """
         with woken(ctx, listener), listener._lock:
             backend.apply(many(250), verify=False)
@@ -675,8 +675,8 @@ class TestInTheKernel:
     def test_other_announcements_wake_nobody(
         self, node: KernelNode, listener: NetlinkListener
     ) -> None:
-        """Neighbours of IPv6 and stations of bridges come by the same groups, and there may be
-        many. A new device shows all its settings; a change of one alone is an event.
+        """Announced IPv6 neighbours, stations of bridges and the settings of a new device do not
+        wake a listener; a change of one setting does.
         """
         node.ip("link add br0 type bridge")
         node.ip("link set eth0 master br0")

@@ -392,8 +392,8 @@ REFUSED = f"{errno.EPERM} {NOT_ASKED}\n"
     ids=["root", "powerless", "CAP_NET_RAW"],
 )
 def test_asking_needs_a_capability(node: KernelLinks, who: tuple[str, ...], outcome: str) -> None:
-    """CAP_NET_RAW is enough; without it no pod is probed, and the error names the capability. Who
-    asks nothing needs none.
+    """A probe needs CAP_NET_RAW alone; without the capability it fails with an error that names
+    it, unless there is nothing to probe.
     """
     assert node.kernel.run(*who, sys.executable, "-c", PROGRAM) == outcome
 

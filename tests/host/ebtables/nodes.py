@@ -52,6 +52,7 @@ class Table:
 
 LEGACY_STAND_IN = """#!/bin/sh
 [ "$1" = --version ] && echo "ebtables v2.0.11 (legacy) (December 2011)" && exit
+[ "$*" = "-t nat -L" ] || [ "$1" = --concurrent ] || exit 1  # a change takes the lock
 [ "$1" = --concurrent ] && shift
 exec /usr/sbin/ebtables-nft "$@"
 """
