@@ -546,6 +546,15 @@ def test_a_second_signal_is_named_in_the_journal(
     assert verdict() == SECOND_SIGNAL
 
 
+@pytest.mark.parametrize("words", ["check", "init --cidr 10.0.0.0/8", "plan", "reset", "status"])
+def test_no_command_goes_on_after_its_timeout(words: str) -> None:
+    """It could not: exit 3, with the limit."""
+    on_mended("apply")
+    ended = run_here(*words.split(), "--timeout", "1e-9")
+    assert ended.returncode == 3
+    assert "deadline exceeded: not done within 1e-09 s" in ended.stdout + ended.stderr
+
+
 def test_an_apply_prints_little() -> None:
     """An apply that changes nothing prints one line; with -v the log of the tasks is printed, and
     each change once.
@@ -646,8 +655,9 @@ def test_explain_paints_what_the_config_does_not_expect(
     assert [line[:2] for line in lines] == ["17", "  ", "9.", "  "]
     marked = run_here("explain", "172.17.1.9").stdout.splitlines()[1]
     assert marked.startswith("! ib1" if is_installed else "  ib1")
-    answer = json.loads(run_here("explain", "172.17.1.9", "--json").stdout)
-    assert answer["verdict"] == f"172.17.1.9: ib1{' (not expected)' if is_installed else ''}"
+    answer = json.loads(run_here("explain", "172.17.1.9", "9.9.9.9", "--json").stdout)
+    mark = " (not expected)" if is_installed else ""
+    assert answer["verdict"] == f"172.17.1.9: ib1{mark}; 9.9.9.9: eth0"
     [part] = answer["explanations"][0]["parts"]
     assert part["is_expected"] is (False if is_installed else None)
 
@@ -774,6 +784,7 @@ def test_a_plan_and_a_check_without_root_go_on(
     checked = on_mended("check").stdout
     assert "do not leave by eth0" in checked
     assert "note: not looked at: cannot look for" in checked
+    assert run_here("explain", "9.9.9.9").stdout.startswith("9.9.9.9\n")
 
 
 @pytest.mark.parametrize(("lost", "counts"), [(0, [1, 0, 0]), (1, [1, 1, 1])])
@@ -831,9 +842,10 @@ def test_init_leaves_out_a_device_that_no_config_may_name(host: FakeHost) -> Non
     host.routes.add_link("e;id")
     host.routes.add_address("e;id", "fd00::4/64")
     host.routes.add_route("default", gateway="fd00::1", dev="e;id")
-    told = run_here("init", "--cidr", "fd01::/64")
+    told = run_here("init", "--cidr", "fd01::/64", "--cidr", "fd02::/64")
     assert told.returncode == 0
-    assert "expectedDevs" not in told.stdout
+    overlap = json.loads(told.stdout)["hostRouting"]["routeOverlap"]
+    assert overlap == {"mode": "WARN", "expectedCidrs": ["fd01::/64", "fd02::/64"]}
     assert "missing: expectedDevs: no config may have the name 'e;id'; rename it" in told.stderr
 
 

@@ -195,6 +195,19 @@ def test_a_signal_has_its_own_status(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "THE ROLLBACK IS INCOMPLETE" in str(arguments.verdict)
 
 
+def test_a_reset_restores_by_the_config_of_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records are in the folder that it names."""
+    host = made_host()
+    monkeypatch.setattr(Host, "live", lambda: host)
+    config = config_of(backup_dir="/srv")
+    monkeypatch.setattr(HostRoutingConfig, "from_file", lambda *_, **__: config)
+    rules = host.ebtables.read(context()).rules
+    sweep_node(context(), config, host)
+    arguments = parsed(["reset", "given.json"])
+    assert arguments.chosen.run(arguments) == 0
+    assert host.ebtables.read(context()).rules == rules
+
+
 @pytest.mark.parametrize("config", [HostRoutingConfig(), config_of(enabled=False)])
 def test_without_the_section_the_error_shows_how_to_add_it(config: HostRoutingConfig) -> None:
     """The command without an enabled section in the config is an error that shows the line to
