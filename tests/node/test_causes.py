@@ -34,6 +34,7 @@ FOLDER = "/etc/aks-flex-node"
 RUN = "/run/aks-flex-node"
 CLOSING = f"chown 0 {RUN} && chmod go-w {RUN}"
 UNIT = "/etc/systemd/system/static-routes.service"
+SCRIPT = f"{FOLDER}/static-routes.sh"
 REMOUNT = f'mount -o remount,rw "$(findmnt -n -o TARGET -T {FOLDER})"'
 Trouble = Callable[[FakeHost], object]
 IS_READ_ONLY: Trouble = lambda host: host.files.read_only.add("/etc")  # noqa: E731
@@ -84,6 +85,11 @@ def host() -> FakeHost:
             [IS_MASKED, lose_our_routes],
             f"{UNIT}: will be refused",
             "systemctl unmask static-routes.service",
+        ),
+        (
+            [lambda host: host.files.link(SCRIPT, "/dev/null"), lose_our_routes],
+            f"{SCRIPT}: will be refused",
+            f"rm {SCRIPT}",
         ),
     ],
 )

@@ -193,7 +193,7 @@ def test_a_program_that_the_boot_lacks_degrades_the_run(*, is_live: bool) -> Non
     assert finding.severity == "error"
     assert STAY_SHUT in finding.reason
     assert finding in check_node(Context(), config, host).findings
-    host.files.programs.add("/usr/bin/ip")
+    host.files.programs.add("/usr/local/sbin/ip")
     mended = run(whole)
     assert not mended.degraded
     assert mended.find("bootstrap/configure").result.findings == ()

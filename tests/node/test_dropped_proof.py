@@ -157,6 +157,8 @@ def test_a_config_without_the_section_is_refused_as_a_whole(host: FakeHost) -> N
         f"nothing was changed; {STEP}",
     ]
     assert [cidr for cidr, _ in error.report.findings] == [WIDE]
+    assert [(each.fact.cidr, str(each.cause)[:2]) for each in error.worse] == [(WIDE, "- ")]
+    assert not error.retryable
     assert (host.routes.routes(), host.files.tree.snapshot()) == before
 
 
