@@ -106,6 +106,7 @@ def test_strict_raises_with_everything_in_place(host: FakeHost) -> None:
     with pytest.raises(RouteOverlapError) as caught:
         CheckRouteOverlap(config("172.16.8.0/22", mode="STRICT"), host=host).do(Context())
     assert [cidr.cidr for cidr in caught.value.report.cidrs] == ["172.16.8.0/22"]
+    assert str(caught.value) == str(caught.value.report)
     assert not caught.value.retryable
     assert markers(host) == {DETECTED: LINE + "\n"}
     assert host.files.mode(DETECTED) == 0o644
