@@ -127,8 +127,8 @@ def test_the_version_is_the_installed_one() -> None:
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
-    """The package imports its names on first use, and refuses an unknown one as any module does.
-    Completion knows them before.
+    """The package imports its names on first use, lists them before that, and refuses an unknown
+    one as any module does.
     """
     assert dir(hostrouting) == sorted(hostrouting.__all__)
     with pytest.raises(AttributeError, match="module 'hostrouting' has no attribute 'Hots'"):

@@ -548,7 +548,7 @@ def test_a_second_signal_is_named_in_the_journal(
 
 @pytest.mark.parametrize("words", ["check", "init --cidr 10.0.0.0/8", "plan", "reset", "status"])
 def test_no_command_goes_on_after_its_timeout(words: str) -> None:
-    """It could not: exit 3, with the limit."""
+    """A command whose timeout is over ends with 3, and names the limit."""
     on_mended("apply")
     ended = run_here(*words.split(), "--timeout", "1e-9")
     assert ended.returncode == 3

@@ -123,7 +123,7 @@ def test_other_families_and_noise_are_passed_over() -> None:
 
 
 def test_what_was_taken_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A listener that is asked often never holds too much."""
+    """Events that were taken do not count for the limit of what a listener stores."""
     monkeypatch.setattr("hostrouting.host.netlink.events._MOST_BYTES", 100)
     with played({}):
         listener = listener_of(kernel := PlayedKernel({}))

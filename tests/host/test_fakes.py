@@ -100,8 +100,8 @@ class TestMemoryLock(RunLockContract):
 
 
 def test_a_fake_machine_is_one() -> None:
-    """Its links and events are those of its routes, and another run may have its lock; an image has
-    no kernel.
+    """The links and events of a fake machine are those of its routes, another run can hold its
+    lock, and an image lacks a kernel.
     """
     host = FakeHost()
     assert host.link_layer.node is host.routes

@@ -126,7 +126,9 @@ class TestOffline:
             )
 
     def test_it_lacks_a_kernel(self, tmp_path: Path) -> None:
-        """An offline host refuses every lookup and reading of routes, as no answer would be true."""
+        """An offline host refuses a use of its routes, as no answer would be true, and its stand-in
+        can be copied and shows the reason.
+        """
         routes = Host.offline(tmp_path).routes
         with pytest.raises(BackendError) as caught:
             routes.lookup([0])

@@ -64,7 +64,8 @@ ROOMS = {
     " tests/host/test_network_events.py::TestMemoryEvents"
     " tests/host/test_route_backends.py::TestMemoryBackend tests/host/test_route_backends.py"
     "::TestNetlinkBackend::test_rules_come_in_the_order_of_their_priority",
-    "watch": "tests/watch tests/cli/test_watch_json.py",
+    "watch": "tests/watch tests/cli/test_watch_json.py"
+    " tests/system/test_watch_service.py::test_from_the_boot_to_the_reset",
 }
 #: Seconds; a mutant may loop for ever.
 _LONGEST = 900

@@ -84,7 +84,7 @@ def machine(tmp_path: Path) -> Iterator[WatchedMachine]:
 
 def test_from_the_boot_to_the_reset(machine: WatchedMachine) -> None:
     """The service is ready after its first look, and keeps routes; an apply that changes nothing
-    for it leaves its process.
+    for it leaves its process. It is started again after a signal has ended it without a failure.
 
     A reset stops and removes it. The machines run on.
     """
@@ -98,6 +98,8 @@ def test_from_the_boot_to_the_reset(machine: WatchedMachine) -> None:
     apply(machine.host, **routes(TWO_ROUTES))
     machine.until_status("routes in force: 2")
     assert machine.state(UNIT).main_pid == pid
+    machine.run("systemctl", "kill", UNIT)
+    assert machine.until_it_runs(instead_of=pid) != pid
     Reset(config(), host=machine.host).do(Context(timeout=60))
     assert not machine.state(UNIT).exists
     assert machine.run("pgrep", "--full", "hostrouting watch", check=False).stdout == ""

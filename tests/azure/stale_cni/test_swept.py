@@ -196,7 +196,7 @@ def test_a_signal_has_its_own_status(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_reset_restores_by_the_config_of_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The records are in the folder that it names."""
+    """A reset with a config restores from the folder that this config names."""
     host = made_host()
     monkeypatch.setattr(Host, "live", lambda: host)
     config = config_of(backup_dir="/srv")
