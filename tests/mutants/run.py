@@ -45,7 +45,7 @@ ROOMS = {
     " tests/cli/test_typed.py::test_ctrl_c_just_before_a_wait_ends_it",
     "fib": "tests/fib",
     "fleet": "tests/fleet",
-    "host": "tests/host",
+    "host": "tests/host tests/test_errors.py",
     "net": "tests/net tests/fib/test_vrf.py tests/static_routes/test_ipv6_decisions.py"
     " tests/test_errors.py",
     "node": "tests/node tests/cli/test_status.py tests/cli/test_watch_json.py"
