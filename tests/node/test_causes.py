@@ -21,6 +21,7 @@ from hostrouting.node.check import check_node
 from hostrouting.node.report import NodeReport
 from hostrouting.testing import FakeHost
 from phases import execute
+from phases.testing import ManualClock
 
 APPLY = f"hostrouting apply {INTENT_PATH}"
 CONFIG = HostRoutingConfig.from_mapping(
@@ -129,6 +130,15 @@ def test_a_held_unit_waits_for_what_is_wrong(host: FakeHost) -> None:
         [held] = [found for found in node_status(at_once(), host).findings if found.kind == "held"]
         assert held.reason.endswith(f", and starts by itself once {words} right")
         lose_our_routes(host)
+
+
+def test_a_held_unit_counts_from_the_boot(host: FakeHost) -> None:
+    """A unit is held since the boot if systemd has no later time, however long the node has run."""
+    host.services.start(at_once(), "hostrouting-held@systemd-nspawn@kube1.service.service")
+    ctx = at_once()
+    ctx.sleep(3600)
+    [held] = [found for found in node_status(ctx, host).findings if found.kind == "held"]
+    assert held.since == ManualClock.EPOCH
 
 
 def test_a_gate_has_the_state_of_its_finding() -> None:
