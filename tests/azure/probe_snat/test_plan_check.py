@@ -39,6 +39,7 @@ from hostrouting.azure.probe_snat.ruleset import (
     render,
 )
 from hostrouting.base.findings import LEFT, REFUSED
+from hostrouting.boot.layout import GATING_PATH
 from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.testing import FakeHost
 from phases import Context
@@ -148,7 +149,8 @@ class TestCheck:
     def test_in_place(self, host: FakeHost, ctx: Context) -> None:
         """A check finds nothing if the rules are in place or not wanted, or in an image.
 
-        After a foreign flush a check finds that the table is not loaded, with the next step.
+        After a foreign flush a check finds that the table is not loaded, with the next step. Of the
+        boot files it names those of the rules alone.
         """
         assert check(host, ctx, OFF) == []
         apply(host, ctx)
@@ -156,6 +158,14 @@ class TestCheck:
         assert check(FakeHost(is_live=False), ctx) == []
         host.nftables.texts.clear()
         assert check(host, ctx) == [f"error: probe-snat: {TABLE}: {NOT_LOADED}; apply the config"]
+        apply(host, ctx)
+        wanted_by = "/etc/systemd/system/hostrouting-ready.service.wants/probe-snat.service"
+        for path in (*DEPARTURE.paths, wanted_by, GATING_PATH):
+            host.files.remove(path)
+        reason = "is not as this config wants it at the next boot; apply the config"
+        assert check(host, ctx) == [
+            f"error: probe-snat: {path}: {reason}" for path in (*DEPARTURE.paths, wanted_by)
+        ]
 
     def test_the_same_effect_in_other_words(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture

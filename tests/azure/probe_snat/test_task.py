@@ -132,15 +132,6 @@ class TestDo:
         task.undo(ctx)
         assert OWN_TABLE not in host.nftables.tables
 
-    def test_another_device(self, host: FakeHost, ctx: Context) -> None:
-        """A config with another device changes the loaded rules and the boot's ruleset."""
-        apply(host, ctx)
-        lead(host, "eth1")
-        apply(host, ctx)
-        rules = attrs.evolve(RULES, dev="eth1")
-        assert rules_in(host.nftables.tables[OWN_TABLE]) == rules
-        assert host.files.read(RULESET_PATH) == render(rules).encode()
-
     def test_a_race_with_a_flush(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -156,6 +147,18 @@ class TestDo:
                 "probe-snat.service loads it at each start of a gated unit"
             )
         ]
+
+    def test_a_run_that_is_killed_at_the_table(self, host: FakeHost, ctx: Context) -> None:
+        """A run that is killed as it loads or deletes the table leaves the file by which a reset
+        knows that the table is hostrouting's, and no unit that would load it again.
+        """
+        for settings in CONFIG, OFF:
+            host.nftables.fail_at(1, KeyboardInterrupt(), of="load")
+            with pytest.raises(KeyboardInterrupt):
+                apply(host, ctx, settings)
+            assert host.files.exists(RULESET_PATH)
+            assert not host.files.exists(UNIT_PATH)
+            apply(host, ctx)
 
     def test_a_table_whose_unit_is_masked_is_removed(self, host: FakeHost, ctx: Context) -> None:
         """A table is removed although a mask is all that is left of the unit's files."""
@@ -221,13 +224,6 @@ class TestDo:
                 30,
             ),
             (
-                lambda host: host.routes.add_route("2603:1062::/32", dev="eth1"),
-                CONFIG,
-                BackendError,
-                "leave by eth1, not by eth0 alone, ",
-                0,
-            ),
-            (
                 lambda host: add_address(
                     host.link_layer, "eth0", f"{CONFIG.probe_snat.address}/128"
                 ),
@@ -235,13 +231,6 @@ class TestDo:
                 BackendError,
                 "is an address of the node, ",
                 0,
-            ),
-            (
-                lambda _: None,
-                config(dev="eht0", detect="address"),
-                BackendError,
-                "no device eht0, not even after 30",
-                30,
             ),
             (
                 lambda host: setattr(host.nftables, "is_installed", False),
@@ -270,9 +259,7 @@ class TestDo:
         ],
         ids=[
             "no router",
-            "another device",
             "an address of the node",
-            "a typo",
             "no nft",
             "refused rules",
             "a gate",
