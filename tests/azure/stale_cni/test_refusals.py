@@ -116,6 +116,7 @@ def test_locks_of_cns_are_not_a_sign_of_azure_vnet() -> None:
     host = made_host()
     for lock in (
         "/var/lock/azure-vnet/azure-cns.json.lock",
+        "/var/lock/azure-vnet/azure-endpoints.json.lock",
         "/var/run/azure-vnet/azure-endpoints.lock",
     ):
         host.files.tree.write(lock, b"", mode=0o600)
