@@ -341,13 +341,15 @@ class TestRefusals:
 
 def test_only_a_refused_route_leaves_its_place_to_a_suggested_one() -> None:
     """The accepted section of a config keeps a route that waits for a default route, and lacks one
-    whose gateway is on no link.
+    whose gateway is on no link; an apply repairs the former later, and the latter never.
     """
     node = MemoryBackend()
     connect(node, eth0="10.224.0.4/16")
     waits = StaticRoute(destination="172.16.8.0/22")
     refused = static_route("172.16.16.0/24 via 10.99.0.1 dev eth0")
-    assert plan_routes(config_of([waits, refused]), FakeHost(node)).accepted.routes == (waits,)
+    planned = plan_routes(config_of([waits, refused]), FakeHost(node))
+    assert planned.accepted.routes == (waits,)
+    assert [found.apply for found in planned.findings()] == ["later", ""]
 
 
 def test_an_announced_fabric_excuses_no_route_that_leads_there() -> None:
