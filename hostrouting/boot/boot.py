@@ -393,8 +393,8 @@ class Boot:
     def _must_reload(self, ctx: Context, units: Collection[BootUnit]) -> bool:
         """Return True if systemd has loaded files that differ from those on the disk.
 
-        NeedDaemonReload ignores new folders of drop-ins and new links of a loaded unit. Another run
-        may also have prepared this machine as an image.
+        NeedDaemonReload ignores new links of a loaded unit, and before systemd 257 new folders of
+        drop-ins. Another run may also have prepared this machine as an image.
         """
         if not self._host.is_live:
             return False

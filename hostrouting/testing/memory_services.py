@@ -164,7 +164,8 @@ class MemoryServices(Faulty, ports=[ServiceManager]):
         load_state = "loaded" if unit.texts else "not-found"
         if self._unit_files.is_masked(instance):
             load_state = "masked"
-        # Like systemd, compare the files that were read, and ignore new files.
+        # Like systemd before 257, compare the files that were read, and ignore a new folder of
+        # drop-ins; systemd sees a new file in a folder that it has read.
         needs_reload = any(now.get(path) != text for path, text in unit.texts.items())
         return UnitState(
             name,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from host.contracts.files import READ_ONLY, FileStoreContract
 from host.contracts.lock import RunLockContract
-from host.contracts.services import LiveServiceManagerContract, ServiceManagerContract
+from host.contracts.services import LiveServiceManagerContract, ServiceManagerContract, Units
 from support.patience import at_once
 
 from hostrouting import HostRoutingConfig, render_files
@@ -73,6 +73,14 @@ class TestMemoryServices(LiveServiceManagerContract):
     def services(self, files: MemoryTree) -> ServiceManager:
         """The units of the contract."""
         return MemoryServices(files)
+
+    def test_a_new_drop_in_is_no_reason_for_a_reload(self, units: Units) -> None:
+        """As in systemd before 257, a loaded unit needs no reload for its first drop-in, so that
+        code that counts on one fails in memory, too.
+        """
+        units.start_daemon("ct-gated.service")
+        units.drop_in("ct-gated.service", "[Unit]\nDescription=new\n")
+        assert not units.state("ct-gated.service").needs_reload
 
 
 class TestMemoryServicesOfAnImage(ServiceManagerContract):
