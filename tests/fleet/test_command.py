@@ -147,14 +147,19 @@ def test_bad_lines_do_not_stop_the_rest(
 
 def test_warnings_can_fail_it(nodes: Path, tmp_path: Path) -> None:
     """An overlap in mode WARN is exit status 1 of `check --from` only with `--fail-on warning`, as
-    in a live check.
+    in a live check, and never of a plan; one in mode STRICT is 1 in any case.
     """
+    # A plan makes the others worse, which is an error.
+    nodes.write_bytes(nodes.read_bytes().splitlines()[0])
     path = tmp_path / "warn"
     path.write_text(json.dumps({"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}}))
     assert [
         run_here("check", path, *more, "--from", nodes).returncode
         for more in ([], ["--fail-on", "warning"])
     ] == [0, 1]
+    assert run_here("plan", path, "--from", nodes).returncode == 0
+    path.write_text(json.dumps(STRICT))
+    assert run_here("check", path, "--fail-on", "warning", "--from", nodes).returncode == 1
 
 
 def test_a_missing_record_is_not_a_proof(tmp_path: Path) -> None:
