@@ -1,4 +1,6 @@
-"""Signals of `apply` and `reset`: the exit status, and what a run that ends reports of its changes."""
+"""Signals of `apply` and `reset`: the exit status, and what a run that ends reports of its changes;
+and of a watch that has not begun.
+"""
 
 import json
 import logging
@@ -10,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 from support.command_line import OTHER_COMMAND
-from support.in_process import Result, run_here
+from support.in_process import Result, run_here, run_in_process
 from support.intent_nodes import node as node_in_memory
 from support.kernel import connect
 from support.printed import (
@@ -200,6 +202,16 @@ def test_a_run_outlives_its_terminal(command: str, monkeypatch: pytest.MonkeyPat
     run_here(command, "config.json")
     assert seen == [signal.SIG_IGN]
     assert signal.getsignal(signal.SIGHUP) == usual
+
+
+def test_ctrl_c_before_a_watch_keeps_anything(capfd: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C is the usual end of a watch also before it keeps anything: with status 0, and `ok` in
+    the last line of its JSON.
+    """
+    with patch.object(Host, "live", side_effect=KeyboardInterrupt):
+        status, _ = run_in_process("watch", "--json")
+    assert status == 0
+    assert json.loads(capfd.readouterr().out.splitlines()[-1])["ok"] is True
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])

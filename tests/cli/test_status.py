@@ -177,7 +177,9 @@ def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
     assert answer["ok"] is False
     assert "no-program" in [finding["kind"] for finding in answer["findings"]]
     found = f"error: no-program: ip: {reason}; install the package iproute2"
-    assert found in run_here("check").stdout.splitlines()
+    checked = run_here("check", "--fail-on", "warning")
+    assert checked.returncode == 1
+    assert found in checked.stdout.splitlines()
 
 
 @pytest.mark.parametrize(
