@@ -221,7 +221,9 @@ def test_the_device_of_a_network_lost_its_address(
 
 
 def test_a_gate_that_is_down_beside_one_that_is_missing(host: FakeHost) -> None:
-    """Of the warnings about a right node, one that has a command comes first."""
+    """Of the warnings about a right node, one that has a command comes first; each gate has the
+    state of its unit, or that the node lacks the unit.
+    """
     units = {
         "systemd-nspawn@.service": "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=machines.target\n",
         "machines.target": "[Unit]\n",
@@ -241,6 +243,9 @@ def test_a_gate_that_is_down_beside_one_that_is_missing(host: FakeHost) -> None:
         f"warning: {unit}: is failed (exit-code), although machines.target wants it, and is not held"
     )
     assert status.next == f"systemctl start {unit}"
+    gates = status.to_mapping()["gates"]
+    states = [gates[name]["active_state"] for name in ("other.service", unit)]
+    assert states == ["no such unit", "failed"]
 
 
 @pytest.mark.parametrize("trouble", [IS_READ_ONLY, RUN_IS_FULL])

@@ -43,11 +43,12 @@ def test_ipv6_moves_by_the_route_of_ipv4(node: MemoryBackend) -> None:
 
 def test_a_route_of_ipv6_is_deleted_by_a_command_for_it() -> None:
     """A moved IPv6 exit is undone by `ip -6 route del`, as a command without `-6` would delete the
-    route of IPv4.
+    route of IPv4; its JSON has the name of the family.
     """
     route = ObservedRoute.parse("::/0", "ib0", "fe80::2", protocol=4, metric=512)
     move = MovedExit(family=IPV6, before="eth0", after=("ib0",), route=route)
     assert move.deletion == "ip -6 route del default via fe80::2 dev ib0 proto static metric 512"
+    assert move.to_mapping()["family"] == "IPv6"
 
 
 def test_routes_in_turns_move_nothing(node: MemoryBackend) -> None:
