@@ -48,7 +48,7 @@ DEFAULT = ObservedRoute.parse("0.0.0.0/0", "eth0")
 )
 def test_a_device_borrows_an_address_of_its_own_vrf(dev: str, expected: str) -> None:
     """A device without an address borrows one of its VRF, that of the VRF's device first; a device
-    outside of VRFs borrows from devices outside of VRFs.
+    outside of VRFs, such as the port of a bridge in one, borrows from devices outside of VRFs.
     """
     source = source_by(NextHop(None, dev), 0, DEVICES)
     assert source is not None
@@ -56,8 +56,8 @@ def test_a_device_borrows_an_address_of_its_own_vrf(dev: str, expected: str) -> 
 
 
 def test_the_source_is_the_address_by_which_the_gateway_is_on_the_link() -> None:
-    """The source of a route is the address whose network or peer has the gateway, or else the first
-    address of the device.
+    """The source of a route is the address whose network contains the gateway, or whose peer is the
+    gateway, or else the first address of the device.
     """
     peer = DeviceAddress.parse("10.3.0.1/32")._replace(peer=parse_ipv4("10.3.0.2"))
     e0 = device("e0", 2, "10.1.0.1/16", "10.2.0.1/16")
@@ -82,7 +82,7 @@ def test_a_fabric_is_announced_until_it_has_its_address(
     master: str | None, address: str, found: list[str]
 ) -> None:
     """A fabric counts as announced until its device has the address, in a VRF as well, where the
-    address adds no route to main.
+    address adds no route to main, so that a node is not held for ever.
     """
     addresses = (DeviceAddress.parse(address),) if address else ()
     bare = E1._replace(addresses=addresses, master=master)

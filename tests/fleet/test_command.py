@@ -146,8 +146,8 @@ def test_bad_lines_do_not_stop_the_rest(
 
 
 def test_warnings_can_fail_it(nodes: Path, tmp_path: Path) -> None:
-    """An overlap in mode WARN is exit status 1 of `check --from` only with `--fail-on warning`, as
-    in a live check, and never of a plan; one in mode STRICT is 1 in any case.
+    """An overlap in mode WARN gives `check --from` the exit status 1 only with `--fail-on warning`,
+    as in a live check, and `plan --from` 0; one in mode STRICT gives 1 with this option, too.
     """
     # A plan makes the others worse, which is an error.
     nodes.write_bytes(nodes.read_bytes().splitlines()[0])
@@ -225,7 +225,9 @@ def test_a_proof_that_catches_the_error_ends_all_the_same() -> None:
 
 
 def test_control_characters_are_escaped(tmp_path: Path) -> None:
-    """A control character in the text of a record is printed as an escape."""
+    """A control character in the text of a record is printed as an escape, so that a terminal does
+    not obey it.
+    """
     path = tmp_path / "odd"
     path.write_bytes(attrs.evolve(FULL, hostname="a\x1b[2J\n\udcff", config=None).to_line())
     result = run_here("check", "--from", path)

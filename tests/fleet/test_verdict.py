@@ -122,8 +122,8 @@ def test_what_a_record_cannot_answer_is_listed() -> None:
 def test_a_record_says_which_of_two_tables_is_searched_first(
     merged: bool | None, found: list[tuple[str, str]], undecided: str
 ) -> None:
-    """A record has which of the tables local and main is searched first, which depends on the rules
-    that the node ever had; without that, the verdict is undecided.
+    """A record says which of the tables local and main is searched first, which depends on the
+    rules that the node ever had; without that, the verdict is undecided.
     """
     local = ObservedRoute.parse("172.16.0.0/16", "lo", kind="local", table=255)
     verdict = prove_record(

@@ -38,8 +38,8 @@ NOISE = (
 
 @pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
 def test_every_target_begins_with_an_example_and_stands_nothing_and_noise(target: Target) -> None:
-    """Every target has an example from which a fuzzer starts, and reads empty and random bytes
-    without an undocumented error.
+    """Every target reads empty and random bytes without an undocumented error, and has an example,
+    as a fuzzer that starts from nothing never gets past the first brace of JSON.
     """
     assert target.cases()
     for data in NOISE:

@@ -112,8 +112,8 @@ class TestFolders:
         assert modes == [0o700, 0o755, 0o755, 0o644]
 
     def test_close_together_after_a_walk(self) -> None:
-        """Folders are closed without a call of Python's `os.close` in between, at which a signal
-        handler could leave the rest open.
+        """Folders are closed without Python code between the calls of `os.close`, where a signal
+        handler that raises would leave the rest open.
         """
 
         def refuse(*event: object) -> None:
@@ -320,8 +320,8 @@ class TestWithoutPrivilege:
     def test_a_lack_of_permission_names_root(
         self, locked: Path, verb: str, act: Callable[[RootedFiles], object]
     ) -> None:
-        """A call that lacks permission raises an error with the path and the reason that suggests
-        root.
+        """A call that lacks permission raises an error that has the path and the reason, and
+        suggests root.
         """
         with plain_user(), pytest.raises(HostFileError) as caught:
             act(RootedFiles(str(locked)))
@@ -435,7 +435,9 @@ class TestKilledWriters:
     def test_a_writer_whose_unfinished_file_another_one_sweeps_makes_it_anew(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A writer whose unfinished file or link is swept by another writer creates it again."""
+        """A writer creates a file again that another writer sweeps before the file is locked, and a
+        link that another one sweeps before the link has its name.
+        """
         files = RootedFiles(str(tmp_path))
 
         def let_another_sweep_before(module: Any, name: str) -> None:

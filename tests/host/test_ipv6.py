@@ -106,8 +106,8 @@ class TestOnTheKernel:
     def test_nexthop_objects_are_followed(
         self, node: KernelLinks, backend: NetlinkBackend, shown: str
     ) -> None:
-        """A lookup of a path names the device and gateway of a nexthop object, even if the kernel
-        does not show them in the route.
+        """A lookup of a path names the device and gateway of a nexthop object, which the kernel
+        shows in the route by default, and leaves out if it is set so.
         """
         node.kernel.ip("nexthop add id 7 via fe80::1 dev ib0")
         ip_route(node, "add fd00:7::/64 nhid 7")
@@ -256,8 +256,9 @@ class TestOnTheKernel:
         number: int,
         logged: list[str],
     ) -> None:
-        """A refused query of tcx names no programs if bpf(2) is too old or forbidden, is logged
-        once without privilege, and is an error otherwise.
+        """A query of tcx that bpf(2) refuses, as before Linux 6.6 or in a sandbox, returns an empty
+        list; one that lacks privilege does, too, which is logged once; any other failure is an
+        error.
         """
         caplog.set_level("INFO")
 

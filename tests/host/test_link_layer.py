@@ -93,7 +93,10 @@ def variety(node: KernelLinks) -> None:
 
 
 def test_a_station_in_several_vlans_is_one() -> None:
-    """A station in several VLANs is listed once."""
+    """A station in several VLANs is listed once.
+
+    The messages are packed here, as not every kernel has VLANs.
+    """
     entry = struct.pack("=BxxxiHBB", 7, 5, 0x2, 0, 0) + attribute(
         2, bytes.fromhex(POD_MAC.replace(":", ""))
     )

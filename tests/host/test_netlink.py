@@ -211,8 +211,8 @@ def test_a_route_reads_as_ip_prints_it(node: KernelNode, backend: NetlinkBackend
 
 
 def test_a_rule_reads_as_ip_prints_it(node: KernelNode, backend: NetlinkBackend) -> None:
-    """The text of a rule is that of `ip rule`, and its selectors are named that a lookup by address
-    does not cover: mark, interface, protocol, port or user.
+    """The text of a rule is that of `ip rule`, and the rule names the selectors that a lookup by
+    address does not cover: mark, interface, protocol, port or user.
     """
     for words in (
         "priority 10 fwmark 7/0xff lookup 88",
@@ -310,7 +310,9 @@ def test_big_sends_without_refusals_lose_nothing(backend: NetlinkBackend) -> Non
 def test_devices_are_read_by_one_dump_of_each_kind(
     backend: NetlinkBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reading of the devices makes one dump each of links, addresses and neighbours."""
+    """A reading of the devices makes one dump each of links, addresses and neighbours, as
+    neighbours are assigned by the index of their device.
+    """
     commands = []
     receive_dump = Conversation.receive_dump
 

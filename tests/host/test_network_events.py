@@ -386,8 +386,8 @@ class KernelEventsContract(NetworkEventsContract):
         ]
 
     def test_a_removed_device_is_announced_last(self, eth0: Node, listener: Listener) -> None:
-        """A removed device is announced after its addresses and their local routes; its other
-        routes are lost without an event.
+        """A removed device is announced after its addresses and the local route of the primary one;
+        its other routes, also the local route of a secondary address, are lost without an event.
         """
         eth0.add_address("eth0", "10.224.0.5/16")
         arrange(eth0, NINE)

@@ -59,7 +59,9 @@ class TestNftCommand(NftablesContract):
         return inside(node)
 
     def test_a_flushed_table_keeps_its_chains(self, loaded: Nftables) -> None:
-        """A flushed table loses its rules and keeps its chains with hooks and policies."""
+        """A flushed table loses its rules and keeps its chains with hooks and policies, so that a
+        drifted table is deleted instead.
+        """
         before = foreign_table(loaded) or []
         loaded.load(Context(), "flush table inet foreign")
         assert foreign_table(loaded) == [entry for entry in before if "rule" not in entry]

@@ -146,8 +146,8 @@ def test_batches_of_long_routes_end_at_their_bytes(others: tuple[Route, ...]) ->
 
 
 def test_a_removal_has_what_the_kernel_compares() -> None:
-    """The removal of a route by a nexthop object has the type 0, and that of an IPv6 route with
-    several next hops does not name them.
+    """The removal of an IPv4 route by a nexthop object has the type 0, as a dump does not show the
+    route's own type; that of an IPv6 route with several next hops does not name them.
     """
     hops = tuple(NextHop(None, dev) for dev in ("e0", "e1"))
     by_object = ObservedRoute.parse("10.0.0.0/24", nexthop_id=7, nexthops=hops)
@@ -185,8 +185,8 @@ def test_an_interrupted_dump_is_read_again() -> None:
 
 
 def test_a_route_of_an_impossible_form_is_not_read() -> None:
-    """A route whose padded attributes have an odd length, or do not begin with the table, is
-    refused.
+    """A route with a length that four does not divide, as padded attributes never have, or whose
+    attributes do not begin with the table, is refused.
     """
     whole = packed([Route(network=9 << 24, prefix_length=8, dev="e0")])
     longer = struct.pack("=I", len(whole) + 2) + whole[4:] + bytes(2)

@@ -24,8 +24,8 @@ def test_a_lookup_without_an_answer_is_an_error() -> None:
 
 
 def test_a_change_without_an_answer_is_not_refused() -> None:
-    """A change whose answer pyroute2's socket does not deliver raises AnswersLostError, since the
-    kernel may have made it, after all batches were packed.
+    """A change whose answer pyroute2's socket does not deliver raises AnswersLostError once all
+    batches are packed, as the kernel may have made the change.
     """
     batches = iter([REQUEST, REQUEST])
     with pytest.raises(AnswersLostError):

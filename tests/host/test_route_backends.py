@@ -206,7 +206,9 @@ class KernelRoutesContract(RouteBackendContract):
     def test_a_removal_never_takes_a_route_of_its_batch(
         self, eth0: Node, backend: RouteBackend
     ) -> None:
-        """The removal of an absent route does not take a route that the same batch adds."""
+        """The removal of an absent route without a metric does not take a route that the same batch
+        adds, as the kernel would.
+        """
         self._refused(
             backend, RouteChange.add(route(f"{ON_LINK} metric 7")), RouteChange.remove(ABSENT)
         )

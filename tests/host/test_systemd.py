@@ -72,7 +72,7 @@ class TestSystemctl(LiveServiceManagerContract):
         assert units.state(name).active_state == state
 
     def test_a_unit_that_reloads_runs(self, box: SystemdBox, units: Units) -> None:
-        """A unit that reloads counts as running."""
+        """A unit that reloads counts as running, as its programs go on meanwhile."""
         name = "ct-reloads.service"
         unit = "[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/sleep infinity\n"
         units.write(name, unit)
@@ -330,8 +330,9 @@ def test_units_are_read_with_all_that_is_loaded() -> None:
     ],
 )
 def test_a_text_is_read_as_systemd_reads_it(text: str, value: str) -> None:
-    """A unit file is read as by systemd.syntax(7): broken headers, comments within continued lines,
-    double backslashes, and white space of ASCII alone.
+    """A unit file is read as by systemd.syntax(7): a broken header ends the reading, a comment does
+    not end a continued line, two backslashes do not continue a line, and only ASCII has white
+    space.
     """
     assert settings([text], "User") == {"User": value}
 

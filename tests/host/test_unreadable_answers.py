@@ -57,7 +57,9 @@ def fields_of(one: bytes, kind: str) -> tuple[bytes, list[tuple[int, bytes]]]:
     [(kind, command) for kind, (_, calls) in ASKED.items() for command in calls],
 )
 def test_a_lie_names_the_question_and_a_next_step(kind: str, command: str, lie: str) -> None:
-    """An answer of a wrong length or kind is an error that names the request and a next step."""
+    """An answer of another kind, or of a wrong length, also of 0, which could make a reader loop,
+    is an error that names the request and a next step.
+    """
     request, calls = ASKED[kind]
     answer_kind = request - 2
     answer = {
@@ -315,8 +317,9 @@ def test_a_damaged_answer_is_a_documented_error(data: st.DataObject) -> None:
 
 
 def test_a_sandbox_that_forbids_netlink_is_named() -> None:
-    """EAFNOSUPPORT from `socket`, as in a unit without AF_NETLINK, is an error that names the
-    sandbox; EPERM is an error without this hint.
+    """EAFNOSUPPORT from `socket`, as in a unit whose `RestrictAddressFamilies=` lacks AF_NETLINK,
+    is an error that names the sandbox; EPERM, as of a namespace that may not be entered, is an
+    error without this hint.
     """
     refused = OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
     message = r"^rtnetlink: Address family .*; a sandbox forbids it: allow AF_NETLINK "

@@ -212,7 +212,7 @@ class TestNames:
     def test_the_default_routes_device_may_have_any_name(
         self, node: KernelNode, tmp_path: Path, odd: str
     ) -> None:
-        """The task, the proof and the scripts find a default route by a device with such a name; a
+        """The task, the proof and the scripts find a default route by a device with an odd name; a
         second run of the script leaves the same routes.
         """
         report = proof(node)
@@ -225,8 +225,8 @@ class TestNames:
             assert routes_of_script(node, OPEN) == (10, [wanted])
 
     def test_our_route_by_such_a_device_is_removed(self, node: KernelNode, odd: str) -> None:
-        """A route by a device with an odd name that the config lacks is removed, with one next hop
-        or with several.
+        """A route that the config no longer has is removed even if its device has an odd name, with
+        one next hop or with several.
         """
         node.ip(f"route add 172.16.9.0/24 dev {odd} proto 142")
         node.ip("route add 172.16.8.0/24 proto 142", *two_legs(odd))

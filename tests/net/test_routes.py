@@ -81,8 +81,8 @@ def test_the_packets_of_a_rule_in_words() -> None:
 
 
 def test_a_node_without_rules_of_ipv6_has_lost_none() -> None:
-    """An IPv6 node without rules has lost none of the built-in ones; an IPv4 node without rules has
-    lost two.
+    """A node without IPv6 rules has lost none of the built-in ones, as its kernel lacks the family
+    or searches both tables; a node without IPv4 rules has lost two.
     """
     assert [len(lost_rules([], family)) for family in (IPV4, IPV6)] == [2, 0]
 

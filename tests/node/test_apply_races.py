@@ -49,8 +49,8 @@ def before_a_batch(host: Host, monkeypatch: pytest.MonkeyPatch, act: Callable[[]
 def test_a_connected_route_that_a_change_has_hidden_undoes_it(
     monkeypatch: pytest.MonkeyPatch, *, is_installed: bool
 ) -> None:
-    """An apply removes its new route again if the route hides a connected one that came after the
-    comparison; the error names the connected route.
+    """An apply removes its new route, which the kernel accepts before a foreign one, if the route
+    hides a connected one that came after the comparison; the error names the connected route.
     """
     with KernelNode.made() as kernel:
         uplink(kernel, eth1="192.168.9.1/24")

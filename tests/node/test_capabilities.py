@@ -138,8 +138,8 @@ def test_the_pair_declares_its_removal(capability: Capability) -> None:
 
 
 def test_an_apply_proves_after_the_sweep_and_before_other_siblings() -> None:
-    """An apply sweeps stale objects before its proof, and configures IPv6 probes and the watch
-    after the proof.
+    """An apply sweeps stale objects, which may shadow routes, before its proof, and configures IPv6
+    probes, which may wait for the cloud, and the watch after the proof.
     """
     apply = Configure(HostRoutingConfig.from_mapping(FULL), host=gpu_node())
     assert [task.name for task in apply.subtasks] == [
@@ -172,7 +172,7 @@ def test_an_apply_proves_the_node_that_the_sweep_has_left() -> None:
 
 def test_a_reset_takes_the_watch_first_then_the_pair() -> None:
     """A reset removes the watch first, since a watch would restore routes, then the routes and
-    their check, and at last the optional capabilities.
+    their check, and at last the optional capabilities, whose programs may hang.
     """
     reset = Reset(HostRoutingConfig.from_mapping(FULL), host=gpu_node())
     assert [task.name for task in reset.subtasks] == [

@@ -121,8 +121,8 @@ def test_each_finding_of_a_status_has_a_reason_and_a_cause_its_command(host: Fak
 
 
 def test_a_held_unit_waits_for_what_is_wrong(host: FakeHost) -> None:
-    """The reason of a held unit names what must become right first: the boot files, or routing and
-    the boot files.
+    """The reason of a held unit names what must become right first: the boot files, without which
+    nothing proves the routing, or routing and the boot files.
     """
     host.services.start(at_once(), "hostrouting-held@systemd-nspawn@kube1.service.service")
     host.files.remove(UNIT)
@@ -199,8 +199,9 @@ NAMES_NETWORK = HostRoutingConfig.from_mapping(
 def test_the_device_of_a_network_lost_its_address(
     host: FakeHost, trouble: Trouble, kind: str, step: str, *, by_fabric: bool
 ) -> None:
-    """The step for a network of `expectedDevs` whose device has lost its address names the device
-    without an address, also where another device has a default route.
+    """The step for a network of `expectedDevs` whose device has lost its address, which a manager
+    takes from a device that is down, names the device without an address, also where another device
+    has a default route.
     """
     execute(Configure(NAMES_NETWORK, host=host), at_once())
     for number in range(1, 3):

@@ -121,8 +121,8 @@ def test_a_deadline_does_not_hide_the_causes() -> None:
 def test_routes_are_compared_again_after_new_files(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An apply that installs new files compares the routes a second time after them; one without
-    new files compares once.
+    """An apply that installs new files compares the routes a second time after them, as a unit that
+    starts meanwhile runs the earlier script; one without new files compares once.
     """
     execute(configure(host, **ROUTES))
     caplog.set_level(logging.INFO)
@@ -278,8 +278,8 @@ def test_a_last_look_that_fails_degrades_nothing(monkeypatch: pytest.MonkeyPatch
 
 
 def test_skipped_boot_files_degrade_a_strict_run() -> None:
-    """A run that skips the boot files is degraded under STRICT, and not under WARN; a run that
-    skips the routes is not degraded.
+    """A run that skips the boot files, which hold the gates, is degraded under STRICT, and not
+    under WARN; a run that skips the routes is not degraded.
     """
     strict = configure(gpu_node(), **ROUTES, **OVERLAP)
     skipped = run(strict, skip=["install-boot-files"])
@@ -297,8 +297,8 @@ def test_skipped_boot_files_degrade_a_strict_run() -> None:
 
 
 def test_a_verdict_is_neither_true_nor_false(host: FakeHost) -> None:
-    """A status or a proof in a condition such as `if report:` raises a TypeError that names the
-    field to read.
+    """A status or a proof in a condition such as `if report:`, which would start a machine on a bad
+    node, raises a TypeError that names the field to read.
     """
     execute(configure(host, **ROUTES))
     status = node_status(Context(), host)
@@ -317,8 +317,8 @@ AGENTS = {"nodeName": "gpu-1"}
 def test_a_config_that_installs_nothing_is_refused_over_another_one(
     host: FakeHost, document: dict[str, Any]
 ) -> None:
-    """An apply and a plan of a config that installs nothing are refused over another one, with the
-    fields that are empty; nothing is changed or started.
+    """An apply and a plan of a config that installs nothing are refused while another config is
+    installed, and the error names the empty fields; nothing is changed or started.
     """
     execute(configure(host, **ROUTES))
     before = state(host)
@@ -343,8 +343,8 @@ def test_a_config_that_installs_nothing_is_refused_over_another_one(
 def test_an_agents_config_without_hostrouting_changes_nothing(
     host: FakeHost, caplog: pytest.LogCaptureFixture, document: dict[str, object], installed: bool
 ) -> None:
-    """An agent's config without hostRouting leaves all that is installed, also after an undo, and
-    logs one warning a run.
+    """An agent's config without hostrouting leaves all that is installed, as upstream's nil config
+    does, also after an undo, and logs one warning a run.
     """
     if installed:
         execute(configure(host, **ROUTES))
@@ -667,8 +667,8 @@ def test_a_config_that_the_kernel_refuses_leaves_the_installed_one(
 
 
 def test_a_gateway_of_the_node_itself_is_refused_before_the_files(host: FakeHost) -> None:
-    """An apply whose gateway is an address of the node itself is refused before any file is
-    installed.
+    """An apply whose gateway is an address of the node itself, to which the kernel would deliver
+    the packets, is refused before any file is installed.
     """
     before = host.files.tree.snapshot()
     route = {"destination": "172.20.0.0/16", "gateway": "10.224.0.4", "dev": "eth0"}

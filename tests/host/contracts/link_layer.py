@@ -353,8 +353,8 @@ class LinkLayerContract(LinkReadingContract):
         assert str(POD) in refusal.reason
 
     def test_an_occupied_place_is_refused(self, populated: LinkNode, layer: LinkLayer) -> None:
-        """The addition of a neighbour whose place has another, added or learned, is refused with
-        EEXIST, and the rest of the batch is not added.
+        """The addition of a neighbour whose address already has an entry, added or learned, is
+        refused with EEXIST, and the rest of the batch is not added.
         """
         occupied = [POD._replace(address="10.240.0.8", mac=NEW_MAC), POD._replace(mac=NEW_MAC)]
         error = self.refused(layer, "add", POD._replace(address="10.240.0.7"), *occupied)
@@ -379,8 +379,8 @@ class LinkLayerContract(LinkReadingContract):
     def test_what_could_not_be_found_again_is_refused(
         self, azure0: LinkNode, layer: LinkLayer, odd: Neighbour
     ) -> None:
-        """A neighbour that the kernel would show in another form is refused with EINVAL, as the
-        change could not be verified.
+        """A neighbour that the kernel would show in another form, or not at all, is refused with
+        EINVAL, as the change could not be verified.
         """
         for error in self.refused(layer, "add", odd), self.refused(layer, "remove", odd):
             assert [refusal.errno for refusal in error.refusals] == [errno.EINVAL]

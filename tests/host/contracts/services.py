@@ -285,7 +285,7 @@ class LiveServiceManagerContract(ServiceManagerContract):
 
     def test_a_start_that_is_not_waited_for(self, units: Units) -> None:
         """A start without waiting raises no error if the unit or one that it requires fails, and
-        raises one if a required unit is absent or masked.
+        raises one if the unit is absent, or one that it requires is absent or masked.
         """
         units.install("ct-soon.service", program="/bin/false")
         units.start_soon("ct-soon.service")

@@ -135,7 +135,7 @@ class TestWhatCannotBeSeen:
     def test_legacy_that_the_kernel_lacks_is_a_note(
         self, command: tuple[str, ...], ctx: Context, tmp_path: Path, legacy_is_loaded: None
     ) -> None:
-        """A legacy table that the kernel does not support is a note that quotes the tool, as of
+        """A legacy table that the kernel does not support is a note that quotes the tool, here
         ebtables 2.0.11.
         """
         words = "The kernel doesn't support the ebtables 'nat' table."
