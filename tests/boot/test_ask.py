@@ -130,7 +130,7 @@ def test_an_answer_of_another_owner_does_not_count(
 
 
 def test_only_root_can_hold_the_lock(node: KernelNode, image: Path) -> None:
-    """A user other than root can neither open the lock of the answers nor make one beside it."""
+    """A user other than root can neither open the lock of the answers nor make one in its place."""
     user = "setpriv --reuid=65534 --clear-groups"
     program = f"""{PRINT_STATUS}
     {user} flock --nonblock {ANSWER} true 2> /dev/null || echo refused
@@ -142,7 +142,9 @@ def test_only_root_can_hold_the_lock(node: KernelNode, image: Path) -> None:
 
 @pytest.mark.slow
 def test_a_lock_that_is_held_during_the_pause(node: KernelNode, image: Path) -> None:
-    """A gate that was refused and cannot check again is unknown, and ends with 12 under WARN."""
+    """Routing is unknown to a gate that was refused and cannot check again: the script ends with
+    12, with which WARN starts the unit.
+    """
     program = f"""
     touch /run/overlap
     pause() {{ read -rt .1 <> <(:) || :; }}
@@ -233,7 +235,9 @@ def test_a_file_that_is_not_compared_counts_as_damaged(
 def test_a_list_that_was_cut_gives_no_answer(
     node: KernelNode, image: Path, lines: int, end: str
 ) -> None:
-    """A list of files that was cut, after a line or before its end, counts as damaged."""
+    """A list of files that was cut, after a line or before its end, counts as damaged, although
+    what is left has right checksums.
+    """
     program = f"""
     cd /etc/aks-flex-node/hostrouting
     head -n {lines} hostrouting.units | {end} > new
@@ -265,8 +269,8 @@ def test_a_list_that_was_cut_gives_no_answer(
 def test_a_reason_is_known_by_its_values(
     node: KernelNode, tmp_path: Path, printed: str, news: list[str], known: str
 ) -> None:
-    """The script of the gates prints a whole reason, and stores the fact for the runs that wait,
-    which are the values and not the words of the reason.
+    """The script of the gates prints a whole reason, and stores its fact for the runs that wait:
+    its values, and its first line only if it has none.
     """
     image = installed(
         tmp_path, stand_in(STATIC), stand_in(CHECK, f"printf '{printed}' >&2; exit 11\n")
@@ -303,8 +307,8 @@ esac
 
 
 def test_marks_of_waiters_are_renewed_by_a_reload(tmp_path: Path) -> None:
-    """The mark of a unit that waits is started, or renewed by a reload, and a mark that waits for
-    its own unit has none.
+    """The mark of a unit that waits is started, or renewed by a reload, since a start of an active
+    mark does nothing; a mark that waits for its own unit has none.
     """
     stub = tmp_path / "systemctl"
     stub.write_text(SYSTEMCTL)

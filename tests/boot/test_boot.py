@@ -33,8 +33,8 @@ from phases import Context
 
 @pytest.mark.parametrize("before", ["network.target", "static-routes.service", "basic.target"])
 def test_gates_that_start_too_early_are_refused(host: FakeHost, ctx: Context, before: str) -> None:
-    """A gate that must be up before our units can run is refused by install and plan, with the
-    order and the step in the error, and nothing changes.
+    """A gate that must be up before our units can run, which would hang the boot, is refused by
+    install and plan, with the order and the step in the error, and nothing changes.
     """
     host.files.write(f"{UNITS}/early.service", f"[Unit]\nBefore={before}\n".encode(), mode=0o644)
     snapshot = host.files.tree.snapshot()
@@ -87,7 +87,7 @@ def test_a_machine_that_still_requires_it_is_not_stopped(host: FakeHost, ctx: Co
 
 def test_the_order_of_steps(host: FakeHost, ctx: Context) -> None:
     """A plan lists a unit before the script that the unit runs, and the removal of a gate before
-    that of its last unit.
+    the change of the list of files that gates run.
     """
     install(host, STATIC, CHECK)
     unit = stand_in(CHECK, "echo new\n", unit="After=basic.target")

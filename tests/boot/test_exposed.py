@@ -123,7 +123,7 @@ def test_a_masked_unit_is_not_exposed(tmp_path: Path) -> None:
 @needs("root")
 def test_a_folder_that_is_not_empty_stays_on_a_read_only_disk(tmp_path: Path) -> None:
     """The removal of a folder that is not empty returns False on a read-only disk, instead of the
-    kernel's error.
+    error of the kernel, which looks at the disk before the folder.
     """
     (tmp_path / "a/b").mkdir(parents=True)
     program = "from hostrouting.host.files.store import RootedFiles\n"

@@ -207,8 +207,9 @@ def test_a_short_timeout_of_the_job(host: FakeHost, ctx: Context, setting: str) 
 
 @pytest.mark.parametrize("wanting", ["WantedBy", "RequiredBy"])
 def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context, wanting: str) -> None:
-    """A unit with a gate is a finding if an active target wants it and its gate does not hold it;
-    its step is a start, a reset of its failures, or an unmask.
+    """A unit with a gate that is down is a finding if an active target wants it and its gate does
+    not hold it. Its step is a start, an unmask, or, after too many starts, a reset of its failures,
+    without which a start fails.
 
     An install over upstream's links does not start such a unit later.
     """
@@ -321,7 +322,8 @@ def test_since_when_a_unit_is_held(
 
 def test_which_units_their_gates_have_refused(host: FakeHost, ctx: Context) -> None:
     """Where a mark is missing or has failed, a unit was refused if it failed with an exit status
-    before its payload ran, and not if it starts, was killed, or has no gate.
+    before its payload ran, and not if it starts, was killed, or has no gate. Where marks work, an
+    operator has stopped such a unit.
     """
     Boot(host, gates=[KUBELET]).install(ctx, stand_in(STATIC))
     text = b"[Service]\nInactiveExitTimestampMonotonic=5\n"
@@ -369,8 +371,8 @@ def test_a_unit_that_fails_by_itself(host: FakeHost, times: str, is_crashing: bo
 
 
 def test_why_every_gate_is_open(host: FakeHost) -> None:
-    """Each of two files opens every gate, one of them in /run, and so does a word on the kernel's
-    command line.
+    """Each of two files opens every gate, one of them in /run, as /etc may be read-only, and so
+    does a word on the kernel's command line.
     """
     assert broken_glass(host.files) is None
     host.files.write("/proc/cmdline", b"quiet nohostrouting.disabled\n", mode=0o444)

@@ -70,7 +70,9 @@ def test_a_held_unit_that_tries_again_is_not_released(host: FakeHost, ctx: Conte
 
 
 def test_only_what_is_not_a_gate_any_more_is_started(host: FakeHost, ctx: Context) -> None:
-    """A unit stays held while it has a gate, and then is started, unless it is masked."""
+    """A held unit stays down while it has a gate, and is started once it has none, unless it is
+    masked.
+    """
     host.files.tree.link("/etc/systemd/system/kubelet.service", "/dev/null")
     refuse(host, ctx)
     assert Gates(host.services).release_ungated(ctx) == []
@@ -124,8 +126,8 @@ def test_a_reset_starts_what_waited(host: FakeHost, ctx: Context) -> None:
 
 
 def test_with_a_gate_left_the_retry_starts_what_waited(host: FakeHost, ctx: Context) -> None:
-    """An install that replaces a gate by another one leaves the mark of a unit that waits to the
-    retry.
+    """An install that replaces a gate by another one leaves the mark of a unit to the retry, as the
+    unit may wait for another gate.
     """
     refuse(host, ctx)
     host.files.write("/lib/systemd/system/needs.target", b"[Unit]\n", mode=0o644)

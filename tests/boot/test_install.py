@@ -70,8 +70,8 @@ def listed(*names: str) -> str:
 
 
 def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
-    """An install on a bare machine makes the unit's files, hostrouting-ready.service, both enabled,
-    recovery, and a drop-in for each gate, and nothing else.
+    """An install on a bare machine makes the unit's files and hostrouting-ready.service, both
+    enabled, the files that start held units later, and a drop-in for each gate, and nothing else.
     """
     before = host.files.tree.snapshot()
     unit = stand_in(STATIC)
@@ -120,8 +120,8 @@ def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
 
 
 def test_only_changed_files_are_written(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second install changes nothing and does not reload; another script is rewritten alone, with
-    one reload, and a run of the earlier script ends.
+    """A second install changes nothing and does not reload; a changed script is rewritten alone,
+    with one reload, and a run of the earlier script ends.
     """
     install(host, STATIC)
     states = host.services.states
@@ -262,7 +262,7 @@ def test_the_drop_in_of_a_gate_that_left_goes(host: FakeHost, ctx: Context) -> N
 
 def test_an_image_gets_the_same(host: FakeHost, ctx: Context) -> None:
     """An install in an image makes the same files and links as on a live machine, and does not
-    change systemd; the earlier scripts go at once.
+    change systemd; the earlier scripts go at once, as nothing runs them there.
     """
     image = FakeHost(is_live=False)
     image.files.write(
@@ -283,7 +283,7 @@ def test_an_image_gets_the_same(host: FakeHost, ctx: Context) -> None:
 
 
 def test_where_no_systemd_runs_the_files_are_what_it_has_read(tmp_path: Path, ctx: Context) -> None:
-    """In a chroot right files do not differ, and a lost one does."""
+    """In a chroot, without systemd, right files are not a difference, and a lost one is."""
     gate = tmp_path / f"{UNITS}/kubelet.service".lstrip("/")
     gate.parent.mkdir(parents=True)
     gate.write_text("[Service]\nExecStart=/bin/true\n")

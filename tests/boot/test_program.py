@@ -110,8 +110,8 @@ def test_it_has_what_the_verbs_import(made: bytes) -> None:
 
 
 def test_an_installation_without_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program is not made of an installation that lacks the source of a module, which the error
-    names with the step.
+    """The program is not made of an installation that lacks the source of a module, since later
+    applies would take it for right; the error names the module and the step.
     """
     program.new_program.cache_clear()
     find = program._source

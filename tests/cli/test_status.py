@@ -636,7 +636,7 @@ def test_a_plan_reports_the_agents_list(host: FakeHost) -> None:
 def test_explain_paints_what_the_config_does_not_expect(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, is_installed: bool
 ) -> None:
-    """`explain` paints a device that the config does not expect red, and any other device in a
+    """`explain` paints red each device that the config does not expect, and any other device in a
     colour of its own; without a config none is red.
 
     Without colours the line of such a device begins with a mark, and JSON has the fact.

@@ -176,7 +176,9 @@ def test_pod_cidrs_of_both_families_are_masked_and_canonical() -> None:
 
 @pytest.mark.parametrize("name", ["probeSnat", "staleCni", "watch"])
 def test_details_of_a_disabled_section_are_fine(name: str) -> None:
-    """A section can be disabled without losing its content."""
+    """A section can be disabled without losing its content, but for keepForeignRoutes, which the
+    units of watch carry out, and which is refused then.
+    """
     wire = {
         name: {
             key: value

@@ -110,7 +110,7 @@ def test_a_section_beside_hostrouting_is_refused_with_its_place(beside: str) -> 
 
 
 def test_repeated_keys_elsewhere_are_ignored() -> None:
-    """Repeated keys of other programs in a whole agent's config are ignored."""
+    """Repeated keys of other programs in an agent's whole config are ignored."""
     assert HostRoutingConfig.from_json('{"a": 1, "a": {"b": 1, "b": 2}, ' + TEXT[1:]) == CONFIG
 
 

@@ -129,8 +129,8 @@ def test_a_config_of_settings_alone_names_the_reason_of_each_key() -> None:
     "interval", [0, 0.999, 86_401, float("nan"), float("inf"), -1, True, "60s", None]
 )
 def test_intervals_in_python_are_seconds(interval: Any) -> None:
-    """A WatchConfig that is built directly accepts an interval in seconds within its range, and
-    refuses the wire form.
+    """A WatchConfig that is built directly refuses an interval that is not a number of seconds
+    within the range, such as the wire form.
     """
     with pytest.raises(InvalidConfigError) as caught:
         WatchConfig(interval=interval)

@@ -65,8 +65,8 @@ def test_every_field_has_a_rule_with_a_schema() -> None:
 
 
 def test_no_pattern_takes_long_for_a_long_string() -> None:
-    """A pattern of the schema needs little time for a long string, where the square of its length
-    would be hours.
+    """A pattern of the schema needs little time for a long string; a pattern whose time grows with
+    the square of the length would need hours.
     """
     for pattern in sorted(set(patterns(config_schema()))):
         for part in "1", "1.", "1s", "a", "a-", ":", "/", "/.":

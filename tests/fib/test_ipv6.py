@@ -162,8 +162,8 @@ def test_a_route_is_passed_over_once_all_its_gateways_failed(gateway: str, metri
 
 @needs_kernel
 def test_a_rule_selects_by_the_upper_bits_of_the_traffic_class() -> None:
-    """An IPv6 rule with a tos of 0xa0 selects packets of this traffic class, and leaves those of
-    class 0, in the kernel and in the model.
+    """An IPv6 rule with a tos compares the upper three bits of the traffic class, too: one of 0xa0
+    selects packets of this class, and leaves those of class 0, in the kernel and in the model.
     """
     with KernelNode.made() as node:
         node.add_link("eth0")

@@ -145,8 +145,8 @@ def test_a_single_port_as_the_kernel_shows_it_is_known() -> None:
 @needs_kernel
 @pytest.mark.parametrize("was_changed", [False, True])
 def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
-    """A packet for which local and main disagree is undecided, since the kernel's order depends on
-    an earlier change of a rule, which readings do not show.
+    """A packet for which local and main disagree is undecided: once a rule was changed, the kernel
+    searches local before main for good, and readings do not show if one was.
     """
     with KernelNode.made() as node:
         connect(node, eth0="192.168.7.1/24")

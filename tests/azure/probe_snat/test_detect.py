@@ -249,7 +249,7 @@ class TestAssess:
 
     def test_by_address(self) -> None:
         """A device without a global address has no IPv6 with `detect` address, nor has a node
-        without a device.
+        without an IPv6 default route; two such routes are an obstacle.
         """
         section = ProbeSNATConfig(enabled=True, detect="address")
         host = node("eth0")

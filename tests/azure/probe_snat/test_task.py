@@ -367,7 +367,7 @@ class TestNoPart:
 
     @pytest.mark.parametrize("why", REASONS)
     def test_zero_impact(self, ctx: Context, why: str) -> None:
-        """A run on a node that needs no rules and never had any calls neither nft nor systemd, and
+        """On a node that needs no rules and never had any, a run calls neither nft nor systemd, and
         leaves upstream's table.
         """
         host = made_host(FOREIGN)
@@ -434,8 +434,8 @@ class TestNoPart:
 
     @pytest.mark.parametrize("age", [13.0, 0.0], ids=["older meanwhile", "renewed"])
     def test_the_first_look_limits_the_wait_for_routers(self, host: FakeHost, age: float) -> None:
-        """The wait for routers ends 15 s after the address that the first look found, whatever the
-        age of addresses is later.
+        """The wait for routers ends 15 s after the arrival of the address that the first look
+        found, whatever the age of addresses is later.
         """
         remove_address(host.link_layer, "eth0", ADDRESS)
         host.link_layer.ages = {"eth0": 3.0}

@@ -243,8 +243,8 @@ def test_other_configurations_are_none(name: str, content: str) -> None:
     "content", [b'{"type": "azure-vnet",', b"\xff azure-vnet", b"[" * 100_000 + b"azure-vnet"]
 )
 def test_a_broken_file_that_has_its_name_in_it_counts(content: bytes) -> None:
-    """A broken configuration that contains the name of azure-vnet counts as one of it, with that
-    reason.
+    """A broken configuration that contains the name of azure-vnet counts, with that reason, as
+    perhaps a program is writing it at this moment.
     """
     path = "/etc/cni/net.d/10-azure.conflist"
     assert configured(written(path, content)) == [
@@ -262,8 +262,8 @@ def test_a_configuration_of_any_depth_is_found() -> None:
 
 
 def test_an_unreadable_file_counts_and_has_a_reason() -> None:
-    """An unreadable configuration, such as a folder, counts as one of azure-vnet, with its
-    reason.
+    """An unreadable configuration, such as a folder, counts, with its reason, as the runtime may
+    read it in some way.
     """
     files = written("/etc/cni/net.d/10-azure.conflist", '{"type": "azure-vnet"}')
     files.tree.make_directory("/etc/cni/net.d/x.conflist")

@@ -70,8 +70,8 @@ ROUTER = Device(
 
 @each_leftover
 def test_an_object_of_no_pod_is_stale_though_the_node_has_its_address(leftover: Restorable) -> None:
-    """A rule or neighbour whose hardware address nobody has is stale though the node has its
-    address; a route is decided by the address.
+    """A rule or neighbour whose hardware address nobody has is stale, although Cilium's router has
+    its IP address from the pods' pool; a route is decided by the address.
     """
     ((kind, reason),) = judged(snapshot(leftover, devices=(*DEVICES, ROUTER)))
     address = POD6 if leftover in OF_POD6 else POD
@@ -85,8 +85,8 @@ def test_an_object_of_no_pod_is_stale_though_the_node_has_its_address(leftover: 
 
 
 def test_tunnel_mode_makes_rules_for_the_node_where_its_uplink_has_the_address() -> None:
-    """In tunnel mode a rule for an address of the bridge or the uplink is the node's, and one for
-    another address a pod's.
+    """In tunnel mode, where all have one hardware address, a rule for an address of the bridge or
+    the uplink is the node's, and one for another address a pod's.
     """
     rules = rules_of(arp_reply(NODE_ADDRESS, TUNNEL_MAC), arp_reply(POD, TUNNEL_MAC))
     reason = f"it was made for a pod, and {POD} is an address of the node itself, on cilium_host"
@@ -109,7 +109,9 @@ def test_neighbours_of_ip_masq_agent_are_never_touched(dev: str) -> None:
 
 @each_leftover
 def test_gateways_of_the_node_are_never_touched(leftover: Restorable) -> None:
-    """An object for a gateway of the node is kept, although the gateway lies in podCidrs."""
+    """An object for a gateway of the node is kept, although the gateway lies in podCidrs, as in
+    bridge mode, where pods and node share a subnet.
+    """
     default = route("0.0.0.0/0", "azure0", gateway=POD, scope=0)
     default6 = route6("::/0", "azure0", gateway=POD6)
     reasons = judged(snapshot(leftover, default, default6))
@@ -140,8 +142,8 @@ def test_every_gateway_of_a_route_is_a_gateway(default: Restorable) -> None:
     "leftover", [DNAT_RULE, REPLY_RULE, neighbour(), neighbour(dev="azv1"), DNAT6_RULE], ids=str
 )
 def test_an_object_with_a_hardware_address_of_the_node_is_kept(leftover: Restorable) -> None:
-    """An object with a hardware address of the node's devices is kept, even while DHCP has its
-    address away or a record has it.
+    """An object with a hardware address of the node's devices is kept, even while DHCP has taken
+    the IP address away, or if azure-vnet's state has an endpoint with it.
     """
     uplink = Device("eth0", 2, up=True, mac=MAC)
     reason = f"{MAC} is a hardware address of the node itself, that of eth0"
@@ -233,7 +235,9 @@ def test_what_proves_no_pod(evidence: dict[str, object]) -> None:
 
 
 def test_a_pod_alive_in_one_form_is_alive_in_all() -> None:
-    """All objects of a pod are live if the hardware address of one of its rules is."""
+    """All objects of a pod are live if a bridge has heard the hardware address of one of its rules,
+    as in tunnel mode only one rule has the pod's own.
+    """
     rules = rules_of(arp_reply(POD, TUNNEL_MAC), dnat(POD, MAC))
     what = snapshot(*rules, route(dev="azure0"), stations=(Station(MAC, "azv1"),))
     assert kinds(what) == ["live"] * 3

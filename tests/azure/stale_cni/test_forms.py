@@ -46,7 +46,7 @@ def test_rules_of_a_pod_are_known_in_every_spelling(line: str, backend: str) -> 
 
 
 def test_rules_of_ipv6_pods_are_known() -> None:
-    """A rule for an IPv6 pod is read as one for IPv4, with the compressed address."""
+    """A rule for an IPv6 pod is read like one for an IPv4 pod, and its address is compressed."""
     line = dnat("fd00:10:240:0:0:0:0:9", MAC)
     assert read_pod_rule(rule(line)) == ("fd00:10:240::9", MAC)
 

@@ -62,8 +62,8 @@ def test_the_sweep_removes_exactly_the_plan_and_undo_restores_it(world: World) -
 
 
 def test_routes_of_transparent_mode_go_and_come_back(world: World) -> None:
-    """Routes on the veth of a dead pod are swept in both families, and undone; those of a pod that
-    answers stay.
+    """Routes on the veth of a dead pod are swept in both families, and restored by undo; those of a
+    pod that answers stay.
 
     That the kernel once learned a neighbour there does not prove a live pod: such entries stay for
     as long as there is room.

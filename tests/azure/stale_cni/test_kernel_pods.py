@@ -20,7 +20,8 @@ pytestmark = needs("kernel", "ebtables-nft")
 
 def test_a_pod_that_was_silent_for_long_is_probed(world: World) -> None:
     """A pod that the bridge has forgotten and no state lists answers a probe on its veth, and keeps
-    its rules, also that of a second address that does not answer.
+    its rules, also that of a second address that does not answer: from the answer the bridge learns
+    the hardware address of both.
     """
     world.rule(dnat("fd00:10:240::10", LIVE_MAC))
     world.node.run("bridge", "fdb", "delete", LIVE_MAC, "dev", "azv1", "master")

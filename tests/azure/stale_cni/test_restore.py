@@ -107,7 +107,9 @@ def test_all_objects_come_back_with_ipv6_routes_of_two_devices() -> None:
 
 
 def test_of_ipv4_routes_in_one_place_only_the_first_comes_back() -> None:
-    """The first of two IPv4 routes of one place is restored, the second cannot be."""
+    """The first of two IPv4 routes of one place is restored; the second cannot be, as a twin can be
+    appended, but not added.
+    """
     twin = ROUTE._replace(dev="azure0")
     found = compare([ROUTE, twin], Snapshot(devices=DEVICES))
     assert found == ([], [ROUTE], {twin: f"{TAKEN}'{ROUTE}'"})

@@ -31,7 +31,7 @@ RESTORED = [*STALE[6:], *STALE[4:6], *STALE[:4]]
 
 def test_undo_restores_everything_in_place_and_order() -> None:
     """Undo restores rules, neighbours, routes and files as before the sweep, with any config, even
-    if the state cannot be parsed.
+    if azure-vnet's state cannot be parsed: undo does not look for live pods.
     """
     host = made_host()
     before = whole_state(host)
@@ -47,7 +47,9 @@ def test_undo_restores_everything_in_place_and_order() -> None:
 
 
 def test_undo_of_several_sweeps_restores_all_of_them() -> None:
-    """Undo restores the objects of all sweeps, the newest first."""
+    """Undo restores the objects of all sweeps, the newest first, so that each finds its chain as it
+    left it.
+    """
     host = made_host()
     before = whole_state(host)
     sweep_now(host, config_of(pod_cidrs=("10.240.0.0/16",)))
@@ -72,8 +74,8 @@ def test_an_object_in_two_records_is_restored_once() -> None:
 
 
 def test_undo_leaves_places_that_were_taken() -> None:
-    """Undo leaves the neighbour and the routes of a pod that has the address now; the error names
-    the objects that are not restored and the next step.
+    """Undo leaves the neighbour of a pod that has the address now, and does not restore routes of a
+    device that is gone; the error names the objects that are not restored and the next step.
     """
     host = made_host()
     sweep_now(host)

@@ -127,8 +127,8 @@ def test_a_device_without_carrier_is_not_probed() -> None:
 
 
 def test_each_question_is_sent_once() -> None:
-    """Each address is probed once by device, however many objects it has, and only on the own
-    device of a route or neighbour that has one.
+    """Each address is probed once on each device, however many objects it has; that of a route or
+    neighbour with a pod's device is probed on that device only.
     """
     objects = (
         REPLY_RULE,
