@@ -194,8 +194,8 @@ def test_the_address_of_a_control_plane(host: FakeHost, own: str, server: str, c
 
 
 def test_a_single_address_is_expected(host: FakeHost) -> None:
-    """`init` expects an API server's address that this node has as a single one, since another node
-    may have it as well.
+    """`init` expects an API server's address that this node has as a /32, since another node may
+    have it as well.
     """
     host.routes.add_address("eth0", "10.224.0.5/32")
     host.files.write("/etc/kubernetes/kubelet.conf", SERVER % b"10.224.0.5", mode=0o600)
@@ -206,8 +206,9 @@ def test_a_single_address_is_expected(host: FakeHost) -> None:
 
 
 def test_a_large_file_is_not_read_whole(host: FakeHost) -> None:
-    """`init` reports the addresses in a file that is too large, and that begins with a long run of
-    blanks, as missing.
+    """`init` reports the addresses in a file that is too large as missing, since a part of the file
+    may end in half an address, which is another one. A long run of blanks at the beginning does not
+    take quadratic time.
     """
     path = "/var/lib/kubelet/config.yaml"
     host.files.write(path, b" " * 500_000 + b"x\n" + KUBELET * 9999, mode=0o600)
@@ -259,7 +260,9 @@ def test_a_device_with_one_name_in_a_fleet(host: FakeHost) -> None:
 
 
 def test_a_network_with_another_device(host: FakeHost) -> None:
-    """`init` names the exit by its device if another device has an address in the same network."""
+    """`init` names the exit by its device if another device has an address in the same network,
+    since the boot script would leave such a network to the program.
+    """
     connect(host.routes, eth1="10.224.7.7/32")
     printed = run_here("init")
     overlap = json.loads(printed.stdout)["hostRouting"]["routeOverlap"]

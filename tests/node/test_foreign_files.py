@@ -201,8 +201,8 @@ def test_a_unit_that_an_administrator_has_replaced() -> None:
 
 
 def test_a_first_check_offers_no_apply_that_is_refused() -> None:
-    """A check before the first apply offers a plan instead of an apply that a foreign file would
-    have refused.
+    """A check before the first apply offers a plan if a foreign file would lead to a refusal of an
+    apply.
     """
     host = gpu_node()
     add_foreign(host, STATIC)

@@ -129,8 +129,8 @@ def until_a_lease(host: FakeHost, moments: Moments) -> ActingClock:
 def test_a_first_apply_waits_for_a_lease_and_no_gate_for_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A first apply waits for a lease while the gates are open, and holds their lock only while it
-    changes the routes.
+    """A first apply waits for a lease without the lock of the gates, since its new scripts hold the
+    gates meanwhile, and holds the lock only while it changes the routes.
     """
     host = gpu_node()
     moments = Moments(host, monkeypatch)
@@ -192,7 +192,9 @@ def test_an_earlier_release_had_none(host: FakeHost) -> None:
 def test_a_wrong_lock_is_mended_before_it_is_taken(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An apply mends the content and mode of the gates' lock file before it takes the lock."""
+    """An apply mends the content and mode of the gates' lock file before it takes the lock, since
+    gates would find the lock of a new file free.
+    """
     host.files.write(LOCK, b"1234\n", mode=0o644)
     write = host.files.write
     locked = []

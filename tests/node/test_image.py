@@ -252,8 +252,8 @@ def test_a_gate_that_the_network_waits_for_is_refused(
 def test_an_open_exit_of_an_image(
     image: Path, tmp_path: Path, section: dict[str, Any], is_noted: bool
 ) -> None:
-    """An apply to an image advises under STRICT to name the network of the exit where
-    `expectedDevs` is open.
+    """An apply to an image, which does not pin an exit, advises under STRICT to name the network of
+    the exit where `expectedDevs` is open.
     """
     overlap = {**SECTIONS["routeOverlap"], **section}
     (config := tmp_path / "open.json").write_text(json.dumps({**SECTIONS, "routeOverlap": overlap}))

@@ -221,8 +221,8 @@ def applied() -> FakeHost:
 
 
 def test_the_step_of_such_a_refusal_helps() -> None:
-    """A refusal that would lose a gateway that answers advises to name the gateway, and an apply of
-    this config keeps the routes and makes the node right.
+    """The refusal of an apply that would lose a gateway that answers advises to name the gateway,
+    and an apply of this config keeps the routes and makes the node right.
     """
     host = applied()
     # Then its default route names another router, which does not answer.

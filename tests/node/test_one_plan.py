@@ -230,7 +230,7 @@ def test_a_network_is_connected_while_a_gate_checks(
 
 
 def test_a_right_node_waits_for_no_gate(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An apply on a right node does not take the lock of the gates."""
+    """An apply on a right node does not take the lock of the gates, as it does not need an undo."""
     assert run(Configure(SMALL, host=host), at_once()).ok
     monkeypatch.setattr(host.lock, "hold_file", None)
     assert run(Configure(SMALL, host=host), at_once()).ok

@@ -223,7 +223,9 @@ def test_a_wrong_node_pins_nothing(host: FakeHost) -> None:
 
 
 def test_an_image_has_no_pin(host: FakeHost) -> None:
-    """An apply to an image that was made of a live node removes the pin."""
+    """An apply to an image that was made of a live node removes the pin, since the image may boot
+    on another node.
+    """
     config = config_of(ROUTES, CHECKED)
     assert applied(host, config).ok
     image = FakeHost(is_live=False)
@@ -271,8 +273,8 @@ def test_a_task_of_the_pair_keeps_the_pin(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("explicit", [True, False])
 def test_a_later_default_route_moves_no_route(host: FakeHost, *, explicit: bool) -> None:
-    """A later default route leaves the own route in force, and is named with its two commands; the
-    one that `status` offers makes the node right by eth0.
+    """A later default route leaves the own route in force, and is named with two commands against
+    it; the one that `status` offers makes the node right by eth0.
     """
     route = {"destination": "172.16.8.0/22"}
     given = {"gateway": "10.224.0.1", "dev": "eth0"} if explicit else {}
@@ -334,7 +336,7 @@ def test_an_apply_that_would_move_the_exit_is_refused(host: FakeHost) -> None:
 
 
 def test_a_fix_is_not_advised_where_its_apply_would_be_refused(host: FakeHost) -> None:
-    """A fix is not advised while a file of another owner would have its apply refused."""
+    """A fix is not advised while its apply would be refused for a file of another owner."""
     assert applied(host, config_of(FAR)).ok
     bring_the_later_route(host)
     assert node_status(at_once(), host).next == FIX

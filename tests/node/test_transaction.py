@@ -107,8 +107,8 @@ def composed(wanted: HostRoutingConfig, *, host: Host) -> Task:
 def test_a_task_alone_refuses_what_makes_the_node_worse(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The task of the routes is refused if it makes the node worse by the section of its config, or
-    by the installed one; its plan shows the refusal.
+    """The task of the routes is refused if it makes the node worse, as judged by the section of its
+    config, or by the installed one; its plan shows the refusal.
 
     Under WARN, and with `force`, the task goes on; an undo is never refused.
     """
@@ -323,7 +323,9 @@ def test_what_an_announced_fabric_would_take_is_foreseen() -> None:
 
 
 def test_a_gateway_that_no_link_has_leaves_the_plan_undecided(host: FakeHost) -> None:
-    """A route whose gateway cannot be reached leaves the forecast of its plan undecided."""
+    """A route whose gateway cannot be reached leaves the forecast of its plan undecided, as the
+    kernel will refuse the route, and with it the batch.
+    """
     host.routes.add_rule(Rule(100, action="prohibit", destination=(0x0AE00100, 24)))
     wanted = config(
         RIGHT, {"destination": "172.16.16.0/24", "gateway": "10.224.1.1", "dev": "eth0"}
@@ -532,8 +534,9 @@ def compare_plan(host: Host, wanted: HostRoutingConfig) -> None:
 @needs_kernel
 @pytest.mark.parametrize("priority", ["0", "32766"])
 def test_a_forecast_without_a_built_in_rule_is_undecided(priority: str) -> None:
-    """A forecast is undecided where a built-in IPv6 rule is missing, until a first rule is added,
-    and a task that makes an address wrong there is undone.
+    """The kernel searches local and main although a built-in IPv6 rule is missing, until a first
+    rule is added: a forecast is undecided until then, and a task that makes an address wrong is
+    undone.
     """
     with KernelNode.made() as kernel:
         for dev, address in ("eth0", "fd00:1::4/64"), ("ib0", "fd00:2::4/64"):

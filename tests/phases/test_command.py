@@ -98,7 +98,7 @@ def test_command_that_cannot_start(tmp_path: Path) -> None:
 
 
 def test_stdin_is_empty_or_given() -> None:
-    """The stdin of a command is /dev/null, and not that of this process, or the given input."""
+    """The stdin of a command is the given input or /dev/null, and not that of this process."""
     code = "from phases import Context, run_command; print(run_command(Context(), ['cat']))"
     own = [sys.executable, "-c", code]
     assert b"stdout=''" in subprocess.run(own, input=b"own", capture_output=True, check=True).stdout

@@ -32,7 +32,7 @@ def test_a_clock_that_moves_by_itself_does_not_pass_the_tasks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A parallel group on a clock that advances by itself ends by the failure of its task, and not
-    by its deadline.
+    by its deadline, and the log does not name a task that is about to end.
     """
 
     def fail(ctx: Context) -> None:
@@ -115,7 +115,7 @@ def _after(name: str) -> Callable[[logging.LogRecord], bool]:
 
 def test_all_begin_though_one_has_failed_before() -> None:
     """A task that fails at once does not prevent others from starting; they are cancelled with the
-    reason, and are not failures.
+    reason, and are not failures. The caller's context goes on.
     """
     logger = logging.getLogger("test_all_begin")
     logger.setLevel(logging.INFO)

@@ -67,7 +67,9 @@ def test_a_failed_attempt_leaves_no_result(clock: ManualClock) -> None:
 
 
 def test_each_failure_of_a_group_must_be_of_the_given_errors(clock: ManualClock) -> None:
-    """A group with one failure that is not in `retry_on` is not tried again."""
+    """A group with one failure that is not in `retry_on` is not tried again, as a part of it would
+    fail again.
+    """
 
     def wrong_too(ctx: Context) -> None:
         wait(ctx, lambda: ctx.cancelled)

@@ -235,8 +235,8 @@ def tree() -> tuple[Serial, list[str]]:
     ],
 )
 def test_paths_select_tasks(option: str, words: list[str], expected: str) -> None:
-    """A name selects all tasks of it, a path or its end one task; `only` includes all that is
-    inside.
+    """A name selects all tasks of that name, and a path or its end selects one task; `only`
+    includes all that is inside.
     """
     whole, done = tree()
     report = run(whole, **{option: words})  # type: ignore[arg-type]

@@ -61,7 +61,9 @@ BETWEEN_ROOMS = {
 
 
 def test_every_class_that_a_public_name_returns_is_public() -> None:
-    """Every class that a public name returns is public, except those between rooms."""
+    """Every class that a public name returns is public, except those between rooms, so that a
+    program which names its type need not import from a module that may move.
+    """
     unlisted = printed("import api; print(*api.unlisted(), sep='\\n')").splitlines()
     assert [line for line in unlisted if line.split(" of ")[1] not in BETWEEN_ROOMS] == []
     assert {line.split(" of ")[1] for line in unlisted} == BETWEEN_ROOMS

@@ -128,7 +128,7 @@ def test_a_missing_tool_is_named(
     here: str, option: str, lines: list[str], built: list[str], tmp_path: Path
 ) -> None:
     """A missing tool is named with Debian's package that has it, and only the packages that need
-    the tool are left out.
+    the tool are left out; with --all none is built.
     """
     (programs := tmp_path / "bin").mkdir()
     for program in filter(None, [here, "tar", "rm"]):
@@ -149,7 +149,9 @@ def test_a_missing_tool_is_named(
 def test_a_build_that_fails_leaves_no_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A build that fails leaves neither package."""
+    """A build that fails leaves neither package, as half of a package, or one of two, could be
+    published by mistake.
+    """
     (programs := tmp_path / "bin").mkdir()
     (failing := programs / "rpmbuild").write_text("#!/bin/sh\nexit 1\n")
     failing.chmod(0o755)
@@ -222,7 +224,9 @@ def test_a_package_is_installed_upgraded_and_removed(
 def test_a_removal_leaves_a_configured_node_and_prints_how_to_reset(
     kind: str, tree: Path, packages: Path, scratch: Path
 ) -> None:
-    """A removal of the package leaves the installed config, and prints the command for a reset."""
+    """A removal of the package leaves the installed config, so that a node does not lose its
+    routing, and prints the command for a reset.
+    """
     script = f"""
         ({KINDS[kind].install}) >/dev/null
         mkdir -p /etc/aks-flex-node && echo kept > /etc/aks-flex-node/hostrouting.json

@@ -45,7 +45,7 @@ def test_two_builds_are_the_same_bytes(pyz: Path, tmp_path: Path) -> None:
 
 def test_a_build_that_fails_leaves_the_file_before_it(tmp_path: Path) -> None:
     """A build that fails, as at the limit of a file's size, leaves the earlier file and no part of
-    a new one.
+    a new one, which could be published by mistake.
     """
     (output := tmp_path / "hostrouting").write_bytes(b"the one before")
     script = 'ulimit -f 100; exec "$0" "$@"'
@@ -113,7 +113,9 @@ def test_an_apply_of_it_writes_the_program_of_a_boot(pyz: Path, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_a_python_without_compiled_modules_reads_the_sources(pyz: Path, tmp_path: Path) -> None:
-    """A file without compiled modules renders the same from its sources as one with them."""
+    """A file without compiled modules renders the same from its sources as one with them, as it may
+    meet a Python that its build did not have.
+    """
     config = tmp_path / "config.json"
     config.write_text('{"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}}')
     result = run(build(tmp_path / "sources"), "render", config, "hostrouting.json")
@@ -193,7 +195,9 @@ def test_the_library_names_the_backend_that_needs_pyroute2(pyz: Path) -> None:
 
 
 def test_every_kind_of_file_of_the_packages_is_in_it(pyz: Path) -> None:
-    """The file has every kind of file, by its suffix, that the packages have."""
+    """The file has every kind of file that the packages have, as the build finds files by their
+    suffixes.
+    """
     junk = {"", ".orig", ".pyc", ".rej", ".swp"}
     kinds = {
         path.suffix

@@ -95,8 +95,8 @@ def test_every_field_has_a_sentence() -> None:
 
 
 def test_the_tables_have_every_kind_that_the_code_finds() -> None:
-    """The tables have every kind that the code finds, once, with a meaning and a remedy; otherwise
-    change release/findings.py and run nox -s reference.
+    """The tables have exactly the kinds that the code finds, each once, with a meaning and a
+    remedy; otherwise change release/findings.py and run nox -s reference.
     """
     of_the_proof, of_the_node = made()[2]
     assert {each["name"] for each in of_the_proof} == set(get_args(Kind))

@@ -37,7 +37,10 @@ def test_each_link_of_a_document_leads_to_a_file_of_the_package(documents: Path)
 
 
 def test_each_file_of_docs_and_examples_is_in_the_package(documents: Path) -> None:
-    """Each file of docs and examples is in the package, except those of the site alone."""
+    """Each file of docs and examples is in the package, except those of the site alone. The build
+    finds files by their suffixes, to leave an editor's copies out; one of a new kind would be
+    missing.
+    """
     junk = {".orig", ".pyc", ".rej", ".swp"}
     files = {
         path for name in ("docs", "examples") for path in (ROOT / name).rglob("*") if path.is_file()

@@ -66,8 +66,8 @@ _OF_ANOTHER_DEVICE = [
 def test_a_rule_by_the_source_of_another_device_decides(
     node: KernelNode, cidr: str, address: str, word: str, protocol: str
 ) -> None:
-    """A rule by the address of another device is an overlap where the kernel prefers that source to
-    those of the device itself.
+    """The kernel prefers a source of another device to one of an unfitting scope, to an optimistic
+    one, and to none; a rule by that source is then an overlap.
     """
     scope = "fec0:1" if cidr.startswith("fec0") else "2001:db8:2"
     connect(node, eth1=f"{scope}::5/64")

@@ -122,8 +122,8 @@ def test_pods_one_after_the_other(node: Any, backend: Any) -> None:
 
 
 def test_a_route_to_the_whole_part_is_read_anew(node: Any, backend: Any) -> None:
-    """A route to a whole part that comes during a proof has the node read again, as it may hide
-    others that came with it.
+    """A route to a whole part that comes during a proof leads to another reading of the node, as it
+    may hide others that came with it.
     """
     new = add(node, f"{FABRIC} via 10.224.0.1 dev eth0", "172.16.8.9/32 dev ib0")
     meanwhile = Meanwhile(backend, plain=[new])
@@ -143,8 +143,8 @@ def test_a_throw_that_comes_is_read_anew(node: Any, backend: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["blackhole", "unreachable", "prohibit"])
 def test_a_refusal_for_a_moment_is_read_anew(node: Any, backend: Any, kind: str) -> None:
-    """A refusal that lasts for a moment of a proof has the node read again, and is not a
-    finding.
+    """A refusal that lasts for a moment of a proof leads to another reading of the node, as its
+    answer has no prefix, and is not a finding.
     """
     pod = "10.96.0.0/32"
     changes = [add(node, f"{kind} {pod}"), partial(node.delete_route, route(f"{kind} {pod}"))]

@@ -78,8 +78,8 @@ def test_a_route_by_a_device_without_carrier(
 def test_an_anycast_address_of_the_node(
     node: WiredNode, prover: WayOutNode, is_lost_before: bool
 ) -> None:
-    """The anycast address of a router's own network is reached without a carrier, as its own
-    address is.
+    """A router has the first address of its networks as an anycast address, which the node reaches
+    without a carrier, like its own address.
     """
     node.add_link("e0", carrier=not is_lost_before)
     node.switch(all__forwarding=1)

@@ -53,7 +53,9 @@ def test_the_device(prover: WayOutNode, case: str) -> None:
 
 @needs_kernel
 def test_a_dead_next_hop(tmp_path: Path) -> None:
-    """A default route whose next hop in the network is down has its device as the named cause."""
+    """A next hop whose device is down is passed over by the kernel; the device, which has an
+    address in the expected network, is named as the cause.
+    """
     with WiredNode.made() as node:
         prover = WayOutNode(node, tmp_path)
         prover.links("eth0", "eth1")

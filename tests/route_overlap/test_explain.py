@@ -125,7 +125,7 @@ def test_the_picture_fits_any_width(explanation: Explanation, width: int, pictur
 
 def test_the_width_of_the_bar(node: MemoryBackend) -> None:
     """Each part has a cell in the bar, which is not wider than the terminal; with too many parts
-    there is no bar.
+    there is no bar. Neighbours with the same answer are one part.
     """
     node.add_rule(Rule(50, table=88, source=parse_cidr("10.9.0.9/32")))
     arrange(node, "172.17.8.0/24 dev eth0 table 88")

@@ -59,8 +59,8 @@ class TestOddFiles:
         assert answer.notes == []
 
     def test_a_pool_that_is_being_written_is_read_again(self) -> None:
-        """A torn pool is read again, up to three times with a pause before each, and the last
-        reading counts.
+        """A torn pool is read up to three times in all, with a pause before each further reading,
+        and the last reading counts.
         """
         whole = HOST + record(b"IPoIB_Data", DATA)
         pauses: list[int] = []

@@ -86,8 +86,8 @@ def test_what_is_expected(node: KernelNode, tmp_path: Path, case: Case) -> None:
 
 
 def test_the_answer_names_the_device_and_the_key() -> None:
-    """A default route by an InfiniBand device that the config does not name counts as missing, and
-    the verdict names the device and the key.
+    """A default route by an InfiniBand device that the config does not name counts as missing, as
+    the lease of another device may be late; the verdict names the device and the key.
     """
     memory = MemoryBackend()
     memory.add_link("ib0", mac=":".join(["80"] * 20))

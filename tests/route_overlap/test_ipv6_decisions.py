@@ -45,13 +45,17 @@ def devs(report: OverlapReport) -> list[str | None]:
 
 
 def test_an_expired_route_is_not_an_equal_one() -> None:
-    """An equal route by another device is an overlap, unless the route has expired."""
+    """An equal route by another device is an overlap, unless the route has expired, though it then
+    stays in the kernel's dumps for a while.
+    """
     assert devs(proven(WAY._replace(protocol=9), LEARNED)) == ["ib0"]
     assert devs(proven(WAY._replace(protocol=9), LEARNED._replace(expires=-1))) == []
 
 
 def test_no_program_sends_from_a_deprecated_address() -> None:
-    """A rule by an address of the device is an overlap, unless the address is deprecated."""
+    """A rule by an address of the device is an overlap, unless the address is deprecated, so that
+    new connections do not use it.
+    """
     rules = (Rule(70, table=88, source=Prefix.parse(f"{OLD}/128")[1:], family=IPV6),)
     astray = LEARNED._replace(table=88)
     assert devs(proven(WAY, astray, rules=rules)) == ["ib0"]

@@ -314,7 +314,7 @@ def test_no_packet_of_some_nodes_goes_astray(seed: int, family: int) -> None:
 @pytest.mark.parametrize("family", [4, 6])
 def test_no_packet_goes_astray(family: int) -> None:
     """The kernel sends no packet of a node with a right proof by another device, and a record of
-    the node has the findings.
+    the node has the same findings.
     """
     for seed in range(1000, 1020):
         _judge(seed, family)
@@ -324,7 +324,7 @@ def test_no_packet_goes_astray(family: int) -> None:
 @pytest.mark.parametrize("family", [4, 6])
 def test_no_packet_goes_astray_in_2000_nodes(family: int) -> None:
     """The kernel sends no packet of two thousand nodes with a right proof by another device, and a
-    record has the findings.
+    record has the same findings.
     """
     for seed in range(2000):
         _judge(seed, family)

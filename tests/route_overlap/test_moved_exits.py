@@ -30,7 +30,9 @@ def node() -> MemoryBackend:
 
 
 def test_ipv6_moves_by_the_route_of_ipv4(node: MemoryBackend) -> None:
-    """The exit of IPv6 that follows IPv4's has the IPv4 default route named as what moved it."""
+    """The IPv4 default route, and not the right one of IPv6, is named as what moved the IPv6 exit,
+    which follows that of IPv4.
+    """
     node.add_route("default", gateway="172.16.0.1", dev="ib0")
     report = prove_families(node, [_CIDR], HostRoutingConfig(), pinned={IPV6: "eth0"})
     [move] = report.moved_exits

@@ -87,7 +87,8 @@ def node(protocol: int, files: dict[str, str]) -> FakeHost:
 )
 def test_the_setting_of_the_owner(protocol: int, files: dict[str, str], step: str) -> None:
     """The step for a wrong default route is a setting of its owner, by the route's protocol and the
-    owner's files, beside the advice to name a right device.
+    owner's files: beside the advice to name its device if that is right, and alone if the config
+    names another one.
     """
     host = node(protocol, files)
     [chosen] = prove_egress(host, [CIDR]).notes
@@ -126,8 +127,9 @@ def test_an_exit_that_has_moved() -> None:
 def test_a_device_that_waits_is_not_configured_anew(
     addresses: list[str], state: str, family: int, step: str
 ) -> None:
-    """The step for a device that waits for networkd's answer is networkd's log, and otherwise a
-    reconfiguration.
+    """The step for a device is networkd's log while networkd configures the device, or if that has
+    only a link-local address of the family, since networkd then waits for an answer. Otherwise the
+    step is a reconfiguration.
     """
     host = FakeHost()
     # As the kernel has it.

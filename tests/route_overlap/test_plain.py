@@ -297,8 +297,8 @@ def test_it_is_not_plain(node: WiredNode, tmp_path: Path, case: Case) -> None:
 
 
 def test_a_route_that_the_kernel_names_otherwise(node: WiredNode, tmp_path: Path) -> None:
-    """A node is not plain if the kernel may name another next hop, or another object's route, than
-    the one that the flow takes.
+    """The kernel names several next hops with the preference of the one that the flow takes, and of
+    routes that share a nexthop object one that was looked up before. Such a node is not plain.
     """
     commands = f"""-6 route add default via {ROUTER} dev e0 proto ra
         -6 route append fd09::/80 via {ROUTER} dev e1 pref high
@@ -348,7 +348,9 @@ def test_a_table_by_a_source_that_is_optimistic(node: WiredNode, tmp_path: Path)
 
 
 def test_an_expired_route(node: WiredNode, tmp_path: Path) -> None:
-    """A node with an expired route, which stays listed for a while, is not plain."""
+    """A node with an expired route, which stays listed for a while though the kernel does not take
+    it, is not plain.
+    """
     for command in DEFAULTS:
         node.ip(command)
     node.ip(f"-6 route add fd09::/64 via {ROUTER} dev e0 proto ra metric 100 expires 1800")

@@ -42,7 +42,7 @@ def test_a_shadowed_cidr_is_one_finding_with_the_route_that_shadows_it(node: Mem
 
 
 def test_routes_near_an_address_are_those_that_may_decide_it(node: MemoryBackend) -> None:
-    """The routes near an address include shorter ones than of 16 bits, whose network may begin far
+    """The routes near an address include those shorter than 16 bits, whose network may begin far
     before it.
     """
     node.add_route("10.0.0.0/15", dev="ib0")

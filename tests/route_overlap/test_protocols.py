@@ -37,8 +37,8 @@ def _connected(node: KernelNode, *, good: str, bad: str) -> None:
 @pytest.mark.parametrize(("bad", "good"), _TABLES.values(), ids=_TABLES)
 @pytest.mark.parametrize("protocol", ["udp", "tcp", "icmp", "sctp"])
 def test_one_protocol_that_leaves_wrong_is_enough(protocol: str, bad: str, good: str) -> None:
-    """One protocol whose packets leave wrong is a finding with its route, whichever of the tables a
-    plain lookup decides by.
+    """One protocol whose packets leave wrong is a finding with its route, whichever of the tables
+    decides a plain lookup, which is for UDP.
     """
     with KernelNode.made() as node:
         _connected(node, good=good, bad=bad)

@@ -42,8 +42,8 @@ def test_debris_in_run_netns(node: WiredNode) -> None:
 def test_a_library_that_has_gone_changes_nothing(
     node: WiredNode, tmp_path: Path, has_overlap: bool
 ) -> None:
-    """A missing library of LD_PRELOAD, about which every program complains on stderr, does not
-    change the verdict.
+    """A missing library of LD_PRELOAD, as one of /etc/ld.so.preload, about which every program
+    complains on stderr, does not change the verdict.
     """
     if has_overlap:
         node.ip("address add 172.16.0.4/16 dev e1")

@@ -292,8 +292,8 @@ class TestRunning:
     def test_values_precede_the_message_for_a_gate(
         self, node: KernelNode, uplink: None, tmp_path: Path
     ) -> None:
-        """The message for a gate is preceded by the time since when the fact stands, and by the
-        fact; a person gets the fact alone.
+        """The message for a gate is preceded by the time since when the fact stands, which is empty
+        for news, and by the fact; a person gets the fact alone.
         """
 
         def logged(words: str, **environment: str) -> list[str]:

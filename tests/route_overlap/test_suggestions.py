@@ -21,8 +21,8 @@ def remove_default(node: MemoryBackend) -> None:
 
 
 def test_a_whole_fabric_network_is_taken_in_halves_and_with_a_warning(node: MemoryBackend) -> None:
-    """The connected network of a fabric as a whole is taken by two halves, with a warning that this
-    is unsafe.
+    """The connected network of a fabric as a whole is taken by two halves, as the route for the
+    same prefix is the kernel's own, with a warning that this is unsafe.
     """
     node.insert_route(Route.parse("172.18.0.0/16", dev="ib0", protocol=2))
     report = prove(node, "172.18.0.0/16")
