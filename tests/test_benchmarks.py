@@ -63,8 +63,8 @@ def test_every_case_is_measured_at_every_size(findings: dict[str, Any]) -> None:
 
 @needs_kernel
 def test_machine_and_targets_are_reported(findings: dict[str, Any]) -> None:
-    """The report has the machine and each target; a target that this small run cannot judge is
-    marked as not measured.
+    """The report has the machine and each target, one of a user's wait with its milliseconds by
+    size; a target that this small run cannot judge is marked as not measured.
     """
     assert findings["machine"]["kernel"]
     targets = {target["promise"]: target for target in findings["targets"]}
@@ -95,7 +95,9 @@ def test_a_page_has_the_promises_alone(tmp_path: Path) -> None:
 
 @needs_kernel
 def test_the_pair_alone_leaves_nothing_on_this_machine(tmp_path: Path) -> None:
-    """A run of the pair alone does not leave its markers in /run of this machine."""
+    """A run of the pair alone leaves other cases out, and does not leave its markers in /run of
+    this machine.
+    """
     left = tmp_path / "left"
     options = ["--quick", "--rounds", "1", "--sizes", "10", "--only", "pair"]
     done = run(*options, within=[*EMPTY_RUN, str(left)])

@@ -291,7 +291,7 @@ def test_a_path_that_is_of_another_kind() -> None:
 
 def test_a_user_without_rights_is_to_be_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """A user other than root whose access is refused is advised to run as root; the command for a
-    relative path names the present folder.
+    relative path names the current folder.
     """
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert why_refused(errno.EACCES, "/etc/a") == "Permission denied; run this as root"

@@ -232,7 +232,9 @@ def test_forwarding_leaves_other_learned_routes(node: WiredNode) -> None:
 
 
 def test_an_expired_route_stays_in_dumps(node: WiredNode) -> None:
-    """Lookups pass over an expired route, which stays in dumps until the kernel collects it."""
+    """Lookups pass over an expired route, which stays in dumps until the kernel collects it, every
+    30 s unless a sysctl has another time.
+    """
     node.run("sysctl", "-qw", "net.ipv6.route.gc_interval=1000")
     with node.router("e0") as router:
         router.advertise(lifetime=1)

@@ -185,7 +185,9 @@ def test_the_config_is_one() -> None:
 
 
 def test_the_manual_lists_each_command() -> None:
-    """The page has a line for each command in the order of `--help`, of which seven only read."""
+    """The page has a line for each command, in the order of `--help`; the first seven commands only
+    read.
+    """
     section = PAGE.partition("## The commands\n")[2].partition("\n## ")[0]
     assert re.findall(r"^hostrouting ([a-z]+) ", section, flags=re.MULTILINE) == [*all_commands()]
     changes = [command.changes for command in all_commands().values()]

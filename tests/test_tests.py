@@ -72,8 +72,8 @@ def test_other_modules_change_no_examples_of_a_fixed_seed(
 
 @needs_kernel
 def test_a_batch_that_ends_early_is_red() -> None:
-    """A batch of `ip` that ends early, at words that it cannot parse, fails its test, while a
-    refused command is reported.
+    """A batch of `ip` that ends early, as it does at words that it cannot parse even with `-force`,
+    fails its test, while a refused command is reported.
     """
     refused = "route add 10.0.0.0/8 via 10.1.0.1"
     unknown = "route add 10.0.0.0/8 dev lo table"

@@ -39,7 +39,7 @@ def test_a_whole_fabric_network_is_taken_in_halves_and_with_a_warning(node: Memo
 @pytest.mark.parametrize("kind", ["", "bridge"])
 def test_an_own_address_stays(node: MemoryBackend, kind: str) -> None:
     """An own address of hardware, with its broadcast address, stays while routes for the rest are
-    suggested; one of docker0 is to be removed.
+    suggested; one of a bridge is to be removed, which makes its CIDR right without a route.
     """
     node.add_link("dev0", kind=kind)
     node.add_address("dev0", "10.96.0.9/25")
@@ -75,8 +75,8 @@ def test_a_blackhole_stays(node: MemoryBackend) -> None:
 
 
 def test_a_route_of_another_program_is_hidden_by_the_same(node: MemoryBackend) -> None:
-    """A route of another program is taken by one to the same destination, with or without a metric,
-    even to a single address.
+    """A route of another program is hidden by a suggested one to the same destination, with or
+    without a metric, even to a single address.
     """
     arrange(node, "10.96.0.10/31 dev ib0", "10.96.0.20 dev ib0 metric 100", "10.96.0.30 dev ib0")
     destinations = ["10.96.0.10/31", "10.96.0.20/32", "10.96.0.30/32"]
@@ -86,8 +86,8 @@ def test_a_route_of_another_program_is_hidden_by_the_same(node: MemoryBackend) -
 
 
 def test_the_kernels_own_route_is_not_hidden(node: MemoryBackend) -> None:
-    """The kernel's own route to a peer is not taken by any suggestion; one behind a foreign route
-    still has halves suggested.
+    """The kernel's own route to a peer, a /32, is not hidden by a suggestion; for one behind a
+    foreign route two halves are still suggested.
     """
     node.add_address("ib0", "10.96.0.9/32", peer="10.96.0.10")
     report = prove(node, "10.96.0.10/32")

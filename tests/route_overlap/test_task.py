@@ -101,7 +101,7 @@ def test_very_many_findings_are_a_hundred_lines_in_the_log(
 
 def test_strict_raises_with_everything_in_place(host: FakeHost) -> None:
     """A run under STRICT raises its error after script, unit, link, gate and marker are installed,
-    and the error is not retryable.
+    and the error is not retryable, as a wrong route does not go by itself.
     """
     with pytest.raises(RouteOverlapError) as caught:
         CheckRouteOverlap(config("172.16.8.0/22", mode="STRICT"), host=host).do(Context())

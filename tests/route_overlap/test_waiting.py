@@ -106,7 +106,7 @@ def test_a_rule_is_not_waited_for(
     node: KernelNode, caplog: pytest.LogCaptureFixture, rule: str
 ) -> None:
     """The task does not wait for a missing rule of table main, or for the removal of a rule that
-    refuses.
+    refuses: a program mends neither, though the errno is that of a missing route.
     """
     node.ip("route add default via 10.224.0.1")
     node.ip(f"rule {rule}")
@@ -181,8 +181,8 @@ class TestOnceInABoot:
     def test_the_rest_is_waited_for(
         self, node: KernelNode, folder: Path, *, end: str | None, is_first: bool, until: int
     ) -> None:
-        """A script waits for the rest of the boot's time, and logs the wait if it begins it; a file
-        without a number counts as absent.
+        """A script waits for the rest of the boot's time, and logs the wait if it is the first to
+        wait; a file without a number counts as absent.
         """
         if end is not None:
             (folder / "waited").write_text(end)
@@ -195,7 +195,7 @@ class TestOnceInABoot:
     def test_no_damage_lasts_longer_than_a_boot(
         self, node: KernelNode, folder: Path, end: str
     ) -> None:
-        """A script waits 30 s at most, whatever end the file has."""
+        """A script waits 30 s at most, even if the file has an end that a script has not written."""
         (folder / "waited").write_text(end)
         ran = self.run(node, folder)
         assert ran.status == 12

@@ -52,8 +52,8 @@ def test_a_default_route_by_the_wrong_device_at_a_lower_metric(prover: WayOutNod
 
 @needs_kernel
 def test_a_dead_default_route_is_not_a_choice() -> None:
-    """A default route without a carrier is not a second exit, so `expectedDevs` need not name the
-    one that decides.
+    """The kernel passes over a default route without a carrier: that route is not a second exit, so
+    `expectedDevs` need not name the one that decides.
     """
     with dead_default() as node:
         report = prove_egress(NetlinkBackend(netns=node.name), [SERVICES])
@@ -182,8 +182,8 @@ def test_its_own_address_is_carried_by_another(prover: WayOutNode) -> None:
     ],
 )
 def test_one_of_two_next_hops(prover: WayOutNode, dead: str, kind: str, words: str) -> None:
-    """One of two expected next hops without carrier is a dead end; beside a wrong next hop, that
-    one is an overlap.
+    """One of two expected next hops without carrier is a dead end; beside a next hop by a wrong
+    device, the finding is an overlap by that device.
     """
     prover.links("eth0", "eth1", dead=dead)
     prover.default("eth0", "eth1")

@@ -87,8 +87,8 @@ def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
 def test_a_route_that_is_refused(text: str, reason: str, *, may_heal: bool) -> None:
     """A refused route is named as the config has it, and all other routes are in force.
 
-    A reason that may be late is a reason to wait, and nothing is logged then. After the boot the
-    other routes are logged as repairs.
+    What may be late is a reason to wait, and nothing is logged then. After the boot the other
+    routes are logged as repairs.
     """
     node = MemoryBackend()
     connect(node, eth0="10.224.0.4/16")
@@ -122,8 +122,8 @@ def test_the_route_of_a_place_that_waits_stays() -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOMEM, errno.EBUSY, errno.ENOBUFS])
 def test_a_kernel_without_memory(host: FakeHost, number: int) -> None:
-    """A kernel without memory is answered at once at a boot that waits for routing, as nothing is
-    late; the next call succeeds.
+    """A boot that waits for routing answers at once if the kernel lacks memory, as nothing is late;
+    the next call succeeds.
     """
     install(host, config_of([static_route("172.22.0.0/16 via 10.224.0.1 dev eth0")]))
     host.routes.refuse_at(1, number=number)
@@ -152,8 +152,8 @@ def test_an_undo_that_is_incomplete(host: FakeHost, monkeypatch: pytest.MonkeyPa
 
 
 def test_another_program_is_faster(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A route that another program removes at once is a reason to wait, and is refused
-    otherwise.
+    """A route that another program removes at once is a reason to wait while a boot waits, and is
+    refused by a call that does not wait.
     """
     apply = host.routes.apply
 

@@ -162,8 +162,8 @@ def test_a_silent_gateway_is_not_a_fault(node: KernelNode) -> None:
 def test_a_place_that_another_program_holds(
     node: KernelNode, commands: Sequence[str], reason: str
 ) -> None:
-    """A route whose place another program holds is refused with that program's route, which
-    stays.
+    """A route whose place another program holds is refused, and the refusal names that program's
+    route, which stays.
     """
     route = static_route("fd00:1::/48 via fe80::a dev e0")
     for command in commands:

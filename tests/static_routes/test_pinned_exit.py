@@ -49,7 +49,7 @@ def test_a_named_exit_completes_routes(named: tuple[str, ...]) -> None:
 
 def test_infiniband_holds_no_named_network() -> None:
     """An InfiniBand device is a working exit only if it is named itself, even if it has an address
-    in a named network.
+    in a named network, since a fabric may have a part of the node's network.
     """
     own = DeviceAddress.parse("10.224.0.4/16")
     links = LINKS[0], LINKS[1]._replace(addresses=(own,), infiniband=True)

@@ -118,8 +118,8 @@ def test_a_move_that_is_refused_is_rolled_back(node: BusyNode, host: FakeHost) -
 
 
 def test_a_rollback_names_a_route_that_stood_in_the_middle(node: BusyNode, host: FakeHost) -> None:
-    """A rollback restores a route from the middle of its place as the last one, and the error names
-    the route.
+    """A rollback restores a route from the middle of its place as the last one, since the kernel
+    puts a route first or last, and the error names the route.
     """
     for route in foreign(73), OWN_ROUTE, foreign(74):
         node.insert_route(route, verb="append")
@@ -196,7 +196,9 @@ class TestUndo:
     def test_from_the_middle_it_goes_last(
         self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """An undo restores a route from between two foreign ones behind them, with a warning."""
+        """An undo restores a route that was between two foreign ones as the last of its place, with
+        a warning.
+        """
         for route in foreign(73), OWN_ROUTE, foreign(74):
             node.insert_route(route, verb="append")
         run(host, OWN_ROUTE).undo()
@@ -207,8 +209,8 @@ class TestUndo:
     def test_a_changed_place_is_left(
         self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """An undo leaves a place in which another program has replaced the own route, with a
-        warning.
+        """An undo leaves a place as it is in which another program has replaced the own route, and
+        both its result and a warning report that.
         """
         account = run(host, OWN_ROUTE)
         node.insert_route(foreign(73), verb="replace")

@@ -105,9 +105,7 @@ class TestOnePlace:
         assert node.routes() == before
 
     def test_an_own_route_is_moved_before_a_foreign_one(self, node: MemoryBackend) -> None:
-        """An own route behind a foreign one is removed and added again before it, as the last
-        change.
-        """
+        """An own route behind a foreign one is removed and added again before it."""
         node.insert_route(WANTED)
         node.insert_route(FOREIGN, verb="prepend")
         outcome = reconcile([WANTED], node.routes())

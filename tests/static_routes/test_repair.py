@@ -58,7 +58,9 @@ def own_routes(node: MemoryBackend) -> list[str]:
 def test_a_foreign_route_that_is_hidden_again_and_again_is_not_logged(
     host: FakeHost, node: MemoryBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A repair that hides a foreign route again names it in its outcome and does not log it."""
+    """A repair that hides a foreign route again names it in its outcome and does not log it, as
+    `Watch` logs changes at its own pace.
+    """
     repaired(host, FIRST)
     node.insert_route(FOREIGN, verb="prepend")
     outcome = repaired(host, FIRST).outcome

@@ -45,8 +45,9 @@ CONFIG = config_of(
 
 class TestFiles:
     def test_script_of_both_families(self) -> None:
-        """The script has the routes as ip prints them, in the kernel's order, with the parts that a
-        default route completes between bars.
+        """The script has the routes as ip prints them, in the kernel's order, in which an IPv6
+        network follows all that lies in it; the parts that a default route completes are between
+        bars.
         """
         plain = asset("static_routes/static-routes.sh", COMMON="boot/common.sh")
         routes = [
@@ -68,8 +69,8 @@ class TestFiles:
         ]
 
     def test_where_they_go(self) -> None:
-        """The files are the script and the unit that names it, with their modes, and rendering them
-        twice gives the same.
+        """The files are the script and then the unit that names it, with their modes, and the
+        script is the same if it is rendered again.
         """
         assert [(file.path, oct(file.mode)) for file in UNIT.files] == [
             ("/etc/aks-flex-node/static-routes.sh", "0o755"),
@@ -310,8 +311,8 @@ class TestRunning:
         assert boot(node, route) == (10, ["routes in force: 1"])
 
     def test_a_route_that_is_not_wanted(self, node: KernelNode) -> None:
-        """The script removes no unwanted route; the program removes it, such as a default route of
-        hostrouting, and completes by another one.
+        """The script does not remove an unwanted route. The program removes even a default route of
+        hostrouting, which would complete itself, and completes the wanted route by another one.
         """
         node.ip("route add default via 10.224.0.9 dev eth0 proto 142")
         node.ip("route add default via 10.224.0.1 dev eth0 metric 5")
@@ -348,8 +349,8 @@ class TestRunning:
         assert own_routes(node) == ["172.20.1.0/24 via 192.0.2.1 dev eth0 onlink"]
 
     def test_a_dead_next_hop_is_passed_over(self, node: KernelNode) -> None:
-        """A default route with a dead next hop is left to the program, which completes by the
-        living one.
+        """The kernel passes over a dead next hop of a default route: the script leaves such a route
+        to the program, which completes by the living next hop.
         """
         node.ip("route add default nexthop via 172.16.1.1 dev ib0 nexthop via 10.224.0.1 dev eth0")
         node.ip("link set ib0 down")

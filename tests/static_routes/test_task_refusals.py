@@ -165,8 +165,8 @@ class TestRefusals:
         assert "lo is the loopback device, and leads nowhere" in str(error)
 
     def test_a_device_that_is_not_ready(self, host: FakeHost, ctx: Context) -> None:
-        """A route by a device without an IPv4 address is waited for, and the refusal can be
-        retried.
+        """A route by a device without an IPv4 address is waited for, though the kernel's words are
+        those for a typo, and the refusal can be retried.
         """
         host.routes.add_link("eth1")
         refused = static_route("172.17.0.0/24 via 10.9.0.1 dev eth1")
@@ -308,7 +308,7 @@ class TestRefusals:
         self, host: FakeHost, ctx: Context, gateway: str, dev: str
     ) -> None:
         """A gateway that is an address of the node is refused by a plan and by a run before any
-        change, although the kernel accepts it.
+        change, although the kernel accepts the route, by which it sends nothing.
         """
         host.routes.add_address("eth0", "fd00:1::4/64")
         good = static_route("172.17.1.0/24 via 10.224.0.1")

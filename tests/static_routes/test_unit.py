@@ -82,8 +82,8 @@ def test_it_waits_and_works() -> None:
 
 
 def test_the_journal_names_a_refusal_once() -> None:
-    """The journal names a refused route and its reason in full once, as an error, in a short line
-    while that stays, and in full after a change.
+    """A refused route fails the unit, and the journal names the route and the reason as an error:
+    in full once, then in one short line at each start; the end of the refusal is logged, too.
     """
     refused = (
         "ip route add default via 10.224.0.1 dev eth0\nip address add 172.16.1.1/24 dev eth0\n"

@@ -298,8 +298,8 @@ def test_a_program(tree: Path, tmp_path: Path, name: str) -> None:
 
 
 def test_dhcpcd_in_our_place(tree: Path, tmp_path: Path) -> None:
-    """A renewal by dhcpcd with another gateway deletes the own route instead of its older one,
-    cases (b) and (c), and watch repairs the route.
+    """A renewal by dhcpcd with another gateway deletes the own route instead of the older route,
+    case (c), and the newer one is refused, case (b); watch repairs the own route.
 
     After the reset dhcpcd has the older route until it adds the newer one.
     """

@@ -346,8 +346,8 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restored]:
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_the_offered_commands_mend_it(restored: Restored, name: str) -> None:
-    """A broken node is right after two of the offered commands at most, and a packet is answered;
-    otherwise no command is offered that would not help.
+    """A broken node is right after the offered commands, two at most, and a packet is answered;
+    where a person must act, the check is the only command that may be offered.
     """
     machine = restored.machine()
     broken = BROKEN[name]

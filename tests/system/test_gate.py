@@ -105,8 +105,8 @@ UNIT_LOST = "check-route-overlap: its unit file is lost or masked"
     ],
 )
 def test_a_missing_file_holds_the_gate(machine: GatedMachine, lose: str, lost: str) -> None:
-    """A gate whose unit file is lost, or whose script is empty, holds its unit, and the journal
-    names the lost file.
+    """A gate holds its unit if the unit file of its check is lost or masked, or the check's script
+    is empty, and the journal names the check or the script.
     """
     machine.run("sh", "-c", lose)
     assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
@@ -158,7 +158,9 @@ def test_a_unit_with_an_environment_of_its_own(tmp_path: Path) -> None:
 
 
 def test_systemd_that_does_not_answer_opens_no_gate(tmp_path: Path) -> None:
-    """A refused unit stays refused while systemd does not answer which drop-ins the unit has."""
+    """A refused unit stays refused while systemd does not answer which drop-ins the unit has, as
+    while it executes itself anew.
+    """
     late = instance_of(NSPAWN, "late")
     silent = (
         '#!/bin/sh\\n[ $2 != --property=DropInPaths ] || exit 1\\nexec /usr/bin/systemctl "$@"\\n'

@@ -107,8 +107,8 @@ def test_a_gate_that_is_open(tmp_path: Path) -> None:
 
 
 def test_an_agent_that_no_gate_covers(tmp_path: Path) -> None:
-    """An agent such as K3s that none of the gates covers is a warning under STRICT, which has the
-    gates that would hold it; an alias has the gate of its unit.
+    """An agent such as K3s that none of the gates covers is a warning under STRICT, with the gates
+    that would hold the agent; an alias has the gate of its unit.
     """
     k3s = "k3s.service"
     with GatedMachine(tmp_path, overlap=True) as machine:

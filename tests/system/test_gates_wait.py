@@ -165,8 +165,8 @@ def test_what_becomes_of_a_gate_beside_an_apply(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_is_lost_or_no_file(tmp_path: Path) -> None:
-    """A gate without a lock file passes, as no apply can be under way; a lock that cannot be opened
-    is unknown.
+    """A gate without a lock file passes, as no apply can be under way; with a lock that cannot be
+    opened its answer is unknown.
     """
     with GatedMachine(tmp_path) as machine:
         machine.run("rm", LOCK)

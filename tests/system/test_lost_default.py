@@ -150,8 +150,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "address", ["method=auto", "method=manual\naddress1=10.224.0.4/24,10.224.0.1"]
 )
 def test_network_manager_gives_it_back(tree: Path, tmp_path: Path, address: str) -> None:
-    """Two commands restore a default route that NetworkManager has lost, whether a DHCP server
-    gives the address or the connection.
+    """Two commands restore a default route that NetworkManager has lost, whether the address comes
+    from a DHCP server or from the connection.
     """
     install_command(tmp_path / "image", python=Path("/usr/bin/python3"))
     prepared = ROUTER + _MANAGED.replace("ADDRESS", address) + FABRIC

@@ -205,8 +205,8 @@ def test_where_they_are_optional_nothing_waits(tmp_path: Path) -> None:
 
 
 def test_live(tmp_path: Path) -> None:
-    """A live run installs the rules and removes them beside the same processes; each start of a
-    gate loads the rules again.
+    """A live run installs the rules, and its undo removes them, while the same processes go on;
+    each start of a gate loads the rules again.
     """
     with GatedMachine(tmp_path, units=(), prepare=LINKS) as machine:
         task, pids = ConfigureProbeSNAT(CONFIG, host=node(machine)), machine.pids()
@@ -329,8 +329,8 @@ END
 
 
 def test_another_unit_fills_the_table_while_the_rules_are_loaded(tmp_path: Path) -> None:
-    """The rules of hostrouting are loaded last, even if foreign ones come while they are loaded and
-    a start does not run the unit again.
+    """The rules of hostrouting are loaded last, even if foreign ones come while they are loaded,
+    although a start of a running unit does not run that unit again.
     """
     with GatedMachine(
         tmp_path, units=(), arrange=install_optional, prepare=EARLY + LINKS + LINGER + THEIR_UNIT

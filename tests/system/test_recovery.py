@@ -61,8 +61,8 @@ WAITING_CHECK = stand_in(
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_machine_at_its_gate_goes_on(tmp_path: Path, again: bool) -> None:
-    """A unit whose gate is removed while it checks passes; if the gate is back before the answer,
-    the unit is held again and started later.
+    """A unit whose gate is removed while it checks passes, as recovery would not start it later; if
+    the gate is back before the answer, the unit is held again and started later.
     """
     with GatedMachine(tmp_path, units=(WAITING_CHECK,)) as machine:
         machine.systemctl("stop", KUBE)
@@ -159,7 +159,7 @@ def test_an_answer_that_is_not_for_a_question(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("disturb", ["nothing", "kill", "apply"])
 def test_dependents_of_a_gate_that_came_up_before(tmp_path: Path, disturb: str) -> None:
-    """Units that require a gate which came up before another one start after it, whatever becomes
+    """Units that require a gate start after it while another gate is still held, whatever becomes
     of the retry.
 
     The kubelet is up before the machine, because its gate was taken away, and put back.
@@ -335,8 +335,8 @@ def test_shutdown_waits_for_nothing(tmp_path: Path) -> None:
 
 
 def test_units_that_fail_once_routing_is_right(tmp_path: Path) -> None:
-    """Recovery tries a refused unit that fails before its gate checks three times, and ignores a
-    later failure of one that passed its gate.
+    """Recovery makes three tries with a refused unit that now fails before its gate checks, and
+    then drops it; it ignores a later failure of a unit that passed its gate.
     """
     unit, faulty = unit_of("with__dash"), unit_of("faulty")
     prepare = more_machines(with__dash="", faulty=f"{ONESHOT}ExecStart=/bin/false")

@@ -98,7 +98,7 @@ FACT = "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 "
 
 
 def test_the_cause_is_in_the_first_commands_that_an_operator_types(tmp_path: Path) -> None:
-    """`systemctl status` of the machine and of the check contain the cause, and a refusal logs at
+    """`systemctl status` of the machine and of the check contains the cause, and a refusal logs at
     most 15 lines in all.
 
     If one trouble replaces another while a machine waits, the status of the check has the new one,

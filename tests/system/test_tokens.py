@@ -110,8 +110,8 @@ def is_logged(machine: GatedMachine, unit: str, reason: str) -> bool:
 
 
 def test_no_accident_is_a_yes(machine: GatedMachine, mode: str) -> None:
-    """A unit whose gate lost, cut or cannot read any file starts under WARN alone, with a warning,
-    and is not held afterwards.
+    """A unit whose gate has any file lost, cut or unreadable starts under WARN alone, with a
+    warning, and is not held afterwards.
     """
     outcomes = []
     for number, (accident, reason) in enumerate(ROWS):

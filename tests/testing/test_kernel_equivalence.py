@@ -137,7 +137,9 @@ def test_what_the_model_does_not_know_of_next_hops(worlds: TwoWorlds) -> None:
 
 
 def test_a_route_of_ipv6_that_two_programs_made_is_deleted_at_once(worlds: TwoWorlds) -> None:
-    """The deletion of an IPv6 route that two programs made removes the next hops of both."""
+    """The deletion of an IPv6 route that two programs made removes the next hops of both, though
+    one that names next hops would find only those of the first program.
+    """
     worlds.node.add_address("e0", "fd00:1::1/64")
     for wanted in "fd00:1::7 dev e0 proto static", "fd00:1::8 dev e0 proto dhcp":
         _insert(f"fd00:9::/32 via {wanted} metric 1", "append", worlds.node)

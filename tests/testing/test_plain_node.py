@@ -109,8 +109,8 @@ def test_a_device_that_is_made_again_has_carrier(node: MemoryBackend) -> None:
 
 
 def test_a_route_replaces_itself(node: MemoryBackend) -> None:
-    """A replacement by the first route of a place is accepted, and one by a route behind another is
-    refused.
+    """A replacement by the first route of a place is accepted, as by the kernel, and one by a route
+    behind another is refused.
     """
     first, second = (f"9.0.0.0/8 via 10.224.0.{last} dev eth0" for last in (9, 8))
     arrange(node, first, second)

@@ -35,8 +35,8 @@ def until_kept(watch: Running, node: WiredNode) -> None:
 
 
 def test_another_config_brings_the_other_family(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A config that brings another family has its events, and a route that is deleted before the
-    new listener begins is restored at once.
+    """A config that brings another family brings a new listener for its events, and a route that is
+    deleted before that listener begins is restored at once.
     """
     node = MemoryBackend()
     connect(node, eth0="10.224.0.4/16")

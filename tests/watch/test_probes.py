@@ -95,7 +95,9 @@ def test_a_node_without_the_file_has_no_rules(host: FakeHost) -> None:
 def test_a_program_that_does_the_job_is_left(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Rules are not loaded again once ipv6-hp-bpf has taken over, which is logged once."""
+    """Rules are not loaded again once ipv6-hp-bpf has taken over and deleted the table, which is
+    logged once.
+    """
     delete_table(host)
     host.link_layer.programs = {"eth0": ("ipv6_hp_egress", "ipv6_hp_ingress")}
     keeper = keeper_of(host)

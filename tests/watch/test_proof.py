@@ -229,7 +229,7 @@ def test_a_loss_that_an_advertisement_may_mend(
     monkeypatch: pytest.MonkeyPatch, *, carrier: bool, seconds: float
 ) -> None:
     """A lost default route that a router advertised is an alarm after an interval, and after a
-    second if its device has lost its carrier.
+    second if its device has lost its carrier, by which an advertisement cannot come.
     """
     section = {"expectedCidrs": ["fd09::/64"]}
     watched = ProvenNode(HostRoutingConfig.from_mapping({"routeOverlap": section}))

@@ -297,7 +297,7 @@ def test_the_unit_is_installed_and_runs(sections: dict[str, Any], unit: str, tar
 
 def test_a_unit_whose_files_are_lost_leaves_the_intent_by_its_task_alone() -> None:
     """An undo of the task of the watch takes the section out of the intent even if the unit's files
-    are lost.
+    are lost, as an apply of the intent would start the unit again otherwise.
     """
     host = with_command()
     apply(host, **ROUTES, **BY_TIMER)
@@ -401,8 +401,8 @@ def test_what_has_no_effect_is_a_finding(
 
 
 def test_another_interval_restarts_the_timer() -> None:
-    """An apply with another interval restarts the timer, and a check before it has a finding about
-    the file.
+    """An apply with another interval restarts the timer, which counts by the interval that it was
+    started with, and a check before it has a finding about the file.
     """
     host = with_command()
     apply(host, **ROUTES, **BY_TIMER)

@@ -71,6 +71,9 @@ def test_it_returns_with_the_way_to_its_gateway(
 ) -> None:
     """A route that waits for its gateway returns when a change of a rule, a table or an address
     shows the way to the gateway.
+
+    The kernel looks a gateway up by all rules and tables, and passes over routes of a wider scope
+    than a link.
     """
     node = watched.node
     assert isinstance(node, KernelNode)
