@@ -279,6 +279,20 @@ def test_a_reason_is_known_by_its_values(
     assert run_on(node, image, program) == [*news, "11", known]
 
 
+def test_a_look_runs_the_scripts_of_one_apply(node: KernelNode, tmp_path: Path) -> None:
+    """An apply that exchanges the files during a look does not change it: the rest of the scripts
+    is of the apply before. What a script writes can be read by other users.
+    """
+    exchange = f"""touch /run/written
+    cp -a /etc/aks-flex-node/hostrouting/. /run/next
+    sed -i 's/^exit 10/exit 11/' /run/next/{CHECK}.sh
+    ln -sfn /run/next /etc/aks-flex-node/hostrouting
+    """
+    image = installed(tmp_path, stand_in(STATIC, exchange), stand_in(CHECK))
+    program = f"{PRINT_STATUS} stat -c %a /run/written; /etc/aks-flex-node/{CHECK}.sh || echo $?"
+    assert run_on(node, image, program) == ["10", "644", "11"]
+
+
 def test_rules_are_wrong_only_if_nft_refuses_them(node: KernelNode, tmp_path: Path) -> None:
     """The rules for probes are wrong only if nft refuses them, and unknown if nft hangs or is
     missing.

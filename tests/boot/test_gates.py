@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import pytest
 from support.boot_units import NSPAWN, STATIC, install_upstream, stand_in
+from support.patience import at_once
 from support.printed import START_AGAIN, STARTS_NOT
 
 from hostrouting.base.findings import NodeFinding
@@ -288,6 +289,26 @@ def test_a_unit_that_has_passed_its_gate_is_not_refused(
     assert Gates(services).is_refused_now(ctx, NSPAWN) == is_refused
 
 
+@pytest.mark.parametrize(
+    ("age", "restarts", "is_refused"), [(49, 0, None), (49, 1, True), (51, 0, True)]
+)
+def test_a_unit_whose_gate_checks_is_refused_unless_it_is_the_first_check(
+    host: FakeHost, age: int, restarts: int, *, is_refused: bool | None
+) -> None:
+    """Whether a unit is refused is unknown in its first check, as long as a check may take. systemd
+    has restarted a unit after a refusal.
+    """
+    ctx = at_once()
+    ctx.sleep(age)
+    mark = "[Service]\nActiveEnterTimestampMonotonic=1\n"
+    host.files.write(f"{UNITS}/hostrouting-held@{KUBELET}.service", mark.encode(), mode=0o644)
+    text = f"[Service]\nNRestarts={restarts}\n"
+    host.files.write(f"{UNITS}/{KUBELET}", text.encode(), mode=0o644)
+    services = Starting(host.files.tree)
+    services.sub_state = "start-pre"
+    assert Gates(services).is_refused_now(ctx, KUBELET) is is_refused
+
+
 @pytest.mark.parametrize(("job", "starts"), [("", False), ("0", False), ("17", True)])
 def test_a_unit_with_a_job_starts(host: FakeHost, ctx: Context, job: str, *, starts: bool) -> None:
     """A unit with a job starts, though it is down until systemd comes to the job."""
@@ -321,7 +342,7 @@ def test_since_when_a_unit_is_held(
 
 
 def test_which_units_their_gates_have_refused(host: FakeHost, ctx: Context) -> None:
-    """Where a mark is missing or has failed, a unit was refused if it failed with an exit status
+    """Where a mark is masked or has failed, a unit was refused if it failed with an exit status
     before its payload ran, and not if it starts, was killed, or has no gate. Where marks work, an
     operator has stopped such a unit.
     """
@@ -337,7 +358,7 @@ def test_which_units_their_gates_have_refused(host: FakeHost, ctx: Context) -> N
     mark = refused._replace(name=f"hostrouting-held@{KUBELET}.service")
     with patch.object(host.services, "loaded", side_effect=[[mark], [refused]]):
         assert gates.unmarked(ctx) == [KUBELET]
-    host.files.remove(f"{UNITS}/hostrouting-held@.service")
+    host.files.link(f"{UNITS}/hostrouting-held@.service", "/dev/null")
     for each in refused, starts, killed, refused._replace(drop_ins=frozenset()):
         with patch.object(host.services, "loaded", return_value=[each]):
             assert gates.unmarked(ctx) == ([KUBELET] if each is refused else []), each
