@@ -316,7 +316,7 @@ def test_one_that_was_cut_gives_no_answer(
 @pytest.mark.parametrize(
     "words", [[], ["nothing", "word"], ["check"], ["try", "word", "now", "or"]]
 )
-def test_other_arguments_give_no_answer(file: Path, words: list[str]) -> None:
+def test_only_the_verb_for_a_try_gives_an_answer(file: Path, words: list[str]) -> None:
     """The program prints one line for any arguments, and its exit status is an answer only for the
     verb `try`.
     """

@@ -188,7 +188,7 @@ def test_a_signal_ends_a_wait_at_once(checked: Path) -> None:
 
 
 @needs_kernel
-def test_neither_check_nor_plan_loads_pyroute2(node: KernelNode, checked: Path) -> None:
+def test_a_check_loads_no_pyroute2(node: KernelNode, checked: Path) -> None:
     """A check imports neither pyroute2, which would cost 145 ms, nor asyncio."""
     program = (
         "import sys; from hostrouting.cli import main; main(sys.argv[1:]);"

@@ -108,7 +108,7 @@ def test_a_manager_that_cannot_be_notified_ends_nothing(
     assert [record.levelname for record in caplog.records] == ["DEBUG"]
 
 
-def test_a_manager_whose_queue_is_full_is_waited_for_a_second(tmp_path: Path) -> None:
+def test_a_manager_whose_queue_is_full_keeps_nobody(tmp_path: Path) -> None:
     """A sign to a manager whose queue is full is given up, and the work goes on."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))

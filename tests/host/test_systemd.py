@@ -302,6 +302,7 @@ def test_an_answer_for_fewer_units_names_them(printed: str) -> None:
     services = Systemctl(("sh", "-c", 'printf "%s" "$0"', printed))
     with pytest.raises(UnitError, match=r"show -- a\.service b\.service`.* of 2 units"):
         services.states(Context(), "a.service", "b.service")
+    # Those of the marks are queried, too.
     with pytest.raises(UnitError, match="of 3 units"):
         UnitReading.of(Context(), services, ["a.service", "b@.service"], [], marks="c@.service")
     if not printed:

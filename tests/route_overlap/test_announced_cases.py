@@ -171,8 +171,9 @@ def _found(
 
 @pytest.mark.parametrize("case", ROUTES)
 def test_which_routes_stay(node: KernelNode, case: str, tmp_path: Path) -> None:
-    """An address keeps its route in main beside the fabric if that is at least as long as the
-    announced network and no rule may lead the packets elsewhere.
+    """An address keeps its route in main beside the fabric if that is longer than the announced
+    network, or as long with a lower metric, and no rule may lead the packets elsewhere. Where a
+    rule suppresses the group of a device, all addresses are found.
     """
     commands, expected = ROUTES[case]
     _do(node, commands)
@@ -327,7 +328,7 @@ def test_addresses_that_no_longer_route_takes(
     node: KernelNode, commands: str, cidr: str, expected: str, tmp_path: Path
 ) -> None:
     """The announced address and the broadcast address of its network are found unless the node has
-    them, as they come to table local.
+    them, as they come to table local, which is searched before a longer route in main.
     """
     _do(node, f"route add 10.3.0.0/17 dev e0; route add 10.3.128.0/17 dev e0; {commands}")
     fabric = Announced(_PAIRS).as_fabric(kernel_of(node))
@@ -447,7 +448,9 @@ def test_addresses_that_no_route_takes(node: KernelNode, cidr: str, tmp_path: Pa
 
 
 def test_an_expected_device_of_the_fabric_is_set_up(node: KernelNode, tmp_path: Path) -> None:
-    """An expected device that is down leads out once the agent has set it up."""
+    """An expected device that is down leads out once the agent has set it up. The boot script cannot
+    decide that, and leaves the answer to the proof.
+    """
     announced = Announced(_PAIRS)
     node.set_up("e1", up=False)
     kernel = kernel_of(node)

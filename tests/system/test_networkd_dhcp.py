@@ -89,10 +89,12 @@ def test_a_lease_takes_our_routes_along() -> None:
 
 @pytest.mark.parametrize("more", ["", "KeepConfiguration=yes\n"])
 def test_a_restart_with_the_drop_in(more: str) -> None:
-    """The address of a lease, and the own routes with it, survive a restart of networkd since 257,
-    and before with `KeepConfiguration=yes` only.
+    """The address of a lease, and the own routes with it, survive each restart of networkd since
+    257, and before with `KeepConfiguration=yes` only; the drop-in by which hostrouting lets
+    networkd keep foreign routes changes neither.
     """
     with Leased(more=more) as machine:
+        # The config with the routes of ROUTE, and the drop-in.
         machine.apply(KEPT)
         for _ in range(2):
             machine.restart()

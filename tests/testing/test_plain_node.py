@@ -62,7 +62,8 @@ def test_what_only_a_kernel_can_answer(
 
 def test_an_address_brings_its_routes(node: MemoryBackend) -> None:
     """An address adds its routes as in the kernel: a /31 has no broadcast, a secondary address is
-    local only, and a peer has a route.
+    local only, and a peer has a route unless it is an address of the device itself. Addresses can
+    be removed in any order.
     """
     connect(node, e1="10.9.0.0/31", e2="10.8.0.1/24")
     node.add_address("e2", "10.8.0.2/24")

@@ -56,7 +56,8 @@ def test_costly_looks_follow_each_other_after_a_pause(monkeypatch: pytest.Monkey
     """While events come all the time, a costly look is 5 s after the one before; an event after the
     pause leads to a look at once.
 
-    An event does not delay a look for which the keeper has a time.
+    An event never delays a look: one that is due before the pause after the event's look would end
+    (here at 8, within 5 + 5 seconds) keeps its time.
     """
     clock = ManualClock()
     ctx = Context(clock=clock)
@@ -91,8 +92,8 @@ class Interrupted(Player):
 
 
 def test_what_comes_while_it_acts_is_not_forgotten() -> None:
-    """A keeper that another thread wakes while it acts is due again at once, and forgets its
-    events.
+    """A keeper that another thread lets read anew while it acts is due again at once, and drops the
+    events that it had stored.
     """
     keeper = Interrupted(60.0)
     clock = ManualClock()

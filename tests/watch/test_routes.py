@@ -242,10 +242,11 @@ def storm(kept: Kept, node: MemoryBackend, clock: ManualClock) -> None:
 def test_a_storm_leaves_room_for_other_lines_and_has_an_end(
     kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In a storm of repairs sixty lines are logged at once, and after a second the number of all
-    later ones.
+    """In a storm of a hundred repairs sixty have a line, and the rest one line after a second, with
+    their number.
     """
     clock = ManualClock()
+    # The first repair is that of a route that was not there yet.
     storm(kept, node, clock)
     repaired = [message for message in caplog.messages if message.startswith("repaired: ")]
     assert len(repaired) == 61

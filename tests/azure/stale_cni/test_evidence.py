@@ -349,7 +349,9 @@ def test_of_two_records_of_one_device_both_protect_until_one_is_known(
 
 
 def test_two_records_of_one_pod_are_one() -> None:
-    """Two records with an address or a hardware address in common are of one pod."""
+    """Records with an address or a hardware address in common are of one pod: the objects of all
+    three are live, since the bridge has heard their hardware address.
+    """
     records = (
         Endpoint((POD,), "azv1"),
         Endpoint((POD, POD6), "azv1", MAC),

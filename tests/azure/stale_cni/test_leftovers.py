@@ -42,8 +42,8 @@ HOPS = NextHop(Address.parse("fe80::1"), "eth0"), NextHop(None, "azv1")
     ids=repr,
 )
 def test_objects_that_belong_to_no_pod_are_skipped(leftover: Restorable) -> None:
-    """Objects of other devices, of other programs' protocols, or for more than one pod are
-    skipped.
+    """Objects of other devices, of other programs' protocols, of a network wider than that of the
+    pods (10.240.0.0/16), or of addresses outside of it are skipped.
     """
     assert judged(snapshot(leftover)) == []
 

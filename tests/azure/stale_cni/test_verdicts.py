@@ -165,8 +165,8 @@ def test_a_rule_that_moved_is_the_same_rule() -> None:
 
 
 def test_a_rule_of_which_one_of_two_is_gone_has_changed() -> None:
-    """A rule of which one of two copies is gone in a later reading has changed, and is not
-    deleted.
+    """A rule of which one of two equal copies is gone in a later reading has changed, is named once,
+    and is not deleted.
     """
     rule, again = rules_of(dnat(POD, MAC), dnat(POD, MAC))
     agreed, changed = agree([stale(rule, again), stale(rule)])
