@@ -381,8 +381,7 @@ class RoutingSnapshot:
             return [answer]
         now = answer.route
         decided = self._decision(answer.destination, source).route
-        if now and decided and now.nexthop_id and now.nexthop_id == decided.nexthop_id:
-            # Of the routes that share a nexthop object the kernel may name another one.
+        if now and decided and _names_another(now, decided, answer.destination):
             now = decided
             answer = Lookup(answer.destination, decided)
         if now and decided and now.prefix_length > decided.prefix_length:
@@ -510,6 +509,18 @@ def is_same(decider: ObservedRoute | Rule | None, route: ObservedRoute) -> bool:
         and route.family == IPV6
         and _rank(decider) == _rank(route)
     )
+
+
+def _names_another(now: ObservedRoute, decided: ObservedRoute, destination: int) -> bool:
+    """Return True if the kernel names another route than the one that decides.
+
+    IPv6 routes that share a nexthop object, also through a group, share the kernel's answer: it
+    names whichever of them was looked up first.
+    """
+    prefix = Prefix(now.family, *now[:2])
+    if not prefix.covers(Address(now.family, destination)):
+        return True
+    return now.nexthop_id != 0 and now.nexthop_id == decided.nexthop_id
 
 
 def _rank(route: ObservedRoute) -> tuple[object, ...]:

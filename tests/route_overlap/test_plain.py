@@ -296,30 +296,6 @@ def test_it_is_not_plain(node: WiredNode, tmp_path: Path, case: Case) -> None:
     assert re.match(rf"{UNPROVEN}{case.word}(;| \()", ran.output), ran.output
 
 
-def test_a_route_that_the_kernel_names_otherwise(node: WiredNode, tmp_path: Path) -> None:
-    """The kernel names several next hops with the preference of the one that the flow takes, and of
-    routes that share a nexthop object one that was looked up before. Such a node is not plain.
-    """
-    commands = f"""-6 route add default via {ROUTER} dev e0 proto ra
-        -6 route append fd09::/80 via {ROUTER} dev e1 pref high
-        -6 route append fd09::/80 via {SECOND_ROUTER} dev e1
-        -6 route append fd09::/80 dev e0
-        -6 nexthop add id 7 via {ROUTER} dev e0
-        -6 nexthop add id 8 via {ROUTER} dev e1
-        nexthop add id 9 group 7/8
-        -6 route add fd08::1 nhid 7
-        -6 route add fd0a::/80 nhid 9
-        -6 route append fd0b::/80 via {ROUTER} dev e0
-        -6 route append fd0b::/80 via {SECOND_ROUTER} dev e0 pref high
-        -6 route append fd0b::/80 nhid 8"""
-    for command in commands.splitlines():
-        node.ip(command)
-    for net in "9ab":
-        cidrs = ["fd08::1/128", f"fd0{net}::7/128"]
-        assert not prove_egress(kernel_of(node), cidrs, expected_devs=["e0"]).ok
-        assert not run_script(node, tmp_path / net, cidrs, options=OF_E0).is_plain
-
-
 def test_an_alias_that_looks_like_a_device(node: WiredNode, tmp_path: Path) -> None:
     """An alias of a device that looks like the line of another one does not give that one a
     carrier.
