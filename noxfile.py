@@ -48,17 +48,13 @@ KERNEL_TESTS = [
     "tests/host/ebtables/test_ebtables.py",
     "tests/static_routes/test_script.py",
     "tests/static_routes/test_differential.py",
-    "tests/route_overlap/test_script.py",
     "tests/route_overlap/test_announced.py",
     "tests/route_overlap/test_vrf.py",
-    "tests/route_overlap/test_plain.py",
-    "tests/route_overlap/test_plain_fabric.py",
     "tests/route_overlap/test_judged_worlds.py",
     "tests/azure/stale_cni/test_kernel.py",
 ]
 WITHOUT_IPV6_TESTS = [
     "tests/static_routes/test_script.py",
-    "tests/route_overlap/test_script.py",
     "tests/route_overlap/test_vrf.py",
 ]
 #: Tests of the command that load four fifths of the modules of the single file. A Python compiles
@@ -66,14 +62,9 @@ WITHOUT_IPV6_TESTS = [
 PYZ_TESTS = ["tests/cli/test_cli.py", "tests/cli/test_commands.py"]
 #: The tests that call bash and ip, and those that call nft and ebtables, too.
 SCRIPT_TESTS = [
-    "tests/static_routes/test_renderer_properties.py",
-    "tests/route_overlap/test_renderer_properties.py",
     "tests/static_routes/test_script.py",
     "tests/static_routes/test_differential.py",
-    "tests/route_overlap/test_script.py",
     "tests/route_overlap/test_expected_networks.py",
-    "tests/route_overlap/test_plain.py",
-    "tests/route_overlap/test_plain_fabric.py",
     "tests/route_overlap/test_judged_worlds.py",
 ]
 TOOLS_TESTS = [

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from support.images import make_image
 
-from benchmarks import families, world
+from benchmarks import world
 from benchmarks.cases import COMMAND, IP, Group, Result, Setting, command
 from benchmarks.measure import (
     Contender,
@@ -24,7 +24,7 @@ from benchmarks.measure import (
     program,
     rotated,
 )
-from benchmarks.pair import CIDRS, batch_file, config_file, neighbours
+from benchmarks.nodes import CIDRS, batch_file, config_file, neighbours
 from benchmarks.start import ATTRS
 
 PLAN, APPLY, AGAIN, CHECK = NAMES = (
@@ -41,6 +41,9 @@ COMPLETE, COMPLETED, APART, IPV6, GATED = "complete", "default", "apart", "ipv6"
 #: CIDRs without routes of their own: neighbours, or not, or by another device.
 CIDRS_CHECK = "hostrouting check, by CIDRs"
 RIGHT, WRONG = "right", "wrong"
+#: CIDRs among routes.
+AMONG_ROUTES = "hostrouting check, among routes"
+MANY_CIDRS, FEW_CIDRS = "1,000 CIDRs", "10 CIDRs"
 
 LEGEND = """\
 Commands: milliseconds of processor time of a whole process, children included, on a new node, in this order; `again` has
@@ -57,7 +60,8 @@ nothing is reloaded.
 By CIDRs: so many CIDRs are expected, and no route leads to them but the default route.
   right     they are neighbours
   apart     every second network of this size
-  wrong     neighbours that leave by another device, which `check` would mend by as many routes"""
+  wrong     neighbours that leave by another device, which `check` would mend by as many routes
+Among routes: so many CIDRs are expected on a node of N routes."""
 
 MOST = 10_000
 #: A round takes seconds.
@@ -82,10 +86,15 @@ def commands(setting: Setting) -> list[Result]:
     if shutil.which("systemctl") is None:
         return [
             Result(name, [], [], "left out: there is no systemctl", whole=True)
-            for name in (*NAMES, CIDRS_CHECK)
+            for name in (*NAMES, CIDRS_CHECK, AMONG_ROUTES)
         ]
-    with families.defaults():
-        results = setting.results({CIDRS_CHECK: lambda: _by_cidrs(setting)})
+    with world.default_routes():
+        results = setting.results(
+            {
+                CIDRS_CHECK: lambda: _by_cidrs(setting),
+                AMONG_ROUTES: lambda: _among_routes(setting),
+            }
+        )
         if not setting.needed.isdisjoint(NAMES):
             results += _verbs(setting)
     world.clean()
@@ -123,7 +132,7 @@ def _turns(setting: Setting, count: int) -> Iterator[_Turn]:
         COMPLETE: (networks, {}),
         COMPLETED: (networks, {"gateway": None}),
         APART: (neighbours(2 * count)[::2], {}),
-        IPV6: (_of_ipv6(count), {"gateway": families.IPV6_GATEWAY}),
+        IPV6: (_of_ipv6(count), {"gateway": world.IPV6_GATEWAY}),
         GATED: (networks, {"gates": _GATES}),
     }
     for name, (own, more) in forms.items():
@@ -172,4 +181,15 @@ def _by_cidrs(setting: Setting) -> Result:
     return Result(CIDRS_CHECK, contests, [(APART, RIGHT), (WRONG, RIGHT)], whole=True)
 
 
-GROUP = Group((*NAMES, CIDRS_CHECK), commands, LEGEND)
+def _among_routes(setting: Setting) -> Result:
+    count = min(MOST, max(setting.sizes))
+    world.fill(world.uniform(count))
+    contenders = []
+    for name, number in ((MANY_CIDRS, 1000), (FEW_CIDRS, 10)):
+        config = config_file(setting, (), neighbours(min(number, count)), name=f"{number}.json")
+        contenders.append(program(name, "-m", "hostrouting", "check", config))
+    measured = contest(contenders, count, rounds=min(_MOST_ROUNDS, setting.rounds(count)))
+    return Result(AMONG_ROUTES, [measured], [(MANY_CIDRS, FEW_CIDRS)], whole=True)
+
+
+GROUP = Group((*NAMES, CIDRS_CHECK, AMONG_ROUTES), commands, LEGEND)

@@ -1,18 +1,20 @@
 """Starts by the number of their instructions, which does not depend on the load of the machine."""
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 
-from benchmarks import pair, world
+from benchmarks import gate, nodes, world
 from benchmarks.cases import COMMAND, OURS, Group, Result, Setting
 from benchmarks.measure import BenchmarkError, Contest, Sample, environment, ran
+from hostrouting.boot.layout import PROGRAM_PATH
 
 AGENT, CHECK, PROGRAM = NAMES = (
     "imports of an agent",
     "hostrouting check, applied",
-    "program of a boot, check",
+    "program of a boot, ask",
 )
 BARE, ATTRS = "bare Python", "import attrs"
 
@@ -20,11 +22,9 @@ LEGEND = """\
 Starts: millions of instructions of a whole process, children excluded (valgrind --tool=callgrind).
   imports   what an agent writes: from hostrouting import Configure, HostRoutingConfig, Host
   check     `hostrouting check` of an applied config with 8 routes and 4 CIDRs; all is well
-  program   what a boot script runs where it is not plain, in the same world"""
+  program   what a gate runs, in the same world"""
 
 _IMPORTS = "from hostrouting import Configure, HostRoutingConfig, Host"
-#: The program of a generation; `rule` is why a script runs it.
-_BOOT = ["-I", "-S", "/etc/aks-flex-node/hostrouting.zip", "check", "rule"]
 
 
 def start(setting: Setting) -> list[Result]:
@@ -43,11 +43,16 @@ def start(setting: Setting) -> list[Result]:
 
 def _checked(setting: Setting) -> list[Result]:
     world.clean()
-    with world.default_route(), pair.applied(setting, pair.AT_BOOT, pair.CIDRS) as root:
-        return [
-            _compared(CHECK, [str(COMMAND), str(root), "check"], ATTRS, ATTRS),
-            _compared(PROGRAM, _BOOT, ATTRS, ATTRS),
-        ]
+    config = nodes.config_file(setting, nodes.neighbours(gate.FEW), nodes.CIDRS)
+    with world.default_route():
+        root = nodes.applied(setting, config, "start")
+        with nodes.in_force(root):
+            world.fill(world.uniform(gate.FEW))
+            asked = ["-I", "-S", os.path.realpath(PROGRAM_PATH), "ask", "STRICT"]
+            return [
+                _compared(CHECK, [str(COMMAND), str(root), "check"], ATTRS, ATTRS),
+                _compared(PROGRAM, asked, ATTRS, ATTRS),
+            ]
 
 
 def _compared(name: str, words: list[str], other: str, text: str) -> Result:

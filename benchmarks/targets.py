@@ -11,11 +11,10 @@ from benchmarks import (
     cases,
     commands,
     fabric,
-    families,
     fleet,
     footprint,
+    gate,
     one_file,
-    pair,
     start,
     storm,
     sweep,
@@ -87,8 +86,6 @@ class Target(NamedTuple):
 
 
 _TO_C, _TO_IP, _TO_ATTRS = Ratio(OURS, C), Ratio(OURS, IP), Ratio(OURS, start.ATTRS)
-_TO_UPSTREAM, _FASTER = Ratio(OURS, pair.UPSTREAM), Ratio(pair.UPSTREAM, OURS)
-_BY_PROGRAM = Ratio(pair.BY_PROGRAM, pair.UPSTREAM)
 _WHOLE, _COMPLETED = Ratio(commands.COMPLETE, IP), Ratio(commands.COMPLETED, commands.COMPLETE)
 _RESTORED = Ratio(watch.DELETED, IP)
 _RECORDED = Ratio(OURS, fleet.PARSER)
@@ -139,17 +136,28 @@ def _of_a_storm(kind: str, count: int, share: float, alarm: float) -> tuple[Row,
     )
 
 
-_START = "start of a right node of 8 routes, 4 CIDRs"
+def _of_a_gated_start(words: str, name: str, beside: str) -> Row:
+    """Return the row of one kind of a gated start, to another one."""
+    return Row(words, gate.START, Ratio(name, beside), waits=name)
+
 
 #: What a user waits for, and the distance to the kernel's own limit.
 PROMISES = (
-    Row(f"{_START}, to upstream-style", pair.BOOT, _TO_UPSTREAM, 0.65, waits=OURS),
+    _of_a_gated_start(
+        "gated start, 8 routes, 4 CIDRs, to upstream-style", gate.SIMPLE, gate.UPSTREAM
+    ),
+    _of_a_gated_start("gated start with policy routing, to the same", gate.POLICY, gate.UPSTREAM),
+    _of_a_gated_start("gated start, 1,000 routes, to 8 routes", gate.MANY_SIMPLE, gate.SIMPLE),
+    _of_a_gated_start(
+        "gated start with policy routing, 1,000 routes, to 8", gate.MANY_POLICY, gate.POLICY
+    ),
     Row(
-        "start of one that is not plain, to the same",
-        pair.BOOT,
-        _BY_PROGRAM,
-        4,
-        waits=pair.BY_PROGRAM,
+        "peak memory of a gated start, 1,000 routes",
+        gate.MEMORY,
+        gate.megabytes,
+        40,
+        " MB",
+        items=gate.MANY,
     ),
     *_of_a_command(commands.PLAN, "plan of 10,000 routes", 20, 1.4),
     *_of_a_command(commands.APPLY, "apply of 10,000 routes", 21, 1.4),
@@ -203,39 +211,29 @@ FURTHER = (
     Row("dump of a uniform table, to ip route show", cases.UNIFORM, _TO_IP, 0.75),
     Row("dump of a mixed table, to ip route show", cases.MIXED, _TO_IP, 1.2),
     Row("deletion of ebtables rules, to the tool", sweep.SWEEP, Ratio(OURS, sweep.TOOL), 2.5),
-    *(
-        Row(
-            f"{words}, upstream-style to rendered", case, _FASTER, limit, "x", pair.MANY, floor=True
-        )
-        for words, case, limit in (
-            ("boot script of 1,000 routes", pair.MANY_AT_BOOT, 34),
-            ("the same where they are in force", pair.MANY_AGAIN, 56),
-            ("check of 1,000 CIDRs", pair.MANY_CIDRS, 15),
-        )
+    _of_a_gated_start(
+        "gated start, bytecode of another Python, to its own", gate.STALE, gate.SIMPLE
     ),
+    _of_a_gated_start("the gated start after that, to the same", gate.RENEWED, gate.SIMPLE),
+    _of_a_gated_start("the two units of a boot, to a gated start", gate.UNITS, gate.SIMPLE),
     Row(
-        "boot script of 1,000 routes without gateway, to complete ones",
-        pair.COMPLETED,
-        Ratio(pair.WITHOUT_GATEWAY, OURS),
-        1.9,
-        items=pair.MANY,
+        "gated start, page cache dropped, to cached",
+        gate.COLD,
+        Ratio(gate.DROPPED, gate.CACHED),
+        waits=gate.DROPPED,
     ),
     Row(
         "check of 1,000 CIDRs among 10,000 routes, to 10 CIDRs",
-        pair.CHECK,
-        Ratio(pair.MANY_EXPECTED, pair.FEW_EXPECTED),
+        commands.AMONG_ROUTES,
+        Ratio(commands.MANY_CIDRS, commands.FEW_CIDRS),
         2,
-        items=pair.CHECKED,
+        items=commands.MOST,
     ),
     Row("hostrouting.pyz check, to that of the wheel", one_file.CHECK, _ONE_FILE, 1.5),
     Row("imports of an agent, instructions, to Python", start.AGENT, Ratio(OURS, start.BARE), 13),
     Row("check of an applied config, instructions, to attrs", start.CHECK, _TO_ATTRS, 3.6),
-    Row("check of the program of a boot, instructions, to attrs", start.PROGRAM, _TO_ATTRS, 2.7),
-    Row("boot check with 8 announced networks, to without", fabric.BOOT, _ANNOUNCED, 2.4),
-    *(
-        Row(f"boot check of {name}, to IPv4", families.BOOT, Ratio(name, families.IPV4), limit)
-        for name, limit in ((families.IPV6, 2.3), (families.MIXED, 2.4))
-    ),
+    Row("program of a gated start, instructions, to attrs", start.PROGRAM, _TO_ATTRS),
+    Row("boot check with 8 announced networks, to without", fabric.BOOT, _ANNOUNCED, 1.5),
     Row("a deleted route of 10,000, to ip -batch", watch.DELETION, _RESTORED, 2, items=watch.MANY),
     Row("1,000 routes deleted at once and restored, to ip -batch", watch.AT_ONCE, _TO_IP, 12),
     Row("watch beside a deletion every 10 ms", watch.LOOP, watch.share, 5, " %"),

@@ -30,6 +30,8 @@ _PLACES = {
 }
 DEVICE = "bench0"
 ADDRESS, GATEWAY = _PLACES[DEVICE]
+IPV6_GATEWAY = "fd00:1::1"
+_IPV6_ADDRESS = "fd00:1::4/64"
 
 #: Selects the routes of every case, whatever their mark.
 EVERYBODYS = ("table", "main", "root", "11.0.0.0/8")
@@ -39,11 +41,13 @@ _SELF = Path("/proc/self/ns/net")
 _MOUNTS = Path("/proc/self/mounts")
 #: By this name the mount on /run is recognised.
 _RUN_NAME = "hostrouting-bench"
-#: What is written to /run and /etc is gone with the benchmark.
+#: What is written to /run, /etc and /var/lib is gone with the benchmark.
 _OWN_FILES = f"""
 mount -t tmpfs -o mode=0755 {_RUN_NAME} /run
-mkdir /run/changes /run/work
-mount -t overlay -o lowerdir=/etc,upperdir=/run/changes,workdir=/run/work none /etc
+for folder in etc var/lib; do
+    mkdir -p /run/changes/$folder /run/work/$folder
+    mount -t overlay -o lowerdir=/$folder,upperdir=/run/changes/$folder,workdir=/run/work/$folder none /$folder
+done
 rm -rf /etc/aks-flex-node
 """
 _INSIDE = ("unshare", "--net", "--mount", "sh", "-ec")
@@ -85,7 +89,7 @@ def why_not() -> str | None:
         if shutil.which(tool) is None:
             return f"there is no `{tool}`"
     if subprocess.run([*_INSIDE, _OWN_FILES], check=False, capture_output=True).returncode:
-        return "this root may not make network namespaces, or not mount a separate /run and /etc"
+        return "this root may not make network namespaces, or not mount a separate /run, /etc and /var/lib"
     return None
 
 
@@ -122,6 +126,25 @@ def default_route() -> Iterator[None]:
         yield
     finally:
         ip_batch([f"route delete {route}"])
+
+
+@contextmanager
+def default_routes() -> Iterator[None]:
+    """Give the node a default route of each family, until the end of the block."""
+    lines = [
+        f"-6 address {{}} {_IPV6_ADDRESS} dev {DEVICE} nodad",
+        # As in `build`.
+        f"neigh {{}} {IPV6_GATEWAY} lladdr 02:00:00:00:00:01 nud permanent dev {DEVICE}",
+        f"-6 route {{}} default via {IPV6_GATEWAY} dev {DEVICE}",
+    ]
+    for line in lines:
+        printed("ip", *line.format("add").split())
+    try:
+        with default_route():
+            yield
+    finally:
+        for line in reversed(lines):
+            printed("ip", *line.format("delete").replace(" nodad", "").split())
 
 
 def clean() -> None:

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import engine, providers
 from hypothesis.internal.constants_ast import Constants
+from support.boot_units import wanted_program
 from support.needs import require
 from support.patience import at_once
 
@@ -209,3 +210,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _reason(report: pytest.TestReport) -> str:
     text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return text.removeprefix("Skipped: ")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _stand_ins() -> Iterator[None]:
+    """Let an installation of stand-ins have a program that runs their scripts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hostrouting.boot.steps.wanted_program", wanted_program)
+        yield

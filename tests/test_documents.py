@@ -13,6 +13,7 @@ import pytest
 from hatchling.builders.sdist import SdistBuilder
 from importlinter.api import read_configuration
 from support.documents import ROOT, blocks, links, paths_in
+from support.images import make_image
 from support.needs import needs
 from support.printed import leaves
 from support.processes import ended
@@ -119,8 +120,10 @@ def test_the_asyncio_agent_follows_and_cancels_its_pipeline() -> None:
 
 @needs("systemctl")
 def test_an_image_is_prepared_once(tmp_path: Path) -> None:
-    """The example of an image installs check and gates, and has nothing left to do."""
-    output = run("examples/image.py", str(tmp_path))
+    """The example of an image, which has a Python, installs check and gates, and has nothing left to
+    do.
+    """
+    output = run("examples/image.py", str(make_image(tmp_path)))
     assert "/etc/systemd/system/check-route-overlap.service" in output
     assert output.endswith("left to do: nothing\n")
     assert (tmp_path / "etc/systemd/system/kubelet.service.d/10-hostrouting.conf").exists()

@@ -67,6 +67,21 @@ def test_a_default_receive_buffer_holds_a_batch_of_answers(node: KernelNode) -> 
             answers_received(sender)
 
 
+def test_a_connected_route_stands_behind_an_equal_one(node: KernelNode) -> None:
+    """The connected route of a new address comes behind a route with metric 0 to the same network,
+    which goes on deciding.
+    """
+    route = "172.16.0.0/16 via 10.224.0.1 dev eth0"
+    node.ip(f"route add {route}")
+    node.add_address("ib0", "172.16.1.4/16")
+    connected = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
+    shown = [
+        str(each) for each in kernel_of(node).routes() if str(each).startswith("172.16.0.0/16")
+    ]
+    assert shown == [route, connected]
+    assert node.run("ip", "route", "get", "fibmatch", "172.16.9.9").split()[:3] == route.split()[:3]
+
+
 @pytest.mark.parametrize("verb", ["append", "prepend"])
 def test_ipv6_routes_by_gateways_merge_and_others_stand_behind(node: KernelNode, verb: str) -> None:
     """Of IPv6 routes in one place, those by gateways merge, and a route by a device alone stands

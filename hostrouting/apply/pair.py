@@ -18,7 +18,13 @@ from hostrouting.host import Host
 from hostrouting.route_overlap import script as check_script
 from hostrouting.route_overlap.errors import RouteOverlapError
 from hostrouting.route_overlap.logged import dropped_cidrs, log_dropped, log_findings, log_notes
-from hostrouting.route_overlap.look import Look, check_now, lasting_kinds, leave_marker
+from hostrouting.route_overlap.look import (
+    Look,
+    check_now,
+    copy_markers,
+    lasting_kinds,
+    leave_marker,
+)
 from hostrouting.route_overlap.proof import Accepted
 from hostrouting.route_overlap.proven import OverlapReport
 from hostrouting.route_overlap.script import LOGGED, MARKERS
@@ -73,7 +79,7 @@ class ConfigureStaticRoutes(SectionTask):
         refuse_own_gateways(self._config, self._host)
         earlier = installed_over(self._host.files, self._config)
         plan = decide(ctx, self._wanted(earlier), self._host)
-        changes = [*plan.entries, *self._boot.plan_install(ctx, *self._parts)]
+        changes = [*plan.entries, *self._boot.plan_install(ctx, *self._parts, force=self._force)]
         if plan.forecast.is_refused:
             refusal = f"{REFUSED}: worse than now: {'; '.join(map(str, plan.forecast.worse))}"
             changes.append(Change("~", self.name, refusal, REFUSED))
@@ -151,10 +157,11 @@ class CheckRouteOverlap(SectionTask):
         `check_now`.
         """
         ctx.check()
-        files = RecordedFiles(ctx, self._host)
         if not self._config.route_overlap.cidrs:
+            files = RecordedFiles(ctx, self._host)
             for path in MARKERS:
                 files.remove(path)
+            copy_markers(self._host.files)
             forget_boot(self._host, LOGGED)
             return None
         if not self._host.is_live:
@@ -169,7 +176,7 @@ class CheckRouteOverlap(SectionTask):
         try:
             # Without boot files there is no gate that reads it.
             if self._boot.is_installed:
-                leave_marker(files, report)
+                leave_marker(ctx, self._host, report)
         finally:
             # Findings are reported even if the marker cannot be written.
             self._report(report)

@@ -17,7 +17,7 @@ from hostrouting.apply.run import SECONDS_TO_UNDO
 from hostrouting.base.conflicts import ConflictError, until_settled
 from hostrouting.base.errors import BackendError, HostFileError
 from hostrouting.base.waits import begin_wait
-from hostrouting.boot.layout import RUNTIME_DIRECTORY, WAITED, units_in
+from hostrouting.boot.layout import STATE_DIRECTORY, WAITED, units_in
 from hostrouting.host.reading import at_one_moment
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.rejected import RouteRejectedError
@@ -178,6 +178,8 @@ class Story:
         if not parts:
             return self.plan
         steps = run.boot.steps_to_install(run.ctx, *parts)
+        if units_in(parts):
+            run.boot.require_program(run.ctx, steps, force=self.wanted.force)
         if not run.is_first:
             run.boot.refuse_unwritable(steps)
         # A file in a place that the config needs was refused above.
@@ -412,7 +414,7 @@ def forget_boot(host: Host, logged: str) -> None:
     for path in (WAITED, logged):
         host.files.remove(path)
     # These files kept Boot from removing the folder.
-    host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
+    host.files.remove_directory_if_empty(STATE_DIRECTORY)
 
 
 def _refuse_merged(host: Host) -> None:

@@ -4,7 +4,7 @@
     BootUnit        a oneshot with all its files; a Departure is a unit to remove
     BootTemplate    the assets of a capability, from which it renders its BootUnit
     intent          the config in force, as a file
-    program         the program that the scripts run where routing is not plain, as one zip file
+    program         the program that the scripts run, as one zip file
     steps           a survey of the disk, and the steps from there to the disk as it should be: all
                     scripts, the program and the intent are exchanged at once
     recorded        changes of files, with their inverse
@@ -12,15 +12,17 @@
     keeper          the part of a watch that a capability supplies
     task            the common parts of tasks
     assets/         hostrouting-ready.service, the drop-in of gates, the scripts that check routing
-                    for gates and start them again, the functions that scripts share
+                    for gates and start them again, the function that runs the program
 
     static-routes.service ───────┐ Before= and RequiredBy=
                                  ├──> hostrouting-ready.service, at boot
     check-route-overlap.service ─┘
 
-    static-routes.sh ────────────┐                        ┌── ExecStartPre= of every gate
-                                 ├──> hostrouting-ask.sh <┤
-    check-route-overlap.sh ──────┘                        └── hostrouting-retry.service
+    static-routes.service ───────> hostrouting.zip routes
+    check-route-overlap.service ─> hostrouting.zip check
+    ExecStartPre= of every gate ─┐
+                                 ├──> hostrouting-ask.sh ──> hostrouting.zip ask
+    hostrouting-retry.service ───┘
 
 A refused gate leaves hostrouting-held@<gate>.service active, and hostrouting-retry.service starts
 the gate once routing is right. A stop of the gate stops that marker (PartOf=), so that a unit that

@@ -22,8 +22,9 @@ from hostrouting.boot.gates import (
 from hostrouting.boot.intent import UNCHANGED, Intent
 from hostrouting.boot.layout import (
     ANSWER,
+    APPLIED_PATH,
+    DROP_IN_NAME,
     FREE_UNITS,
-    GATING_PATH,
     PROGRAM_PATH,
     READY_LINKS,
     READY_UNIT,
@@ -32,16 +33,18 @@ from hostrouting.boot.layout import (
     RUNTIME_DIRECTORY,
     SCRIPT_DIRECTORY,
     STARTING_LINKS,
+    STATE_DIRECTORY,
     UNFINISHED,
     UNIT_DIRECTORY,
     BootUnit,
     drop_in_of,
+    is_strict,
     paths_of,
     ready_unit,
     unit_path,
     units_in,
 )
-from hostrouting.boot.program import try_program
+from hostrouting.boot.program import program_failure
 from hostrouting.boot.recorded import (
     DiskStep,
     RecordedFiles,
@@ -149,14 +152,20 @@ class Boot:
         A change that an administrator's mask prevents has a refusal as its detail. systemd is
         queried only if the disk is right.
         """
-        steps = self._steps(parts, are_planned=True)
+        return self._changes_by(ctx, self._steps(parts, are_planned=True), parts)
+
+    def _changes_by(
+        self, ctx: Context, steps: Sequence[DiskStep], parts: Sequence[Part]
+    ) -> list[Change]:
         is_unread = not steps and self._must_reload(ctx, units_in(parts))
         return [RELOAD] if is_unread else _changes(steps)
 
-    def plan_install(self, ctx: Context, *parts: Part) -> list[Change]:
+    def plan_install(self, ctx: Context, *parts: Part, force: bool = False) -> list[Change]:
         """Return the changes that `install` would make; raise UnitError if it refuses a gate."""
-        changes = self.drift(ctx, *parts)
+        steps = self._steps(parts, are_planned=True)
+        changes = self._changes_by(ctx, steps, parts)
         self._refuse_gates(ctx, parts, changes)
+        self.require_program(ctx, steps, force=force, is_planned=True)
         refused = [
             hindered("~", found.subject, f"it {found.sentence}")
             for found in self.foreign(*parts)
@@ -179,12 +188,40 @@ class Boot:
         self._refuse_gates(ctx, parts, steps)
         return with_states(self._files, steps)
 
+    def require_program(
+        self,
+        ctx: Context,
+        steps: Sequence[DiskStep],
+        *,
+        force: bool = False,
+        is_planned: bool = False,
+    ) -> None:
+        """Raise UnitError if the gates would be STRICT, and a boot could not run the program.
+
+        They would hold their units, whether routing is right or wrong. `force` makes that a
+        warning, as it is in WARN mode. A plan runs no program.
+        """
+        after = {path: state for step in steps for path, state in step.after.items()}
+        contents = {path: state[0] for path, state in after.items() if isinstance(state, tuple)}
+        ends = f"/{PROGRAM_PATH.rpartition('/')[2]}"
+        programs = [content for path, content in contents.items() if path.endswith(ends)]
+        new = programs[0] if programs and not is_planned else None
+        finding = program_failure(ctx, self._host, new) if steps else None
+        if finding is None:
+            return
+        gates = {path: self._files.read(path) for path in map(drop_in_of, self._disk.gates())}
+        gates |= {path: contents.get(path) for path in after if path.endswith(DROP_IN_NAME)}
+        if not force and any(map(is_strict, filter(None, gates.values()))):
+            advice = "or set the mode to WARN; --force applies it all the same"
+            raise UnitError(f"{finding.text}, {advice}")
+        self._logger.warning("%s", finding.text, extra={"kind": finding.kind})
+
     def exposed(self, *parts: Part) -> list[Exposure]:
         """Return the reasons why users other than root could change what root runs or believes."""
         units = units_in(parts)
         if not units:
             return []
-        paths = [SCRIPT_DIRECTORY, UNIT_DIRECTORY, GATING_PATH, PROGRAM_PATH]
+        paths = [SCRIPT_DIRECTORY, UNIT_DIRECTORY, APPLIED_PATH, PROGRAM_PATH]
         if self._host.is_live:
             # An answer in it opens gates.
             paths.append(ANSWER)
@@ -264,9 +301,6 @@ class Boot:
             self.gates.mark_bound(ctx)
         refused = self.gates.unmarked(ctx) if units and steps else []
         self._take(steps, files)
-        written = {change.subject for change in _changes(steps) if change.action != "-"}
-        if PROGRAM_PATH in written:
-            self._try_program(ctx)
         changed = bool(steps) or self._must_reload(ctx, units)
         if changed:
             self._reload(ctx)
@@ -292,11 +326,6 @@ class Boot:
         for name in outdated:
             self._stop(ctx, name)
         return bool(outdated)
-
-    def _try_program(self, ctx: Context) -> None:
-        """Log a warning if a gate could not run the installed program."""
-        if finding := try_program(ctx, self._host):
-            self._logger.warning("%s", finding.text, extra={"kind": finding.kind})
 
     def findings(
         self, ctx: Context, *, mode: OverlapMode = OverlapMode.WARN
@@ -364,8 +393,6 @@ class Boot:
         if wakes and held:
             # It runs already, unless it has just been killed.
             self._services.start(ctx, RETRY_UNIT)
-            # They may be held because the interpreter has changed since an apply.
-            self._try_program(ctx)
         passed = [name for name in before if name not in held]
         # Units that do not start were stopped, masked or disabled meanwhile.
         released = [name for name in passed if is_starting(ctx, self._services, name)]
@@ -480,7 +507,7 @@ class Boot:
 
     def _clean_up(self, touched: Iterable[str]) -> None:
         """Remove the leftovers of killed runs: temporary files and empty folders."""
-        runtime = (RUNTIME_DIRECTORY, "/run") if self._host.is_live else ()
+        runtime = (STATE_DIRECTORY, RUNTIME_DIRECTORY, "/run") if self._host.is_live else ()
         for folder in (*self._disk.folders(), *runtime):
             self._files.sweep(folder)
         for gate in sorted(touched):
@@ -489,10 +516,17 @@ class Boot:
             if not self._files.names(folder):
                 self._files.remove_directory_if_empty(folder)
         if not self.is_installed:
-            self._files.remove(ANSWER)
+            self._forget_boot()
             # As `systemctl disable` does after the last link.
-            for folder in (SCRIPT_DIRECTORY, RUNTIME_DIRECTORY, *STARTING_LINKS):
+            for folder in (SCRIPT_DIRECTORY, *STARTING_LINKS):
                 self._files.remove_directory_if_empty(folder)
+
+    def _forget_boot(self) -> None:
+        """Remove what gates and units have written about this boot, but for the markers."""
+        for name in self._files.names(STATE_DIRECTORY):
+            if not name.startswith("route-overlap."):
+                self._files.remove(f"{STATE_DIRECTORY}/{name}")
+        self._files.remove_directory_if_empty(STATE_DIRECTORY)
 
     def _reload(self, ctx: Context) -> None:
         """Make systemd read all files, and stop or reset the units whose files were removed."""

@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import attrs
 
+from hostrouting.base.commands import command_line
 from hostrouting.base.errors import ConfigMistake, HostFileError, InvalidConfigError
-from hostrouting.boot.layout import INTENT_PATH, BootFile, BootUnit, Departure
+from hostrouting.boot.layout import (
+    APPLIED_PATH,
+    GENERATION_LINK,
+    INTENT_PATH,
+    BootFile,
+    BootUnit,
+    Departure,
+)
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.config.wire import errors_under, read_json, wire_fields
 from hostrouting.net.addresses import FAMILY_NAMES, is_device_name
@@ -112,7 +120,44 @@ def read_intent(files: FileStore) -> HostRoutingConfig | None:
     >>> read_intent(FakeHost().files) is None
     True
     """
-    return _config_of(files.read(INTENT_PATH))
+    path = APPLIED_PATH if files.exists(APPLIED_PATH) else INTENT_PATH
+    return _config_of(read_applied(files), path)
+
+
+def config_in_force(files: FileStore) -> HostRoutingConfig | None:
+    """Return the config of the generation in force, also if people have removed theirs."""
+    return _config_of(_beside(files, GENERATION_LINK) or files.read(INTENT_PATH))
+
+
+def read_applied(files: FileStore) -> bytes | None:
+    """Return the config in force, as an apply has written it; None without an installed config.
+
+    The installed config is for people. Once one of them has removed it, or a reset has, there is
+    none to keep.
+    """
+    installed = files.read(INTENT_PATH)
+    if installed is None:
+        return None
+    return _beside(files, GENERATION_LINK) or installed
+
+
+def applied_config(files: FileStore, folder: str) -> HostRoutingConfig:
+    """Return the config of the generation in a folder; raise `InvalidConfigError` without one."""
+    content = _beside(files, folder) or files.read(f"{folder}/{INTENT_PATH.rpartition('/')[2]}")
+    config = _config_of(content)
+    if config is None:
+        raise InvalidConfigError([ConfigMistake("", NOT_INSTALLED)])
+    return config
+
+
+def _beside(files: FileStore, folder: str) -> bytes | None:
+    # Files that were rendered for an image have only the config for people.
+    return files.read(f"{folder}/{APPLIED_PATH.rpartition('/')[2]}")
+
+
+def is_edited(files: FileStore) -> bool:
+    """Return True if the installed config differs from the one in force."""
+    return files.read(INTENT_PATH) != read_applied(files)
 
 
 def first_intent(ctx: Context, host: Host) -> bytes | None:
@@ -120,7 +165,7 @@ def first_intent(ctx: Context, host: Host) -> bytes | None:
 
     Call it under the run lock, before any change: a task of the same run may have replaced it.
     """
-    return first(ctx, (INTENT_PATH, host.lock), host.files.read(INTENT_PATH))
+    return first(ctx, (INTENT_PATH, host.lock), read_applied(host.files))
 
 
 def config_over(content: bytes | None, new: HostRoutingConfig) -> HostRoutingConfig | None:
@@ -141,7 +186,7 @@ def installed_over(files: FileStore, new: HostRoutingConfig) -> HostRoutingConfi
     None without a readable one; its folder may be closed to an ordinary user.
     """
     with suppress(HostFileError):
-        return config_over(files.read(INTENT_PATH), new)
+        return config_over(read_applied(files), new)
     return None
 
 
@@ -168,7 +213,7 @@ def intent_names(files: FileStore, section: str) -> bool:
 
     It is not parsed: with 10,000 routes that takes 75 ms.
     """
-    content = files.read(INTENT_PATH) or b""
+    content = read_applied(files) or b""
     keys = {field.name: key for key, field in wire_fields(HostRoutingConfig).items()}
     return f'"{keys[section]}"'.encode() in content
 
@@ -178,7 +223,7 @@ def installed_checksum(files: FileStore) -> str:
     # Imported late: hashlib loads OpenSSL.
     import hashlib
 
-    content = files.read(INTENT_PATH)
+    content = read_applied(files)
     return "" if content is None else hashlib.sha256(content).hexdigest()[:12]
 
 
@@ -240,7 +285,7 @@ def read_exits(files: FileStore) -> Exits:
     A plan, a check and a repair go on without it.
     """
     with suppress(HostFileError):
-        return installed_exits(files.read(INTENT_PATH))
+        return installed_exits(read_applied(files))
     return {}
 
 
@@ -284,12 +329,14 @@ def exits_evidence(files: FileStore) -> Iterator[tuple[str, bytes]]:
 
 # `Watch` reads it before each repair, and it hardly ever changes.
 @lru_cache(maxsize=1)
-def _config_of(content: bytes | None) -> HostRoutingConfig | None:
+def _config_of(content: bytes | None, path: str = INTENT_PATH) -> HostRoutingConfig | None:
     if content is None:
         return None
-    name = f"the installed config {INTENT_PATH}"
+    name = f"the installed config {path}"
     # Hardly anyone repairs by hand what an apply writes.
     step = "or replace it with your own: hostrouting apply CONFIG"
+    if path == APPLIED_PATH:
+        step = f"apply the other copy of it: {command_line('apply', INTENT_PATH)}"
     try:
         read_json(content, name=name)
     except InvalidConfigError as error:
@@ -298,7 +345,8 @@ def _config_of(content: bytes | None) -> HostRoutingConfig | None:
     try:
         config = HostRoutingConfig.from_json(content)
     except InvalidConfigError as error:
-        place = f"in {name}; correct it there, {step}"
+        correct = "" if path == APPLIED_PATH else "correct it there, "
+        place = f"in {name}; {correct}{step}"
         [*mistakes, last] = error.errors
         named = last._replace(message=f"{last.message}; {place}")
         raise InvalidConfigError([*mistakes, named]) from error

@@ -18,15 +18,21 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore
 
 SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
-#: The config in force.
+#: The installed config, for people. What they write to it is in force after an apply of it.
 INTENT_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.json"
-#: The list of the files that the gates run, with their checksums, whichever links there are.
-GATING_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.units"
-#: The script by which the gates ask for routing, and the one that starts held units.
+#: The link to the folder of the files in force.
+GENERATION_LINK: Final = f"{SCRIPT_DIRECTORY}/hostrouting"
+#: The same config as an apply has written it, which is in force.
+APPLIED_PATH: Final = f"{GENERATION_LINK}/applied.json"
+#: The script that a gate runs before it starts its unit, and the one that starts held units.
 ASK_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting-ask.sh"
 RETRY_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting-retry.sh"
-#: The program that the scripts run where routing is not plain.
+#: The program that the scripts run.
 PROGRAM_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.zip"
+#: The scripts of the units.
+SCRIPT_PATHS: Final = tuple(
+    path for section in SECTIONS for path in section.files if path.endswith(".sh")
+)
 #: Locked as long as an apply may undo what it has changed: gates wait for that.
 GATE_LOCK: Final = f"{SCRIPT_DIRECTORY}/hostrouting.lock"
 #: The folders in which systemd, and a script that it starts, looks for a program.
@@ -41,13 +47,17 @@ PROGRAM_FOLDERS: Final = (
 UNIT_DIRECTORY: Final = "/etc/systemd/system"
 #: All files that a boot needs are in these folders.
 BOOT_FOLDERS: Final = (f"{SCRIPT_DIRECTORY}/", f"{UNIT_DIRECTORY}/")
+#: What hostrouting knows about this boot. Nobody else writes there.
+STATE_DIRECTORY: Final = "/run/hostrouting"
+#: Upstream's folder, which gets copies of the markers. Its agent deletes the folder when it
+#: restarts, so nothing is read here.
 RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"
-#: The last answer of the script of the gates, which it takes for its own if it is recent.
-ANSWER: Final = f"{RUNTIME_DIRECTORY}/hostrouting.answer"
+#: The last answer to a gate. Gates that start together share it.
+ANSWER: Final = f"{STATE_DIRECTORY}/answer"
 #: The wait of a run or a boot for right routing. The start timeout of a gate must be longer.
 WAIT_SECONDS: Final = 30.0
-#: The second after the boot in which the wait of the scripts ends, once one has begun to wait.
-WAITED: Final = f"{RUNTIME_DIRECTORY}/waited"
+#: Until when the first runs of a boot wait, in seconds after the boot. The first one writes it.
+WAITED: Final = f"{STATE_DIRECTORY}/waits-until"
 #: The first one starts the marked units once routing is right. A template marks a unit that its
 #: gate has refused, or one that waits for a gate; see its asset.
 RETRY_UNIT, HELD_TEMPLATE, WAITS_TEMPLATE, READY_UNIT = GATE_UNITS
@@ -77,7 +87,7 @@ STARTING_LINKS: Final = tuple(
 #: A gate's drop-in; every file of this name is owned by hostrouting.
 DROP_IN_NAME: Final = "10-hostrouting.conf"
 #: Exists while systemd may not have read all changes; a killed run leaves it for the next one. It
-#: is under /run, since a boot reads everything, but not in RUNTIME_DIRECTORY, which it would then
+#: is under /run, since a boot reads everything, but not in STATE_DIRECTORY, which it would then
 #: have to make and remove.
 UNFINISHED: Final = "/run/hostrouting.unfinished"
 
@@ -182,21 +192,9 @@ class BootTemplate(NamedTuple):
         unit = f"{self.name}.service"
         return Departure(unit, (f"{SCRIPT_DIRECTORY}/{self.script}", unit_path(unit), *self.beside))
 
-    def read_script(self, *wanted: str) -> str:
-        """Return the asset of the script with the functions that the boot scripts share.
-
-        A section from `# @if NAME...@` to `# @end@` stays if one of its names is in `wanted`.
-        """
-        common = read_asset(__file__, "common.sh").decode()
-        whole = read_asset(self.module, self.script).decode().replace("# @COMMON@\n", common)
-        text, *sections = whole.split("# @if ")
-        for section in sections:
-            names, _, rest = section.partition("@\n")
-            lines, _, rest = rest.partition("# @end@\n")
-            if {*wanted}.isdisjoint(names.split()):
-                lines = ""
-            text = f"{text.rstrip(' ')}{lines.rstrip(' ')}{rest}"
-        return text
+    def read_script(self) -> bytes:
+        """Return the asset of the script, with the function that runs the program."""
+        return with_program(read_asset(self.module, self.script))
 
     def fill(self, script: bytes, **values: str) -> BootUnit:
         """Return the unit with this script; `values` replace lines `# @NAME@` of the unit file."""
@@ -242,51 +240,6 @@ def links_of(unit: BootUnit) -> list[str]:
     ]
 
 
-def gating_entry(path: str, content: bytes) -> str:
-    """Return the line of a file in the list of those that gates run, for `sha256sum --check`.
-
-    A script lies beside the list, whichever folder that is.
-
-    >>> gating_entry("/etc/aks-flex-node/a.sh", b"exit 10")[-12:]
-    'df17  ./a.sh'
-    """
-    # Imported late: hashlib loads OpenSSL, and a script has no checksum.
-    import hashlib
-
-    place = path.replace(SCRIPT_DIRECTORY, ".") if path.endswith(".sh") else path
-    return f"{hashlib.sha256(content).hexdigest()}  {place}"
-
-
-def gating_unit(entry: str) -> str:
-    """Return the unit of an entry.
-
-    >>> gating_unit("9f86d0  ./a.sh")
-    'a.service'
-    """
-    name = entry.rpartition("/")[2]
-    return f"{name.rpartition('.')[0]}.service"
-
-
-def gating_list(units: Iterable[BootUnit], kept: Iterable[str] = ()) -> BootFile:
-    """Return the list of the files that the gates run: first the routes, last their check.
-
-    It has the first file of each unit that gates wait for, and the `kept` entries. Its last line is
-    that of the script which reads it: without it, the list was cut.
-    """
-    files = [unit.files[0] for unit in units if unit.is_gating]
-    entries = [*kept, *(gating_entry(file.path, file.content) for file in files)]
-    order = {"static-routes.service": 0, "check-route-overlap.service": 2}
-    in_order = sorted(entries, key=lambda entry: (order.get(gating_unit(entry), 1), entry[64:]))
-    in_order.append(gating_entry(ASK_PATH, read_asset(__file__, "hostrouting-ask.sh")))
-    return BootFile(GATING_PATH, "".join(f"{line}\n" for line in in_order).encode())
-
-
-def gating_entries(content: bytes | None) -> dict[str, str]:
-    """Return the entries of a list on the disk by unit; of a damaged list, those that it has."""
-    lines = (content or b"").decode(errors="replace").splitlines()
-    return {gating_unit(line): line for line in lines}
-
-
 def drop_in_of(gate: str) -> str:
     """Return the path of a gate's drop-in.
 
@@ -299,8 +252,8 @@ def drop_in_of(gate: str) -> str:
 def ready_unit() -> BootUnit:
     """Return hostrouting-ready.service with all that its gates need."""
     paths = (*_SCRIPTS, *map(unit_path, GATE_UNITS))
-    files = [BootFile(path, read_asset(__file__, path.rpartition("/")[2])) for path in paths]
-    files.insert(0, BootFile(GATE_LOCK, b""))
+    assets = (with_program(read_asset(__file__, path.rpartition("/")[2])) for path in paths)
+    files = [BootFile(GATE_LOCK, b""), *map(BootFile, paths, assets)]
     return BootUnit(name=READY_UNIT, files=tuple(files))
 
 
@@ -314,9 +267,28 @@ def gate_drop_in(gate: str, mode: OverlapMode) -> BootFile:
     removals = [f"#                  rm -f {' '.join(paths)}\n" for paths in installed if paths]
     text = read_asset(__file__, DROP_IN_NAME).decode()
     text = text.replace("@MODE@", str(mode))
+    text = text.replace("@PASSES@", "= 10" if mode == "STRICT" else "!= 11")
     text = text.replace("@UNITS@", " ".join(unit.removesuffix(".service") for unit in gating))
     text = text.replace("# @FILES@\n", "".join(removals))
     return BootFile(drop_in_of(gate), text.encode())
+
+
+def is_strict(drop_in: bytes) -> bool:
+    """Return True for the drop-in of a gate that does not start without a check.
+
+    >>> from hostrouting import OverlapMode
+    >>> is_strict(gate_drop_in("kubelet.service", OverlapMode.STRICT).content)
+    True
+    """
+    return b" STRICT; " in drop_in
+
+
+def with_program(script: bytes) -> bytes:
+    """Return a script with the function that runs the program, in the place of `# @PROGRAM@`."""
+    marker = b"# @PROGRAM@\n"
+    if marker not in script:
+        return script
+    return script.replace(marker, read_asset(__file__, "program.sh"))
 
 
 def program_path(files: FileStore, name: str) -> str | None:

@@ -1,15 +1,16 @@
-r"""The program that travels with the boot scripts, and answers what is not plain: one zip file.
+r"""The program that boot units and gates run: one zip file.
 
     #!/usr/bin/python3.11 -IS                      the interpreter, which the scripts read
     # Installed by hostrouting; ...                for people
     # a70d0d0a 1f2e3d4c 5a6b7c8d hostrouting ...   the tag
     PK...                                          __main__.py, the sources, and their bytecode
 
-An apply makes it of the running installation: all rooms but those that no boot needs, and attrs.
-So the boot needs neither the installation nor its environment any more, only a Python: that of the
-apply runs the bytecode, and any other one compiles the sources. The bytecode is that which Python
-keeps beside the sources, wherever they are. Its bytes are not those of another process: marshal
-notes which strings a process has interned.
+An apply makes it of the running installation: the packages that a boot needs, and attrs. So the
+boot needs neither the installation nor its environment any more, only a Python: that of the apply
+runs the bytecode. Any other one compiles the sources, and leaves a program with its own bytecode in
+/run for the later starts of this boot. The bytecode is that which Python keeps beside the sources,
+wherever they are. Its bytes are not those of another process: marshal notes which strings a process
+has interned.
 
 The tag has the magic number of the bytecode, a checksum of the sources, one of the bytes after it,
 and the modules. By it a plan and an apply find out that the installed file is that of their
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import re
 import sys
 import zlib
 from contextlib import suppress
@@ -28,9 +30,19 @@ from importlib.util import MAGIC_NUMBER, source_hash
 from io import BytesIO
 from typing import TYPE_CHECKING, Final, cast
 
+from hostrouting.base.commands import command_line
 from hostrouting.base.errors import HostFileError
 from hostrouting.base.findings import NodeFinding
-from hostrouting.boot.layout import PROGRAM_PATH, is_program
+from hostrouting.boot.layout import (
+    APPLIED_PATH,
+    ASK_PATH,
+    INTENT_PATH,
+    PROGRAM_PATH,
+    RETRY_PATH,
+    SCRIPT_PATHS,
+    STATE_DIRECTORY,
+    is_program,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,12 +56,31 @@ if TYPE_CHECKING:
 #: The interpreter, if that of the apply is of no use for a boot.
 USUAL_INTERPRETER: Final = "/usr/bin/python3"
 _OPTIONS = b" -IS"
+#: Python 3.10.
+_OLDEST_MINOR = 10
+#: A new program, as long as it is tried.
+_TRIAL = f"{STATE_DIRECTORY}/trial.zip"
 _LONGEST_LINE = 4096
 _PACKAGES = ("attr", "attrs", "hostrouting", "phases")
-#: The rooms that no boot needs.
-_UNNEEDED = frozenset(
-    f"hostrouting.{room}" for room in ("__main__", "azure", "cli", "fleet", "testing", "watch")
-)
+#: The packages and modules that no boot needs: each start reads the names of all others, and a test
+#: finds what one of these imports of them.
+_UNNEEDED = """
+    hostrouting.__main__ hostrouting.apply hostrouting.azure hostrouting.cli hostrouting.exceptions
+    hostrouting.fleet hostrouting.testing hostrouting.watch hostrouting.base.facts
+    hostrouting.base.pace hostrouting.base.signals hostrouting.boot.boot hostrouting.boot.capability
+    hostrouting.boot.gates hostrouting.boot.keeper hostrouting.boot.steps hostrouting.boot.task
+    hostrouting.host.imds hostrouting.host.packets hostrouting.host.ports hostrouting.host.pyroute
+    hostrouting.host.trial hostrouting.host.netlink.classifiers hostrouting.host.netlink.events
+    hostrouting.host.netlink.link_layer hostrouting.host.netlink.neighbours
+    hostrouting.host.netlink.probes hostrouting.host.systemd.notify hostrouting.node.boot_files
+    hostrouting.node.capabilities hostrouting.node.check hostrouting.node.configure
+    hostrouting.node.first_config hostrouting.node.fix hostrouting.node.history
+    hostrouting.node.kubelet hostrouting.node.output hostrouting.node.report hostrouting.node.state
+    hostrouting.node.status hostrouting.node.units hostrouting.node.watch hostrouting.node.words
+    hostrouting.route_overlap.errors hostrouting.route_overlap.explain
+    hostrouting.route_overlap.logged hostrouting.static_routes.forecast
+    hostrouting.static_routes.lost_hops hostrouting.static_routes.plan phases.testing
+"""
 #: The first time that a zip file can express.
 _TIME = (1980, 1, 1, 0, 0, 0)
 #: The flags of bytecode that is never compared with its source: the zip file changes as a whole.
@@ -57,19 +88,45 @@ _UNCHECKED = (1).to_bytes(4, "little")
 _ABOUT = b"""\
 # Installed by hostrouting; `hostrouting reset` removes it. Boot scripts run it.
 """
-#: Runs on any Python, before hostrouting can be imported. As in at_boot.py, the status of a failure
-#: is 12, and its reason is on stdout.
-_MAIN = b"""\
-import sys
+#: The files of a generation, but for the installed config, which people may edit.
+_CHECKED = sorted(
+    path.rpartition("/")[2]
+    for path in (*SCRIPT_PATHS, APPLIED_PATH, PROGRAM_PATH, ASK_PATH, RETRY_PATH)
+)
+#: Runs on any Python, before hostrouting can be imported. Of a generation each file has to be as
+#: an apply wrote it, before anything else of it runs: its folder's name has their checksum. The
+#: status of a failure is 12, and its reason is on stdout; 13: another Python is needed.
+_MAIN = f"""\
+import gc, os, sys, zlib
 
+# All garbage ends with this process.
+gc.disable()
 if sys.version_info < (3, 10):
     about = (sys.executable,) + sys.version_info[:2]
-    sys.stdout.write("%s is Python %d.%d; install 3.10 or newer as /usr/bin/python3\\n" % about)
-    sys.exit(12)
+    sys.stdout.write("%s is Python %d.%d; install 3.10 or newer as {USUAL_INTERPRETER}\\n" % about)
+    sys.exit(13)
+folder = os.path.dirname(sys.argv[0])
+renewed = ""
+if os.path.basename(folder).startswith("hostrouting-"):
+    sum = 0
+    for name in {_CHECKED}:
+        try:
+            with open(os.path.join(folder, name), "rb") as file:
+                text = file.read()
+        except OSError:
+            text = b""
+        sum = zlib.crc32(text, zlib.crc32(b"%d\\n" % len(text), sum))
+    if not folder.endswith("-%08x" % sum):
+        step = "run: {command_line("apply", INTENT_PATH)}"
+        sys.stdout.write("a file in %s is lost or damaged; %s\\n" % (folder, step))
+        sys.exit(12)
+    renewed = "{STATE_DIRECTORY}/%s-%08x.zip" % (sys.implementation.cache_tag, sum)
+    if os.path.exists(renewed):
+        sys.path[0] = renewed
 from hostrouting.node.at_boot import main
 
-main()
-"""
+main(renewed)
+""".encode()
 
 
 def wanted_program(host: Host, installed: bytes | None, *, is_planned: bool = False) -> bytes:
@@ -108,31 +165,57 @@ def interpreter_at_boot(host: Host) -> str:
 def interpreter_finding(host: Host) -> NodeFinding | None:
     """Return a finding if the scripts of a host have no interpreter that root may run."""
     interpreter = interpreter_at_boot(host)
-    if not is_program(host.files, interpreter):
-        return no_program(f"the {'node' if host.is_live else 'image'} has no {interpreter}")
+    if missing := _missing(host, interpreter):
+        return no_program(missing)
     if exposed := host.files.exposed(interpreter):
-        danger = "and a boot would run it as root where routing is not plain"
+        danger = "and a boot would run it as root"
         return no_program(f"users other than root can change {interpreter}: {exposed}", danger)
     return None
 
 
+def program_failure(ctx: Context, host: Host, program: bytes | None) -> NodeFinding | None:
+    """Return a finding if a boot could not run the program.
+
+    A new one of a live host, `program`, is run as a gate would, before it is installed.
+    """
+    interpreter = interpreter_of(program) or interpreter_at_boot(host)
+    if missing := _missing(host, interpreter):
+        return no_program(missing)
+    if not program or host.trial is None:
+        return None
+    argv = [interpreter, "-I", "-S", _TRIAL, "try"]
+    try:
+        host.files.write(_TRIAL, program, mode=0o600)
+        failure = host.trial.failure(ctx, argv)
+    except HostFileError as error:
+        return no_program(f"the program cannot be tried: {error}")
+    finally:
+        host.files.remove(_TRIAL)
+    return no_program(f"{' '.join(argv)} fails: {failure}") if failure else None
+
+
+def _missing(host: Host, interpreter: str) -> str:
+    """Return why a host has no Python for the program; empty if it may have one.
+
+    Nothing of an image is run: there the name of the interpreter tells its version.
+    """
+    place = "node" if host.is_live else "image"
+    if not is_program(host.files, interpreter):
+        return f"the {place} has no {interpreter}"
+    name = host.files.read_link(interpreter) or interpreter
+    version = re.search(r"python3\.([0-9]+)$", name)
+    if version and int(version[1]) < _OLDEST_MINOR:
+        return f"the {place} has Python 3.{version[1]} as {interpreter}"
+    return ""
+
+
 def no_program(
     reason: str,
-    consequence: str = "so a boot can prove only what is plain, and holds other nodes under STRICT",
+    consequence: str = "so nothing is checked at a boot: WARN starts the gates, STRICT holds them",
 ) -> NodeFinding:
     """Return the finding that a boot cannot run the program, or should not."""
     step = f"install Python 3.10 or newer as {USUAL_INTERPRETER}, and apply the config again"
     return NodeFinding("no-program", "python3", f"{reason}, {consequence}", "warning", step)
-
-
-def try_program(ctx: Context, host: Host) -> NodeFinding | None:
-    """Run the installed program as a gate would; return a finding if it does not answer."""
-    if host.trial is None:
-        return None
-    interpreter = interpreter_at_boot(host)
-    argv = [interpreter, "-I", "-S", PROGRAM_PATH, "try", "apply"]
-    failure = host.trial.failure(ctx, argv)
-    return no_program(f"{' '.join(argv)} fails: {failure}") if failure else None
 
 
 def is_usable(host: Host, interpreter: str) -> bool:
@@ -200,11 +283,13 @@ def new_program(interpreter: str) -> bytes:
     from pkgutil import iter_modules
     from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
+    unneeded = frozenset(_UNNEEDED.split())
+
     def modules_in(spec: ModuleSpec) -> Iterator[ModuleSpec]:
         """Yield a module, and those in it."""
         yield spec
         for finder, name, _ in iter_modules(spec.submodule_search_locations or (), f"{spec.name}."):
-            if name not in _UNNEEDED and (found := finder.find_spec(name, None)):
+            if name not in unneeded and (found := finder.find_spec(name, None)):
                 yield from modules_in(found)
 
     entries = {"__main__.py": _MAIN}

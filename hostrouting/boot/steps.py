@@ -1,17 +1,17 @@
 """The steps from the disk as it is to the disk as it should be, for plans and for runs.
 
-All scripts, their list, the program and the intent are exchanged by one rename of a link:
+All scripts, the program and the intent are exchanged by one rename of a link:
 
     /etc/aks-flex-node/hostrouting.json        -> hostrouting/hostrouting.json
     /etc/aks-flex-node/static-routes.sh        -> hostrouting/static-routes.sh
     /etc/aks-flex-node/check-route-overlap.sh  -> hostrouting/check-route-overlap.sh
-    /etc/aks-flex-node/hostrouting.units       -> hostrouting/hostrouting.units
     /etc/aks-flex-node/hostrouting.zip         -> hostrouting/hostrouting.zip
     /etc/aks-flex-node/hostrouting-ask.sh      -> hostrouting/hostrouting-ask.sh
     /etc/aks-flex-node/hostrouting-retry.sh    -> hostrouting/hostrouting-retry.sh
     /etc/aks-flex-node/hostrouting             -> hostrouting-1f2e3d4c     only this link changes
-    /etc/aks-flex-node/hostrouting-1f2e3d4c/   both scripts, their list, the program that they run,
-                                               the intent, and the scripts of the gates
+    /etc/aks-flex-node/hostrouting-1f2e3d4c/   both scripts, the program that they run, the
+                                               intent, a copy of it that is in force, and the
+                                               scripts of the gates
 
 Under STRICT the routes of one config beside the check of another would hold every gate, and so
 would routes that are repaired from the intent of another. A generation has a script of each name,
@@ -27,7 +27,7 @@ from __future__ import annotations
 import re
 import zlib
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
@@ -36,9 +36,10 @@ from hostrouting.base.errors import HostFileError
 from hostrouting.base.findings import NodeFinding, Severity, hindered
 from hostrouting.boot.intent import UNCHANGED, Intent, Merged, Part, mode_of
 from hostrouting.boot.layout import (
+    APPLIED_PATH,
     ASK_PATH,
     FURTHER_FOLDERS,
-    GATING_PATH,
+    GENERATION_LINK,
     INTENT_PATH,
     PART_NAMES,
     PROGRAM_PATH,
@@ -46,15 +47,14 @@ from hostrouting.boot.layout import (
     READY_UNIT,
     RETRY_PATH,
     SCRIPT_DIRECTORY,
+    SCRIPT_PATHS,
     UNIT_DIRECTORY,
     BootFile,
     BootUnit,
     Departure,
     drop_in_of,
     gate_drop_in,
-    gating_entries,
-    gating_entry,
-    gating_list,
+    is_strict,
     links_of,
     part_path,
     paths_of,
@@ -73,15 +73,9 @@ if TYPE_CHECKING:
 
     from hostrouting.host import FileStore, Host
 
-#: The link that leads to the files in force.
-GENERATION_LINK: Final = f"{SCRIPT_DIRECTORY}/hostrouting"
-#: The scripts that are exchanged together, by the names in units and documents.
-SCRIPT_PATHS: Final = tuple(
-    path for section in SECTIONS for path in section.files if path.endswith(".sh")
-)
 _PREFIX = "hostrouting-"
 #: All files that are exchanged together, by the same names.
-LINKED_PATHS: Final = (*SCRIPT_PATHS, INTENT_PATH, GATING_PATH, PROGRAM_PATH, ASK_PATH, RETRY_PATH)
+LINKED_PATHS: Final = (*SCRIPT_PATHS, INTENT_PATH, PROGRAM_PATH, ASK_PATH, RETRY_PATH)
 #: Stands for a script that is not configured.
 IDLE: Final = (
     b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 10\n"
@@ -116,7 +110,7 @@ _LOOK_INTO: Final = 0o500
 
 @attrs.frozen(slots=False)
 class Generation:
-    """The contents of files by path: each of `SCRIPT_PATHS`, and the other `LINKED_PATHS`.
+    """The contents of files by path: `SCRIPT_PATHS`, the other `LINKED_PATHS`, `APPLIED_PATH`.
 
     >>> Generation(dict.fromkeys(SCRIPT_PATHS, IDLE)).folder
     '/etc/aks-flex-node/hostrouting-44b81585'
@@ -127,10 +121,15 @@ class Generation:
     # The program takes a millisecond.
     @cached_property
     def name(self) -> str:
-        """The name of the folder, by the contents: the same files have the same folder."""
+        """The name of the folder, by the contents: the same files have the same folder.
+
+        The program compares it. The installed config does not count, since people may edit it.
+        """
         checksum = 0
-        for content in self.contents.values():
-            checksum = zlib.crc32(content, zlib.crc32(b"%d\n" % len(content), checksum))
+        for path in sorted(self.contents, key=_base_name):
+            if path != INTENT_PATH:
+                content = self.contents[path]
+                checksum = zlib.crc32(content, zlib.crc32(b"%d\n" % len(content), checksum))
         return f"{_PREFIX}{checksum:08x}"
 
     @property
@@ -143,9 +142,13 @@ class Generation:
         """The files with their paths in the folder."""
         folder = self.folder
         return [
-            BootFile(f"{folder}/{path.rpartition('/')[2]}", content)
+            BootFile(f"{folder}/{_base_name(path)}", content)
             for path, content in self.contents.items()
         ]
+
+
+def _base_name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def link_of(path: str) -> str:
@@ -154,13 +157,20 @@ def link_of(path: str) -> str:
     >>> link_of("/etc/aks-flex-node/static-routes.sh")
     'hostrouting/static-routes.sh'
     """
-    return f"{GENERATION_LINK.rpartition('/')[2]}/{path.rpartition('/')[2]}"
+    return f"{_base_name(GENERATION_LINK)}/{_base_name(path)}"
 
 
 def contents_in_force(files: FileStore) -> dict[str, bytes]:
     """Return the contents of the generation in force by path, {} without a generation."""
-    linked = (path for path in LINKED_PATHS if files.read_link(path) == link_of(path))
-    return {path: content for path in linked if (content := files.read(path)) is not None}
+    paths = filter(partial(_is_exchanged, files), (*LINKED_PATHS, APPLIED_PATH))
+    return {path: content for path in paths if (content := files.read(path)) is not None}
+
+
+def _is_exchanged(files: FileStore, path: str) -> bool:
+    """Return True if a path leads to a file of the generation in force."""
+    if path == APPLIED_PATH:
+        return files.read_link(GENERATION_LINK) is not None
+    return files.read_link(path) == link_of(path)
 
 
 def program_file(
@@ -347,15 +357,14 @@ class Steps:
         # The installed scripts of further units on the disk stay.
         installed = {path: in_force.get(path, LOST) for path in _IDLE} | upstream
         kept = {path: text for path, text in installed.items() if _unit_of(path) in present}
-        wanted |= self._gating(units, present, kept | wanted)
-        linked = {path for path in _IDLE | wanted if files.read_link(path) == link_of(path)}
+        linked = {*filter(partial(_is_exchanged, files), _IDLE | wanted)}
         generation = Generation(_IDLE | kept | wanted)
         # A new link is a change itself.
         changes = _changes_to(generation, filter(linked.__contains__, wanted), files, in_force)
         now = files.read_link(GENERATION_LINK)
         if now == generation.name:
             # The files that are right were read through their links: the program is large.
-            right = linked & wanted.keys() - changes.keys() - {GATING_PATH}
+            right = linked & wanted.keys() - changes.keys()
             return _Exchange(_written(self._disk, generation, changes, right), [])
         is_same = generation.contents.items() >= in_force.items() >= wanted.items()
         if now and not changes and is_same:
@@ -376,11 +385,11 @@ class Steps:
     def _wanted(
         self, units: Sequence[BootUnit], intent: Merged, program: bytes | None
     ) -> dict[str, bytes]:
-        """Return the contents of all exchanged files but their list; a plan has no new program."""
+        """Return the contents of all exchanged files; a plan has no new program."""
         files = (file for unit in (*units, ready_unit()) for file in unit.files)
         wanted = {file.path: file.content for file in files if file.path in LINKED_PATHS}
         if intent.content is not None:
-            wanted[INTENT_PATH] = intent.content
+            wanted |= dict.fromkeys((INTENT_PATH, APPLIED_PATH), intent.content)
         file = program_file(self._host, program, is_planned=self._are_planned)
         return wanted | {PROGRAM_PATH: file.content}
 
@@ -402,7 +411,7 @@ class Steps:
         yield from strict
         # Nothing runs these files yet.
         yield from exchange.written
-        # A unit finds its script, and a gate the list of what it asks.
+        # A unit finds its script, and people the config.
         yield from self._link(intent)
         if units:
             # A unit comes after its files, and before the scripts that it runs.
@@ -433,8 +442,7 @@ class Steps:
 
     def _link(self, intent: Merged) -> Iterator[DiskStep]:
         """Yield the steps by which the paths of no unit lead to the generation in force."""
-        paths = [GATING_PATH, PROGRAM_PATH]
-        for path in paths if intent.content is None else [INTENT_PATH, *paths]:
+        for path in [PROGRAM_PATH] if intent.content is None else [INTENT_PATH, PROGRAM_PATH]:
             yield from self._put(BootFile(path, b""))
 
     def _paths_of(self, departures: Sequence[Departure]) -> Iterator[str]:
@@ -464,8 +472,7 @@ class Steps:
         if intent.content is None:
             return OverlapMode.WARN
         texts = [self._files.read(drop_in_of(gate)) for gate in self._disk.gates()]
-        is_strict = any(text is not None and b" mode=STRICT " in text for text in texts)
-        return OverlapMode.STRICT if is_strict else OverlapMode.WARN
+        return OverlapMode.STRICT if any(map(is_strict, filter(None, texts))) else OverlapMode.WARN
 
     def _unhide(self) -> list[DiskStep]:
         """Return the steps that let a gate into the folders of its scripts.
@@ -480,34 +487,17 @@ class Steps:
                 steps.append(DiskStep((change,), {change.subject: 0o755}))
         return steps
 
-    # --- the intent, and the list of units that gates wait for
+    # --- the intent
 
     def _intent(self, parts: Sequence[Part], present: set[str]) -> Merged:
         """Return the intent for the units on the disk."""
         intent = next((part for part in parts if isinstance(part, Intent)), UNCHANGED)
         others = present.difference(unit.name for unit in units_in(parts))
         # The intent of the scripts in force, even if its link was lost or replaced.
-        installed = self._files.read(f"{SCRIPT_DIRECTORY}/{link_of(INTENT_PATH)}")
+        installed = self._files.read(APPLIED_PATH)
+        if installed is None:
+            installed = self._files.read(f"{SCRIPT_DIRECTORY}/{link_of(INTENT_PATH)}")
         return intent.merged_with(installed, others=others)
-
-    def _gating(
-        self, units: Sequence[BootUnit], present: set[str], contents: Mapping[str, bytes]
-    ) -> dict[str, bytes]:
-        """Return the list of the files that gates run, by its path, with those that stay."""
-        listed = gating_entries(self._files.read(GATING_PATH))
-        # A list that was lost or damaged is empty.
-        installed = OWN_UNITS & present
-        earlier = installed & listed.keys() or installed & {*self._disk.required_units()}
-        kept = []
-        for name in earlier.difference(unit.name for unit in units):
-            path = f"{SCRIPT_DIRECTORY}/{name.removesuffix('.service')}.sh"
-            if path in contents:
-                kept.append(gating_entry(path, contents[path]))
-            else:
-                # Of rules that are not listed nothing is known: their gates wait for an apply.
-                kept.append(listed.get(name) or gating_entry(path, b""))
-        file = gating_list(units, kept)
-        return {file.path: file.content}
 
     # --- units
 
@@ -539,7 +529,6 @@ class Steps:
         for departure in departures:
             yield part_path(departure.name)
         yield from reversed(ready_unit().paths)
-        yield GATING_PATH
         for departure in departures:
             yield from departure.paths
         yield PROGRAM_PATH
@@ -635,7 +624,7 @@ def _changes_to(
 ) -> dict[str, Change]:
     """Return the change of each path whose file in force differs from that of a generation.
 
-    The list of what gates run differs with its files, and has a change of its own only without one.
+    The config in force has a change of its own only if the installed one has none.
     """
     wanted = generation.contents
     changes = {
@@ -643,8 +632,8 @@ def _changes_to(
         for path in paths
         if (in_force.get(path), files.mode(path)) != BootFile(path, wanted[path]).state
     }
-    if not changes.keys().isdisjoint({*SCRIPT_PATHS, ASK_PATH}):
-        changes.pop(GATING_PATH, None)
+    if INTENT_PATH in changes:
+        changes.pop(APPLIED_PATH, None)
     return changes
 
 

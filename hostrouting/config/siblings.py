@@ -167,7 +167,7 @@ class WatchConfig(Sibling):
 
     enabled: bool = setting("Installs the unit.")
     mode: Literal["timer", "service"] = setting(
-        "timer runs the boot's scripts again; service repairs at once, by Python.",
+        "timer runs the units of the boot again; service repairs at once.",
         rules.one_of("timer", "service"),
         default="timer",
     )

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from functools import cache, lru_cache
-from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 #: The address families, as Linux numbers them.
 IPV4: Final = 2
@@ -353,46 +352,3 @@ def _around(network: Prefix) -> Iterator[Prefix]:
 def _is_in(network: Prefix, networks: Sequence[Prefix]) -> bool:
     place = bisect_left(networks, network)
     return place < len(networks) and networks[place] == network
-
-
-# --- a few networks that contain others, so that `ip` lists few rows of a large table
-
-
-#: ip reads a whole table for each root, and each row outside of the networks costs a script time.
-_MOST_ROOTS = 8
-
-
-def roots_of(networks: Iterable[Prefix], family: int) -> list[str]:
-    """Return a few sorted, disjoint networks that contain all of these of one family.
-
-    >>> texts = ["10.0.0.0/24", "10.0.1.0/24", "10.0.0.4/30", "172.16.0.0/12", "fd00::/8"]
-    >>> roots_of(map(Prefix.parse, texts), IPV4)
-    ['10.0.0.0/23', '172.16.0.0/12']
-    """
-    # Overlapping and adjacent networks are one range.
-    ranges: list[tuple[int, int]] = []
-    for prefix in sorted(prefix for prefix in networks if prefix.family == family):
-        if ranges and prefix.network <= ranges[-1][1] + 1:
-            ranges[-1] = ranges[-1][0], max(prefix.last, ranges[-1][1])
-        else:
-            ranges.append((prefix.network, prefix.last))
-    # Two roots share no address, or one contains the second.
-    roots: list[tuple[int, int]] = []
-    for first, last in sorted(starmap(_root, ranges), key=lambda root: (root[0], -root[1])):
-        if not roots or first > roots[-1][1]:
-            roots.append((first, last))
-    # A root around two neighbours has the same size whatever else was joined, so the smallest are
-    # joined by cutting where they would be largest.
-    joints = sorted(
-        range(1, len(roots)), key=lambda place: (roots[place - 1][0] ^ roots[place][0]).bit_length()
-    )
-    cuts = [0, *sorted(joints[1 - _MOST_ROOTS :]), len(roots)] if roots else []
-    few = [_root(roots[begin][0], roots[end - 1][1]) for begin, end in pairwise(cuts)]
-    bits = address_bits(family)
-    return [str(Prefix(family, first, bits - (last - first).bit_length())) for first, last in few]
-
-
-def _root(first: int, last: int) -> tuple[int, int]:
-    """Return the smallest network around a range."""
-    free = (1 << (first ^ last).bit_length()) - 1
-    return first & ~free, first | free

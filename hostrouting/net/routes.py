@@ -492,7 +492,7 @@ def _via(gateway: Address | None, family: int) -> str:
     return f" via {kind}{gateway}"
 
 
-# --- the default routes of a node; both boot scripts know the plain ones
+# --- the default routes of a node
 
 
 def default_routes(observed: Iterable[ObservedRoute]) -> list[ObservedRoute]:

@@ -2,7 +2,7 @@
 
 capabilities   the list of the capabilities, with all that the others here need of them
 boot_files     the files of all capabilities
-at_boot        the program that the boot scripts run where routing is not plain
+at_boot        the program that boot units and gates run
 configure      Configure and Reset: all tasks under one lock, with one commit
 check          all findings of a node
 state          what was found on a node, in its order, with a verdict

@@ -1,14 +1,16 @@
-"""The program that the boot scripts run where routing is not plain; see `hostrouting.boot.program`.
+"""The program of a boot; see `hostrouting.boot.program`.
 
-    python3 -IS hostrouting.zip VERB WORD [wait] [ask]
+    python3 -I -S hostrouting.zip VERB
 
-WORD is what the script could not answer, for people who list processes. With `wait` the script may
-wait a second, and ask again. With `ask` values precede the text, as in `finish` of the scripts. The
-program ends with the status of its `BootVerdict`, which it prints as the scripts print theirs.
-Whatever else happens ends with another status, and the reason in a line on stdout, for the script's
-own verdict.
+    routes      bring the routes into force; the first runs of a boot wait for what may be late
+    check       check the expected CIDRs; likewise
+    ask MODE    do both at once, for a gate of this mode, and do not wait
+    try         show that this Python runs the program
 
-It has no options and no log of its own, so that it begins at once.
+The exit status is that of the `BootVerdict`. Whatever else happens ends with 12, and the reason in
+a line on stdout.
+
+It has no options and no log of its own, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -18,19 +20,23 @@ import os
 import sys
 import time
 from contextlib import suppress
+from importlib.util import MAGIC_NUMBER
+from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import attrs
 
 from hostrouting.base.commands import CHECK, printable
 from hostrouting.base.errors import HostFileError, HostRoutingError
-from hostrouting.boot.intent import require_intent
-from hostrouting.boot.layout import INTENT_PATH, WAIT_SECONDS
-from hostrouting.boot.recorded import RecordedFiles
+from hostrouting.boot.intent import applied_config
+from hostrouting.boot.layout import ANSWER, INTENT_PATH, SCRIPT_DIRECTORY, WAIT_SECONDS, WAITED
 from hostrouting.config.sections import OverlapMode
 from hostrouting.host import Host
 from hostrouting.host.files.lock import FileLock
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.offline import late
+from hostrouting.host.reading import at_one_moment
 from hostrouting.route_overlap.look import leave_marker, look_once
 from hostrouting.route_overlap.script import LOGGED, MARKER_DETECTED
 from phases import Context
@@ -39,14 +45,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import NoReturn, TypeAlias
 
+    from hostrouting.config.sections import HostRoutingConfig
+    from hostrouting.host import FileStore
+    from hostrouting.route_overlap.look import Look
     from hostrouting.route_overlap.proven import OverlapReport
 
-    Verb: TypeAlias = Callable[[Context, Host, bool], "BootVerdict"]
+    Verb: TypeAlias = Callable[[Context, HostRoutingConfig, Host], "BootVerdict"]
 
-#: The exit statuses that are answers: right, wrong, and wrong now, but a second may help.
+#: The exit statuses that are answers: units may start, or not.
 RIGHT: Final = 10
 WRONG: Final = 11
-EARLY: Final = 14
 #: The program could not answer.
 FAILED: Final = 12
 #: The priorities of the journal.
@@ -55,23 +63,27 @@ WARNING: Final = 4
 NOTICE: Final = 5
 #: A daemon may have filled an expected CIDR with routes: too many lines hide the cause.
 _MOST_LINES = 10
+#: The first lines of a program: its interpreter, and the magic number of its bytecode.
+_LONGEST_HEAD = 4096
 _HELD = (
     "The mode is STRICT: units that wait for hostrouting-ready.service start once routing is right."
 )
 
 
 class BootVerdict(NamedTuple):
-    """An answer: its exit status, the priority of its text, and the file with the last text."""
+    """An answer about the routes or their check."""
 
     status: int
     text: str
     priority: int = NOTICE
-    #: The journal gets a text only if it differs from that in this file.
+    #: The journal gets a text only if it differs from the last one, which is in this file.
     logged: str = ""
     #: What was changed: lines before the text, each time.
     changes: tuple[str, ...] = ()
     #: The first fact in a line; empty if that is the first line of the text.
     fact: str = ""
+    #: Why a second may help; empty if it does not.
+    early: str = ""
 
     @property
     def first_fact(self) -> str:
@@ -79,21 +91,23 @@ class BootVerdict(NamedTuple):
         return printable(self.fact or self.text.partition("\n")[0])
 
 
-def main() -> NoReturn:
-    """Run the verb of this process's arguments, and end the process with its status."""
-    # As in hostrouting.__main__: all garbage ends with this process.
-    gc.disable()
-    words = sys.argv[1:]
-    is_journal = bool(os.environ.get("JOURNAL_STREAM"))
+def main(renewed: str) -> NoReturn:
+    """Run the verb of this process's arguments, and end the process with its status.
+
+    `renewed` is the path of a program with the bytecode of this Python, empty for none.
+    """
     try:
         host = this_node()
-        verdict = answer(words, host)
-        since = known_since(verdict, host) if is_journal else ""
-        values = f"\36{since}\36{verdict.first_fact}\36" if "ask" in words[2:] else ""
-        lines = log_lines(verdict, host, is_journal=is_journal)
-        sys.stdout.write(values + "".join(f"{line}\n" for line in lines))
+        folder = sys.argv[0].rpartition("/")[0]
+        # The script of the gates marks its lines itself.
+        is_journal = sys.argv[1] != "ask" and bool(os.environ.get("JOURNAL_STREAM"))
+        status, lines = answer(sys.argv[1:], host, folder, is_journal=is_journal)
+        for priority, line in lines:
+            mark = f"<{priority}>" if is_journal else ""
+            sys.stdout.write(f"{mark}{line}\n")
         sys.stdout.flush()
-        status = verdict.status
+        if renewed:
+            _renew(host.files, renewed)
     # Whatever it is must not end with the status of an answer.
     except BaseException as error:  # noqa: BLE001
         status = FAILED
@@ -102,8 +116,24 @@ def main() -> NoReturn:
     sys.exit(status)
 
 
+def _renew(files: FileStore, renewed: str) -> None:
+    """Leave a program with the bytecode of this Python for the later starts of this boot.
+
+    To compile the sources takes more than twice as long as all else.
+    """
+    head = files.read(sys.argv[0], limit=_LONGEST_HEAD) or b""
+    if MAGIC_NUMBER.hex().encode() in head or files.exists(renewed):
+        return
+    # Imported late: only after an upgrade of Python.
+    from hostrouting.boot.program import new_program
+
+    # Without it the next start compiles them again.
+    with suppress(Exception):
+        files.write(renewed, new_program(sys.executable), mode=0o600)
+
+
 def reason_of(error: BaseException) -> str:
-    """Return the reason why the program cannot answer, as one line for the script's verdict."""
+    """Return the reason why the program cannot answer, as one line."""
     text = "; ".join(line.strip() for line in str(error).splitlines())
     named = text if isinstance(error, HostRoutingError) else f"{type(error).__name__}: {text}"
     return printable(named)
@@ -120,10 +150,96 @@ def this_node() -> Host:
     )
 
 
-def answer(words: Sequence[str], host: Host) -> BootVerdict:
-    """Return the answer to the arguments of the program."""
-    verb, _word, *options = words
-    return VERBS[verb](Context(timeout=WAIT_SECONDS), host, "wait" in options)
+def answer(
+    words: Sequence[str],
+    host: Host,
+    folder: str = SCRIPT_DIRECTORY,
+    *,
+    is_journal: bool = True,
+) -> tuple[int, list[tuple[int, str]]]:
+    """Return the exit status for the arguments of the program, and its lines with priorities.
+
+    The config is in the folder of the program: another one may be in force a moment later. The
+    journal gets a text only once; a person who runs a script gets all of it.
+    """
+    verb, *modes = words
+    if verb == "try":
+        return RIGHT, [(NOTICE, "the program runs")]
+    config = applied_config(host.files, folder)
+    if verb == "ask":
+        return _ask(config, host, OverlapMode[modes[0]])
+    verdict = _waiting(VERBS[verb], config, host)
+    if is_journal:
+        return verdict.status, log_lines(verdict, host)
+    text = "\n".join([*verdict.changes, verdict.text])
+    return verdict.status, [(NOTICE, line) for line in printable(text, kept="\n").split("\n")]
+
+
+def _waiting(verb: Verb, config: HostRoutingConfig, host: Host) -> BootVerdict:
+    """Return the answer of a verb; in the first seconds of a boot, wait for what may be late."""
+    ends = _end(host)
+    is_logged = False
+    while True:
+        verdict = verb(Context(timeout=WAIT_SECONDS), config, host)
+        left = ends - time.clock_gettime(time.CLOCK_BOOTTIME)
+        if not verdict.early or left <= 0:
+            return verdict
+        if not is_logged:
+            mark = f"<{WARNING}>" if os.environ.get("JOURNAL_STREAM") else ""
+            text = f"waiting up to {ceil(left)} s: {printable(verdict.early)}"
+            os.write(2, f"{mark}{text}\n".encode())
+            is_logged = True
+        time.sleep(min(1, left))
+
+
+def _end(host: Host) -> float:
+    """Return the second of this boot in which its waits end; the first run writes it."""
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    noted = (host.files.read(WAITED) or b"").strip()
+    if noted.isdigit():
+        return min(float(noted), now + WAIT_SECONDS)
+    try:
+        host.files.write(WAITED, b"%d\n" % (now + WAIT_SECONDS), mode=0o644)
+    except HostFileError:
+        # It would wait again at each later start, too.
+        return now
+    return now + WAIT_SECONDS
+
+
+def _ask(
+    config: HostRoutingConfig, host: Host, mode: OverlapMode
+) -> tuple[int, list[tuple[int, str]]]:
+    """Repair the routes, check them, and note the answer for the gates that ask meanwhile."""
+    began = time.clock_gettime(time.CLOCK_BOOTTIME)
+    ctx = Context(timeout=WAIT_SECONDS)
+    # One snapshot for both, unless the repair changes routes.
+    node = at_one_moment(host)
+    verdicts = []
+    if config.static_routes.routes:
+        verdicts.append(_routes(ctx, config, node))
+    if config.route_overlap.cidrs and all(verdict.status == RIGHT for verdict in verdicts):
+        if config.route_overlap.mode is not mode:
+            overlap = attrs.evolve(config.route_overlap, mode=mode)
+            config = attrs.evolve(config, route_overlap=overlap)
+        look = look_once(ctx, config, node)
+        if look.is_moving:
+            # The routes have changed since the snapshot.
+            look = look_once(ctx, config, host)
+        verdicts.append(_judged(ctx, host, look, mode))
+    status = max((verdict.status for verdict in verdicts), default=RIGHT)
+    lines = []
+    reason = ""
+    for verdict in verdicts:
+        if verdict.status != RIGHT:
+            since = known_since(verdict, host) or time.strftime("%H:%M")
+            reason = f"as before, since {since}: {verdict.first_fact}"
+        lines += log_lines(verdict, host)
+    # As in /proc/uptime, with which the gates compare it.
+    text = f"{int(began * 100) / 100:.2f} {mode} {status}\n{reason}\n"
+    # Without it, each gate looks.
+    with suppress(HostFileError):
+        host.files.write(ANSWER, text.encode(), mode=0o600)
+    return status, [line for line in lines if line[0] <= WARNING]
 
 
 def known_since(verdict: BootVerdict, host: Host) -> str:
@@ -134,50 +250,46 @@ def known_since(verdict: BootVerdict, host: Host) -> str:
     return time.strftime("%H:%M", time.localtime(host.files.modified(verdict.logged)))
 
 
-def log_lines(verdict: BootVerdict, host: Host, *, is_journal: bool) -> list[str]:
-    """Return the lines to print; a text that the journal has is not logged until it changes."""
+def log_lines(verdict: BootVerdict, host: Host) -> list[tuple[int, str]]:
+    """Return the lines to print, with priorities; a text is not repeated until it changes."""
+    changes = [(WARNING, printable(change)) for change in verdict.changes]
+    if since := known_since(verdict, host):
+        # Each failure has a line.
+        again = (ERROR, f"as before, since {since}: {verdict.first_fact}")
+        return [*changes, again] if verdict.priority <= ERROR else changes
     text = printable(verdict.text, kept="\n")
-    lines = text.split("\n")
-    changes = [printable(change) for change in verdict.changes]
-    if not is_journal or not verdict.logged:
-        return [*changes, *lines]
-    changes = [f"<{WARNING}>{change}" for change in changes]
-    since = known_since(verdict, host)
-    if not since:
-        with suppress(HostFileError):
-            host.files.write(verdict.logged, text.encode(), mode=0o644)
-        return [*changes, *(f"<{verdict.priority}>{line}" for line in lines)]
-    if verdict.priority > ERROR:
-        return changes
-    # Each failure has a line.
-    return [*changes, f"<{ERROR}>as before, since {since}: {verdict.first_fact}"]
+    with suppress(HostFileError):
+        host.files.write(verdict.logged, text.encode(), mode=0o644)
+    return [*changes, *((verdict.priority, line) for line in text.split("\n"))]
 
 
 # --- the verbs
 
 
-def _check(ctx: Context, host: Host, may_wait: bool) -> BootVerdict:
-    """Prove the expected CIDRs, and write the marker."""
-    config = require_intent(host)
+def _check(ctx: Context, config: HostRoutingConfig, host: Host) -> BootVerdict:
+    """Check the expected CIDRs, and write the marker."""
     if not config.route_overlap.cidrs:
         # A yes would prove nothing. Only the script of another config runs this.
         raise HostFileError(f"{INTENT_PATH} has no expected CIDRs; apply the config again")
-    report, reason, _ = look_once(ctx, config, host)
-    if reason and may_wait:
-        return BootVerdict(EARLY, reason)
+    return _judged(ctx, host, look_once(ctx, config, host), config.route_overlap.mode)
+
+
+def _judged(ctx: Context, host: Host, look: Look, mode: OverlapMode) -> BootVerdict:
+    """Write the marker of a check, and return its answer under a mode."""
+    report, reason, _ = look
     text = _verdict_of(report)
     fact = "" if report.is_proven else report.lines()[0]
     try:
-        leave_marker(RecordedFiles(ctx, host), report)
+        leave_marker(ctx, host, report)
     except HostFileError as error:
         # The answer is the same on a full disk.
         text = f"{text}\nwarning: the marker of the check is out of date: {error}"
     if report.ok:
         is_late = any(note.kind == "late-unit" for note in report.notes)
-        return BootVerdict(RIGHT, text, WARNING if is_late else NOTICE, LOGGED)
-    if config.route_overlap.mode is not OverlapMode.STRICT:
-        return BootVerdict(WRONG, text, WARNING, LOGGED, fact=fact)
-    return BootVerdict(WRONG, f"{text}\n{_HELD}", ERROR, LOGGED, fact=fact)
+        return BootVerdict(RIGHT, text, WARNING if is_late else NOTICE, LOGGED, early=reason)
+    if mode is not OverlapMode.STRICT:
+        return BootVerdict(RIGHT, text, WARNING, LOGGED, fact=fact, early=reason)
+    return BootVerdict(WRONG, f"{text}\n{_HELD}", ERROR, LOGGED, fact=fact, early=reason)
 
 
 def _verdict_of(report: OverlapReport) -> str:
@@ -197,29 +309,23 @@ def _verdict_of(report: OverlapReport) -> str:
     return "\n".join(lines)
 
 
-def _routes(ctx: Context, host: Host, may_wait: bool) -> BootVerdict:
+def _routes(ctx: Context, config: HostRoutingConfig, host: Host) -> BootVerdict:
     """Bring the static routes into force, as far as the node allows now."""
-    # Imported late: the check of a boot runs more often.
+    # Imported late: a node without routes needs none of it.
     from hostrouting.static_routes.at_boot import repair_once
     from hostrouting.static_routes.script import LOGGED as ROUTES_LOGGED
 
-    outcome = repair_once(ctx, host)
-    if outcome.may_heal and may_wait:
-        return BootVerdict(EARLY, outcome.refusals[0])
+    outcome = repair_once(ctx, config, host)
     # The first run of a boot adds routes, and repairs none.
     is_boot = host.files.read(ROUTES_LOGGED) is None
     changes = () if is_boot else tuple(f"repaired: {change}" for change in outcome.changes)
     if outcome.refusals:
         text = "\n".join(f"refused: {reason}" for reason in outcome.refusals)
-        return BootVerdict(WRONG, text, ERROR, ROUTES_LOGGED, changes)
+        early = outcome.refusals[0] if outcome.may_heal else ""
+        return BootVerdict(WRONG, text, ERROR, ROUTES_LOGGED, changes, early=early)
     text = f"routes in force: {outcome.wanted}"
     return BootVerdict(RIGHT, text, NOTICE, ROUTES_LOGGED, changes)
 
 
-def _try(_ctx: Context, _host: Host, _may_wait: bool) -> BootVerdict:
-    """Show that this interpreter runs the program."""
-    return BootVerdict(RIGHT, "the program runs")
-
-
-#: The functions that answer, by the first argument of the program.
-VERBS: Final[Mapping[str, Verb]] = {"check": _check, "routes": _routes, "try": _try}
+#: The verbs of the units, by the first argument of the program.
+VERBS: Final[Mapping[str, Verb]] = {"check": _check, "routes": _routes}

@@ -15,10 +15,10 @@ from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent, mode_of
 from hostrouting.boot.layout import (
     SCRIPT_DIRECTORY,
+    SCRIPT_PATHS,
     UNIT_DIRECTORY,
     BootFile,
     gate_drop_in,
-    gating_list,
     links_of,
     program_path,
     ready_unit,
@@ -26,7 +26,7 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.boot.program import interpreter_finding
-from hostrouting.boot.steps import SCRIPT_PATHS, program_file
+from hostrouting.boot.steps import program_file
 from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.host import Host
 from hostrouting.node.capabilities import CAPABILITIES
@@ -135,7 +135,7 @@ def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> Rend
     units = [*units, ready_unit()]
     intent = Intent(config=config).file
     mode = mode_of(config)
-    files = [intent, gating_list(units), program_file(Host.given_or_live(host))]
+    files = [intent, program_file(Host.given_or_live(host))]
     links: dict[str, str] = {}
     for unit in units:
         files += unit.files

@@ -117,7 +117,7 @@ class _Whole(NamedTask, ABC):
         return kind(self._config, host=self._host, logger=self._log)
 
     def _plan_files(self, ctx: Context, plan: NodePlan) -> Sequence[Change]:
-        return self._boot.plan_install(ctx, *self._parts(ctx, plan.forecast))
+        return self._boot.plan_install(ctx, *self._parts(ctx, plan.forecast), force=self._force)
 
     def _plan_changes(self, ctx: Context, plan: NodePlan) -> Sequence[Change]:
         ctx.check()

@@ -97,7 +97,7 @@ def _new_cidr(given: str) -> str:
 
 
 def _own_addresses(host: Host) -> set[str]:
-    """Return the node's own addresses as networks: no packet for them leaves, so none is plain.
+    """Return the node's own addresses as networks: no packet for them leaves.
 
     Those without a network are excluded: one of kube-vip moves to another node, and one of
     kube-proxy, on kube-ipvs0, is a service.
@@ -162,7 +162,7 @@ def _gates(ctx: Context, host: Host) -> tuple[tuple[str, ...] | None, str]:
 def _network_of(link: Device, links: Sequence[Device]) -> str | None:
     """Return the network of a fleet that stands for a device; None without one.
 
-    It must be plain at a boot: for hardware, and without an address of another device.
+    The device is hardware, and no other one has an address in the network.
     """
     # A bond and a VLAN have one name in a fleet.
     if not link.may_stand_for_network or link.kind:

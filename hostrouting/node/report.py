@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hostrouting.node.state import NodeFacts
     from hostrouting.static_routes.forecast import Forecast
 
-_EDITED: Final = ", edited by hand since its apply: the scripts in force expect something else"
+_EDITED: Final = ", edited since its apply, which is still in force; apply it"
 _OPENED: Final = "every gate is open: the break glass is set"
 _AHEAD: Final = "unknown, since its time is later than that of this clock"
 

@@ -58,7 +58,7 @@ class NodeFacts(LightValue):
     #: `open`, or `shut` if a start would be held now), the `reason` of that finding, and its
     #: `active_state` for systemd; None if no time was left to look.
     gates: Mapping[str, Mapping[str, str]] | None = attrs.field(factory=dict)
-    #: True if the scripts in force expect something else than the config: the file was edited.
+    #: True if the installed config was edited: the one that was applied is in force.
     edited: bool = False
     #: Without a config, the routes that are in force until the next boot.
     kept: tuple[str, ...] = ()

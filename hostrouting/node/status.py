@@ -17,6 +17,7 @@ from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import (
     Intent,
     installed_checksum,
+    is_edited,
     not_installed,
     read_intent,
     without_config,
@@ -31,7 +32,7 @@ from hostrouting.node.check import check_node, look_after_apply, own_routes
 from hostrouting.node.report import NodeReport
 from hostrouting.node.state import NodeFacts
 from hostrouting.node.units import read_units
-from hostrouting.route_overlap.script import MARKERS, config_in, config_in_force, render_script
+from hostrouting.route_overlap.script import MARKERS
 from hostrouting.static_routes.refusals import why_merged
 from phases import Context
 from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
@@ -105,7 +106,7 @@ def _facts_of(ctx: Context, config: HostRoutingConfig, host: Host, report: NodeR
     return NodeFacts(
         is_live=host.is_live,
         checksum=installed_checksum(host.files),
-        edited=config_in_force(host.files) not in (None, config_in(render_script(config))),
+        edited=is_edited(host.files),
         at=ctx.clock.time(),
         changed_at=max(host.files.modified(path) or 0 for path in paths),
         routes=len(config.static_routes.routes),

@@ -16,5 +16,5 @@ errors     those about a proof, with its report
 explain    the route and the device that decide each part of a range
 look       one proof of a node with all that counts, the wait for what may heal, the marker
 logged     what a run logs of a proof, and of addresses that a config drops
-script     the check at every boot: bash, where routing is plainly right
+script     the unit of the check at every boot, and its markers
 """

@@ -6,7 +6,7 @@ The task, `check`, `watch` and the program of a boot look in the same way.
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,6 +18,7 @@ from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.base.waits import begin_wait
 from hostrouting.boot.intent import read_exits
 from hostrouting.boot.layout import WAIT_SECONDS
+from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode
 from hostrouting.net.exits import Exits, no_default
 from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute
@@ -25,14 +26,13 @@ from hostrouting.route_overlap.fabric import POOL, Fabric, announced_fabric
 from hostrouting.route_overlap.lasting import learned_by_kernel, vanishing
 from hostrouting.route_overlap.proof import Accepted, prove_families
 from hostrouting.route_overlap.proven import OverlapReport, described
-from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
+from hostrouting.route_overlap.script import COPIES, MARKER_DETECTED, MARKER_OK
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hostrouting.boot.recorded import RecordedFiles
-    from hostrouting.host import Host
+    from hostrouting.host import FileStore, Host
     from hostrouting.host.ports import Routing
 
 _logger = logging.getLogger(__name__)
@@ -58,6 +58,11 @@ class Look(NamedTuple):
     reason: str
     #: Read for it.
     fabric: Fabric
+
+    @property
+    def is_moving(self) -> bool:
+        """True if addresses are undecided because routes changed meanwhile."""
+        return any(finding.cause == "changing" for _, finding in self.report.findings)
 
 
 def check_now(
@@ -268,11 +273,12 @@ def _has_infiniband(host: Host) -> bool:
     return any(device.infiniband for device in host.routes.links())
 
 
-def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:
-    """Write the marker of a report, and remove its opposite.
+def leave_marker(ctx: Context, host: Host, report: OverlapReport) -> None:
+    """Write the marker of a report, remove its opposite, and copy that for upstream's readers.
 
     That of a right node names the time: it says nothing about what has changed since.
     """
+    files = RecordedFiles(ctx, host, restoring=lambda _: _copying(host.files))
     lines = [report.verdict] if report.ok else [*report.lines(), *report.refusals]
     content = "".join(f"{printable(line)}\n" for line in lines).encode()
     marker, opposite = (MARKER_OK, MARKER_DETECTED) if report.ok else (MARKER_DETECTED, MARKER_OK)
@@ -283,3 +289,21 @@ def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:
     finally:
         # Even on a full disk: a missing marker is better than a wrong one.
         files.remove(opposite)
+        copy_markers(host.files)
+
+
+@contextmanager
+def _copying(files: FileStore) -> Iterator[None]:
+    yield
+    copy_markers(files)
+
+
+def copy_markers(files: FileStore) -> None:
+    """Make upstream's markers those of hostrouting, if possible: nothing here depends on them."""
+    for marker, copy in COPIES.items():
+        with suppress(HostFileError):
+            content = files.read(marker)
+            if content is None:
+                files.remove(copy)
+            else:
+                files.write(copy, content, mode=0o644)

@@ -6,6 +6,6 @@ account.py      the changes that were made, with their inverse
 refusals.py     why the kernel refuses a change, foreseen or explained
 forecast.py     the proofs before, of and after changes of routes, compared
 reconcile.py    a config and default routes -> wanted routes -> ordered changes; pure
-script.py       the boot script and its unit (assets/), which do what is plain with bash and ip
-at_boot.py      what is not plain, for the boot script: one repair without a wait
+script.py       the unit of a boot and its script (assets/), which can do without Python
+at_boot.py      one repair without a wait, at a boot and before a gated unit starts
 """

@@ -1,11 +1,12 @@
-"""The repair of static routes for the boot script, where they are not plain; one look, no wait."""
+"""The repair of static routes at a boot and before a gated unit starts: once, without a wait."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from hostrouting.boot.intent import exits_under, require_intent
+from hostrouting.base.errors import HostFileError
+from hostrouting.boot.intent import config_in_force, exits_under
 from hostrouting.net.rejected import RouteRejectedError
 from hostrouting.static_routes.converge import log_consequences, repair
 from hostrouting.static_routes.reconcile import read, reconcile
@@ -15,6 +16,7 @@ from phases import Change, Context, Transaction
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
 
 _logger = logging.getLogger(__name__)
@@ -35,15 +37,16 @@ class Outcome(NamedTuple):
     wanted: int
 
 
-def repair_once(ctx: Context, host: Host) -> Outcome:
-    """Make the routes of the installed config those of hostrouting, as far as the node allows now.
+def repair_once(ctx: Context, config: HostRoutingConfig, host: Host) -> Outcome:
+    """Make the routes of a config those of hostrouting, as far as the node allows now.
 
     Raises `LockHeldError` soon if a run is under way: what it has changed may be undone.
     """
     made = Transaction(ctx)
     with host.lock.hold(ctx.child(timeout=_SECONDS_FOR_THE_LOCK)):
         # An apply may have ended while this process began.
-        config = require_intent(host)
+        if config_in_force(host.files) != config:
+            raise HostFileError("another config was applied just now")
         routes = config.static_routes.routes
         observed = read(host.routes, routes)
         exits = exits_under(config, host.files)

@@ -26,7 +26,6 @@ from hostrouting.route_overlap.errors import WorseRoutingError
 from hostrouting.route_overlap.fabric import Fabric, announced_fabric
 from hostrouting.route_overlap.logged import left_unproven
 from hostrouting.route_overlap.look import Look, look_once, prove_config, unready_units
-from hostrouting.route_overlap.script import config_in_force
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.static_routes.account import between, inverse
 from hostrouting.static_routes.lost_hops import LostHop, lost_hops
@@ -175,13 +174,10 @@ class Forecaster:
         exits = read_exits(host.files)
         own = CountedSection(config, self._fabric_of(config), late, pinned=exits)
         self._sections = [own]
-        # The file may have been edited since its apply: what the script expects counts, too.
-        in_force = config_in_force(host.files) if config.asks else None
-        for expected in (earlier, left_unproven(in_force, earlier or config)):
-            if dropped := left_unproven(expected, config):
-                self._sections.append(
-                    CountedSection(dropped, self._fabric_of(dropped), is_dropped=True)
-                )
+        if dropped := left_unproven(earlier, config):
+            self._sections.append(
+                CountedSection(dropped, self._fabric_of(dropped), is_dropped=True)
+            )
         self._before: list[OverlapReport] = []
         self._model: Fib | None = None
         self._families: Sequence[int] = ()

@@ -13,7 +13,6 @@ from hostrouting.base.errors import HostFileError
 from hostrouting.base.facts import Facts
 from hostrouting.base.pace import Pace
 from hostrouting.boot.keeper import WATCH_TASK, Keeper, Trouble
-from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.host import NetworkEvent, RouteEvent
 from hostrouting.net.addresses import Prefix, address_bits
@@ -250,7 +249,7 @@ class ProofKeeper(Keeper):
     def _leave_marker(self, ctx: Context, report: OverlapReport) -> float:
         """Write the marker; return the pause before the next proof."""
         try:
-            leave_marker(RecordedFiles(unrecorded(ctx), self._host), report)
+            leave_marker(unrecorded(ctx), self._host, report)
         except HostFileError as error:
             # The proof goes on, and counts readings meanwhile.
             self._marker.log(str(error))

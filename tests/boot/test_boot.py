@@ -19,11 +19,13 @@ from support.boot_units import (
 from support.boots import DROP_IN, READY, UNFINISHED, UNITS, boot, install, planned
 from support.needs import require
 from support.printed import MASKED
+from support.processes import ended
 
 from hostrouting import Host, OverlapMode
 from hostrouting.base.findings import REFUSED
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.gates import ungated_agents
+from hostrouting.boot.layout import gate_drop_in
 from hostrouting.exceptions import UnitError
 from hostrouting.host.offline import offline_routes
 from hostrouting.host.units import UnitState
@@ -87,15 +89,15 @@ def test_a_machine_that_still_requires_it_is_not_stopped(host: FakeHost, ctx: Co
 
 def test_the_order_of_steps(host: FakeHost, ctx: Context) -> None:
     """A plan lists a unit before the script that the unit runs, and the removal of a gate before
-    the change of the list of files that gates run.
+    that of a unit for which the gate waits.
     """
     install(host, STATIC, CHECK)
     unit = stand_in(CHECK, "echo new\n", unit="After=basic.target")
     script, path = unit.paths
     assert planned(host, unit) == [f"~ {path}", f"~ {script}"]
     alone = Boot(host).plan_install(ctx, departure_of(CHECK))
-    listed = "/etc/aks-flex-node/hostrouting.units"
-    assert [change.subject for change in alone[:2]] == [DROP_IN, listed]
+    link = f"{READY}.requires/check-route-overlap.service"
+    assert [change.subject for change in alone[:2]] == [DROP_IN, link]
 
 
 def test_the_last_unit_takes_everything_along(host: FakeHost, ctx: Context) -> None:
@@ -221,6 +223,7 @@ def test_one_of_the_default_gates_is_enough(host: FakeHost, ctx: Context) -> Non
     assert len(boot(host, NSPAWN, "kubelet.service").notices(ctx)) == 2
 
 
+KUBELET = "kubelet.service"
 K3S = "k3s.service"
 UNGATED = (
     "warning: ungated-agent: {}: starts whatever the routes are, because it is none of hostRouting.gates; "
@@ -374,15 +377,59 @@ def test_units_are_hardly_exposed(image: Path, unit: str, most: int) -> None:
     assert_exposed_at_most(image / "etc/systemd/system" / unit, most)
 
 
-def test_the_shell_line_is_clean(image: Path) -> None:
-    """The joined line of a gate's drop-in has two scripts that sh can read, and nothing that
-    systemd would replace.
+def shell_line(mode: OverlapMode) -> str:
+    """Return the joined line of a gate's drop-in, as systemd runs it in sh."""
+    drop_in = gate_drop_in(KUBELET, mode).content.decode()
+    pattern = r"^ExecStartPre=\+/bin/sh -c '(.*)' - %n$"
+    [line] = re.findall(pattern, re.sub(r"\\\n *", "", drop_in), flags=re.MULTILINE)
+    return str(line)
+
+
+@pytest.mark.parametrize("mode", OverlapMode)
+def test_the_shell_line_is_short_and_clean(mode: OverlapMode) -> None:
+    """The line of a gate's drop-in has at most 400 characters in `systemctl status`, and nothing
+    that systemd would replace.
     """
-    drop_in = (image / "etc/systemd/system/gated.service.d/10-hostrouting.conf").read_text()
-    pattern = r"^ExecStartPre=\+/bin/sh -c '(.*)' hostrouting '(.*)' %n$"
-    [scripts] = re.findall(pattern, drop_in.replace("\\\n", " "), flags=re.MULTILINE)
-    for line in scripts:
-        # Nothing in it that systemd would replace: specifiers, and variables but for the doubled
-        # sign.
-        assert not set(line.replace("$$", "")) & set("%$'\\")
-        subprocess.run(["sh", "-n"], input=line.replace("$$", "$"), text=True, check=True)
+    line = shell_line(mode)
+    # Specifiers, and variables but for the doubled sign.
+    assert not set(line.replace("$$", "")) & set("%$'\\")
+    assert len(f"/bin/sh -c {line.replace('$$', '$')} - {KUBELET}") <= 400 + len(KUBELET)
+    subprocess.run(["sh", "-n"], input=line.replace("$$", "$"), text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("mode", "status", "passes"),
+    [
+        *((OverlapMode.STRICT, status, status == 10) for status in (0, 1, 2, 10, 11, 12, 127, 137)),
+        *((OverlapMode.WARN, status, status != 11) for status in (0, 1, 2, 10, 11, 12, 127, 137)),
+    ],
+)
+def test_which_answers_start_a_unit(
+    tmp_path: Path, mode: OverlapMode, status: int, *, passes: bool
+) -> None:
+    """In STRICT mode only 10 starts a unit, in WARN mode all but 11. If its script was lost, cut or
+    killed, a message names the drop-in, a pause keeps the unit below its limit of starts, and the
+    break-glass opens the gate. A unit that starts is no longer marked as held.
+    """
+    ends = f"exit {status}"
+    for name, text in ("nsenter", ends), ("systemctl", 'echo "$*"'), ("sleep", "echo pause"):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    line = shell_line(mode).replace("$$", "$").replace("PATH=", f"PATH={tmp_path}:")
+    line = line.replace(" /run/", f" {tmp_path}/")
+    is_accident = status not in {10, 11, 12}
+    mark = f"hostrouting-held@{KUBELET}.service"
+
+    def run() -> tuple[int, list[str]]:
+        ran = ended("/bin/sh", "-c", line, "-", KUBELET)
+        assert ran.stderr == ""
+        return ran.returncode, ran.stdout.splitlines()
+
+    marked = f"--no-block reload-or-restart {mark}"
+    told = [f"<4>hostrouting: see: systemctl cat {KUBELET}"] * is_accident
+    stopped = f"--no-block stop {mark}"
+    pause = ["pause"] * is_accident
+    assert run() == (0 if passes else 1, [marked, *told, *pause, *([stopped] * passes)])
+    (tmp_path / "hostrouting.disabled").touch()
+    if is_accident:
+        assert run() == (0, [marked, *told, stopped])

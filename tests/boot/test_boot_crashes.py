@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from hashlib import sha256
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,14 @@ from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, install_upst
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.boot import layout
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.layout import GATING_PATH, read_asset
-from hostrouting.boot.steps import GENERATION_LINK
+from hostrouting.boot.layout import (
+    APPLIED_PATH,
+    GENERATION_LINK,
+    SCRIPT_DIRECTORY,
+    read_asset,
+    with_program,
+)
+from hostrouting.boot.steps import LINKED_PATHS, Generation
 from hostrouting.exceptions import UnitError
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
 from phases import Context, TaskFailedError
@@ -165,8 +170,9 @@ def test_an_upgrade_that_is_cut_leaves_a_gate(names: tuple[str, ...]) -> None:
         if not tree.exists(f"{UNITS}/{NSPAWN}.d/10-hostrouting.conf"):
             assert bound == [f"{CHECK}.service", f"{STATIC}.service"]
             continue
-        assert tree.read(GATE_SCRIPT) == read_asset(layout.__file__, "hostrouting-ask.sh")
-        assert listed_files(host) == [f"./{name}.sh" for name in (*names, "hostrouting-ask")]
+        asset = read_asset(layout.__file__, "hostrouting-ask.sh")
+        assert tree.read(GATE_SCRIPT) == with_program(asset)
+        assert_whole(host)
         for name in names:
             assert f"{UNITS}/{name}.service" in tree.snapshot()
         assert is_cut or bound == []
@@ -174,9 +180,7 @@ def test_an_upgrade_that_is_cut_leaves_a_gate(names: tuple[str, ...]) -> None:
 
 
 def test_no_gate_mixes_two_releases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever an upgrade is cut off, the script of a gate, the other scripts and their list are of
-    one release.
-    """
+    """Wherever an upgrade is cut off, the script of a gate and the other files are of one release."""
     release = "a"
     read = layout.read_asset
 
@@ -201,7 +205,7 @@ def test_no_gate_mixes_two_releases(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
         assert scripts[0] == scripts[1]
         assert {*boot_runs(host).values()} == {(scripts[0] or b"").decode().split()[1]}
-        assert listed_files(host) == [f"./{STATIC}.sh", f"./{CHECK}.sh", "./hostrouting-ask.sh"]
+        assert_whole(host)
     assert scripts[0] == b"echo b\n"
     assert number > 5
 
@@ -254,14 +258,16 @@ def test_a_reset_that_is_cut_leaves_no_failing_unit(others: tuple[str, ...]) -> 
     assert number > 10
 
 
-def listed_files(host: FakeHost) -> list[str]:
-    """Return the files in the list of a gate, all of which have the checksum in it."""
-    tree = host.files.tree
-    folder = f"/etc/aks-flex-node/{tree.read_link(GENERATION_LINK)}"
-    lines = [line.split() for line in (tree.read(GATING_PATH) or b"").decode().splitlines()]
-    for checksum, name in lines:
-        assert sha256(tree.read(f"{folder}/{name}") or b"").hexdigest() == checksum
-    return [name for _, name in lines]
+def assert_whole(host: FakeHost) -> None:
+    """The files in force are those of one apply: the name of their folder has their checksum."""
+    folder = host.files.tree.read_link(GENERATION_LINK)
+    places = {
+        path: f"{SCRIPT_DIRECTORY}/{folder}/{path.rpartition('/')[2]}"
+        for path in (*LINKED_PATHS, APPLIED_PATH)
+    }
+    contents = {path: host.files.tree.read(place) for path, place in places.items()}
+    present = {path: content for path, content in contents.items() if content is not None}
+    assert Generation(present).name == folder
 
 
 def cut(host: FakeHost, ctx: Context, number: int, names: tuple[str, ...]) -> bool:

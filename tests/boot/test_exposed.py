@@ -14,6 +14,7 @@ from support.patience import at_once
 from support.printed import MAY_CHANGE
 
 from hostrouting import Configure, Reset, check_node
+from hostrouting.boot.layout import ANSWER, STATE_DIRECTORY
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.testing import FakeHost
@@ -30,10 +31,10 @@ PLACES = [
     f"{FOLDER}/hostrouting/hostrouting-ask.sh",
     COMMAND,
     "/opt",
-    f"{FOLDER}/hostrouting/hostrouting.units",
+    f"{FOLDER}/hostrouting/applied.json",
     f"{FOLDER}/hostrouting/hostrouting.zip",
-    "/run/aks-flex-node",
-    "/run/aks-flex-node/hostrouting.answer",
+    STATE_DIRECTORY,
+    ANSWER,
 ]
 
 
@@ -44,7 +45,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     host = node()
     host.files.write(COMMAND, b"#!/usr/bin/python3\n", mode=0o755)
     apply(host, **BY_SERVICE)
-    host.files.write("/run/aks-flex-node/hostrouting.answer", b"7.00 10 \nas before\n", mode=0o600)
+    host.files.write(ANSWER, b"7.00 STRICT 10\nas before\n", mode=0o600)
     return host
 
 
@@ -61,7 +62,7 @@ def test_an_apply_is_refused_before_any_change(
     nothing else would change; `check` has path, owner, mode and remedy, and a reset goes on.
     """
     generation = host.files.read_link(f"{FOLDER}/hostrouting")
-    path = path.replace("/hostrouting/", f"/{generation}/")
+    path = path.replace(f"{FOLDER}/hostrouting/", f"{FOLDER}/{generation}/")
     host.files.tree.change(path, **field)
     before = state(host)
     mode = host.files.mode(path) or field.get("mode", 0o755)

@@ -35,7 +35,7 @@ def test_an_apply_opens_what_chmod_has_closed(tmp_path: Path) -> None:
         return [str(each) for each in findings if each.kind == "boot-file"]
 
     def can_read() -> bool:
-        files = [str(folder / name) for name in ("hostrouting.units", "check-route-overlap.sh")]
+        files = [str(folder / name) for name in ("hostrouting/applied.json", "hostrouting.zip")]
         command = [*AS_A_GATE.split(), "cat", *files]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 

@@ -1,7 +1,6 @@
 """Units and gates are installed and planned on a machine in memory."""
 
 import subprocess
-from hashlib import sha256
 from pathlib import Path
 
 import attrs
@@ -21,9 +20,9 @@ from support.printed import RELOADED
 
 from hostrouting import Host
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import GENERATION_LINK, INTENT_PATH
 from hostrouting.boot.program import new_program
-from hostrouting.boot.steps import GENERATION_LINK, LINKED_PATHS, generation_folders
+from hostrouting.boot.steps import LINKED_PATHS, generation_folders
 from hostrouting.testing import FakeHost, MemoryServices
 from hostrouting.testing.memory_files import MemoryTree
 from phases import CancelledError, Context
@@ -59,16 +58,6 @@ def seen(tree: MemoryTree) -> dict[str, str]:
     }
 
 
-def listed(*names: str) -> str:
-    """Return the list of the files that gates run: the scripts of these stand-ins, and the script
-    of the gates.
-    """
-    contents = {f"{name}.sh": b"#!/bin/bash\nexit 10\n" for name in names}
-    contents["hostrouting-ask.sh"] = asset("boot/hostrouting-ask.sh").encode()
-    sums = {name: sha256(content).hexdigest() for name, content in contents.items()}
-    return "".join(f"{sums[name]}  ./{name}\n" for name in sums)
-
-
 def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
     """An install on a bare machine makes the unit's files and hostrouting-ready.service, both
     enabled, the files that start held units later, and a drop-in for each gate, and nothing else.
@@ -77,6 +66,7 @@ def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
     unit = stand_in(STATIC)
     assert boot(host, NSPAWN, "kubelet.service").install(ctx, unit)
     drop_in = asset("boot/10-hostrouting.conf").replace("@MODE@", "WARN")
+    drop_in = drop_in.replace("@PASSES@", "!= 11")
     drop_in = drop_in.replace("@UNITS@", "static-routes check-route-overlap probe-snat")
     drop_in = drop_in.replace("# @FILES@\n", FILES)
     program = new_program("/usr/bin/python3")
@@ -87,9 +77,11 @@ def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
         f"{UNITS}/hostrouting-retry.service": asset("boot/hostrouting-retry.service"),
         f"{UNITS}/hostrouting-waits@.service": asset("boot/hostrouting-waits@.service"),
         f"{UNITS}/hostrouting-waiters.sh": asset("boot/hostrouting-waiters.sh"),
-        **{f"/etc/aks-flex-node/{name}": asset(f"boot/{name}") for name in SCRIPTS},
+        "/etc/aks-flex-node/hostrouting-ask.sh": asset(
+            "boot/hostrouting-ask.sh", PROGRAM="boot/program.sh"
+        ),
+        "/etc/aks-flex-node/hostrouting-retry.sh": asset("boot/hostrouting-retry.sh"),
         "/etc/aks-flex-node/hostrouting.lock": "",
-        "/etc/aks-flex-node/hostrouting.units": listed(STATIC),
         "/etc/aks-flex-node/hostrouting.zip": program.decode(errors="replace"),
         f"{READY}.requires/static-routes.service": f"-> {UNITS}/static-routes.service",
         f"{UNITS}/multi-user.target.wants/hostrouting-ready.service": f"-> {READY}",
@@ -174,28 +166,6 @@ def test_lost_scripts_are_missed(host: FakeHost, ctx: Context, lost: str) -> Non
         host.files.read("/etc/aks-flex-node/static-routes.sh") == stand_in(STATIC).files[0].content
     )
     assert planned(host, STATIC) == []
-
-
-@pytest.mark.parametrize("damage", [b"", bytes(30), b"\xff\xfe"])
-def test_a_damaged_list_forgets_no_unit(host: FakeHost, damage: bytes) -> None:
-    """A task alone restores a damaged list of the files that gates run, with the unit of another
-    task.
-    """
-    install(host, STATIC, CHECK)
-    host.files.write("/etc/aks-flex-node/hostrouting/hostrouting.units", damage, mode=0o644)
-    install(host, STATIC)
-    assert host.files.read("/etc/aks-flex-node/hostrouting.units") == listed(STATIC, CHECK).encode()
-
-
-def test_a_link_to_a_foreign_unit_makes_it_no_gating_unit(host: FakeHost) -> None:
-    """A foreign unit that hostrouting-ready.service requires is not in the list of the gates, since
-    it lacks a script.
-    """
-    host.files.link(
-        f"{UNITS}/hostrouting-ready.service.requires/other.service", f"{UNITS}/other.service"
-    )
-    install(host, STATIC)
-    assert host.files.read("/etc/aks-flex-node/hostrouting.units") == listed(STATIC).encode()
 
 
 @pytest.mark.parametrize("has_link", [True, False])

@@ -21,7 +21,7 @@ from hostrouting import (
 )
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent, read_intent
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import APPLIED_PATH, INTENT_PATH
 from hostrouting.boot.task import SectionTask
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.node.boot_files import boot_parts, render_files
@@ -275,15 +275,16 @@ def test_a_skipped_task_keeps_its_section(name: str) -> None:
     "content", [None, b"", b"[]", b"{}", b'{"hostRouting": {"staticRoute": {}}}']
 )
 def test_an_unknown_section_is_not_taken_for_an_empty_one(content: bytes | None) -> None:
-    """A task alone leaves a lost or damaged intent as it is, since a watch would otherwise remove
+    """A task alone leaves a lost or damaged config as it is, since a watch would otherwise remove
     the routes of the lost section.
     """
     host = node()
     apply(host, **ROUTES, **OVERLAP)
-    if content is None:
-        host.files.remove(IN_FORCE)
-    else:
-        host.files.write(IN_FORCE, content, mode=0o644)
+    for path in IN_FORCE, APPLIED_PATH:
+        if content is None:
+            host.files.remove(path)
+        else:
+            host.files.write(path, content, mode=0o644)
     execute(
         CheckRouteOverlap(config(routeOverlap={"expectedCidrs": ["10.96.0.0/16"]}), host=host),
         at_once(),
@@ -312,8 +313,12 @@ def test_an_earlier_release_left_none() -> None:
     execute(ConfigureStaticRoutes(config(**ROUTES), host=host), at_once())
     assert stored(host) is None
     task = Configure(config(**ROUTES, **OVERLAP), host=host)
-    changed = Change("+", INTENT_PATH), Change("~", "/etc/aks-flex-node/static-routes.sh")
-    assert plan(task, at_once()).changes == changed
+    changed = {
+        Change("+", INTENT_PATH),
+        Change("+", APPLIED_PATH),
+        Change("~", "/etc/aks-flex-node/static-routes.sh"),
+    }
+    assert {*plan(task, at_once()).changes} == changed
     report = run(task, at_once())
     assert Change("+", INTENT_PATH) in report.changes
     assert read_intent(host.files) == config(**ROUTES, **OVERLAP)

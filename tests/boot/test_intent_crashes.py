@@ -13,8 +13,8 @@ from support.patience import at_once
 
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.boot.intent import read_intent
-from hostrouting.boot.layout import INTENT_PATH, drop_in_of
-from hostrouting.boot.steps import GENERATION_LINK, IDLE
+from hostrouting.boot.layout import GENERATION_LINK, INTENT_PATH, drop_in_of
+from hostrouting.boot.steps import IDLE
 from hostrouting.testing import FakeHost
 from phases import execute
 

@@ -80,18 +80,19 @@ def test_an_empty_folder_of_a_gate_goes(gate: str) -> None:
 
 def test_our_empty_folders_are_removed_by_a_run_without_changes() -> None:
     """A run that changes nothing else removes the empty folders of a run that was killed after its
-    last removal.
+    last removal. The folder of upstream's agent in /run stays.
     """
     host = FakeHost()
     for folder in (
         "/etc/aks-flex-node",
         "/run/aks-flex-node",
+        "/run/hostrouting",
         "/etc/systemd/system/hostrouting-ready.service.requires",
     ):
         host.files.tree.make_directory(folder)
     reset(host)
     assert host.files.tree.names("/etc") == ["systemd"]
-    assert host.files.tree.names("/run") == []
+    assert host.files.tree.names("/run") == ["aks-flex-node"]
     assert host.files.tree.names("/etc/systemd/system") == []
 
 

@@ -249,7 +249,7 @@ def test_what_stays_is_apart_from_what_has_started(host: FakeHost) -> None:
     unit = "/etc/systemd/system/hostrouting-watch.service"
     new = [
         "  + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142",
-        "  + /run/aks-flex-node/route-overlap.detected",
+        "  + /run/hostrouting/route-overlap.detected",
     ]
     for changes, word in (new, "started"), ([f"  ~ {unit}"], "restarted"):
         failed = apply(

@@ -21,7 +21,7 @@ from support.printed import IN_FORCE, leaves
 from support.processes import ended
 from support.systemd_box import PYTHON, install_command, require_program
 
-from hostrouting.boot.layout import RUNTIME_DIRECTORY
+from hostrouting.boot.layout import STATE_DIRECTORY
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import KernelNode
 
@@ -184,10 +184,10 @@ def test_the_detectors_config() -> None:
     assert config["pluginConfig"]["max_output_length"] == 80
     [rule] = config["rules"]
     assert Path(rule["path"]).name == PLUGIN.name
-    assert rule["args"] == [RUNTIME_DIRECTORY]
+    assert rule["args"] == [STATE_DIRECTORY]
     assert rule["timeout"] == "1s"
     assert rule["condition"] == config["conditions"][0]["type"]
-    assert "folder=${1:-" + RUNTIME_DIRECTORY + "}" in PLUGIN.read_text()
+    assert "folder=${1:-" + STATE_DIRECTORY + "}" in PLUGIN.read_text()
 
 
 @needs("fleet-python")
@@ -201,7 +201,7 @@ def test_a_node_is_ready_only_with_a_proof(tmp_path: Path) -> None:
     [condition] = config["conditions"]
     assert spec["conditions"] == [{"type": condition["type"], "requiredStatus": "True"}]
     assert rule["condition"] == condition["type"]
-    assert rule["args"] == [RUNTIME_DIRECTORY, "proven"]
+    assert rule["args"] == [STATE_DIRECTORY, "proven"]
     for marker, status in (None, 0), ("route-overlap.ok", 1), ("route-overlap.detected", 0):
         if marker:
             (tmp_path / marker).touch()

@@ -3,13 +3,12 @@ fabrics and rules.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from support.announced_fabrics import Announced, announcements
 from support.examples import FEW
-from support.fabric_files import write_files
+from support.fabric_files import announcing
 from support.kernel import do, kernel_of, needs_kernel
 from support.node_worlds import World, announced_worlds
 from support.overlap_proofs import told_alike
@@ -19,21 +18,20 @@ from support.routers import WiredNode
 from hostrouting import Host, HostRoutingConfig
 from hostrouting.boot.intent import Intent
 from hostrouting.fleet import NodeRecord, prove_record, take_record
-from hostrouting.host.files.store import RootedFiles
+from hostrouting.host import FileStore
 from hostrouting.host.offline import absent
 from hostrouting.route_overlap.fabric import announced_fabric
 from hostrouting.route_overlap.look import prove_now
-from hostrouting.testing import KernelNode
+from hostrouting.testing import FakeHost, KernelNode
 
 pytestmark = needs_kernel
 
 
-def check(node: KernelNode, folder: Path, section: Mapping[str, object]) -> tuple[bool, str]:
+def check(node: KernelNode, files: FileStore, section: Mapping[str, object]) -> tuple[bool, str]:
     """Assert that the record of a node under a config has the findings of the live proof; return
     if that is right, and why the record has none.
     """
     config = HostRoutingConfig.from_mapping({"routeOverlap": section})
-    files = RootedFiles(str(folder))
     intent = Intent(config=config).file
     files.write(intent.path, intent.content, mode=intent.mode)
     host = Host(
@@ -59,7 +57,7 @@ def check(node: KernelNode, folder: Path, section: Mapping[str, object]) -> tupl
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(world=announced_worlds(rare=True), announced=announcements)
-def test_a_record_has_the_findings(world: World, announced: Announced, tmp_path: Path) -> None:
+def test_a_record_has_the_findings(world: World, announced: Announced) -> None:
     """A record has the findings of the live proof under rules of any kind, several tables and next
     hops, and a fabric that the agent or the config announces.
 
@@ -68,33 +66,35 @@ def test_a_record_has_the_findings(world: World, announced: Announced, tmp_path:
     with KernelNode.made() as node:
         announced.prepare(node)
         world.arrange(node)
-        write_files(tmp_path, announced.as_fabric(kernel_of(node)))
+        files = FakeHost().files
+        for path, content in announcing(announced.as_fabric(kernel_of(node))).items():
+            files.write(path, content, mode=0o644)
         section: dict[str, object] = {
             "expectedCidrs": world.cidrs,
             "allowedDevs": list(world.allowed),
         }
         if announced.networks:
             section["fabric"] = list(announced.networks)
-        _, undecided = check(node, tmp_path, section)
+        _, undecided = check(node, files, section)
         assert not undecided or "scope host" in undecided, undecided
 
 
 @pytest.mark.parametrize("forwarding", [0, 1])
-def test_a_gateway_that_failed(forwarding: int, tmp_path: Path) -> None:
+def test_a_gateway_that_failed(forwarding: int) -> None:
     """A record has the findings of the live proof for a failed gateway, which a host passes over
     while another route is left, and a router does not.
     """
     with WiredNode.made() as node:
         node.add_links("e0", "e1")
         node.switch(all__forwarding=forwarding)
-        switch = tmp_path / "proc/sys/net/ipv6/conf/all/forwarding"
-        switch.parent.mkdir(parents=True)
-        switch.write_text(f"{forwarding}\n")
+        files = FakeHost().files
+        switch = "/proc/sys/net/ipv6/conf/all/forwarding"
+        files.write(switch, b"%d\n" % forwarding, mode=0o644)
         routes = ["route add fd07::/48 via fe80::b dev e0", "route add fd07::/32 dev e1"]
         do(node, "-6", commands=routes)
         section = {"expectedCidrs": ["fd07::/64"], "expectedDevs": ["e0"]}
-        assert check(node, tmp_path, section) == (True, "")
+        assert check(node, files, section) == (True, "")
         node.ip("neigh add fe80::b dev e0 nud failed")
-        assert check(node, tmp_path, section) == (bool(forwarding), "")
+        assert check(node, files, section) == (bool(forwarding), "")
         node.ip("-6 route del fd07::/32 dev e1")
-        assert check(node, tmp_path, section) == (True, "")
+        assert check(node, files, section) == (True, "")

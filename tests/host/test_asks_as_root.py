@@ -2,14 +2,11 @@
 
 import json
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.kernel import needs_kernel, uplink
-from support.overlap_answers import run_script
 
 from hostrouting.testing import KernelNode
 from hostrouting.testing.contracts.routes import arrange
@@ -64,17 +61,3 @@ def test_root_and_another_user_get_the_same_proof(node: KernelNode) -> None:
     of_root = answers(node, 0)
     assert answers(node, 65534) == of_root
     assert of_root[0] == of_root[1]
-
-
-def test_the_boot_script_looks_up_as_root(node: KernelNode) -> None:
-    """The boot script reports the same with root and without, also if a rule selects by source."""
-    as_nobody = "setpriv", "--reuid=65534", "--clear-groups"
-    for command in "rule show", "rule add from 10.224.0.9 lookup main priority 60":
-        node.ip(command)
-        runs = []
-        for through in (), as_nobody:
-            # The user `nobody` may not enter pytest's own folders.
-            with tempfile.TemporaryDirectory() as folder:
-                Path(folder).chmod(0o777)
-                runs.append(run_script(node, Path(folder), CIDRS, through=through))
-        assert runs[0] == runs[1]

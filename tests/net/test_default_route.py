@@ -1,5 +1,5 @@
-"""The default route by the task, the proof and both boot scripts with their program, against the
-kernel, with dead next hops.
+"""The default route by the task, the check and the program of a boot, against the kernel, with dead
+next hops.
 """
 
 import json
@@ -7,14 +7,13 @@ import re
 import shlex
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.kernel import kernel_of, needs_kernel
-from support.overlap_answers import run_script
+from support.overlap_answers import may_start
 from support.patience import wait_until
-from support.static_route_scripts import boot_with_program, config_of
+from support.static_route_scripts import config_of, repaired_at_boot
 
 from hostrouting import HostRoutingConfig, OverlapReport, StaticRoute, prove_egress
 from hostrouting.static_routes.reconcile import resolve
@@ -69,8 +68,8 @@ def proof(node: KernelNode) -> OverlapReport:
     return prove_egress(kernel_of(node), [CIDR])
 
 
-def routes_of_script(node: KernelNode, route: StaticRoute) -> tuple[int, list[str]]:
-    status, _ = boot_with_program(node, config_of([route]))
+def routes_at_boot(node: KernelNode, route: StaticRoute) -> tuple[int, list[str]]:
+    status, _ = repaired_at_boot(node, config_of([route]))
     lines = node.ip("route show proto 142").splitlines()
     return status, [line.strip() for line in lines]
 
@@ -110,9 +109,9 @@ def routes_of_task(node: KernelNode, route: StaticRoute) -> list[str]:
     ],
 )
 def test_all_use_the_default_route_that_the_kernel_uses(
-    node: KernelNode, tmp_path: Path, commands: str, expected: tuple[str, ...], leaves_by: str
+    node: KernelNode, commands: str, expected: tuple[str, ...], leaves_by: str
 ) -> None:
-    """The proof and both scripts expect the device by which `ip route get` leads out, and an open
+    """The check, live and at a boot, expects the device by which `ip route get` leads out, and an open
     route is completed with its gateway.
     """
     arrange(node, commands)
@@ -125,10 +124,10 @@ def test_all_use_the_default_route_that_the_kernel_uses(
     kinds = ["dead-end"] if ends else []
     assert report.expected_devs == expected
     assert [finding.kind for _, finding in report.findings] == kinds
-    run_script(node, tmp_path, [CIDR]).must_follow(report)
+    assert may_start(node, [CIDR]) == report.ok
     wanted = f"172.16.1.0/24 via {VIA[leaves_by]} dev {leaves_by}"
     assert routes_of_task(node, OPEN) == [wanted]
-    assert routes_of_script(node, OPEN) == (10, [wanted])
+    assert routes_at_boot(node, OPEN) == (10, [wanted])
 
 
 @pytest.mark.parametrize(
@@ -142,18 +141,14 @@ def test_all_use_the_default_route_that_the_kernel_uses(
         f"{default('eth1', 'eth2')}; {NO_CARRIER_ON_ETH1}; {CUT_ETH2}",
     ],
 )
-def test_all_ignore_routes_that_are_not_default_routes(
-    node: KernelNode, tmp_path: Path, commands: str
-) -> None:
+def test_all_ignore_routes_that_are_not_default_routes(node: KernelNode, commands: str) -> None:
     """An own route, one for few packets, or one that sends nothing anywhere is not a default route."""
     arrange(node, commands)
     assert proof(node).expected_devs == ()
-    ran = run_script(node, tmp_path, [CIDR])
-    assert not ran.is_plain
     assert routes_of_task(node, OPEN) == []
-    status, lines = boot_with_program(node, config_of([OPEN]))
+    status, [(_, line)] = repaired_at_boot(node, config_of([OPEN]))
     assert status == 11
-    assert ": table main has no IPv4 default route; see " in "".join(lines)
+    assert ": table main has no IPv4 default route; see " in line
 
 
 @pytest.mark.parametrize("trouble", [NO_CARRIER_ON_ETH1, "ip link set eth1 down"])
@@ -164,21 +159,20 @@ def test_a_named_device_has_its_gateway_though_it_is_dead(node: KernelNode, trou
     arrange(node, f"{default('eth1', 'eth0')}; {trouble}")
     route = StaticRoute(destination="172.16.1.0/24", dev="eth1")
     assert routes_of_task(node, route) == ["172.16.1.0/24 via 10.221.0.1 dev eth1"]
-    status, routes = routes_of_script(node, route)
+    status, routes = routes_at_boot(node, route)
     is_down = trouble.endswith("eth1 down")
     assert (status, routes) == (
         (11, []) if is_down else (10, ["172.16.1.0/24 via 10.221.0.1 dev eth1 dead linkdown"])
     )
 
 
-def test_no_packet_has_the_source_of_a_dead_next_hop(node: KernelNode, tmp_path: Path) -> None:
+def test_no_packet_has_the_source_of_a_dead_next_hop(node: KernelNode) -> None:
     """A rule that selects the address of an uplink is a finding while the uplink is up, and is
     ignored once the uplink is down.
     """
     rule = "ip rule add from 10.221.0.4 lookup 101 priority 50"
     arrange(node, f"{default('eth1', 'eth0')}; ip route add unreachable default table 101; {rule}")
     assert not proof(node).ok
-    assert not run_script(node, tmp_path, [CIDR]).is_plain
     arrange(node, "ip link set eth1 down")
     assert proof(node).ok
 
@@ -194,35 +188,30 @@ def odd(node: KernelNode, name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["a\\b", "a\\", 'a"b', "'", "#x", "a#"])
-def test_names_that_a_batch_of_ip_cannot_have(node: KernelNode, tmp_path: Path, odd: str) -> None:
-    """The task, the proof and the boot program accept a device whose name a batch of `ip` cannot
-    have; the plain script leaves such a device to the program.
-    """
+def test_names_that_a_batch_of_ip_cannot_have(node: KernelNode, odd: str) -> None:
+    """The task, the check and a boot accept a device whose name a batch of `ip` cannot have."""
     assert proof(node).ok
     wanted = f"172.16.1.0/24 via 10.220.0.1 dev {odd}"
     assert routes_of_task(node, OPEN) == [wanted]
-    assert routes_of_script(node, OPEN) == (10, [wanted])
-    assert not run_script(node, tmp_path, [CIDR]).is_plain
+    assert routes_at_boot(node, OPEN) == (10, [wanted])
 
 
 @pytest.mark.parametrize("name", ["-x", "*"])
 class TestNames:
     """Devices with names that mean something to bash or to ip, and that a config cannot contain."""
 
-    def test_the_default_routes_device_may_have_any_name(
-        self, node: KernelNode, tmp_path: Path, odd: str
-    ) -> None:
-        """The task, the proof and the scripts find a default route by a device with an odd name; a
-        second run of the script leaves the same routes.
+    def test_the_default_routes_device_may_have_any_name(self, node: KernelNode, odd: str) -> None:
+        """The task, the check and a boot find a default route by a device with an odd name; a
+        second repair leaves the same routes.
         """
         report = proof(node)
         assert report.expected_devs == (odd,)
         assert report.ok
-        run_script(node, tmp_path, [CIDR]).must_follow(report)
+        assert may_start(node, [CIDR]) == report.ok
         wanted = f"172.16.1.0/24 via 10.220.0.1 dev {odd}"
         assert routes_of_task(node, OPEN) == [wanted]
         for _ in range(2):
-            assert routes_of_script(node, OPEN) == (10, [wanted])
+            assert routes_at_boot(node, OPEN) == (10, [wanted])
 
     def test_our_route_by_such_a_device_is_removed(self, node: KernelNode, odd: str) -> None:
         """A route that the config no longer has is removed even if its device has an odd name, with
@@ -230,11 +219,9 @@ class TestNames:
         """
         node.ip(f"route add 172.16.9.0/24 dev {odd} proto 142")
         node.ip("route add 172.16.8.0/24 proto 142", *two_legs(odd))
-        assert routes_of_script(node, OPEN) == (10, [f"172.16.1.0/24 via 10.220.0.1 dev {odd}"])
+        assert routes_at_boot(node, OPEN) == (10, [f"172.16.1.0/24 via 10.220.0.1 dev {odd}"])
 
-    def test_sources_of_next_hops_are_looked_up(
-        self, node: KernelNode, tmp_path: Path, odd: str
-    ) -> None:
+    def test_sources_of_next_hops_are_looked_up(self, node: KernelNode, odd: str) -> None:
         """A default route with several next hops is looked up with the source of each, so that a
         rule by source is found.
         """
@@ -246,18 +233,16 @@ class TestNames:
             f"{CIDR}: overlap 10.96.0.0-10.96.0.255 by eth2 (10.96.0.0/24 dev eth2 table 101 scope link, by the rule 32765: from 10.220.0.4 lookup 101)"
         ]
         assert report.lines() == lines
-        run_script(node, tmp_path, [CIDR]).must_follow(report)
+        assert may_start(node, [CIDR]) == report.ok
 
-    def test_a_suggested_route_can_be_configured(
-        self, node: KernelNode, tmp_path: Path, odd: str
-    ) -> None:
+    def test_a_suggested_route_can_be_configured(self, node: KernelNode, odd: str) -> None:
         """The route that the proof suggests by a device with an odd name can be configured, and
         repairs the finding.
         """
         node.ip("route add 10.96.0.0/12 dev eth1")
         [proposed] = pasted(str(proof(node)))
         [route] = HostRoutingConfig.from_mapping(proposed).static_routes.routes
-        assert routes_of_script(node, route) == (10, [f"10.96.0.0/16 via 10.220.0.1 dev {odd}"])
+        assert routes_at_boot(node, route) == (10, [f"10.96.0.0/16 via 10.220.0.1 dev {odd}"])
         assert proof(node).ok
 
 

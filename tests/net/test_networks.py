@@ -2,13 +2,12 @@
 
 import ipaddress
 from itertools import pairwise
-from operator import attrgetter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, parse_address, roots_of
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, parse_address
 
 
 @given(
@@ -67,42 +66,6 @@ def test_a_text_that_is_not_an_address_is_none(text: str) -> None:
     assert parse_address(text) is None
 
 
-@pytest.mark.parametrize(
-    ("networks", "roots"),
-    [
-        (["10.0.0.0/8", "10.1.0.0/16", "10.200.0.0/16"], ["10.0.0.0/8"]),
-        (["10.0.0.0/24", "10.0.1.0/24"], ["10.0.0.0/23"]),
-        (["10.0.2.0/24", "fd00::/8", "10.0.0.0/24"], ["10.0.0.0/24", "10.0.2.0/24"]),
-        (
-            [f"10.0.{number}.0/24" for number in range(0, 18, 2)],
-            ["10.0.0.0/22", *(f"10.0.{number}.0/24" for number in range(4, 18, 2))],
-        ),
-    ],
-    ids=["nested", "side by side", "of another family", "nine"],
-)
-def test_roots(networks: list[str], roots: list[str]) -> None:
-    """Nested and adjacent networks have one root; up to eight networks that are apart keep their
-    own.
-    """
-    assert roots_of(map(Prefix.parse, networks), IPV4) == roots
-
-
-@given(st.lists(st.tuples(st.integers(0, 1 << 14), st.integers(20, 32)), min_size=9, max_size=40))
-def test_roots_are_joined_the_smallest_first(drawn: list[tuple[int, int]]) -> None:
-    """More than eight networks that are apart are joined until eight are left: always the two with
-    the smallest network around them, the first of equal pairs.
-    """
-    given_networks = [ipaddress.IPv4Network(pair, strict=False) for pair in drawn]
-    expected = sorted({_around(*run) for run in _runs_of(given_networks)})
-    expected = [one for one in expected if not any(one != o and one.subnet_of(o) for o in expected)]
-    while len(expected) > 8:
-        joined = [_around(left[0], right[-1]) for left, right in pairwise(expected)]
-        best = max(joined, key=attrgetter("prefixlen"))
-        expected = sorted({best, *(one for one in expected if not one.subnet_of(best))})
-    networks = [Prefix.parse(str(network)) for network in given_networks]
-    assert roots_of(networks, IPV4) == [*map(str, expected)]
-
-
 def _runs_of(networks: list[ipaddress.IPv4Network]) -> list[tuple[ipaddress.IPv4Address, ...]]:
     """Return the first and the last address of each run of addresses without a gap."""
     collapsed = [*ipaddress.collapse_addresses(networks)]
@@ -123,13 +86,3 @@ def _around(first: ipaddress.IPv4Address, last: ipaddress.IPv4Address) -> ipaddr
     while last not in network:
         network = network.supernet()
     return network
-
-
-@given(st.lists(st.tuples(st.ip_addresses(v=4), st.integers(1, 32)), max_size=20))
-def test_roots_contain_each_network(drawn: list[tuple[ipaddress.IPv4Address, int]]) -> None:
-    """Each network lies in exactly one root; the roots are sorted, and at most eight."""
-    networks = [Prefix.parse(str(ipaddress.ip_network(pair, strict=False))) for pair in drawn]
-    roots = [*map(Prefix.parse, roots_of(networks, IPV4))]
-    assert [sum(root.covers(network) for root in roots) for network in networks] == [1] * len(drawn)
-    assert roots == sorted(roots)
-    assert len(roots) <= 8

@@ -29,6 +29,7 @@ NAMED_IN = {
     "__init__.py": "the public names",
     "boot/assets/10-hostrouting.conf": "what is stopped before its files are removed by hand",
     "boot/assets/hostrouting-ask.sh": "optional rules are loaded with each start of a gate",
+    "boot/program.py": "the modules that no boot needs",
     "boot/keeper.py": "the config in force, and how often the watch reads it",
     "cli/commands/sweep.py": "a command of one capability",
     "config/sections.py": "the fields of the config",

@@ -32,7 +32,7 @@ CONFIG = HostRoutingConfig.from_mapping(
     }
 )
 FOLDER = "/etc/aks-flex-node"
-RUN = "/run/aks-flex-node"
+RUN = "/run/hostrouting"
 CLOSING = f"chown 0 {RUN} && chmod go-w {RUN}"
 UNIT = "/etc/systemd/system/static-routes.service"
 SCRIPT = f"{FOLDER}/static-routes.sh"

@@ -35,6 +35,7 @@ from support.run_nodes import (
 
 from hostrouting import Configure, HostRoutingConfig, Reset, node_status
 from hostrouting.boot.intent import NOT_INSTALLED
+from hostrouting.boot.layout import APPLIED_PATH
 from hostrouting.cli import main
 from hostrouting.exceptions import BackendError, PermissionDeniedError, UnitError
 from hostrouting.host import Host, Route, RouteChange
@@ -100,7 +101,7 @@ def test_a_node_that_is_as_the_config_wants_it(host: FakeHost) -> None:
 
 
 LOST = "a route that another program removes stays lost"
-STALE = "/run/aks-flex-node/route-overlap.ok outlives the truth"
+STALE = "/run/hostrouting/route-overlap.ok outlives the truth"
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,8 @@ def test_a_new_config_that_an_apply_refuses(
 
 #: The files of a generation.
 GENERATION = [
-    *(f"/etc/aks-flex-node/hostrouting.{ending}" for ending in ("json", "units", "zip")),
+    APPLIED_PATH,
+    *(f"/etc/aks-flex-node/hostrouting.{ending}" for ending in ("json", "zip")),
     *(f"/etc/aks-flex-node/hostrouting-{name}.sh" for name in ("ask", "retry")),
     *(SCRIPT, "/etc/aks-flex-node/check-route-overlap.sh"),
 ]
@@ -189,7 +191,7 @@ def lose_the_run_bit(host: FakeHost) -> None:
 def exchange_the_files(host: FakeHost) -> None:
     """Foreign scripts below the link open all gates unseen."""
     for path in GENERATION:
-        other = path.replace("node/", "node/hostrouting-00000000/")
+        other = f"/etc/aks-flex-node/hostrouting-00000000/{Path(path).name}"
         host.files.write(other, b"#!/bin/bash\nexit 0\n", mode=0o755)
     host.files.link("/etc/aks-flex-node/hostrouting", "hostrouting-00000000")
 
@@ -230,8 +232,7 @@ def test_a_fresh_node_has_a_status() -> None:
     ("damage", "subjects"),
     [
         (lose_the_run_bit, {SCRIPT}),
-        # The list differs with what it lists.
-        (exchange_the_files, {*GENERATION} - {"/etc/aks-flex-node/hostrouting.units"}),
+        (exchange_the_files, {*GENERATION} - {APPLIED_PATH}),
         (copy_the_files, {"/etc/aks-flex-node/hostrouting"}),
         (edit_a_gate, {"systemd"}),
         (lose_the_unit_of_the_gates, {READY}),

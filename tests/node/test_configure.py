@@ -509,12 +509,11 @@ def test_the_order_of_a_reset(host: FakeHost) -> None:
         "- /etc/aks-flex-node/hostrouting-ask.sh",
         "- /etc/systemd/system/hostrouting-waiters.sh",
         "- /etc/aks-flex-node/hostrouting.lock",
-        "- /etc/aks-flex-node/hostrouting.units",
         "- /etc/aks-flex-node/check-route-overlap.sh",
         "- /etc/aks-flex-node/static-routes.sh",
         "- /etc/aks-flex-node/hostrouting.zip",
         "- 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142",
-        "- /run/aks-flex-node/route-overlap.ok",
+        "- /run/hostrouting/route-overlap.ok",
     ]
 
 
@@ -600,7 +599,7 @@ def test_a_sibling_in_trouble(
         crowded, **GATED, **ROUTES, **OVERLAP, **{section: {**values, "required": required}}
     )
     report = run(task, timeout=20, ctx=at_once())
-    assert crowded.files.exists("/run/aks-flex-node/route-overlap.ok")
+    assert crowded.files.exists("/run/hostrouting/route-overlap.ok")
     if not required and trouble in {silent_imds, slow_imds}:
         # The rules are loaded all the same.
         assert report.ok

@@ -246,9 +246,7 @@ def test_the_device_of_the_default_route(
 
 
 def test_a_device_with_one_name_in_a_fleet(host: FakeHost) -> None:
-    """`init` names a bond instead of its network, since the boot script cannot find hardware of a
-    bond.
-    """
+    """`init` names a bond instead of its network, since it has one name in a fleet."""
     host.routes.remove_link("eth0")
     host.routes.add_link("bond0", kind="bond")
     host.routes.add_address("bond0", "10.224.0.4/16")
@@ -260,9 +258,7 @@ def test_a_device_with_one_name_in_a_fleet(host: FakeHost) -> None:
 
 
 def test_a_network_with_another_device(host: FakeHost) -> None:
-    """`init` names the exit by its device if another device has an address in the same network,
-    since the boot script would leave such a network to the program.
-    """
+    """`init` names the exit by its device if another device has an address in the same network."""
     connect(host.routes, eth1="10.224.7.7/32")
     printed = run_here("init")
     overlap = json.loads(printed.stdout)["hostRouting"]["routeOverlap"]

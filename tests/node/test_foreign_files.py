@@ -22,8 +22,8 @@ from hostrouting import (
 )
 from hostrouting.azure.probe_snat.ruleset import RULESET_PATH, delete_script
 from hostrouting.base.findings import REFUSED
-from hostrouting.boot.layout import INTENT_PATH
-from hostrouting.boot.steps import SCRIPT_PATHS, SHARED_PATHS, is_own
+from hostrouting.boot.layout import INTENT_PATH, SCRIPT_PATHS
+from hostrouting.boot.steps import SHARED_PATHS, is_own
 from hostrouting.exceptions import UnitError
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.testing import FakeHost

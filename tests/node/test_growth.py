@@ -1,16 +1,12 @@
-"""The work of each operation grows no faster than the routes and CIDRs, counted and not timed: in
-lines of Python that run, and in instructions of bash.
+"""The work of each operation grows no faster than the routes and CIDRs, counted in lines
+that run, and not timed.
 """
 
 import json
 import logging
-import re
-import subprocess
 import sys
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
 
@@ -18,14 +14,13 @@ import attrs
 import pytest
 from support.kernel import host_of, kernel_of, uplink
 from support.needs import needs
-from support.static_route_scripts import impatient
 
 from hostrouting import Configure, HostRoutingConfig, check_node
 from hostrouting.boot.keeper import InstalledConfig
 from hostrouting.boot.program import wanted_program
 from hostrouting.host import Host, RouteChange
 from hostrouting.host.netlink.events import NetlinkEvents
-from hostrouting.route_overlap.script import render_script as render_check
+from hostrouting.node.at_boot import answer
 from hostrouting.testing import FakeHost, KernelNode
 from hostrouting.watch.routes import RouteKeeper
 from phases import Context, plan, run
@@ -53,32 +48,6 @@ def lines_of(work: Callable[[], object]) -> int:
     finally:
         sys.settrace(earlier)
     return lines
-
-
-def instructions_of(script: bytes, node: KernelNode) -> int:
-    """Return how many instructions bash runs, without those of ip."""
-    with TemporaryDirectory() as folder:
-        file = Path(folder, "script.sh")
-        file.write_bytes(script.replace(b"/run/aks-flex-node", folder.encode()))
-        valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
-        valgrind += [
-            "--trace-children=yes",
-            "--trace-children-skip=*/ip",
-            f"--log-file={folder}/%p.log",
-        ]
-        words = [
-            "nsenter",
-            f"--net=/run/netns/{node.name}",
-            *valgrind,
-            "bash",
-            "-p",
-            str(file),
-            "now",
-        ]
-        ended = subprocess.run(words, check=False, capture_output=True)
-        assert ended.returncode == 10
-        logs = "".join(log.read_text() for log in Path(folder).glob("*.log"))
-    return sum(map(int, re.findall(r"Collected : (\d+)", logs)))
 
 
 def lines_of_a_repair(host: Host, config: HostRoutingConfig) -> int:
@@ -127,20 +96,18 @@ def operations(size: int) -> dict[str, int]:
         def apply(config: HostRoutingConfig) -> None:
             run(Configure(config, host=host), timeout=600).raise_for_failure()
 
-        config = HostRoutingConfig.from_json(document)
         return {
             "read": lines_of(lambda: HostRoutingConfig.from_json(document)),
             "plan": of(lambda config: plan(Configure(config, host=host), Context(timeout=600))),
             "apply": of(apply),
             "again": of(apply),
             "check": of(lambda config: check_node(Context(timeout=600), config, host)),
+            "ask": lines_of(lambda: answer(["ask", "STRICT"], host)),
             "watch": lines_of_a_repair(host, HostRoutingConfig.from_json(document)),
-            "boot, routes": instructions_of(impatient(config, folder="/run/aks-flex-node"), kernel),
-            "boot, check": instructions_of(render_check(config), kernel),
         }
 
 
-@needs("kernel", "valgrind")
+@needs("kernel")
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", SIZES)
 def test_work_grows_with_the_routes(sizes: tuple[int, ...]) -> None:

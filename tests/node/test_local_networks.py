@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.in_process import run_here
+from support.intent_nodes import put_in_force
 from support.kernel import uplink
 from support.printed import NARROW, OWN_ADDRESS
 
@@ -50,7 +51,7 @@ def install_old(host: FakeHost) -> None:
     good = config_of(**OLD | {"expectedCidrs": ["10.96.0.0/16"]})
     assert run(Configure(good, host=host)).ok
     intent = json.dumps({"hostRouting": {"gates": [], "routeOverlap": OLD}}).encode()
-    host.files.write(INTENT_PATH, intent, mode=0o644)
+    put_in_force(host, intent)
 
 
 @pytest.mark.parametrize("kind", [Configure, ConfigureLive, CheckRouteOverlap])
@@ -90,7 +91,7 @@ def test_an_installed_one_stays_valid(host: FakeHost) -> None:
     """
     install_old(host)
     assert run(Configure(config_of(**OLD), host=host)).ok
-    assert answer(["check", "rule"], host).status == 10
+    assert answer(["ask", "STRICT"], host)[0] == 10
     report = check_node(Context(), config_of(**OLD), host, path=INTENT_PATH)
     assert report.ok
     assert [line for line in report.lines() if "local" in line] == [WARNING]
@@ -127,7 +128,7 @@ def test_each_list_has_its_own(host: FakeHost) -> None:
     assert run(Configure(config_of(expectedCidrs=["10.96.0.0/16"]), host=host)).ok
     overlap = {"expectedCidrs": ["10.96.0.0/16"], "fabric": ["127.0.0.0/8"]}
     intent = json.dumps({"hostRouting": {"gates": [], "routeOverlap": overlap}}).encode()
-    host.files.write(INTENT_PATH, intent, mode=0o644)
+    put_in_force(host, intent)
     both = overlap | {"expectedCidrs": ["10.96.0.0/16", "127.0.0.0/8"]}
     failed = run(Configure(config_of(**both), host=host)).error
     assert failed is not None

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from support.command_line import CHECKED, ROUTES
+from support.intent_nodes import put_in_force
 from support.kernel import connect, uplink
 from support.patience import at_once
 from support.printed import IN_FORCE, NONE_HELD, NOTHING_CHANGED
@@ -92,7 +93,7 @@ def test_an_apply_pins_the_exit(host: FakeHost) -> None:
     assert applied(host, config).ok
     assert pins(host) == {"IPv4": "eth0"}
     script = host.files.read("/etc/aks-flex-node/static-routes.sh") or b""
-    assert b"\nexits[4]='eth0'\n" in script
+    assert b"([4]='eth0' [6]='')" in script
     assert HostRoutingConfig.from_json(host.files.read(INTENT_PATH) or b"") == config
     assert plan(Configure(config, host=host), at_once()).changes == ()
     assert applied(host, config).changes == ()
@@ -104,7 +105,7 @@ def test_a_plan_foresees_the_pin(host: FakeHost) -> None:
     config = config_of(ROUTES, CHECKED, {"watch": {}})
     assert applied(host, config).ok
     plain = json.dumps({"hostRouting": config.to_mapping()})
-    host.files.write(INTENT_PATH, plain.encode(), mode=0o644)
+    put_in_force(host, plain.encode())
     assert pins(host) is None
     changes = plan(Configure(config, host=host), at_once()).changes
     assert INTENT_PATH in [change.subject for change in changes]
@@ -151,7 +152,7 @@ def test_a_later_default_route_moves_nothing_from_a_named_exit(
     report = check_node(at_once(), config, host, path=INTENT_PATH)
     assert (report.overlap.ok, report.step, node_status(at_once(), host).next) == (True, None, None)
     assert applied(host, config).changes == ()
-    assert not repair_once(at_once(), host).changes
+    assert not repair_once(at_once(), config, host).changes
     assert own_routes(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
 
 
@@ -228,10 +229,7 @@ def test_an_image_has_no_pin(host: FakeHost) -> None:
     """
     config = config_of(ROUTES, CHECKED)
     assert applied(host, config).ok
-    image = FakeHost(is_live=False)
-    for path in host.files.tree.snapshot():
-        if path.startswith(("/etc/", "/lib/")):
-            copy(host, image, path)
+    image = copied(host)
     assert pins(image) is not None
     assert applied(image, config).ok
     assert pins(image) is None
@@ -239,21 +237,23 @@ def test_an_image_has_no_pin(host: FakeHost) -> None:
 
 def test_an_image_has_the_device_that_its_config_names(host: FakeHost) -> None:
     """The script of an image completes the routes by the device that `expectedDevs` names."""
-    image = FakeHost(is_live=False)
-    for path in host.files.tree.snapshot():
-        copy(host, image, path)
+    image = copied(host)
     assert applied(image, config_of(ROUTES, CHECKED, expectedDevs=["eth0"])).ok
     script = image.files.read("/etc/aks-flex-node/static-routes.sh") or b""
-    assert b"\nexits[4]='eth0'\n" in script
+    assert b"([4]='eth0' [6]='eth0')" in script
 
 
-def copy(host: FakeHost, image: FakeHost, path: str) -> None:
-    """Copy a file or a link of a node into an image."""
-    target = host.files.read_link(path)
-    if target is not None:
-        image.files.link(path, target)
-    elif (content := host.files.read(path)) is not None:
-        image.files.write(path, content, mode=host.files.mode(path) or 0o644)
+def copied(host: FakeHost) -> FakeHost:
+    """Return an image with the files of a node and a Python."""
+    image = FakeHost(is_live=False)
+    image.files.write("/usr/bin/python3", b"", mode=0o755)
+    for path in host.files.tree.snapshot():
+        target = host.files.read_link(path)
+        if target is not None:
+            image.files.link(path, target)
+        elif not path.startswith("/run/") and (content := host.files.read(path)) is not None:
+            image.files.write(path, content, mode=host.files.mode(path) or 0o644)
+    return image
 
 
 def test_a_task_of_the_pair_keeps_the_pin(host: FakeHost) -> None:

@@ -11,7 +11,7 @@ from support.kernel import needs_kernel
 from support.patience import at_once
 
 from hostrouting import Configure, HostRoutingConfig, OverlapMode, ProbeSNATConfig
-from hostrouting.boot.layout import RUNTIME_DIRECTORY
+from hostrouting.boot.layout import STATE_DIRECTORY
 from hostrouting.host import Host
 from hostrouting.node.configure import RELEASED
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend, strategies
@@ -68,7 +68,7 @@ def _what(change: Change) -> tuple[str, str]:
 
 def _is_of_a_run(change: Change) -> bool:
     """Return whether a plan does not foresee it: the marker of the proof, or a unit that was held."""
-    return change.subject.startswith(f"{RUNTIME_DIRECTORY}/") or change.kind == RELEASED
+    return change.subject.startswith(f"{STATE_DIRECTORY}/") or change.kind == RELEASED
 
 
 @pytest.mark.slow

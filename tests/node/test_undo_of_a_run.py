@@ -20,8 +20,7 @@ from hostrouting import (
     HostRoutingConfig,
     Reset,
 )
-from hostrouting.boot.layout import UNFINISHED
-from hostrouting.boot.steps import GENERATION_LINK
+from hostrouting.boot.layout import GENERATION_LINK, UNFINISHED
 from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.host import IPV4, Route, RouteChange
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices

@@ -29,11 +29,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["memory", "kernel"])
-def prover(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WayOutNode]:
+def prover(request: pytest.FixtureRequest) -> Iterator[WayOutNode]:
     """A node without routes, in memory and in the kernel."""
     if request.param == "memory":
-        yield WayOutNode(MemoryBackend(), tmp_path)
+        yield WayOutNode(MemoryBackend())
     else:
         require("kernel")
         with WiredNode.made() as node:
-            yield WayOutNode(node, tmp_path)
+            yield WayOutNode(node)

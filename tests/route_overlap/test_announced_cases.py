@@ -1,18 +1,17 @@
 """Single cases of announced addresses, in the kernel: routes, rules and devices that meet them.
 
-A yes of the boot script is one of the proof. Random worlds meet few of the conditions of
+A boot gives the same answer. Random worlds meet few of the conditions of
 the rule, so each condition has a case here that needs it.
 """
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import attrs
 import pytest
-from support.announced_fabrics import Announced, both_answers
-from support.fabric_files import write_files
+from support.announced_fabrics import Announced, report_under
+from support.fabric_files import announcing
 from support.kernel import kernel_of, needs_kernel
-from support.overlap_answers import run_script
+from support.overlap_answers import may_start
 from support.patience import until_unplugged
 
 from hostrouting import HostRoutingConfig, prove_egress
@@ -160,17 +159,16 @@ def _do(node: KernelNode, commands: str) -> None:
 def _found(
     node: KernelNode,
     fabric: Fabric,
-    folder: Path,
     cidrs: Sequence[str],
     allowed: Sequence[str] = (),
 ) -> list[str]:
     """Return what the proof finds."""
-    report, _ = both_answers(node, fabric, folder, cidrs, allowed=allowed)
+    report = report_under(node, fabric, cidrs, allowed=allowed)
     return [f"{finding.kind} {finding.first}-{finding.last}" for _, finding in report.findings]
 
 
 @pytest.mark.parametrize("case", ROUTES)
-def test_which_routes_stay(node: KernelNode, case: str, tmp_path: Path) -> None:
+def test_which_routes_stay(node: KernelNode, case: str) -> None:
     """An address keeps its route in main beside the fabric if that is longer than the announced
     network, or as long with a lower metric, and no rule may lead the packets elsewhere. Where a
     rule suppresses the group of a device, all addresses are found.
@@ -178,7 +176,7 @@ def test_which_routes_stay(node: KernelNode, case: str, tmp_path: Path) -> None:
     commands, expected = ROUTES[case]
     _do(node, commands)
     fabric = Announced(_PAIRS).as_fabric(kernel_of(node))
-    assert _found(node, fabric, tmp_path, ["10.3.8.0/22"]) == ([expected] if expected else [])
+    assert _found(node, fabric, ["10.3.8.0/22"]) == ([expected] if expected else [])
 
 
 #: For each case the hardware addresses and addresses of the pool, the devices with a hardware
@@ -218,24 +216,22 @@ def test_the_advice_can_be_followed(node: KernelNode, case: str) -> None:
     assert prove_egress(kernel, ["10.3.8.0/22"]).ok or not advised
 
 
-def test_off_announces_nothing(node: KernelNode, tmp_path: Path) -> None:
-    """The proof and the boot script with `"fabric": "off"` do not read the files of the agent."""
-    write_files(tmp_path, Announced(_PAIRS).as_fabric(kernel_of(node)))
+def test_off_announces_nothing(node: KernelNode) -> None:
+    """With `"fabric": "off"` neither a run nor a boot reads the files of the agent."""
     host = FakeHost(kernel_of(node))
-    for path in "/etc/waagent.conf", POOL:
-        host.files.write(path, (tmp_path / path[1:]).read_bytes(), mode=0o644)
+    for path, content in announcing(Announced(_PAIRS).as_fabric(kernel_of(node))).items():
+        host.files.write(path, content, mode=0o644)
     for setting, is_right in ("auto", False), ("off", True):
         section = {"expectedCidrs": ["10.3.8.0/22"], "fabric": setting}
         config = HostRoutingConfig.from_mapping({"routeOverlap": section})
         assert check_now(Context(), config, host).ok == is_right
-        ran = run_script(
-            node, tmp_path / setting, ["10.3.8.0/22"], files=tmp_path, options={"fabric": setting}
-        )
-        assert ran.is_plain == is_right, ran.output
+        options = {"fabric": setting}
+        cidrs = section["expectedCidrs"]
+        assert may_start(node, cidrs, files=host.files, options=options) == is_right
 
 
 @pytest.mark.parametrize("case", DEVICES)
-def test_which_devices_may_carry_all(node: KernelNode, case: str, tmp_path: Path) -> None:
+def test_which_devices_may_carry_all(node: KernelNode, case: str) -> None:
     """A fabric is not a finding if each announced hardware address has a device and all of these
     devices are allowed.
     """
@@ -250,37 +246,35 @@ def test_which_devices_may_carry_all(node: KernelNode, case: str, tmp_path: Path
         for end, address in announced
     ]
     fabric = Fabric(addresses=tuple(addresses), source=POOL)
-    assert bool(_found(node, fabric, tmp_path, ["10.3.8.0/22"], allowed)) == is_announced
+    assert bool(_found(node, fabric, ["10.3.8.0/22"], allowed)) == is_announced
     # A packet from an announced address may then meet a rule.
     node.ip("rule add from 10.3.0.0/24 lookup 77")
-    assert _found(node, fabric, tmp_path, ["10.3.8.0/22"], allowed) == [_WHOLE]
+    assert _found(node, fabric, ["10.3.8.0/22"], allowed) == [_WHOLE]
     listed = Fabric(networks=("10.3.0.0/16",), source="routeOverlap.fabric")
-    assert _found(node, listed, tmp_path, ["10.3.8.0/22"], ["*"]) == [_WHOLE]
+    assert _found(node, listed, ["10.3.8.0/22"], ["*"]) == [_WHOLE]
 
 
-def test_the_longest_network_counts(node: KernelNode, tmp_path: Path) -> None:
+def test_the_longest_network_counts(node: KernelNode) -> None:
     """The longer of two nested networks takes the addresses of a route whose length is between
     theirs.
     """
     node.ip("route add 10.3.8.0/23 dev e0")
     listed = Fabric(networks=("10.3.0.0/16", "10.3.8.0/24"), source="routeOverlap.fabric")
-    found = _found(node, listed, tmp_path, ["10.3.8.0/22"])
+    found = _found(node, listed, ["10.3.8.0/22"])
     assert found == ["announced 10.3.8.0-10.3.8.255", "announced 10.3.10.0-10.3.11.255"]
 
 
-def test_a_source_that_comes_matters_everywhere(node: KernelNode, tmp_path: Path) -> None:
+def test_a_source_that_comes_matters_everywhere(node: KernelNode) -> None:
     """An address outside of the announced networks is found as well if a rule may select packets by
     an announced source.
     """
     fabric = Announced(_PAIRS).as_fabric(kernel_of(node))
-    assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == []
+    assert _found(node, fabric, ["192.168.7.0/30"]) == []
     node.ip("rule add from 10.3.0.0/16 lookup 77")
-    assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == [
-        "announced 192.168.7.0-192.168.7.3"
-    ]
+    assert _found(node, fabric, ["192.168.7.0/30"]) == ["announced 192.168.7.0-192.168.7.3"]
     # The node sends from the address itself, with or without that in its route.
     node.ip("route add local 10.9.0.7 dev e0 table local")
-    assert _found(node, fabric, tmp_path, ["10.1.0.1/32", "10.9.0.7/32"]) == []
+    assert _found(node, fabric, ["10.1.0.1/32", "10.9.0.7/32"]) == []
 
 
 @pytest.mark.parametrize(
@@ -325,14 +319,14 @@ def test_a_source_that_comes_matters_everywhere(node: KernelNode, tmp_path: Path
     ],
 )
 def test_addresses_that_no_longer_route_takes(
-    node: KernelNode, commands: str, cidr: str, expected: str, tmp_path: Path
+    node: KernelNode, commands: str, cidr: str, expected: str
 ) -> None:
     """The announced address and the broadcast address of its network are found unless the node has
     them, as they come to table local, which is searched before a longer route in main.
     """
     _do(node, f"route add 10.3.0.0/17 dev e0; route add 10.3.128.0/17 dev e0; {commands}")
     fabric = Announced(_PAIRS).as_fabric(kernel_of(node))
-    found = _found(node, fabric, tmp_path, [cidr])
+    found = _found(node, fabric, [cidr])
     assert {line.partition("-")[0] for line in found} == {*filter(None, expected.split(", "))}
 
 
@@ -389,14 +383,14 @@ def test_addresses_that_no_longer_route_takes(
     ],
 )
 def test_routes_that_meet_announced_ones(
-    *, node: KernelNode, commands: str, dev: str, cidrs: str, expected: str, tmp_path: Path
+    *, node: KernelNode, commands: str, dev: str, cidrs: str, expected: str
 ) -> None:
     """The proof distinguishes one table from two, and finds the routes that a device which is down
     brings.
     """
     _do(node, commands)
     fabric = Announced([(dev, "10.3.0.4")]).as_fabric(kernel_of(node))
-    found = [line.partition("-1")[0] for line in _found(node, fabric, tmp_path, cidrs.split())]
+    found = [line.partition("-1")[0] for line in _found(node, fabric, cidrs.split())]
     assert ", ".join(found) == expected
 
 
@@ -411,9 +405,7 @@ def test_routes_that_meet_announced_ones(
         ("0.0.0.0/0", []),
     ],
 )
-def test_networks_of_any_length(
-    node: KernelNode, network: str, found: list[str], tmp_path: Path
-) -> None:
+def test_networks_of_any_length(node: KernelNode, network: str, found: list[str]) -> None:
     """An announced network of one address is found, and one that begins in 0.0.0.0/8 is not, as the
     kernel never connects it.
 
@@ -421,14 +413,14 @@ def test_networks_of_any_length(
     """
     _do(node, "route del default; route add default dev e0 metric 9; route add 10.3.0.7 dev e0")
     fabric = Fabric(networks=(network,), source="routeOverlap.fabric")
-    report, _ = both_answers(node, fabric, tmp_path, ["10.3.0.0/29"])
+    report = report_under(node, fabric, ["10.3.0.0/29"])
     assert [(finding.kind, finding.first, finding.own) for _, finding in report.findings] == [
         ("announced", address, ()) for address in found
     ]
 
 
 @pytest.mark.parametrize("cidr", ["10.3.0.4/31", "10.3.0.0/24"])
-def test_addresses_that_no_route_takes(node: KernelNode, cidr: str, tmp_path: Path) -> None:
+def test_addresses_that_no_route_takes(node: KernelNode, cidr: str) -> None:
     """Advice for addresses of the fabric that no route can take names them, and neither proposes a
     route nor calls one inactive.
     """
@@ -439,7 +431,7 @@ def test_addresses_that_no_route_takes(node: KernelNode, cidr: str, tmp_path: Pa
         + "; route add 10.3.0.0/24 via 10.1.0.8 proto 142" * is_routed,
     )
     fabric = Announced([("e1", "10.3.0.4"), ("e2", "10.3.0.5")]).as_fabric(kernel_of(node))
-    report, _ = both_answers(node, fabric, tmp_path, [cidr])
+    report = report_under(node, fabric, [cidr])
     assert [(one.first, one.last) for _, one in report.findings] == [("10.3.0.4", "10.3.0.5")]
     assert "No route takes 10.3.0.4, 10.3.0.5 from the fabric" in report.advice
     assert not [
@@ -447,18 +439,15 @@ def test_addresses_that_no_route_takes(node: KernelNode, cidr: str, tmp_path: Pa
     ]
 
 
-def test_an_expected_device_of_the_fabric_is_set_up(node: KernelNode, tmp_path: Path) -> None:
-    """An expected device that is down leads out once the agent has set it up. The boot script cannot
-    decide that, and leaves the answer to the proof.
-    """
+def test_an_expected_device_of_the_fabric_is_set_up(node: KernelNode) -> None:
+    """An expected device that is down leads out once the agent has set it up."""
     announced = Announced(_PAIRS)
     node.set_up("e1", up=False)
     kernel = kernel_of(node)
-    report, ran = both_answers(node, announced.as_fabric(kernel), tmp_path, expected=["e0", "e1"])
+    report = report_under(node, announced.as_fabric(kernel), expected=["e0", "e1"])
     announced.connect(node)
     assert prove_egress(kernel, ["10.3.8.0/22"], expected_devs=["e0", "e1"]).ok
     assert report.ok
-    assert not ran.is_plain
 
 
 def test_a_fabric_with_the_network_of_the_node(node: KernelNode) -> None:

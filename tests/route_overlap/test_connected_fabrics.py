@@ -3,10 +3,9 @@ found.
 """
 
 import json
-from pathlib import Path
 
 import pytest
-from support.announced_fabrics import Announced, both_answers
+from support.announced_fabrics import Announced, report_under
 from support.egress_oracle import KernelOracle, wrong_of
 from support.kernel import kernel_of, make, needs_kernel
 from support.patience import wait_until
@@ -88,11 +87,9 @@ def _arrange(node: KernelNode, commands: tuple[str, ...], *, unplugged: bool) ->
     make(node, commands=[*devices, *first, *plugged, *commands])
 
 
-def _proof(node: KernelNode, folder: Path, cidr: str) -> OverlapReport:
-    """Return the proof; a yes of the boot script is one of it."""
+def _proof(node: KernelNode, cidr: str) -> OverlapReport:
     fabric = Announced([("f0", _ADDRESS)]).as_fabric(kernel_of(node))
-    report, _ = both_answers(node, fabric, folder, [cidr], expected=["eth0"])
-    return report
+    return report_under(node, fabric, [cidr], expected=["eth0"])
 
 
 def _connect(node: KernelNode, *, unplugged: bool) -> None:
@@ -119,16 +116,14 @@ def _has_carriers(node: KernelNode) -> bool:
 
 
 @pytest.mark.parametrize(("commands", "unplugged", "cidr"), _CASES.values(), ids=_CASES)
-def test_it_is_announced(
-    tmp_path: Path, commands: tuple[str, ...], cidr: str, *, unplugged: bool
-) -> None:
+def test_it_is_announced(commands: tuple[str, ...], cidr: str, *, unplugged: bool) -> None:
     """A CIDR that leaves right today and that the kernel loses with the fabric is found as
     announced.
     """
     with KernelNode.made() as node:
         _arrange(node, commands, unplugged=unplugged)
         assert not _lost(node, cidr)
-        [finding] = _proof(node, tmp_path, cidr).cidrs[0].findings
+        [finding] = _proof(node, cidr).cidrs[0].findings
         _connect(node, unplugged=unplugged)
         wait_until(lambda: _has_carriers(node), "a carrier")
         first, last = finding.bounds
@@ -147,14 +142,14 @@ def test_it_is_announced(
     ],
     ids=["the address is there", "with a peer in its network", "another device is up"],
 )
-def test_nothing_comes(tmp_path: Path, commands: tuple[str, ...]) -> None:
+def test_nothing_comes(commands: tuple[str, ...]) -> None:
     """A fabric whose address or network the node has already is not a finding, as the kernel then
     adds nothing.
     """
     cidr = "172.19.8.0/22" if "f1" in commands[0] else "172.16.8.0/22"
     with KernelNode.made() as node:
         _arrange(node, commands, unplugged=False)
-        report = _proof(node, tmp_path, cidr)
+        report = _proof(node, cidr)
         _connect(node, unplugged=False)
         assert not _lost(node, cidr)
     assert report.ok

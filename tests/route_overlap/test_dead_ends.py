@@ -1,4 +1,4 @@
-"""Routes by a device without carrier, in the kernel: the proof and the boot script agree.
+"""Routes by a device without carrier, in the kernel: a run and a boot agree.
 
 The flags of a route do not show the carrier: a route that was added later, or has an IPv6 gateway,
 may have none.
@@ -6,7 +6,6 @@ may have none.
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from support.kernel import needs_kernel
@@ -33,12 +32,12 @@ def node() -> Iterator[WiredNode]:
 
 
 @pytest.fixture
-def prover(node: WiredNode, tmp_path: Path) -> WayOutNode:
-    return WayOutNode(node, tmp_path)
+def prover(node: WiredNode) -> WayOutNode:
+    return WayOutNode(node)
 
 
 def found(prover: WayOutNode, *cidrs: str, **section: object) -> list[tuple[str, str, str]]:
-    """Return what the check and the boot script find."""
+    """Return what the check finds."""
     report = prover.prove(*cidrs, **section)
     return [(finding.kind, finding.first, finding.last) for _, finding in report.findings]
 

@@ -52,12 +52,12 @@ def test_the_device(prover: WayOutNode, case: str) -> None:
 
 
 @needs_kernel
-def test_a_dead_next_hop(tmp_path: Path) -> None:
+def test_a_dead_next_hop() -> None:
     """A next hop whose device is down is passed over by the kernel; the device, which has an
     address in the expected network, is named as the cause.
     """
     with WiredNode.made() as node:
-        prover = WayOutNode(node, tmp_path)
+        prover = WayOutNode(node)
         prover.links("eth0", "eth1")
         prover.default("eth0", "eth1")
         node.set_up("eth1", up=False)

@@ -2,8 +2,6 @@
 a finding.
 """
 
-from pathlib import Path
-
 import pytest
 from support.kernel import connect, needs_kernel
 from support.way_out_nodes import WayOutNode
@@ -24,11 +22,11 @@ def hostile(prover: WayOutNode) -> WayOutNode:
     return prover
 
 
-def test_a_finding_has_the_name_of_its_address(tmp_path: Path) -> None:
+def test_a_finding_has_the_name_of_its_address() -> None:
     """A finding of a preset has the name of its address in the line, in the text and in JSON, whose
     `cidr` stays bare.
     """
-    report = hostile(WayOutNode(MemoryBackend(), tmp_path)).prove(expected=["azure"])
+    report = hostile(WayOutNode(MemoryBackend())).prove(expected=["azure"])
     [line] = report.lines()
     assert line.startswith(
         f"{PLATFORM}: overlap 168.63.129.16-168.63.129.16 by ib0 (168.63.0.0/16 dev ib0"
@@ -45,11 +43,11 @@ def test_a_finding_has_the_name_of_its_address(tmp_path: Path) -> None:
     assert route.dev == "eth0"
 
 
-def test_the_preset_of_an_address_without_a_route_is_named(tmp_path: Path) -> None:
+def test_the_preset_of_an_address_without_a_route_is_named() -> None:
     """The advice for a preset's address without a route names the preset and the way to drop it,
     but not for a CIDR that the config names itself.
     """
-    prover = WayOutNode(MemoryBackend(), tmp_path)
+    prover = WayOutNode(MemoryBackend())
     prover.links("eth0")
     wanted = ["168.63.129.16/32"]
     advice = prover.prove(*wanted, expected=["azure"], expectedDevs=["eth0"]).advice
@@ -60,10 +58,10 @@ def test_the_preset_of_an_address_without_a_route_is_named(tmp_path: Path) -> No
 
 
 @needs_kernel
-def test_the_boot_script_names_it_too(tmp_path: Path) -> None:
-    """The boot script accepts or leaves a node by the addresses of a preset as the proof does."""
+def test_a_boot_names_it_too() -> None:
+    """A boot checks the addresses of a preset, too."""
     with KernelNode.made() as node:
-        prover = hostile(WayOutNode(node, tmp_path))
+        prover = hostile(WayOutNode(node))
         assert not prover.prove(expected=["azure"]).ok
         assert (
             prover.prove("10.96.0.0/16", expected=["gcp"]).verdict

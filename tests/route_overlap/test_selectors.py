@@ -3,13 +3,12 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import small_world
-from support.announced_fabrics import Announced, both_answers
+from support.announced_fabrics import Announced, report_under
 from support.examples import FEW
 from support.kernel import connect, kernel_of, needs_kernel
 from support.node_worlds import World
@@ -95,7 +94,7 @@ def _notes(node: KernelNode, *commands: str, allowed: Sequence[str] = _PODS) -> 
 
 
 @pytest.mark.parametrize("commands", _RULE_SETS.values(), ids=_RULE_SETS)
-def test_true_rule_sets_are_fine(node: KernelNode, commands: Sequence[str], tmp_path: Path) -> None:
+def test_true_rule_sets_are_fine(node: KernelNode, commands: Sequence[str]) -> None:
     """Rules of programs that leave expected addresses alone get no note, and are printed as `ip`
     prints them.
 
@@ -110,12 +109,12 @@ def test_true_rule_sets_are_fine(node: KernelNode, commands: Sequence[str], tmp_
     cidrs = [*_CIDRS, "172.17.8.0/22"]
     node.add_link("ib1", up=False)
     fabric = announced.as_fabric(kernel)
-    report, _ = both_answers(node, fabric, tmp_path, cidrs, allowed=_PODS)
+    report = report_under(node, fabric, cidrs, allowed=_PODS)
     [finding] = report.findings
     assert finding[0] == "172.17.8.0/22"
     assert finding[1].kind == "announced"
     node.ip("route append 172.17.8.0/22 via 10.224.0.1 dev eth0")
-    report, _ = both_answers(node, fabric, tmp_path, cidrs, allowed=_PODS)
+    report = report_under(node, fabric, cidrs, allowed=_PODS)
     assert report.ok
     announced.connect(node)
     assert prove_egress(kernel, cidrs, allowed_devs=_PODS).ok

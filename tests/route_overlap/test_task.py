@@ -11,7 +11,7 @@ from support.overlap_answers import verdict_of
 from support.printed import NO_FABRIC, NO_POOL_YET, NOT_ENDED, WAITING, WITHOUT_IT
 
 from hostrouting import CheckRouteOverlap, HostRoutingConfig
-from hostrouting.boot.layout import GATING_PATH, INTENT_PATH, PROGRAM_PATH
+from hostrouting.boot.layout import INTENT_PATH, PROGRAM_PATH
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host import IPV4, ObservedRoute, UnitState
 from hostrouting.route_overlap.fabric import POOL
@@ -22,8 +22,8 @@ from phases.testing import ManualClock
 
 SCRIPT = "/etc/aks-flex-node/check-route-overlap.sh"
 UNIT = "/etc/systemd/system/check-route-overlap.service"
-DETECTED = "/run/aks-flex-node/route-overlap.detected"
-OK = "/run/aks-flex-node/route-overlap.ok"
+DETECTED = "/run/hostrouting/route-overlap.detected"
+OK = "/run/hostrouting/route-overlap.ok"
 LINE = (
     "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 "
     "(172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4)"
@@ -61,7 +61,7 @@ def markers(host: FakeHost) -> dict[str, str]:
     return {
         path: verdict_of(path, text)
         for path, text in host.files.tree.snapshot().items()
-        if path.startswith("/run/aks-flex-node/")
+        if path.startswith("/run/hostrouting/")
     }
 
 
@@ -279,8 +279,8 @@ def test_without_expected_cidrs_nothing_is_installed(host: FakeHost, before: Seq
     of an earlier one.
     """
     CheckRouteOverlap(config(*before), host=host).do(Context())
-    # Left by the boot script.
-    host.files.tree.write("/run/aks-flex-node/route-overlap.told", b"", mode=0o644)
+    # Left by the program of a boot.
+    host.files.tree.write("/run/hostrouting/check-route-overlap.told", b"", mode=0o644)
     CheckRouteOverlap(config(), host=host).do(Context())
     assert host.files.tree.snapshot() == {}
 
@@ -295,9 +295,9 @@ def test_undo_leaves_nothing(host: FakeHost) -> None:
     assert task.plan(Context()) == []
     task.do(Context())
     assert host.files.tree.file(SCRIPT) == before
-    # Left by the boot script.
-    for name in "route-overlap.told", "waited":
-        host.files.tree.write(f"/run/aks-flex-node/{name}", b"", mode=0o644)
+    # Left by the program of a boot.
+    for name in "check-route-overlap.told", "waits-until":
+        host.files.tree.write(f"/run/hostrouting/{name}", b"", mode=0o644)
     for _ in range(2):
         task.undo(Context())
         assert host.files.tree.snapshot() == {}
@@ -308,8 +308,8 @@ def test_a_plan_names_the_files_and_changes_nothing(host: FakeHost) -> None:
     config, and changes nothing.
     """
     task = CheckRouteOverlap(config("10.96.0.0/16"), host=host)
-    assert task.plan(Context())[:5] == [
-        Change("+", path) for path in (INTENT_PATH, GATING_PATH, PROGRAM_PATH, SCRIPT, UNIT)
+    assert task.plan(Context())[:4] == [
+        Change("+", path) for path in (INTENT_PATH, PROGRAM_PATH, SCRIPT, UNIT)
     ]
     assert host.files.tree.snapshot() == {}
     task.do(Context())

@@ -1,8 +1,6 @@
-"""Expected devices, dead ends and carriers, in memory and in the kernel, where the boot script has
-the same answers.
+"""Expected devices, dead ends and carriers, in memory and in the kernel, where a boot has the
+same answers.
 """
-
-from pathlib import Path
 
 import pytest
 from support.kernel import connect, needs_kernel
@@ -278,14 +276,12 @@ def test_devices_of_more_cnis_are_allowed_by_default(prover: WayOutNode) -> None
         ("route add unreachable 172.16.8.0/24", "rule add pref 32800 to 172.16.8.0/24 unreachable"),
     ],
 )
-def test_what_refuses_is_named_by_the_kernels_message(
-    tmp_path: Path, deciding: str, idle: str
-) -> None:
+def test_what_refuses_is_named_by_the_kernels_message(deciding: str, idle: str) -> None:
     """The route or rule that refuses packets is named, and not a narrower one of another kind that
     refuses nothing.
     """
     with KernelNode.made() as node:
-        prover = WayOutNode(node, tmp_path)
+        prover = WayOutNode(node)
         prover.links("eth0")
         prover.default("eth0")
         for command in deciding, idle:

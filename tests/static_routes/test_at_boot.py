@@ -1,6 +1,4 @@
-"""The verb of the boot's program that repairs static routes: its answers, and the routes that it
-leaves.
-"""
+"""The repair of static routes by the program of a boot: its answers, and the routes that it leaves."""
 
 import errno
 from collections.abc import Iterator, Sequence
@@ -9,54 +7,56 @@ from typing import Any
 
 import pytest
 from support.kernel import connect
+from support.patience import boot_clock
 from support.printed import CORRECT_GATEWAY, NEVER_OVERWRITTEN, NO_DEVICE, SEE_DHCP, UNTIL_REMOVED
 from support.static_route_nodes import CONFIG, WANTED, other_routes, own_routes
 from support.static_route_scripts import config_of, install, static_route
 
-from hostrouting.exceptions import LockHeldError, Refusal, RouteRejectedError
+from hostrouting.exceptions import HostFileError, LockHeldError, Refusal, RouteRejectedError
 from hostrouting.host import RouteChange
-from hostrouting.node.at_boot import BootVerdict, answer, log_lines
+from hostrouting.node.at_boot import answer
+from hostrouting.static_routes.script import LOGGED
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.route_texts import route
 from phases import Context
 
-LOGGED = "/run/aks-flex-node/static-routes.told"
+
+@pytest.fixture(autouse=True)
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that the program has waited."""
+    return boot_clock(monkeypatch)
 
 
-def verdict_at_boot(host: FakeHost, *options: str) -> BootVerdict:
-    return answer(["routes", "row", *options], host)
-
-
-def test_a_node_that_is_not_plain(host: FakeHost) -> None:
-    """The program of a boot ends in the routes of the task, keeps foreign routes, and logs no
-    repair.
-    """
+def test_a_first_run(host: FakeHost) -> None:
+    """A boot ends in the routes of the task, keeps foreign routes, and logs no repair."""
     before = other_routes(host)
     install(host, CONFIG)
-    assert verdict_at_boot(host) == BootVerdict(10, "routes in force: 3", 5, LOGGED)
+    assert answer(["routes"], host) == (10, [(5, "routes in force: 3")])
     assert own_routes(host) == WANTED
     assert other_routes(host) == before
-    assert verdict_at_boot(host, "wait") == BootVerdict(10, "routes in force: 3", 5, LOGGED)
+    assert answer(["ask", "STRICT"], host) == (10, [])
 
 
 def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
-    """A repair after the boot is logged with the routes that it hides, before the verdict, even if
-    the verdict is the old one.
-    """
+    """A repair after the boot is logged each time, with the routes that it hides."""
     install(host, config_of([static_route("172.16.8.0/22 via 10.224.0.1 dev eth0")]))
     host.files.write(LOGGED, b"routes in force: 1", mode=0o644)
-    verdict = verdict_at_boot(host)
-    assert verdict.changes == (
-        (
-            "repaired: + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 (hides '172.16.8.0/22 via "
-            f"10.224.0.9 dev eth0 proto static' {UNTIL_REMOVED})"
-        ),
-        "repaired: - 172.20.0.0/16 via 10.224.0.1 dev eth0 table 100 proto 142",
+    assert answer(["ask", "STRICT"], host) == (
+        10,
+        [
+            (
+                4,
+                (
+                    "repaired: + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 (hides "
+                    f"'172.16.8.0/22 via 10.224.0.9 dev eth0 proto static' {UNTIL_REMOVED})"
+                ),
+            ),
+            (4, "repaired: - 172.20.0.0/16 via 10.224.0.1 dev eth0 table 100 proto 142"),
+        ],
     )
-    assert log_lines(verdict, host, is_journal=True) == [f"<4>{line}" for line in verdict.changes]
-    assert log_lines(verdict, host, is_journal=False) == [*verdict.changes, "routes in force: 1"]
 
 
+@pytest.mark.parametrize("mode", ["WARN", "STRICT"])
 @pytest.mark.parametrize(
     ("text", "reason", "may_heal"),
     [
@@ -84,11 +84,11 @@ def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
         ),
     ],
 )
-def test_a_route_that_is_refused(text: str, reason: str, *, may_heal: bool) -> None:
-    """A refused route is named as the config has it, and all other routes are in force.
-
-    What may be late is a reason to wait, and nothing is logged then. After the boot the other
-    routes are logged as repairs.
+def test_a_route_that_is_refused(
+    slept: list[float], mode: str, text: str, reason: str, *, may_heal: bool
+) -> None:
+    """A refused route is named as the config has it and refuses a gate in either mode, and all
+    other routes are in force; a unit waits for what may be late.
     """
     node = MemoryBackend()
     connect(node, eth0="10.224.0.4/16")
@@ -96,13 +96,14 @@ def test_a_route_that_is_refused(text: str, reason: str, *, may_heal: bool) -> N
     other = static_route("172.22.0.0/16 via 10.224.0.1 dev eth0")
     install(host, config_of([static_route(text), other]))
     host.files.write(LOGGED, b"", mode=0o644)
-    repaired = ("repaired: + 172.22.0.0/16 via 10.224.0.1 dev eth0 proto 142",)
-    verdict = BootVerdict(11, f"refused: {text}: {reason}", 3, LOGGED)
-    assert verdict_at_boot(host, "wait") == (
-        BootVerdict(14, f"{text}: {reason}") if may_heal else verdict._replace(changes=repaired)
-    )
-    assert verdict_at_boot(host) == verdict
+    repaired = (4, "repaired: + 172.22.0.0/16 via 10.224.0.1 dev eth0 proto 142")
+    refused = (3, f"refused: {text}: {reason}")
+    assert answer(["ask", mode], host) == (11, [repaired, refused])
     assert own_routes(host) == ["172.22.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
+    assert slept == []
+    host.files.remove(LOGGED)
+    assert answer(["routes"], host) == (11, [refused])
+    assert sum(slept) == (30 if may_heal else 0)
 
 
 def test_the_route_of_a_place_that_waits_stays() -> None:
@@ -116,25 +117,27 @@ def test_the_route_of_a_place_that_waits_stays() -> None:
     host = FakeHost(node)
     waiting = "172.21.0.0/16 via 10.224.0.1 dev eth9"
     install(host, config_of([static_route(waiting)]))
-    assert verdict_at_boot(host) == BootVerdict(11, f"refused: {waiting}: {NO_DEVICE}", 3, LOGGED)
+    assert answer(["ask", "WARN"], host) == (11, [(3, f"refused: {waiting}: {NO_DEVICE}")])
     assert own_routes(host) == [stale]
 
 
 @pytest.mark.parametrize("number", [errno.ENOMEM, errno.EBUSY, errno.ENOBUFS])
-def test_a_kernel_without_memory(host: FakeHost, number: int) -> None:
+def test_a_kernel_without_memory(host: FakeHost, slept: list[float], number: int) -> None:
     """A boot that waits for routing answers at once if the kernel lacks memory, as nothing is late;
     the next call succeeds.
     """
     install(host, config_of([static_route("172.22.0.0/16 via 10.224.0.1 dev eth0")]))
     host.routes.refuse_at(1, number=number)
-    verdict = verdict_at_boot(host, "wait")
-    assert verdict.status == 11
-    assert verdict.priority == 3
-    assert verdict.text.startswith("refused: 172.22.0.0/16 via 10.224.0.1 dev eth0: ")
-    assert verdict_at_boot(host, "wait").status == 10
+    status, [(priority, line)] = answer(["routes"], host)
+    assert (status, priority) == (11, 3)
+    assert line.startswith("refused: 172.22.0.0/16 via 10.224.0.1 dev eth0: ")
+    assert slept == []
+    assert answer(["routes"], host)[0] == 10
 
 
-def test_an_undo_that_is_incomplete(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undo_that_is_incomplete(
+    host: FakeHost, slept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A refusal whose rollback is incomplete ends the repair, and the verdict names what was
     refused and what is left.
     """
@@ -147,13 +150,16 @@ def test_an_undo_that_is_incomplete(host: FakeHost, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(host.routes, "apply", refuse_once)
     install(host, CONFIG)
-    lines = f"refused: {refused}\nrefused: missing: a route"
-    assert verdict_at_boot(host, "wait") == BootVerdict(11, lines, 3, LOGGED)
+    lines = [(3, f"refused: {refused}"), (3, "refused: missing: a route")]
+    assert answer(["routes"], host) == (11, lines)
+    assert slept == []
 
 
-def test_another_program_is_faster(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_program_is_faster(
+    host: FakeHost, slept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A route that another program removes at once is a reason to wait while a boot waits, and is
-    refused by a call that does not wait.
+    refused then.
     """
     apply = host.routes.apply
 
@@ -164,9 +170,9 @@ def test_another_program_is_faster(host: FakeHost, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(host.routes, "apply", lose)
     install(host, CONFIG)
-    reason = f"+ {WANTED[0]}: another program has changed it meanwhile"
-    assert verdict_at_boot(host, "wait") == BootVerdict(14, reason)
-    assert verdict_at_boot(host) == BootVerdict(11, f"refused: {reason}", 3, LOGGED)
+    refused = f"refused: + {WANTED[0]}: another program has changed it meanwhile"
+    assert answer(["routes"], host) == (11, [(3, refused)])
+    assert sum(slept) == 30
 
 
 def test_a_run_is_under_way(host: FakeHost) -> None:
@@ -174,24 +180,25 @@ def test_a_run_is_under_way(host: FakeHost) -> None:
     install(host, CONFIG)
     before = own_routes(host)
     with host.lock.hold(Context()), pytest.raises(LockHeldError):
-        verdict_at_boot(host)
+        answer(["ask", "WARN"], host)
     assert own_routes(host) == before
 
 
 def test_an_apply_ends_before_the_lock_is_free(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A repair that waited for an apply uses the config that the apply has installed."""
+    """A repair that waited for an apply of another config gets no answer and changes nothing."""
     hold = host.lock.hold
-    new = static_route("172.21.0.0/16 via 10.224.0.1 dev eth0")
+    before = own_routes(host)
 
     @contextmanager
     def end_an_apply(ctx: Context) -> Iterator[None]:
         with hold(ctx):
-            install(host, config_of([new]))
+            install(host, config_of([static_route("172.21.0.0/16 via 10.224.0.1 dev eth0")]))
             yield
 
     monkeypatch.setattr(host.lock, "hold", end_an_apply)
     install(host, CONFIG)
-    assert verdict_at_boot(host) == BootVerdict(10, "routes in force: 1", 5, LOGGED)
-    assert own_routes(host) == [f"{new} proto 142"]
+    with pytest.raises(HostFileError, match="another config was applied just now"):
+        answer(["ask", "WARN"], host)
+    assert own_routes(host) == before

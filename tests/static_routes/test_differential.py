@@ -1,58 +1,57 @@
-"""The boot script with its program and the task, on the same node twice, in real network
-namespaces: both end in the same routes.
+"""The program of a boot and the tasks, on the same node twice, in real network namespaces: both end
+in the same routes and the same answer.
 """
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from typing import NamedTuple
 
 import pytest
-from hypothesis import event, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support import small_world
 from support.examples import FEW
 from support.kernel import host_of, kernel_of, needs_kernel, node_with_vrf
 from support.needs import needs
 from support.node_worlds import World, contested_worlds, static_route_configs
+from support.overlap_answers import verdict_of
 from support.patience import at_once
-from support.static_route_scripts import config_of, impatient, install, static_route
+from support.static_route_scripts import config_of, install, static_route
+from support.worlds import NODES
 
-from hostrouting import ConfigureStaticRoutes, HostRoutingConfig, StaticRoute
-from hostrouting.exceptions import BackendError, RouteRejectedError
+from hostrouting import CheckRouteOverlap, ConfigureStaticRoutes, HostRoutingConfig, StaticRoute
+from hostrouting.exceptions import BackendError, RouteOverlapError, RouteRejectedError
 from hostrouting.host import IPV6, OUR_PROTOCOL, Host, ObservedRoute
 from hostrouting.net.routes import MAIN_TABLE
-from hostrouting.static_routes.at_boot import Outcome, repair_once
-from hostrouting.static_routes.plan import plan_routes
+from hostrouting.node.at_boot import answer
+from hostrouting.route_overlap.script import MARKER_OK, MARKERS
 from hostrouting.testing import FakeHost, KernelNode
 
 
-def installed_on(node: KernelNode, config: HostRoutingConfig) -> Host:
-    """Return the host of a node on which a config is installed."""
-    return host_of(kernel_of(node), install(FakeHost(), config), is_live=True)
+def checked(config: HostRoutingConfig) -> HostRoutingConfig:
+    """Return the config with the destinations of its routes as expected CIDRs."""
+    cidrs = dict.fromkeys(route.destination for route in config.static_routes.routes)
+    section = {"expectedCidrs": [*cidrs], "mode": "STRICT", "fabric": "off"}
+    return HostRoutingConfig.from_mapping({**config.to_mapping(), "routeOverlap": section})
 
 
-def run_script(
-    node: KernelNode, config: HostRoutingConfig, *arguments: str
-) -> tuple[int, list[str]]:
-    """Run the boot script without its waits; return its exit status and the lines for the systemd
-    journal.
-    """
-    argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s", *arguments]
-    done = subprocess.run(argv, input=impatient(config), capture_output=True, check=False)
-    return done.returncode, done.stdout.decode().splitlines()
-
-
-def run_task(node: KernelNode, config: HostRoutingConfig) -> Exception | None:
-    host = host_of(kernel_of(node), is_live=True)
+def run_tasks(host: Host, config: HostRoutingConfig) -> Exception | None:
+    """Run the tasks of the routes and of the check; return the error of the first one."""
     try:
-        ConfigureStaticRoutes(config, host=host).do(at_once())
+        ConfigureStaticRoutes(config, host=host, force=True).do(at_once())
     except BackendError as error:
         return error
+    with suppress(RouteOverlapError):
+        CheckRouteOverlap(config, host=host).do(at_once())
     return None
+
+
+def marker_of(host: Host) -> dict[str, str]:
+    texts = {path: (host.files.read(path) or b"").decode() for path in MARKERS}
+    return {path: verdict_of(path, text) for path, text in texts.items() if text}
 
 
 def fib(node: KernelNode) -> list[ObservedRoute]:
@@ -69,58 +68,43 @@ def check_others(before: list[ObservedRoute], after: list[ObservedRoute]) -> Non
     assert kept == [route for route in before if route.protocol != OUR_PROTOCOL]
 
 
-#: A boot, and the question of a gate.
-STARTS = st.sampled_from([(), ("now",)])
-
-
-def has_nothing_to_do(node: KernelNode, config: HostRoutingConfig) -> bool:
-    return plan_routes(config, host_of(kernel_of(node), is_live=True)).entries == []
-
-
 def check_both(
     made: Callable[[], AbstractContextManager[KernelNode]],
     world: World | _Ordinary | _WithIPv6,
     config: HostRoutingConfig,
-    start: tuple[str, ...],
     *,
     fib: Callable[[KernelNode], list[ObservedRoute]] = fib,
 ) -> None:
-    """Run both on one node each. If the script is right, so is its node for the task; otherwise the
-    program ends in the routes of the task.
+    """Run both on one node each: the program ends in the routes and the answer of the tasks, or
+    refuses the routes that the task refuses.
     """
+    config = checked(config)
     with ExitStack() as stack:
         booted, configured = (stack.enter_context(made()) for _ in range(2))
         world.arrange(booted)
         world.arrange(configured)
         before = fib(configured)
         assert fib(booted) == before
-        error = run_task(configured, config)
-        status, output = run_script(booted, config, *start)
-        after = fib(booted)
-        check_others(before, after)
-        event(f"the script ended with {status}")
-        if status == 10:
-            assert error is None
-            assert has_nothing_to_do(booted, config)
-            assert run_script(booted, config, "now") == (10, output[-1:])
-            assert fib(booted) == after
-            return
-        assert status in {11, 12}
-        assert output
-        outcome = repair_once(at_once(), installed_on(booted, config))
+        host = host_of(kernel_of(configured), is_live=True)
+        error = run_tasks(host, config)
+        asking = host_of(kernel_of(booted), install(FakeHost(), config), is_live=True)
+        status, lines = answer(["ask", "STRICT"], asking)
         check_others(before, fib(booted))
-        assert bool(outcome.refusals) == bool(error), (outcome, error)
+        refused = [line.removeprefix("refused: ") for _, line in lines if "refused: " in line]
+        assert bool(refused) == bool(error), (lines, error)
         if error is None:
             assert fib(booted) == fib(configured)
+            assert marker_of(asking) == marker_of(host)
+            assert (status == 10) == (MARKER_OK in marker_of(host))
         if isinstance(error, RouteRejectedError):
-            assert of_program(outcome) == of_task(error), error
+            assert of_program(refused) == of_task(error), error
 
 
-def of_program(outcome: Outcome) -> list[str]:
+def of_program(refused: Sequence[str]) -> list[str]:
     """Return the destination of each route that the program refused."""
     return sorted(
         line.split()[0].removesuffix(":").removesuffix("/32").removesuffix("/128")
-        for line in outcome.refusals
+        for line in refused
         if line[0] != "-"
     )
 
@@ -133,17 +117,13 @@ def of_task(error: RouteRejectedError) -> list[str]:
     )
 
 
-class TestScriptAndTask:
+class TestProgramAndTasks:
     @needs_kernel
     @settings(max_examples=FEW)
-    @given(contested_worlds(), static_route_configs(), STARTS)
-    def test_they_end_in_the_same_routes(
-        self, world: World, config: HostRoutingConfig, start: tuple[str, ...]
-    ) -> None:
-        """A node that the script calls right leaves the task nothing to do; on any other node the
-        program ends in the task's table or refusals.
-        """
-        check_both(KernelNode.made, world, config, start)
+    @given(contested_worlds(), static_route_configs())
+    def test_they_end_in_the_same_routes(self, world: World, config: HostRoutingConfig) -> None:
+        """The program of a boot ends in the tasks' routes, refusals and answer."""
+        check_both(KernelNode.made, world, config)
 
     @needs("kernel", "vrf")
     @pytest.mark.other_kernel
@@ -151,14 +131,13 @@ class TestScriptAndTask:
     @given(
         contested_worlds(),
         static_route_configs(),
-        STARTS,
         st.sets(small_world.devices(), min_size=1),
     )
     def test_so_they_do_beside_a_vrf(
-        self, world: World, config: HostRoutingConfig, start: tuple[str, ...], in_vrf: set[str]
+        self, world: World, config: HostRoutingConfig, in_vrf: set[str]
     ) -> None:
-        """The script with its program and the task end in the same routes on a node with a VRF."""
-        check_both(partial(node_with_vrf, in_vrf), world, config, start)
+        """The program and the tasks agree on a node with a VRF."""
+        check_both(partial(node_with_vrf, in_vrf), world, config)
 
 
 #: Most of what an ordinary node has, and a little of what it has not.
@@ -198,12 +177,10 @@ class _Ordinary(NamedTuple):
 
 @needs_kernel
 @settings(max_examples=FEW)
-@given(st.lists(_ORDINARY_ROUTES, max_size=4), _ORDINARY_CONFIGS.map(config_of), STARTS)
-def test_so_they_do_on_ordinary_nodes(
-    commands: list[str], config: HostRoutingConfig, start: tuple[str, ...]
-) -> None:
-    """The script with its program and the task end in the same routes on ordinary nodes."""
-    check_both(KernelNode.made, _Ordinary(commands), config, start)
+@given(st.lists(_ORDINARY_ROUTES, max_size=4), _ORDINARY_CONFIGS.map(config_of))
+def test_so_they_do_on_ordinary_nodes(commands: list[str], config: HostRoutingConfig) -> None:
+    """The program and the tasks agree on ordinary nodes."""
+    check_both(KernelNode.made, _Ordinary(commands), config)
 
 
 #: What stands on the node of IPv6: defaults, and foreign routes and own ones of earlier configs in
@@ -218,8 +195,7 @@ _IPV6_ROUTES = st.builds(
     ),
     st.sampled_from(["metric 1", "metric 1", "metric 5", "metric 1024"]),
     st.sampled_from(["proto static", "proto ra pref high", "proto 142", "proto 142"]),
-    # hostrouting adds no route for one source: the task refuses beside one of protocol 142, and the
-    # script succeeds.
+    # hostrouting adds no route for one source.
 ).filter(lambda words: not {"from", "142"} <= {*words.split()})
 _IPV6_CONFIGS = st.lists(
     st.builds(
@@ -262,7 +238,7 @@ def both_families(node: KernelNode) -> list[ObservedRoute]:
 
 @needs_kernel
 @settings(max_examples=FEW)
-@given(st.lists(_IPV6_ROUTES, max_size=8), _IPV6_CONFIGS.map(config_of), STARTS)
+@given(st.lists(_IPV6_ROUTES, max_size=8), _IPV6_CONFIGS.map(config_of))
 # A removal by device and metric might take a next hop of the first route.
 @example(
     [
@@ -271,12 +247,38 @@ def both_families(node: KernelNode) -> list[ObservedRoute]:
         "append default dev e1 metric 1 proto 142",
     ],
     config_of([static_route("fd00:1::/48 via fe80::7 dev e0")]),
-    (),
 )
-def test_so_they_do_with_ipv6(
-    commands: list[str], config: HostRoutingConfig, start: tuple[str, ...]
-) -> None:
-    """The script with its program and the task end in the same IPv6 routes, without a merged route
-    or a removed next hop of another program.
+def test_so_they_do_with_ipv6(commands: list[str], config: HostRoutingConfig) -> None:
+    """The program and the tasks agree about IPv6 routes, without a merged route or a removed next
+    hop of another program.
     """
-    check_both(KernelNode.made, _WithIPv6(commands), config, start, fib=both_families)
+    check_both(KernelNode.made, _WithIPv6(commands), config, fib=both_families)
+
+
+@needs_kernel
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NODES)
+def test_so_they_do_on_named_nodes(name: str) -> None:
+    """The program and the tasks agree on nodes of clouds, CNIs and VPNs."""
+    ordinary = NODES[name]
+    section = {"expectedCidrs": ordinary.cidrs, "expectedDevs": [*(ordinary.expected or ())]}
+    routes = [StaticRoute(destination=f"172.16.{octet}.0/22") for octet in range(8, 40, 4)]
+    document = config_of(routes).to_mapping()
+    config = HostRoutingConfig.from_mapping(
+        {**document, "routeOverlap": {**section, "mode": "STRICT"}}
+    )
+    found = []
+    for asks in True, False:
+        with KernelNode.made() as node, KernelNode.made() as beside:
+            ordinary.arrange(node, beside)
+            fake = install(FakeHost(), config) if asks else FakeHost()
+            ordinary.write_files(node, fake.files)
+            host = host_of(kernel_of(node), fake, is_live=True)
+            if asks:
+                status, _ = answer(["ask", "STRICT"], host)
+                is_refused = status == 11 and not marker_of(host)
+            else:
+                is_refused = run_tasks(host, config) is not None
+            own = [] if is_refused else [*map(str, host.routes.routes_of(OUR_PROTOCOL))]
+            found.append((is_refused, marker_of(host), own))
+    assert found[0] == found[1]

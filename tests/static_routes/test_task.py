@@ -9,7 +9,7 @@ from support.static_route_nodes import CONFIG, NONE, WANTED, other_routes, own_r
 from support.static_route_scripts import config_of, static_route
 
 from hostrouting import ConfigureStaticRoutes, StaticRoute
-from hostrouting.boot.layout import GATING_PATH, INTENT_PATH, PROGRAM_PATH, units_in
+from hostrouting.boot.layout import INTENT_PATH, PROGRAM_PATH, units_in
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.static_routes.script import DEPARTURE, boot_part
 from hostrouting.testing import FakeHost
@@ -74,15 +74,11 @@ class TestDo:
         assert other_routes(host) == before
         assert host.files.tree.snapshot() == {}
 
-    def test_without_routes_the_files_of_the_boot_script_go(
-        self, host: FakeHost, ctx: Context
-    ) -> None:
-        """A config without routes removes the files in which the script noted its wait and its
-        log.
-        """
+    def test_without_routes_the_files_of_the_boot_go(self, host: FakeHost, ctx: Context) -> None:
+        """A config without routes removes the files in which a boot noted its wait and its log."""
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
-        for name in "waited", "static-routes.told":
-            host.files.write(f"/run/aks-flex-node/{name}", b"30\n", mode=0o644)
+        for name in "waits-until", "static-routes.told":
+            host.files.write(f"/run/hostrouting/{name}", b"30\n", mode=0o644)
         ConfigureStaticRoutes(NONE, host=host).do(ctx)
         assert host.files.tree.snapshot() == {}
 
@@ -119,8 +115,8 @@ class TestPlan:
             "- 172.20.0.0/16 via 10.224.0.1 dev eth0 table 100 proto 142",
         ]
         # Those of all units follow.
-        assert changes[4:9] == [
-            f"+ {path}" for path in (INTENT_PATH, GATING_PATH, PROGRAM_PATH, SCRIPT_PATH, UNIT_PATH)
+        assert changes[4:8] == [
+            f"+ {path}" for path in (INTENT_PATH, PROGRAM_PATH, SCRIPT_PATH, UNIT_PATH)
         ]
         assert state(host) == before
 

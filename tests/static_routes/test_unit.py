@@ -77,7 +77,8 @@ def test_it_waits_and_works() -> None:
         assert box.journal(f"--unit={UNIT}") == [
             f"{WAITING}{LACKING}",
             "routes in force: 2",
-            "repaired: + 172.16.1.0/24 via 10.224.0.1 dev eth0, and 1 more",
+            "repaired: + 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142",
+            "repaired: + 172.16.2.0/24 via 10.224.0.9 dev eth0 proto 142 metric 7",
         ]
 
 

@@ -1,20 +1,18 @@
-"""An announced fabric: its connection, the answers of the proof and of the boot script under it, and
-the judgement on them, by the kernel once it is connected.
+"""An announced fabric: its connection, the check under it, and the judgement on it, by the
+kernel once it is connected.
 """
 
-import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import NamedTuple
 
 from hypothesis import strategies as st
 from support import small_world
 from support.egress_oracle import KernelOracle, wrong_of
-from support.fabric_files import write_files
+from support.fabric_files import announcing
 from support.kernel import kernel_of
-from support.overlap_answers import ScriptRun, claimed, run_script
+from support.overlap_answers import claimed, may_start
 
 from hostrouting import HostRoutingConfig, OverlapReport, prove_egress
 from hostrouting.exceptions import BackendError
@@ -22,7 +20,7 @@ from hostrouting.host.ports import Routing
 from hostrouting.net.addresses import Prefix, format_ipv4, parse_ipv4
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress, agent_mac
 from hostrouting.route_overlap.proof import prove_families
-from hostrouting.testing import KernelNode, MemoryBackend
+from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 
 _ABSENT = "00155D33FF1D"
 
@@ -119,23 +117,17 @@ announcements = st.builds(Announced, _addresses, st.just(()), st.booleans()) | s
 )
 
 
-def both_answers(
+def report_under(
     node: KernelNode,
     fabric: Fabric,
-    folder: Path,
     cidrs: Sequence[str] = ("10.3.8.0/22",),
     *,
     allowed: Sequence[str] = (),
     expected: Sequence[str] | None = None,
-    through: Sequence[str] = (),
-) -> tuple[OverlapReport, ScriptRun]:
-    """Let the proof and the boot script answer under an announced fabric; the script reads its
-    files below `folder`. A yes of the script is one of the proof.
-    """
-    write_files(folder, fabric)
-    kernel = kernel_of(node)
+) -> OverlapReport:
+    """Return the report under an announced fabric; the program of a boot must give its answer."""
     report = prove_families(
-        kernel,
+        kernel_of(node),
         cidrs,
         HostRoutingConfig(),
         allowed_devs=allowed,
@@ -145,47 +137,34 @@ def both_answers(
     options = {"fabric": list(fabric.networks)} if fabric.networks else {}
     if expected is not None:
         options["expectedDevs"] = list(expected)
-    markers = folder / "markers"
-    shutil.rmtree(markers, ignore_errors=True)
-    ran = run_script(
-        node,
-        markers,
-        cidrs,
-        allowed=allowed,
-        files=folder,
-        options=options,
-        through=through,
-    )
-    ran.must_follow(report)
-    return report, ran
+    files = FakeHost().files
+    for path, content in announcing(fabric).items():
+        files.write(path, content, mode=0o644)
+    assert may_start(node, cidrs, allowed=allowed, options=options, files=files) == report.ok
+    return report
 
 
 def check_announced(
     node: KernelNode,
     announced: Announced,
     cidrs: Sequence[str],
-    folder: Path,
     *,
     allowed: Sequence[str] = (),
     expected: Sequence[str] | None = None,
-    through: Sequence[str] = (),
 ) -> None:
-    """Assert that the proof finds each address that the kernel loses when the announced ones are
-    really added, and that a yes of the boot script, which reads its files below `folder`, is one
-    of the proof.
+    """Assert that the check finds each address that the kernel loses when the announced ones are
+    really added, and that the program of a boot gives the same answer.
 
     Without rules of its own, a node has no other findings, but for those that are true today, and
     where a device is allowed: the fabric counts as a whole.
     """
     kernel = kernel_of(node)
-    report, _ = both_answers(
+    report = report_under(
         node,
         announced.as_fabric(kernel),
-        folder,
         cidrs,
         allowed=allowed,
         expected=expected,
-        through=through,
     )
     today = prove_egress(kernel, cidrs, allowed_devs=allowed, expected_devs=expected)
     fabric = {dev for dev, _ in announced.addresses}

@@ -6,7 +6,9 @@ import os
 import subprocess
 from pathlib import Path
 
+from hostrouting import Host
 from hostrouting.boot.layout import SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootFile, BootUnit, Departure
+from hostrouting.boot.program import wanted_program as real_program
 from hostrouting.host import FileStore
 
 NSPAWN = "systemd-nspawn@.service"
@@ -18,6 +20,50 @@ UPSTREAM_LINKS = (
     f"{UNIT_DIRECTORY}/{NSPAWN}.requires/{CHECK}.service",
     f"{UNIT_DIRECTORY}/multi-user.target.wants/{CHECK}.service",
 )
+
+
+#: Where this file exists, an installation gets the stand-in for the program.
+STANDS_IN = "/etc/stand-in"
+#: Answers by the scripts of the stand-ins, in the order of their units.
+_PROGRAM = b"""\
+#!/usr/bin/python3 -IS
+import os, subprocess, sys, time
+verb, *words = sys.argv[1:]
+if verb == "try":
+    sys.exit(10)
+began = time.clock_gettime(time.CLOCK_BOOTTIME)
+status, fact = 10, ""
+for name in ("static-routes", "check-route-overlap"):
+    path = f"/etc/aks-flex-node/{name}.sh"
+    if status == 10 and os.path.exists(f"/etc/systemd/system/{name}.service"):
+        ran = subprocess.run(["/bin/bash", "-p", path, "now"], capture_output=True, text=True)
+        status = ran.returncode if ran.returncode in (10, 11, 12) else 12
+        text = (ran.stdout + ran.stderr).strip()
+        if status != 10:
+            fact = f"{name}: {text}"
+            print(fact)
+try:
+    with open("/run/hostrouting/answer.new", "w") as file:
+        file.write(f"{int(began * 100) / 100:.2f} {words[0]} {status}\\n{fact}\\n")
+    os.rename("/run/hostrouting/answer.new", "/run/hostrouting/answer")
+except OSError:
+    pass
+sys.exit(status)
+"""
+
+
+def stand_in_program(files: FileStore) -> None:
+    """Have installations on these files write the stand-in for the program, which runs the scripts
+    of the stand-ins.
+    """
+    files.write(STANDS_IN, b"", mode=0o644)
+
+
+def wanted_program(host: Host, installed: bytes | None, *, is_planned: bool = False) -> bytes:
+    """Return the stand-in where it is wanted, and the program of hostrouting elsewhere."""
+    if host.files.exists(STANDS_IN):
+        return _PROGRAM
+    return real_program(host, installed, is_planned=is_planned)
 
 
 def stand_in(name: str, program: str = "", *, unit: str = "After=network.target") -> BootUnit:
@@ -33,8 +79,8 @@ StartLimitIntervalSec=0
 [Service]
 Type=oneshot
 RemainAfterExit=no
-ExecStart=/bin/bash -pc '{script}; [[ $$? == 10 ]]'
-RuntimeDirectory=aks-flex-node
+ExecStart=/bin/bash -pc '/bin/bash -p {script}; [[ $$? == 10 ]]'
+RuntimeDirectory=hostrouting
 RuntimeDirectoryPreserve=yes
 [Install]
 RequiredBy=hostrouting-ready.service

@@ -62,14 +62,8 @@ def of_pool(folder: Path, *records: bytes) -> Answer:
     return Answer(Files(pool=b"".join(records)).write(folder))
 
 
-def write_files(root: Path, announced: fabric.Fabric) -> None:
-    """Write the files from which the agent takes this fabric."""
+def announcing(announced: fabric.Fabric) -> dict[str, bytes]:
+    """Return the contents of the files from which the agent takes this fabric, by their paths."""
     pairs = [f"{mac}:{format_ipv4(address)}" for mac, address in announced.addresses]
     value = "|".join([f"NUMPAIRS:{len(pairs)}", *pairs])
-    for path, content in {
-        "/etc/waagent.conf": b"OS.EnableRDMA=y\n",
-        fabric.POOL: b"IPoIB_Data".ljust(512, b"\0") + value.encode().ljust(2048, b"\0"),
-    }.items():
-        file = root / path[1:]
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
+    return {"/etc/waagent.conf": SWITCHED_ON, fabric.POOL: record(b"IPoIB_Data", value.encode())}

@@ -12,15 +12,23 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
-from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
+from support.boot_units import CHECK, NSPAWN, STATIC, stand_in, stand_in_program
 from support.needs import require
 from support.systemd_box import BOX_ROOT, SystemdBox, install_command
 
 from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent
-from hostrouting.boot.layout import INTENT_PATH, UNIT_DIRECTORY, BootUnit
-from hostrouting.host import UnitState
+from hostrouting.boot.layout import (
+    APPLIED_PATH,
+    GENERATION_LINK,
+    INTENT_PATH,
+    SCRIPT_DIRECTORY,
+    UNIT_DIRECTORY,
+    BootUnit,
+)
+from hostrouting.boot.steps import LINKED_PATHS, Generation, link_of
+from hostrouting.host import FileStore, UnitState
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.host.units import instance_of
@@ -34,10 +42,10 @@ KUBE = "systemd-nspawn@kube1.service"
 KUBELET = "kubelet.service"
 #: Routes that are always right, and a check that finds an overlap as long as /etc/overlap exists.
 STAND_INS = (
-    stand_in(STATIC, "echo ran >> /run/aks-flex-node/static-routes.ran\n"),
+    stand_in(STATIC, "echo ran >> /run/hostrouting/static-routes.ran\n"),
     stand_in(
         CHECK,
-        "echo ran >> /run/aks-flex-node/check-route-overlap.ran\n"
+        "echo ran >> /run/hostrouting/check-route-overlap.ran\n"
         "if [[ -e /etc/overlap ]]; then echo 'stand-in: an overlap' >&2; exit 11; fi\n",
         unit="After=network.target static-routes.service",
     ),
@@ -86,9 +94,8 @@ def refusal(
 
     Gates share an answer: the messages of all but the first have its time.
     """
-    task, _, fact = cause.partition(" ")
-    begin = re.escape(f"hostrouting: {unit} is refused: {task} ")
-    return re.compile(begin + "(?:as before, since [0-9]{2}:[0-9]{2}: )?" + re.escape(fact))
+    begin = re.escape(f"hostrouting: {unit} is refused: ")
+    return re.compile(begin + "(?:as before, since [0-9]{2}:[0-9]{2}: )?" + re.escape(cause))
 
 
 #: A boot is over when systemd has nothing to do, which units that restart again and again can put
@@ -115,10 +122,21 @@ def require_nspawn() -> None:
 
 def applied(**sections: object) -> Callable[[Host], None]:
     """Return a function that applies a config, whose gates are those of the machine, to it or to
-    its image.
+    its image, which has no Python of its own.
     """
     config = HostRoutingConfig.from_mapping({"gates": list(GATES), **sections})
-    return lambda host: Configure(config, host=host).do(Context(timeout=60))
+    return lambda host: Configure(config, host=host, force=not host.is_live).do(Context(timeout=60))
+
+
+def exchange(files: FileStore, path: str, text: bytes, by: bytes) -> None:
+    """Replace a text in a file of the generation in force, as if an apply had written it so."""
+    paths = (*LINKED_PATHS, APPLIED_PATH)
+    contents = {each: files.read(f"{SCRIPT_DIRECTORY}/{link_of(each)}") or b"" for each in paths}
+    assert contents[path].count(text) == 1
+    generation = Generation({**contents, path: contents[path].replace(text, by)})
+    for file in generation.files:
+        files.write(file.path, file.content, mode=file.mode)
+    files.link(GENERATION_LINK, generation.name)
 
 
 def write_machines(image: Path) -> None:
@@ -170,6 +188,8 @@ class GatedMachine(SystemdBox):
     ) -> None:
         image = folder / "image"
         write_machines(image)
+        if units:
+            stand_in_program(RootedFiles(str(image)))
         for unit in units:
             Boot(Host.offline(image), gates=GATES).install(Context(timeout=300), unit, intent)
         if arrange is not None:

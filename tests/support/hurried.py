@@ -4,7 +4,7 @@ node.
     python hurried.py STEP,... SIGNAL ARGUMENT...    `hostrouting ARGUMENT...`, signalled after these steps; 0 is none
 
 The product has no option to wait less: the waits are changed here, in this process and in the
-rendered scripts.
+programs that it writes.
 """
 
 import functools
@@ -13,20 +13,19 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import CodeType
 from typing import Any
 from unittest.mock import patch
 
 from hostrouting.apply import run as apply_run
 from hostrouting.azure.probe_snat import detect
 from hostrouting.azure.probe_snat import task as probe_snat
-from hostrouting.boot import layout
+from hostrouting.boot import program
 from hostrouting.cli import main
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.packets.nft import NftCommand
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.node import configure
-from hostrouting.route_overlap import script as overlap_script
-from hostrouting.static_routes import script as routes_script
 
 SCRIPT = Path(__file__)
 #: Instead of the 30 s for DHCP.
@@ -45,22 +44,35 @@ _STEPS = (
 
 
 @contextmanager
-def hurried() -> Iterator[None]:
-    """Shorten the waits of all tasks in this process, and those of the boot scripts that it
-    renders.
-    """
-    read_asset, usual = layout.read_asset, b"\nwaits=30"
-    assert read_asset(layout.__file__, "common.sh").count(usual) == 1
+def rewritten(module: str, text: bytes, by: bytes) -> Iterator[None]:
+    """Have the programs that this process writes contain another text in a module."""
+    source, packed = program._source, program._packed
+    changed_file = f"{module.replace('.', '/')}.py"
 
-    def short(module: str, name: str) -> bytes:
-        return read_asset(module, name).replace(usual, b"\nwaits=%d" % _WAIT)
+    def changed(name: str) -> tuple[str, bytes]:
+        file, content = source(name)
+        return file, content.replace(text, by) if name == module else content
 
+    def compiled(code: CodeType, file: str, content: bytes) -> bytes:
+        is_changed = file == changed_file
+        return packed(compile(content, file, "exec") if is_changed else code, file, content)
+
+    assert source(module)[1].count(text) == 1
     with ExitStack() as patched:
-        # The rendered scripts of a config are kept.
-        for module in overlap_script, routes_script:
-            module.boot_part.cache_clear()
-            patched.callback(module.boot_part.cache_clear)
-        patched.enter_context(patch.object(layout, "read_asset", short))
+        patched.enter_context(patch.object(program, "_source", changed))
+        patched.enter_context(patch.object(program, "_packed", compiled))
+        for kept in program.new_program, program._checksum:
+            kept.cache_clear()
+            patched.callback(kept.cache_clear)
+        yield
+
+
+@contextmanager
+def hurried() -> Iterator[None]:
+    """Shorten the waits of all tasks in this process, and those of the programs that it writes."""
+    usual, short = (b"WAIT_SECONDS: Final = %d.0\n" % seconds for seconds in (30, _WAIT))
+    with ExitStack() as patched:
+        patched.enter_context(rewritten("hostrouting.boot.layout", usual, short))
         patched.enter_context(patch.object(apply_run, "WAIT_SECONDS", float(_WAIT)))
         patched.enter_context(patch.object(configure, "_SIBLING_SECONDS", float(_SIBLING)))
         patched.enter_context(patch.object(probe_snat, "_WAIT_SECONDS", _WAIT))

@@ -8,6 +8,7 @@ from support.patience import at_once
 
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.boot.intent import Intent, require_intent
+from hostrouting.boot.layout import APPLIED_PATH, INTENT_PATH
 from hostrouting.testing import FakeHost
 from phases import execute
 
@@ -47,5 +48,10 @@ def apply(host: FakeHost, **sections: object) -> None:
 
 def unpin(host: FakeHost) -> None:
     """Let the node be one that was made of an image, where no exit is pinned."""
-    file = Intent(config=require_intent(host)).file
-    host.files.write(file.path, file.content, mode=file.mode)
+    put_in_force(host, Intent(config=require_intent(host)).file.content)
+
+
+def put_in_force(host: FakeHost, content: bytes) -> None:
+    """Let a node with an installed config be one on which an apply has written this one."""
+    for path in INTENT_PATH, APPLIED_PATH:
+        host.files.write(path, content, mode=0o644)

@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
+import pytest
+
 from hostrouting.testing import KernelNode
 from phases import Context
 from phases.testing import ManualClock
@@ -34,6 +36,27 @@ def wait_until(is_met: Callable[[], object], missing: str) -> None:
     while not is_met():
         assert time.monotonic() < end, missing
         time.sleep(_PAUSE)
+
+
+def boot_clock(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    begin: float = 100,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> list[float]:
+    """Let this boot have lasted so many seconds, and each sleep take no time; return the seconds
+    that were slept. `meanwhile` is called after each sleep.
+    """
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        assert len(slept) < 100, "it waits for ever"
+        meanwhile()
+
+    monkeypatch.setattr("time.sleep", sleep)
+    monkeypatch.setattr("time.clock_gettime", lambda _: begin + sum(slept))
+    return slept
 
 
 def at_once(timeout: float | None = None) -> Context:

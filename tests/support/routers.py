@@ -226,14 +226,6 @@ class WiredNode(KernelNode):
             router.close()
 
 
-def add_pair(node: KernelNode, dev: str, *, carrier: bool) -> None:
-    """Add a device whose other end is in the same namespace; without carrier that end is down."""
-    node.ip(f"link add {dev} type veth peer name", _far(dev))
-    if carrier:
-        node.set_up(_far(dev))
-    node.set_up(dev)
-
-
 def add_pod(node: KernelNode, pods: KernelNode) -> None:
     """Add a device whose other end is in another namespace, as that of a pod."""
     node.ip(f"link add pod0 type veth peer name eth0 netns {pods.name}")

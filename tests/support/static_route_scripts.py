@@ -1,25 +1,15 @@
-"""Configs of static routes, and their boot script, run on a node with less patience."""
+"""Configs of static routes, and the program of a boot on a node."""
 
 import json
-import os
-import subprocess
-import sys
-import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-from support.command_line import enter
+from support.kernel import host_of, kernel_of
 
 from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import INTENT_PATH
-from hostrouting.boot.program import new_program
-from hostrouting.net.exits import NamedExits
-from hostrouting.static_routes.script import render_script
+from hostrouting.node.at_boot import answer
 from hostrouting.testing import FakeHost, KernelNode
-
-#: Without a virtual environment: its folders would be of no use to the program.
-_PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
 def static_route(text: str) -> StaticRoute:
@@ -46,92 +36,8 @@ def install(host: FakeHost, config: HostRoutingConfig, **beside: object) -> Fake
     return host
 
 
-def impatient(
-    config: HostRoutingConfig,
-    *,
-    waits: int = 0,
-    folder: str = "/nonexistent",
-    exits: NamedExits | None = None,
-    program: str = "/nonexistent",
-) -> bytes:
-    """The boot script with less patience than it has, with another folder than this machine's own
-    under /run, and without the program.
-    """
-    script = render_script(config, exits)
-    for usual, other in (
-        ("waits=30\n", f"waits={waits or ''}\n"),
-        ("folder=/run/aks-flex-node\n", f"folder={folder}\n"),
-        ("program=/etc/aks-flex-node/hostrouting.zip\n", f"program={program}\n"),
-    ):
-        assert script.count(usual.encode()) == 1
-        script = script.replace(usual.encode(), other.encode())
-    return script
-
-
-def boot(
-    node: KernelNode,
-    *routes: StaticRoute,
-    now: bool = False,
-    waits: int = 0,
-    folder: Path | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> tuple[int, list[str]]:
-    """Run the boot script with less patience and without the program; return its exit status, and
-    the output that an operator reads.
-    """
-    with tempfile.TemporaryDirectory() as fresh:
-        script = impatient(config_of(routes), waits=waits, folder=str(folder or fresh))
-        prefix = ["nsenter", f"--net=/run/netns/{node.name}"]
-        return _run(prefix, script, now=now, environment=environment)
-
-
-#: Installs the files of a folder on an entered node.
-_INSTALL = """
-mkdir -p /etc/aks-flex-node /run/aks-flex-node
-cp "$0"/* /etc/aks-flex-node/
-exec "$@"
-"""
-
-
-def boot_with_program(
-    node: KernelNode,
-    config: HostRoutingConfig,
-    *,
-    now: bool = False,
-    waits: int = 0,
-    before: str = "",
-    environment: Mapping[str, str] | None = None,
-) -> tuple[int, list[str]]:
-    """Do the same where the program and the config are installed; first run the commands `before`
-    on the node, beside which its files are gone afterwards.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        intent = Intent(config=config).merged_with(None, others=()).content
-        Path(folder, "hostrouting.json").write_bytes(intent or b"")
-        Path(folder, "hostrouting.zip").write_bytes(new_program(_PYTHON))
-        script = impatient(
-            config,
-            waits=waits,
-            folder="/run/aks-flex-node",
-            program="/etc/aks-flex-node/hostrouting.zip",
-        )
-        prefix = [*enter(node), "sh", "-ec", _INSTALL, folder]
-        return _run(
-            [*prefix, "bash", "-ec", f'{before}\nexec "$@"', "bash"],
-            script,
-            now=now,
-            environment=environment,
-        )
-
-
-def _run(
-    prefix: Sequence[str],
-    script: bytes,
-    *,
-    now: bool,
-    environment: Mapping[str, str] | None,
-) -> tuple[int, list[str]]:
-    variables = [f"{name}={value}" for name, value in (environment or {}).items()]
-    argv = [*prefix, "env", *variables, "bash", "-s", *(["now"] if now else [])]
-    done = subprocess.run(argv, input=script, capture_output=True, check=False, timeout=300)
-    return done.returncode, (done.stdout + done.stderr).decode().splitlines()
+def repaired_at_boot(
+    node: KernelNode, config: HostRoutingConfig
+) -> tuple[int, list[tuple[int, str]]]:
+    """Ask the program of a boot for the routes of a config; return its answer."""
+    return answer(["ask", "STRICT"], host_of(kernel_of(node), install(FakeHost(), config)))

@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
-from support.fabric_files import record, write_files
-from support.overlap_answers import ScriptRun, run_script
+from support.fabric_files import announcing, record
+from support.overlap_answers import may_start
 
+from hostrouting.host import FileStore
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress
-from hostrouting.testing import KernelNode
+from hostrouting.testing import FakeHost, KernelNode
 
 SERVICES: Final = ("172.16.8.0/22", "172.16.16.0/22", "172.16.24.0/22", "172.16.32.0/22")
 _PODS: Final = (*SERVICES, "10.244.0.0/16")
@@ -77,16 +77,19 @@ class World(NamedTuple):
         address = FabricAddress(of.get("ib0", "00155D33FF1D"), parse_ipv4(self.pool))
         return Fabric(addresses=(address,), source=POOL)
 
-    def boot(self, node: KernelNode, folder: Path, options: Mapping[str, object]) -> ScriptRun:
-        """Run the boot script, where RDMA is switched on if the node has a pool.
+    def may_start(self, node: KernelNode, options: Mapping[str, object]) -> bool:
+        """Return the answer of a boot's program; `options` are further keys of routeOverlap."""
+        files = FakeHost().files
+        self.write_files(node, files)
+        return may_start(node, self.cidrs, files=files, options=options)
 
-        `options` are further keys of routeOverlap.
-        """
+    def write_files(self, node: KernelNode, files: FileStore) -> None:
+        """Write the files of the agent; RDMA is switched on if the node has a pool."""
         if self.pool is not None:
-            write_files(folder, self.fabric(node))
+            for path, content in announcing(self.fabric(node)).items():
+                files.write(path, content, mode=0o644)
         if self.pool == "":
-            (folder / POOL[1:]).write_bytes(record(b"HostName", b"a host"))
-        return run_script(node, folder / "run", self.cidrs, files=folder, options=options)
+            files.write(POOL, record(b"HostName", b"a host"), mode=0o644)
 
 
 def _expanded(commands: str) -> Iterator[str]:
@@ -224,18 +227,4 @@ NODES: Final = {
         "device eth0 10.224.0.4/16; route append default via 10.224.0.1 dev eth0; "
         "route append default via 10.224.0.2 dev eth0"
     ),
-}
-
-#: Right nodes that the boot script leaves to the program, with the reason (docs/limits.md).
-NOT_PLAIN = {
-    "a table for each of two NICs": "rule (1000: from 10.225.0.4 lookup 101)",
-    "a second advertised default route, by the fabric": "device (ib0)",
-    "an advertised default route by a nexthop object": "row (default nhid 77 ",
-    "a block of Calico, with pods": "row (6 ",
-    "a block of Calico, with its own address": "row (6 ",
-    "an IPv6 block of Calico": "row (6 ",
-    "wg-quick for all traffic": "rule (32764: ",
-    "the rule of VRFs": "rule (1000: ",
-    "Tailscale's rules": "rule (5270: ",
-    "services by a nexthop object": "row (10.96.0.0/12 nhid 20 ",
 }

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from system.troubles import EARLIER, GOOD, LINKS, PROBES, Outcome, Trouble
 from hostrouting import Configure, HostRoutingConfig, render_files
 from hostrouting.boot.gates import Gates
 from hostrouting.boot.intent import Intent, installed_exits
-from hostrouting.boot.layout import GATING_PATH, INTENT_PATH, drop_in_of
+from hostrouting.boot.layout import APPLIED_PATH, INTENT_PATH, drop_in_of
 from hostrouting.host import OUR_PROTOCOL, Host
 from hostrouting.net.exits import as_named
 from hostrouting.static_routes.script import render_script
@@ -73,8 +72,10 @@ class Node(GatedMachine):
             if before is not None:
                 before.copy_disk(self._folder / "image")
             elif earlier:
+                config = parsed(installed, mode)
+                # The image has no Python of its own.
                 with hurried():
-                    Configure(parsed(installed, mode), host=image).do(Context(timeout=60))
+                    Configure(config, host=image, force=True).do(Context(timeout=60))
 
         super().__init__(self._folder, units=(), arrange=arrange, prepare=f"{LINKS}{trouble}\n")
 
@@ -123,25 +124,20 @@ class Node(GatedMachine):
                 for key, value in sections.items()
                 if key in {"staticRoutes", "routeOverlap"}
             }
-            with hurried():
-                files = {file.path: file for file in render_files(parsed(pair, self.mode)).files}
+            config = parsed(pair, self.mode)
             # The program is the same for each config.
-            contents = {path: file.content for path, file in files.items() if file.is_text}
+            contents = {
+                file.path: file.content for file in render_files(config).files if file.is_text
+            }
             # A right apply pins exits, beside the config and in the script of routes without a device.
             installed = self.files.read(INTENT_PATH)
             intent = Intent(config=parsed(sections, self.mode))
             contents[INTENT_PATH] = intent.merged_with(installed, others=()).content or b""
+            contents[APPLIED_PATH] = contents[INTENT_PATH]
             if _STATIC_SCRIPT in contents:
-                with hurried():
-                    script = render_script(
-                        parsed(pair, self.mode), as_named(installed_exits(installed))
-                    )
-                # The list of the files that gates run has its checksum.
-                rendered, pinned = (
-                    sha256(text).hexdigest().encode() for text in (contents[_STATIC_SCRIPT], script)
+                contents[_STATIC_SCRIPT] = render_script(
+                    config, as_named(installed_exits(installed))
                 )
-                contents[GATING_PATH] = contents[GATING_PATH].replace(rendered, pinned)
-                contents[_STATIC_SCRIPT] = script
             if all(self.files.read(path) == content for path, content in contents.items()):
                 return name
         return "a mixture"

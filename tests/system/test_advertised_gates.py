@@ -56,9 +56,8 @@ class Node(GatedMachine):
         def arrange(host: Host) -> None:
             python = PYTHON if tree == BOX_ROOT else Path("/usr/bin/python3")
             install_command(folder / "image", python=python)
-            Configure(HostRoutingConfig.from_mapping(SECTIONS | changes), host=host).do(
-                Context(timeout=60)
-            )
+            config = HostRoutingConfig.from_mapping(SECTIONS | changes)
+            Configure(config, host=host, force=True).do(Context(timeout=60))
 
         prepare = f"late={late}\n{PREPARED[owner]}{EARLY}"
         super().__init__(folder, units=(), arrange=arrange, prepare=prepare, tree=tree)

@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support.boot_units import NSPAWN, STATIC
+from support.boot_units import NSPAWN, STATIC, stand_in_program
 from support.gated_machine import (
     GATES,
     KUBE,
@@ -147,6 +147,7 @@ def test_a_gate_with_a_backslash_in_its_name(tmp_path: Path) -> None:
     """
     gate = r"systemd-nspawn@foo\x2dbar.service"
     with GatedMachine(tmp_path, units=(), prepare=more_machines(foo__bar="")) as machine:
+        stand_in_program(machine.files)
         boot = Boot(machine.host, gates=[gate])
         for unit in STAND_INS:
             assert boot.install(machine.ctx, unit)

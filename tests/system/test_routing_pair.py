@@ -34,9 +34,9 @@ ip link add ib0 type veth peer name fabric && ip link set fabric up
 ip link set ib0 up && ip address add 172.16.1.4/16 dev ib0
 """
 DEFAULT_ROUTE = "ip route add default via 10.224.0.1 dev eth0\n"
-DETECTED = "/run/aks-flex-node/route-overlap.detected"
-OK = "/run/aks-flex-node/route-overlap.ok"
-WAITED = "/run/aks-flex-node/waited"
+DETECTED = "/run/hostrouting/route-overlap.detected"
+OK = "/run/hostrouting/route-overlap.ok"
+WAITED = "/run/hostrouting/waits-until"
 RETRY = "hostrouting-retry.service"
 CIDR = "172.16.8.0/22"
 ROUTE: Mapping[str, Any] = {"enabled": True, "routes": [{"destination": CIDR}]}
@@ -113,7 +113,7 @@ ip link set ib1 up && ip address add 172.16.10.4/24 dev ib1
         tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE
     ) as machine:
         machine.run("systemctl", "stop", KUBELET)
-        refused = f"hostrouting: {KUBE} is refused: check-route-overlap: as before, since "
+        refused = f"hostrouting: {KUBE} is refused: as before, since "
         [line] = [line for line in status(machine, KUBE) if refused in line]
         assert FACT in line
         assert [line for line in status(machine, "check-route-overlap") if FACT in line]
@@ -123,7 +123,7 @@ ip link set ib1 up && ip address add 172.16.10.4/24 dev ib1
         assert len([*own_lines, *machine.journal(f"--unit={KUBE}")]) <= 15
         machine.run("bash", "-c", f"{other}ip route add {CIDR} via 10.224.0.1 dev eth0\n")
         first = "1 of 1 expected CIDRs do not leave by eth0 as a whole:"
-        machine.wait_for(f"hostrouting: units are held: check-route-overlap: {first}", unit=RETRY)
+        machine.wait_for(f"hostrouting: units are held: {first}", unit=RETRY)
         assert "by ib1" in "\n".join(machine.journal(f"--unit={RETRY}"))
         machine.run("systemctl", "start", "--wait", "check-route-overlap", check=False)
         assert [
@@ -266,7 +266,7 @@ def test_warn_waits_once(tmp_path: Path) -> None:
 
 def test_apply_change_and_reset_while_machines_run(tmp_path: Path) -> None:
     """Running processes survive an apply, a change and a reset, and the reset removes every trace
-    of hostrouting.
+    of hostrouting except for the empty folder of upstream's markers.
     """
     with GatedMachine(tmp_path, units=(), prepare=LINKS + DEFAULT_ROUTE) as machine:
         pids, before = machine.pids(), everything(machine)
@@ -300,7 +300,8 @@ def everything(machine: GatedMachine) -> list[str]:
     found = machine.run(
         "find", "/etc/systemd", "/etc/aks-flex-node", "/run", "-maxdepth", "4", check=False
     ).stdout
-    places = [path for path in found.splitlines() if path.startswith(("/etc", "/run/aks"))]
+    begins = "/etc", "/run/aks-flex-node/", "/run/hostrouting"
+    places = [path for path in found.splitlines() if path.startswith(begins)]
     routes = machine.run("ip", "-4", "route", "show", "table", "all").stdout.splitlines()
     units = machine.run(
         "systemctl", "list-units", "--all", "--plain", "--no-legend", "*rout*"

@@ -6,75 +6,84 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.gated_machine import CONNECT, SMALL_NODE, GatedMachine, applied
+from support.gated_machine import CONNECT, SMALL_NODE, GatedMachine, applied, exchange
 from support.printed import DAMAGED
 
 from hostrouting.boot.gates import Gates
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import ASK_PATH, INTENT_PATH
 
 APPLY = f"run: hostrouting apply {INTENT_PATH}"
-UNLISTED = f"/etc/aks-flex-node/hostrouting.units {DAMAGED}; {APPLY}"
-WITHOUT_CONFIG = (
-    f"{INTENT_PATH} is lost; do one of these: hostrouting apply CONFIG; hostrouting reset; touch "
-    "/run/hostrouting.disabled; the commands that systemctl cat UNIT shows"
-)
-LOST = f"hostrouting-ask.sh is lost, or ended with {{}}; {APPLY}"
+#: The drop-in alone answers.
+LOST = "see: systemctl cat UNIT"
+BROKEN = f"{DAMAGED}; {APPLY}"
+ENDED = f"the check ended with {{}}, which proves nothing; {APPLY}"
+WITHOUT_PYTHON = "there is no Python 3.10 or newer; install it as /usr/bin/python3"
 #: The begin of each row: the files of an installed config, and accidents of a file.
-BEGIN = """
+BEGIN = r"""
 set -eu
-folder=/etc/aks-flex-node list=$(readlink -f /etc/aks-flex-node/hostrouting.units)
-gate=$folder/hostrouting-ask.sh check=$(readlink -f $folder/check-route-overlap.sh)
+# The gate shares an answer to the retry, whose program may have started before.
+while pgrep -f 'hostrouting-as[k].sh  ' > /dev/null; do sleep .05; done
+folder=/etc/aks-flex-node gate=$folder/hostrouting-ask.sh
+check=$(readlink -f $folder/check-route-overlap.sh) routes=$folder/hostrouting/static-routes.sh
+config=$(readlink -f $folder/hostrouting/applied.json) zip=$(readlink -f $folder/hostrouting.zip)
 cut() { head -n "$2" "$1" > /run/cut; cat /run/cut > "$1"; }
 # With NULs, as a power cut may leave it: a shell takes them for a script without commands.
 fill() { head -c 4096 /dev/zero > "$1"; }
 give_away() { chown 65534 "$1"; chmod 600 "$1"; }
+lose() { mv "/usr/bin/$1" "/usr/bin/$1.away"; }
+named() { LC_ALL=C sed -i "1s|.*|#!$1 -IS|" "$zip"; }
+python() { lose python3; printf '#!/bin/sh\n%s\n' "$1" > /usr/bin/python3; chmod "${2-755}" /usr/bin/python3; }
 """
-WITHOUT_NSENTER = f"/usr/bin/nsenter {DAMAGED}; install util-linux"
+#: Runs the program as Python 3.9 would.
+OLD_PYTHON = (
+    'shift 2; exec python3.11 -IS -c "import runpy, sys; sys.version_info = (3, 9); '
+    r'del sys.argv[0]; runpy.run_path(sys.argv[0], run_name=\"__main__\")" "$@"'
+)
 #: The accident, and the reason in the journal.
 ROWS = [
-    ("rm $list", UNLISTED),
-    ("chmod 000 $list", UNLISTED),
-    ("give_away $list", UNLISTED),
-    ("printf ' ' > $list", UNLISTED),
-    ("echo > $list", UNLISTED),
-    *((f"cut $list {number}", UNLISTED) for number in range(2)),
-    ("fill $list", UNLISTED),
-    ("rm $gate", LOST.format(127)),
-    ("truncate -s 0 $gate", LOST.format(127)),
-    ("fill $gate", LOST.format(126)),
-    ("chmod 000 $gate", LOST.format(126)),
-    ("give_away $gate", LOST.format(126)),
-    *((f"cut $gate {number}", "") for number in (1, 16, 20, 50, 70, 115, 130, 140, 150, 160, 168)),
-    ("fill $check", ""),
-    ("chmod 000 $check", ""),
-    ("give_away $check", ""),
-    *((f"cut $check {number}", "") for number in (1, 14, 40, 100, 200, 300, 400, 500)),
-    ("chmod -R 644 $folder", LOST.format(126)),
-    ("rm -rf $folder", WITHOUT_CONFIG),
-    ("rm -r $folder/hostrouting-????????", WITHOUT_CONFIG),
-    (
-        "mv /usr/bin/flock /usr/bin/flock.away",
-        "there is no program flock; install util-linux",
-    ),
-    ("mv /usr/bin/nsenter /usr/bin/nsenter.away", WITHOUT_NSENTER),
-    (
-        "mv /usr/bin/nsenter /usr/bin/nsenter.away; install /dev/null /usr/bin/nsenter",
-        WITHOUT_NSENTER,
-    ),
-    ("mv /usr/bin/nsenter /usr/bin/nsenter.away; cp /bin/false /usr/bin/nsenter", WITHOUT_NSENTER),
-    ("mv /usr/bin/setpriv /usr/bin/setpriv.away", LOST.format(127)),
-    # Of no file is it known that it is whole: the first one is named.
-    (
-        "mv /usr/bin/sha256sum /usr/bin/sha256sum.away",
-        UNLISTED.replace("hostrouting.units", "check-route-overlap.sh"),
-    ),
+    ("rm $gate", LOST),
+    ("truncate -s 0 $gate", LOST),
+    ("fill $gate", LOST),
+    *((f"cut $gate {number}", LOST) for number in (1, 16, 21, 60, 110, 150, 190, 210, -8, -4, -1)),
+    ("rm $check", BROKEN),
+    ("fill $check", BROKEN),
+    ("chmod 000 $check", BROKEN),
+    ("give_away $check", BROKEN),
+    *((f"cut $check {number}", BROKEN) for number in (0, 1, 14, 36)),
+    *((f"cut $routes {number}", BROKEN) for number in (0, 1, 2)),
+    ("rm $config", BROKEN),
+    ("truncate -s 0 $config", BROKEN),
+    ("fill $config", BROKEN),
+    ("truncate -s 50 $config", BROKEN),
+    ("chmod 000 $config", BROKEN),
+    ("give_away $config", BROKEN),
+    ("sed -i s/STRICT/WARN/ $config; sed -i s,/22,/23, $config", BROKEN),
+    ("rm $zip", ENDED.format(2)),
+    ("truncate -s 0 $zip", ENDED.format(0)),
+    ("fill $zip", f"which proves nothing; {APPLY}"),
+    ("truncate -s 99 $zip", ENDED.format(0)),
+    ("truncate -s 999999 $zip", ENDED.format(1)),
+    ("chmod 000 $zip", ENDED.format(2)),
+    ("printf X | dd of=$zip bs=1 seek=999999 conv=notrunc status=none", BROKEN),
+    ("named /bin/false", ENDED.format(1)),
+    ("named /bin/true", ENDED.format(0)),
+    ("lose python3", WITHOUT_PYTHON),
+    ("python '' 644", WITHOUT_PYTHON),
+    ("python 'sleep 60'", ENDED.format(124)),
+    (f"python '{OLD_PYTHON}'", "is Python 3.9; install 3.10 or newer as /usr/bin/python3"),
+    ("chmod -R 644 $folder", ENDED.format(2)),
+    ("rm -rf $folder", LOST),
+    ("rm -r $folder/hostrouting-????????", LOST),
+    ("lose flock", "there is no program flock; install util-linux"),
+    ("lose setpriv", ENDED.format(127)),
+    ("lose nsenter", LOST),
+    ("lose nsenter; install /dev/null /usr/bin/nsenter", LOST),
+    ("lose nsenter; cp /bin/false /usr/bin/nsenter", LOST),
 ]
-#: A tenth of a second for the three that each refusal takes.
-HURRY = r"""
+#: With a tenth of a second for the three that each refusal takes.
+WHOLE = r"""
 set -e
-hurry() { grep -q "$1" "$3"; sed -i --follow-symlinks "s/$1/$2/" "$3"; }
-hurry 'local pause=3 ' 'local pause=.1 ' /etc/aks-flex-node/hostrouting-ask.sh
-hurry 'sleep 3; ' 'sleep .1; ' /etc/systemd/system/systemd-nspawn@.service.d/10-hostrouting.conf
+sed -i 's/|| sleep 3;/|| sleep .1;/' /etc/systemd/system/systemd-nspawn@.service.d/10-hostrouting.conf
 systemctl daemon-reload
 cp -a /etc/aks-flex-node /run/whole
 """
@@ -99,14 +108,15 @@ def machine(tmp_path: Path, mode: str) -> Iterator[GatedMachine]:
     arrange = applied(**config)
     prepare = f"{SMALL_NODE}{CONNECT}\n"
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=prepare) as machine:
-        machine.run("bash", "-c", HURRY)
+        exchange(machine.files, ASK_PATH, b"local pause=3 ", b"local pause=.1 ")
+        machine.run("bash", "-c", WHOLE)
         yield machine
 
 
 def is_logged(machine: GatedMachine, unit: str, reason: str) -> bool:
     """Return whether a message of the gate with this reason has the priority of a warning or more."""
     lines = machine.journal(f"--unit={unit}", "--priority=warning")
-    return any(line.startswith("hostrouting: ") and line.endswith(reason) for line in lines)
+    return any(line.startswith("hostrouting: ") and reason in line for line in lines)
 
 
 def test_no_accident_is_a_yes(machine: GatedMachine, mode: str) -> None:

@@ -5,9 +5,16 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.boot_units import CHECK, STATIC, UPSTREAM_LINKS, departure_of, install_upstream
+from support.boot_units import (
+    CHECK,
+    STATIC,
+    UPSTREAM_LINKS,
+    departure_of,
+    install_upstream,
+    stand_in_program,
+)
 from support.gated_machine import KUBE, STAND_INS, GatedMachine
-from support.hurried import hurried
+from support.hurried import hurried, rewritten
 from support.systemd_box import require_program
 from system.matrix import Node, parsed
 from system.troubles import EARLIER, LINKS
@@ -39,12 +46,13 @@ def test_our_scripts_run_and_the_machine_goes_on(machine: GatedMachine) -> None:
     removes the binding links.
     """
     pids = machine.pids()
+    stand_in_program(machine.files)
     for unit in STAND_INS:
         assert machine.boot.install(machine.ctx, unit)
         machine.services.start(machine.ctx, unit.name)
         assert machine.pids() == pids
     for unit in STAND_INS:
-        ran = machine.files.read(f"/run/aks-flex-node/{unit.name.removesuffix('.service')}.ran")
+        ran = machine.files.read(f"/run/hostrouting/{unit.name.removesuffix('.service')}.ran")
         assert ran == b"ran\n"
         assert not machine.boot.install(machine.ctx, unit)
     assert [machine.files.exists(link) for link in UPSTREAM_LINKS] == [False] * 3
@@ -56,24 +64,23 @@ def test_our_scripts_run_and_the_machine_goes_on(machine: GatedMachine) -> None:
 
 
 def of_another_release(module: str, name: str) -> bytes:
-    """Return an asset as a release has it whose scripts give the gate's script 30 for a yes."""
+    """Return an asset as a release has it whose program ends with 30 for a yes."""
     text = read_asset(module, name)
-    if name == "common.sh":
-        return text + b"trap '[[ $? == 10 && $asked ]] && exit 30' EXIT\n"
-    answered = b"        status=$?\n        # What a library prints"
+    answered = b"    status=$?\n    reason=$text\n"
     assert (answered in text) == (name == "hostrouting-ask.sh")
-    yes = b"        case $status in 10) status=9 ;; 30) status=10 ;; esac\n"
-    return text.replace(answered, answered.replace(b"        #", yes + b"        #"))
+    yes = b"    case $status in 10) status=9 ;; 30) status=10 ;; esac\n"
+    return text.replace(answered, answered + yes)
 
 
 @pytest.mark.slow
 def test_a_kill_of_an_upgrade_holds_no_right_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An upgrade between scripts with different statuses that is killed at any step leaves gates
+    """An upgrade between programs with different statuses that is killed at any step leaves gates
     that open on a right node under STRICT.
     """
-    with monkeypatch.context() as earlier:
+    yes = b"RIGHT: Final = 10\n", b"RIGHT: Final = 30\n"
+    with monkeypatch.context() as earlier, rewritten("hostrouting.node.at_boot", *yes):
         earlier.setattr(layout, "read_asset", of_another_release)
         machine = Node(tmp_path, mode="STRICT", earlier=True)
     with machine:
@@ -112,7 +119,7 @@ def test_a_machine_that_a_cut_upgrade_left_down(tmp_path: Path) -> None:
     wrong = {"routeOverlap": EARLIER["routeOverlap"]}
 
     def cut(image: Host) -> None:
-        Configure(parsed(wrong, "STRICT"), host=image).do(Context(timeout=60))
+        Configure(parsed(wrong, "STRICT"), host=image, force=True).do(Context(timeout=60))
         image.files.link(UPSTREAM_LINKS[1], f"{UNIT_DIRECTORY}/{CHECK}.service")
 
     with GatedMachine(tmp_path, units=(), arrange=cut, prepare=LINKS) as machine:

@@ -13,6 +13,7 @@ from support.printed import REPLACE_IT
 from support.systemd_box import install_command, require_program
 
 from hostrouting import Host, HostRoutingConfig, Reset
+from hostrouting.boot.layout import APPLIED_PATH
 from hostrouting.watch.unit import ConfigureWatch
 from phases import Context
 
@@ -21,7 +22,6 @@ UNIT = "hostrouting-watch.service"
 IMPATIENT = "[Service]\nRestartSec=100ms\nWatchdogSec=4s\n"
 ONE_ROUTE = [{"destination": "172.20.0.0/16"}]
 TWO_ROUTES = [*ONE_ROUTE, {"destination": "172.21.0.0/16"}]
-IN_FORCE = "/etc/aks-flex-node/hostrouting/hostrouting.json"
 SECTIONS: dict[str, Any] = {
     "staticRoutes": {"enabled": True, "routes": ONE_ROUTE},
     "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"},
@@ -110,7 +110,7 @@ def test_a_config_that_is_damaged_at_the_start(machine: WatchedMachine) -> None:
     """The service that starts with a damaged config logs one line and waits in the same process,
     until an apply replaces the config.
     """
-    machine.files.write(IN_FORCE, b"{", mode=0o644)
+    machine.files.write(APPLIED_PATH, b"{", mode=0o644)
     cursor = machine.cursor()
     machine.run("systemctl", "restart", UNIT)
     pid = machine.until_it_runs()

@@ -41,7 +41,7 @@ def test_a_deleted_route_and_a_late_overlap(tmp_path: Path) -> None:
         machine.run("ip", "route", "delete", "172.20.0.0/16")
         machine.until("[[ $(ip route show proto 142) == 172.20* ]]")
         machine.run("ip", "address", "add", "172.16.1.4/16", "dev", "ib0")
-        machine.until("[[ -e /run/aks-flex-node/route-overlap.detected ]]")
+        machine.until("[[ -e /run/hostrouting/route-overlap.detected ]]")
         failures = (
             f"$(journalctl --quiet --output=cat --unit={CHECK} | grep --count 'Failed with result')"
         )
@@ -54,10 +54,10 @@ def test_a_deleted_route_and_a_late_overlap(tmp_path: Path) -> None:
         machine.until(f"(({failures} > 3))")
         assert news(machine) == found
         machine.run("ip", "address", "delete", "172.16.1.4/16", "dev", "ib0")
-        machine.until("[[ -e /run/aks-flex-node/route-overlap.ok ]]")
+        machine.until("[[ -e /run/hostrouting/route-overlap.ok ]]")
         machine.wait_until_up("systemd-nspawn@late.service")
         assert machine.pids() == before
-        repaired = "repaired: + 172.20.0.0/16 via 10.224.0.1 dev eth0"
+        repaired = "repaired: + 172.20.0.0/16 via 10.224.0.1 dev eth0 proto 142"
         journal = machine.journal("--identifier=static-routes")
         assert [line for line in journal if line != repaired] == ["routes in force: 1"]
         # The retry of a gate that is slow to come up may be faster than the timer.

@@ -203,6 +203,8 @@ TROUBLES = (
         printed=" space ",
         # systemd reads no unit files then, so nothing replaces a config.
         promise=Promise(Outcome(3, "the new", "the new", "open", "started"), REFUSED.again),
+        # There is no room to try the program, without which STRICT would hold every gate.
+        strict=Promise(Outcome(3, "nothing", "nothing", "open", "started"), REFUSED.again),
         commands=RUN_FULL,
     ),
     Trouble(

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 from hypothesis import given
+from support.intent_nodes import put_in_force
 from support.probe_nodes import AGENTBAKERS, FOREIGN, OWN_TABLE, config, made_host
 
 from hostrouting import ConfigureProbeSNAT, HostRoutingConfig, Reset
@@ -16,7 +17,6 @@ from hostrouting.azure.probe_snat.ruleset import (
     render,
 )
 from hostrouting.boot.keeper import InstalledConfig
-from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.testing import FakeHost, strategies
 from phases import Context, execute
 
@@ -119,9 +119,7 @@ def test_after_the_look_the_config_is_read(host: FakeHost, by: str) -> None:
         host.files.write(RULESET_PATH, render(RULES).encode(), mode=0o644)
     else:
         delete_table(host)
-        host.files.write(
-            INTENT_PATH, b'{"hostRouting": {"routeOverlap": {"expected": ["azure"]}}}', mode=0o644
-        )
+        put_in_force(host, b'{"hostRouting": {"routeOverlap": {"expected": ["azure"]}}}')
     keeper.act(Context())
     assert table(host) is None
 

@@ -34,7 +34,7 @@ from hostrouting.testing.contracts.routes import arrange
 from phases import DeadlineExceededError, execute, run, task
 from phases.testing import ManualClock
 
-REMOUNT = why_refused(errno.EROFS, "/run/aks-flex-node", is_folder=bool)
+REMOUNT = why_refused(errno.EROFS, "/run/hostrouting", is_folder=bool)
 
 FINE = leaves("172.16.0.0/16", "eth0")
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import attrs
 import pytest
+from support.intent_nodes import put_in_force
 from support.kernel import kernel_host, needs_kernel
-from support.printed import FOLDER, NOT_REPAIRED, REPLACE_IT
+from support.printed import FOLDER, NOT_REPAIRED
 from support.watched_nodes import (
     CONFIG,
     OWN_ROUTES,
@@ -158,7 +159,7 @@ class TestIntent:
     @pytest.mark.parametrize(
         ("content", "step"),
         [
-            (b"{", REPLACE_IT),
+            (b"{", f": hostrouting apply {INTENT_PATH}"),
             (b"{}", "; replace it with your own: hostrouting apply CONFIG"),
             (None, FOLDER),
         ],
@@ -174,7 +175,7 @@ class TestIntent:
                 host.files.remove(INTENT_PATH)
                 host.files.make_directory(INTENT_PATH)
             else:
-                host.files.write(INTENT_PATH, content, mode=0o644)
+                put_in_force(host, content)
             for _ in range(2):
                 watched.delete(OWN_ROUTES[0])
                 watched.until_repaired()

@@ -93,7 +93,7 @@ class ProbeRules:
 @functools.cache
 def template() -> str:
     """Return the nft script with placeholders; it is read once, since a watch outlives its file."""
-    return _TEMPLATE.read_script()
+    return _TEMPLATE.read_script().decode()
 
 
 def render(rules: ProbeRules) -> str:

@@ -147,17 +147,6 @@ stop_marks() { # `held` or `waits`, units
     ((${#marks[@]} == 0)) || systemctl stop -- "${marks[@]/%/.service}"
 }
 
-# Mark the units that wait for a gate which asks just now: its script does so, too, but may be
-# killed before. Marks are not renewed, since the gate may pass: a unit that has run would seem to
-# wait again.
-mark_waiters() {
-    local gate asking=()
-    for gate in "${!held[@]}"; do
-        [[ ${is[$gate Job]} ]] && asking+=("$gate")
-    done
-    ((${#asking[@]} == 0)) || "${waiters[@]}" mark "${asking[@]}"
-}
-
 # Start the units that wait for gates which are held no more: they have passed by themselves, or are
 # gates no more.
 release_waiters() {
@@ -179,7 +168,7 @@ release_waiters() {
 
 # Succeed if the gates open where routing is unknown: their drop-ins have the mode.
 is_warn() {
-    grep -rqs --include=10-hostrouting.conf ' mode=WARN ' /etc/systemd/system
+    grep -rqs --include=10-hostrouting.conf ' WARN; ' /etc/systemd/system
 }
 
 # Succeed while every gate is open.
@@ -193,7 +182,6 @@ is_disabled() {
 sleep 0.5
 while true; do
     list_held
-    mark_waiters
     release_waiters
     ((${#held[@]})) || break
     sleep 5
@@ -201,14 +189,16 @@ while true; do
         release 'the gates are disabled'
         continue
     fi
-    why=$(/etc/aks-flex-node/hostrouting-ask.sh)
+    mode=STRICT
+    is_warn && mode=WARN
+    why=$("$BASH" -p /etc/aks-flex-node/hostrouting-ask.sh '' "$mode")
     status=$?
     # Until it changes, the log has the reason once.
     [[ $why && $why != "$logged" ]] && echo "<4>hostrouting: units are held: ${why//$'\n'/$'\n<4>'}"
     logged=$why
     if ((status == 10)); then
         release 'routing is right'
-    elif ((status != 11)) && is_warn; then
+    elif ((status != 11)) && [[ $mode == WARN ]]; then
         release 'routing is unknown, and the mode is WARN'
     fi
 done

@@ -5,11 +5,10 @@
 # needs it where /etc/aks-flex-node is gone.
 #
 #   hostrouting-waiters.sh list GATE...    prints them; run by hostrouting-retry.sh
-#   hostrouting-waiters.sh mark GATE...    marks by hostrouting-waits@ those that wait for their
-#                                          start or restart; run while a gate asks, because systemd
-#                                          forgets their jobs when it is refused
-#   hostrouting-waiters.sh renew GATE...   the same, and marks those anew that are marked; run
-#                                          before a gate is refused
+#   hostrouting-waiters.sh mark GATE       marks by hostrouting-waits@ those that wait for their
+#                                          start or restart; run by hostrouting-held@ as soon as the
+#                                          gate asks, because systemd forgets their jobs when it is
+#                                          refused
 
 set -f
 export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -50,6 +49,4 @@ while read -r _ unit job _; do
     ((${#mark} > 255)) || marks+=("$mark")
 done < <(systemctl list-jobs --full --no-legend)
 ((${#marks[@]})) || exit 0
-# A start does nothing with a mark that is active.
-declare -A commands=([mark]=start [renew]=reload-or-restart)
-systemctl "${commands[$verb]}" --no-block -- "${marks[@]}"
+systemctl reload-or-restart --no-block -- "${marks[@]}"

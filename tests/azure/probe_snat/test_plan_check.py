@@ -39,7 +39,6 @@ from hostrouting.azure.probe_snat.ruleset import (
     render,
 )
 from hostrouting.base.findings import LEFT, REFUSED
-from hostrouting.boot.layout import GATING_PATH
 from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.testing import FakeHost
 from phases import Context
@@ -160,7 +159,7 @@ class TestCheck:
         assert check(host, ctx) == [f"error: probe-snat: {TABLE}: {NOT_LOADED}; apply the config"]
         apply(host, ctx)
         wanted_by = "/etc/systemd/system/hostrouting-ready.service.wants/probe-snat.service"
-        for path in (*DEPARTURE.paths, wanted_by, GATING_PATH):
+        for path in (*DEPARTURE.paths, wanted_by):
             host.files.remove(path)
         reason = "is not as this config wants it at the next boot; apply the config"
         assert check(host, ctx) == [

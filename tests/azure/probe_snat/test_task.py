@@ -2,7 +2,6 @@
 of the cloud.
 """
 
-import hashlib
 import logging
 import re
 import threading
@@ -36,7 +35,7 @@ from support.probe_worlds import RULES
 
 from hostrouting import ConfigureProbeSNAT, HostRoutingConfig
 from hostrouting.azure.probe_snat.ruleset import DEPARTURE, RULESET_PATH, boot_unit, render
-from hostrouting.boot.layout import GATING_PATH, INTENT_PATH, PROGRAM_PATH
+from hostrouting.boot.layout import INTENT_PATH, PROGRAM_PATH
 from hostrouting.exceptions import BackendError, ToolNotFoundError, UnitError
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange
@@ -308,9 +307,8 @@ class TestDo:
         host = FakeHost(is_live=False)
         task = ConfigureProbeSNAT(config(dev="eth0"), host=host)
         changes = [str(change) for change in task.plan(ctx)]
-        assert changes[:5] == [
-            f"+ {path}"
-            for path in (INTENT_PATH, GATING_PATH, PROGRAM_PATH, RULESET_PATH, UNIT_PATH)
+        assert changes[:4] == [
+            f"+ {path}" for path in (INTENT_PATH, PROGRAM_PATH, RULESET_PATH, UNIT_PATH)
         ]
         task.do(ctx)
         assert [record.getMessage() for record in caplog.records if hasattr(record, "task")] == [
@@ -333,17 +331,18 @@ class TestDo:
 
     @pytest.mark.parametrize("is_required", [True, False])
     def test_gates_check_only_required_rules(self, ctx: Context, is_required: bool) -> None:
-        """The list of gating units has the rules' unit with its checksum exactly if the rules are
-        required, whatever the config was before.
+        """Gates wait for the rules' unit exactly if the rules are required, whatever the config was
+        before.
         """
         host = FakeHost(is_live=False)
         for required in not is_required, is_required:
             apply(host, ctx, config(dev="eth0", required=required))
-        rules = hashlib.sha256(
-            host.files.read("/etc/aks-flex-node/probe-snat.nft") or b""
-        ).hexdigest()
-        listed = (host.files.read(GATING_PATH) or b"").decode().splitlines()[:-1]
-        assert listed == [f"{rules}  /etc/aks-flex-node/probe-snat.nft"] * is_required
+        links = "/etc/systemd/system/hostrouting-ready.service.{}/probe-snat.service"
+        folders = "requires", "wants"
+        assert [host.files.exists(links.format(folder)) for folder in folders] == [
+            is_required,
+            not is_required,
+        ]
 
 
 class TestNoPart:
