@@ -2,7 +2,8 @@
 
     python examples/image.py DIRECTORY
 
-It neither reads nor changes the state of the running machine, even if DIRECTORY is `/`.
+It neither reads nor changes the state of the running machine, even if DIRECTORY is `/`. The image
+needs a Python of 3.10 or newer as /usr/bin/python3, because the mode is STRICT.
 """
 
 from __future__ import annotations

@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 
 #: The files of a configured node.
 FILES: Final = {
-    "/etc/aks-flex-node": "the scripts of the boot, and hostrouting.json: the config in force",
+    "/etc/aks-flex-node": (
+        "the scripts and the program of the boot, and hostrouting.json: the installed config; an "
+        "edit of it is in force after an apply"
+    ),
     "/etc/aks-flex-node/hostrouting.disabled": "break-glass: while it exists, gates are open",
     "/run/hostrouting.disabled": "the same, until the next boot",
     "/etc/systemd/system": "the units that run them, and a drop-in for each gate",
-    "/run/aks-flex-node": (
+    "/run/hostrouting": (
         "markers and records of this boot: route-overlap.ok or route-overlap.detected, never both"
     ),
+    "/run/aks-flex-node": "copies of the markers, for programs that read those of AKSFlexNode",
     "/var/lib/hostrouting": "records of swept objects, which a reset restores",
 }
 #: The section EXAMPLES.

@@ -1,6 +1,6 @@
 #!/bin/bash
 # A plugin of the Node Problem Detector: is this node's routing right, as its last proof says? It
-# reads the marker in /run/aks-flex-node, or in the folder given (that of the host, in a container),
+# reads the marker in /run/hostrouting, or in the folder given (that of the host, in a container),
 # and asks neither the network nor Python.
 # Exit status: 0 right, 1 wrong, 2 unknown. stdout has at most 80 characters, since the detector
 # cuts there. Words after the folder:
@@ -10,7 +10,7 @@
 #   max-age=SECONDS  a node whose proof is older is unknown; for nodes with `watch`, which proves
 #                    every `interval`
 export LC_ALL=C
-folder=${1:-/run/aks-flex-node}
+folder=${1:-/run/hostrouting}
 wanted='' limit='' config='' mistake='' finding=''
 right=$folder/route-overlap.ok
 wrong=$folder/route-overlap.detected
