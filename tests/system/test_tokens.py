@@ -36,7 +36,7 @@ python() { lose python3; printf '#!/bin/sh\n%s\n' "$1" > /usr/bin/python3; chmod
 """
 #: Runs the program as Python 3.9 would.
 OLD_PYTHON = (
-    'shift 2; exec python3.11 -IS -c "import runpy, sys; sys.version_info = (3, 9); '
+    'shift 2; exec python3.away -IS -c "import runpy, sys; sys.version_info = (3, 9); '
     r'del sys.argv[0]; runpy.run_path(sys.argv[0], run_name=\"__main__\")" "$@"'
 )
 #: The accident, and the reason in the journal.

@@ -175,22 +175,23 @@ refuse() {
     status=11
 }
 
-# Print why every gate is open, and nothing if they are not.
+# Print why every gate is open; fail if they are not, and so if a command here is damaged.
 why_open() {
-    local file
-    for file in /run /etc/aks-flex-node; do
-        file+=/hostrouting.disabled
-        [[ ! -e $file ]] || echo "$file exists"
+    local file word=hostrouting.disabled
+    for file in "/run/$word" "/etc/aks-flex-node/$word"; do
+        if [[ -e $file ]]; then
+            echo "$file exists"
+            return
+        fi
     done
-    ! grep -qw hostrouting.disabled /proc/cmdline ||
-        echo 'hostrouting.disabled is on the command line of the kernel'
+    [[ " $(< /proc/cmdline) " == *" $word "* ]] &&
+        echo "$word is on the command line of the kernel"
 }
 
 # Answer the drop-in of a gate, and end.
 answer_gate() {
     local open
-    open=$(why_open)
-    if [[ $open ]]; then
+    if open=$(why_open); then
         print 4 "routing is not checked: $open"
         exit 10
     fi

@@ -91,6 +91,8 @@ plan() {
 # Add the routes, once per boot; wait up to 30 s for the default routes that complete them.
 restore() {
     local try commands left
+    # Another user that could open the file could hold its lock.
+    umask 077
     { exec 9<> /run/hostrouting.lock; } 2> /dev/null || return
     flock --nonblock 9 || return
     # This follows no link, and makes no second file.
