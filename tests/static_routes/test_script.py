@@ -313,12 +313,13 @@ def all_routes(node: KernelNode) -> list[ObservedRoute]:
     world=World(
         [
             "route add default via 10.0.0.1 dev e0 tos 8",
+            "-6 route add default from fd00:0::/64 via fe80::01 dev e0",
             "route add default dev e0 metric 50",
             "route add default via 10.0.0.1 dev e0 onlink metric 100",
         ],
         is_infiniband=False,
     ),
-    routes=[OPEN],
+    routes=[OPEN, StaticRoute(destination="fd00:9::/48")],
     named=["e0"],
     pinned={},
 )

@@ -26,8 +26,8 @@ find_hop() { # family, device
     { read -r type < "/sys/class/net/$2/type"; } 2> /dev/null
     [[ $type == 32 ]] && return 1
     while read -r row; do
-        # The first one decides, unless it is for a type of service.
-        [[ $row == *' tos '* ]] || break
+        # The first one decides, unless it is for a type of service or a source.
+        [[ $row == *' tos '* || $row == *' from '* ]] || break
     done < <(ip "-$1" -o route show default dev "$2" 2> /dev/null)
     [[ $row == default\ * && $row != *nexthop* ]] || return
     out=$2
