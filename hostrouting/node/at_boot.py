@@ -318,13 +318,16 @@ def _routes(ctx: Context, config: HostRoutingConfig, host: Host) -> BootVerdict:
     outcome = repair_once(ctx, config, host)
     # The first run of a boot adds routes, and repairs none.
     is_boot = host.files.read(ROUTES_LOGGED) is None
-    changes = () if is_boot else tuple(f"repaired: {change}" for change in outcome.changes)
+    made = () if is_boot else outcome.changes
+    changes = [f"repaired: {change}" for change in made[:_MOST_LINES]]
+    if len(made) > _MOST_LINES:
+        changes.append(f"repaired: {len(made) - _MOST_LINES} more routes")
     if outcome.refusals:
         text = "\n".join(f"refused: {reason}" for reason in outcome.refusals)
         early = outcome.refusals[0] if outcome.may_heal else ""
-        return BootVerdict(WRONG, text, ERROR, ROUTES_LOGGED, changes, early=early)
+        return BootVerdict(WRONG, text, ERROR, ROUTES_LOGGED, tuple(changes), early=early)
     text = f"routes in force: {outcome.wanted}"
-    return BootVerdict(RIGHT, text, NOTICE, ROUTES_LOGGED, changes)
+    return BootVerdict(RIGHT, text, NOTICE, ROUTES_LOGGED, tuple(changes))
 
 
 #: The verbs of the units, by the first argument of the program.
