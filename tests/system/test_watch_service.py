@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from support.gated_machine import EARLY, GATES, KUBE, KUBELET, SMALL_NODE, GatedMachine, applied
-from support.printed import REPLACE_IT
 from support.systemd_box import install_command, require_program
 
 from hostrouting import Host, HostRoutingConfig, Reset
-from hostrouting.boot.layout import APPLIED_PATH
+from hostrouting.boot.layout import APPLIED_PATH, INTENT_PATH
 from hostrouting.watch.unit import ConfigureWatch
 from phases import Context
 
@@ -126,7 +125,7 @@ def test_a_config_that_is_damaged_at_the_start(machine: WatchedMachine) -> None:
         for line in journal
         if "the installed config cannot be read" in line and "over" not in line
     ]
-    assert damage.endswith(REPLACE_IT)
+    assert damage.endswith(f"apply the other copy of it: hostrouting apply {INTENT_PATH}")
     # The name of the unit is enough.
     assert "hostrouting: " not in damage
 
