@@ -48,7 +48,6 @@ class Program(NamedTuple):
 #: What the units of boot scripts run.
 SCRIPT_PROGRAMS: Final = (
     Program("bash", "bash"),
-    Program("ip", "iproute2"),
     Program("flock", "util-linux"),
     Program("nsenter", "util-linux"),
     Program("setpriv", "util-linux"),

@@ -332,11 +332,21 @@ def exits_evidence(files: FileStore) -> Iterator[tuple[str, bytes]]:
 def _config_of(content: bytes | None, path: str = INTENT_PATH) -> HostRoutingConfig | None:
     if content is None:
         return None
-    name = f"the installed config {path}"
-    # Hardly anyone repairs by hand what an apply writes.
+    try:
+        return _parsed(content)
+    except InvalidConfigError as error:
+        if path != APPLIED_PATH:
+            raise
+        # Nobody repairs by hand what an apply writes.
+        other = command_line("apply", INTENT_PATH)
+        text = f"the installed config {path} is damaged; apply the other copy of it: {other}"
+        raise InvalidConfigError([ConfigMistake("", text)]) from error
+
+
+def _parsed(content: bytes) -> HostRoutingConfig:
+    """Return the installed config, which people may have edited."""
+    name = f"the installed config {INTENT_PATH}"
     step = "or replace it with your own: hostrouting apply CONFIG"
-    if path == APPLIED_PATH:
-        step = f"apply the other copy of it: {command_line('apply', INTENT_PATH)}"
     try:
         read_json(content, name=name)
     except InvalidConfigError as error:
@@ -345,10 +355,8 @@ def _config_of(content: bytes | None, path: str = INTENT_PATH) -> HostRoutingCon
     try:
         config = HostRoutingConfig.from_json(content)
     except InvalidConfigError as error:
-        correct = "" if path == APPLIED_PATH else "correct it there, "
-        place = f"in {name}; {correct}{step}"
         [*mistakes, last] = error.errors
-        named = last._replace(message=f"{last.message}; {place}")
+        named = last._replace(message=f"{last.message}; in {name}; correct it there, {step}")
         raise InvalidConfigError([*mistakes, named]) from error
     # An installed config always has a section. A file like `{}` is damaged, and removes no routes.
     if not config.asks:

@@ -202,7 +202,10 @@ def _missing(host: Host, interpreter: str) -> str:
     place = "node" if host.is_live else "image"
     if not is_program(host.files, interpreter):
         return f"the {place} has no {interpreter}"
-    name = host.files.read_link(interpreter) or interpreter
+    name = interpreter
+    # On Debian, alternatives may lead through several links.
+    while target := host.files.read_link(name):
+        name = target if target.startswith("/") else f"{name.rpartition('/')[0]}/{target}"
     version = re.search(r"python3\.([0-9]+)$", name)
     if version and int(version[1]) < _OLDEST_MINOR:
         return f"the {place} has Python 3.{version[1]} as {interpreter}"

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import attrs
+
 from hostrouting.base.commands import quoted
 from hostrouting.base.errors import HostFileError
 from hostrouting.base.findings import NodeFinding, Severity
@@ -27,7 +29,7 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.boot.program import interpreter_finding
 from hostrouting.boot.steps import program_file
-from hostrouting.config.sections import HostRoutingConfig
+from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.host import Host
 from hostrouting.node.capabilities import CAPABILITIES
 from hostrouting.route_overlap import script as overlap
@@ -96,8 +98,11 @@ def missing_programs(config: HostRoutingConfig, host: Host) -> list[NodeFinding]
         if not program_path(host.files, name)
     ]
     asking = [section for section in config.sections.values() if section.asks]
-    if any(path in SCRIPT_PATHS for section in asking for path in section.files):
-        findings += filter(None, [interpreter_finding(host)])
+    is_needed = any(path in SCRIPT_PATHS for section in asking for path in section.files)
+    if is_needed and (found := interpreter_finding(host)):
+        # In STRICT mode no gate opens without it.
+        is_strict = mode_of(config) is OverlapMode.STRICT
+        findings += [attrs.evolve(found, severity="error") if is_strict else found]
     return findings
 
 

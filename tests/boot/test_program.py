@@ -38,6 +38,7 @@ from hostrouting.boot.steps import Generation, contents_in_force
 from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.host.trial import GateTrial
+from hostrouting.node.boot_files import missing_programs
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Change, Context, TaskFailedError, execute, plan
 
@@ -381,6 +382,15 @@ def test_the_interpreter_of_an_installed_one_may_go() -> None:
     assert interpreter_finding(host) is None
 
 
+@pytest.mark.parametrize(("mode", "severity"), [("WARN", "warning"), ("STRICT", "error")])
+def test_a_strict_node_without_an_interpreter_has_an_error(mode: str, severity: str) -> None:
+    """A missing Python is an error in STRICT mode, since no gate opens without it."""
+    host = FakeHost()
+    host.files.programs.remove(USUAL)
+    [found] = missing_programs(overlap(mode), host)
+    assert (found.subject, found.severity) == ("python3", severity)
+
+
 # --- the trial
 
 
@@ -445,7 +455,8 @@ def has_none(host: FakeHost) -> str:
 
 def has_an_old_one(host: FakeHost) -> str:
     host.files.write("/usr/bin/python3.9", b"", mode=0o755)
-    host.files.link(USUAL, "python3.9")
+    host.files.link("/etc/alternatives/python3", "/usr/bin/python3.9")
+    host.files.link(USUAL, "../../etc/alternatives/python3")
     return f"the {'node' if host.is_live else 'image'} has Python 3.9 as {USUAL}"
 
 

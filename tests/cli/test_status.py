@@ -165,19 +165,19 @@ def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
     to install, and fails an apply; without probes nft is not missed.
     """
     on_mended("apply")
-    host.files.programs -= {"/usr/bin/ip", "/usr/bin/nft"}
+    host.files.programs -= {"/usr/bin/flock", "/usr/bin/nft"}
     reason = f"the node lacks it: {STAY_SHUT}"
     result = run_here("status")
     assert result.returncode == 1
-    assert result.stdout.splitlines()[0] == f"wrong: ip: the node lacks it: {STAY_SHUT}"
-    assert f"  ip: {reason}; install the package iproute2" in result.stdout.splitlines()
+    assert result.stdout.splitlines()[0] == f"wrong: flock: the node lacks it: {STAY_SHUT}"
+    assert f"  flock: {reason}; install the package util-linux" in result.stdout.splitlines()
     assert "nft" not in result.stdout
     applied = on_mended("apply", "--json")
     assert applied.returncode == 1
     answer = json.loads(applied.stdout)
     assert answer["ok"] is False
     assert "no-program" in [finding["kind"] for finding in answer["findings"]]
-    found = f"error: no-program: ip: {reason}; install the package iproute2"
+    found = f"error: no-program: flock: {reason}; install the package util-linux"
     checked = run_here("check", "--fail-on", "warning")
     assert checked.returncode == 1
     assert found in checked.stdout.splitlines()

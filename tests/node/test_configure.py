@@ -179,7 +179,7 @@ def test_a_program_that_the_boot_lacks_degrades_the_run(*, is_live: bool) -> Non
     """
     host = gpu_node() if is_live else FakeHost(is_live=False)
     host.files.programs |= FakeHost().files.programs
-    host.files.programs.remove("/usr/bin/ip")
+    host.files.programs.remove("/usr/bin/flock")
     config = HostRoutingConfig.from_mapping(ROUTES)
     whole = Serial(Configure(config, host=host), name="bootstrap")
     report = run(whole)
@@ -189,11 +189,11 @@ def test_a_program_that_the_boot_lacks_degrades_the_run(*, is_live: bool) -> Non
     assert step.degraded
     [finding] = step.result.findings
     assert finding.kind == "no-program"
-    assert finding.subject == "ip"
+    assert finding.subject == "flock"
     assert finding.severity == "error"
     assert STAY_SHUT in finding.reason
     assert finding in check_node(Context(), config, host).findings
-    host.files.programs.add("/usr/local/sbin/ip")
+    host.files.programs.add("/usr/local/sbin/flock")
     mended = run(whole)
     assert not mended.degraded
     assert mended.find("bootstrap/configure").result.findings == ()

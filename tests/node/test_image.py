@@ -23,12 +23,11 @@ SECTIONS: dict[str, Any] = {
 PROGRAMS = {
     "bash": "bin/bash",
     "flock": "usr/bin/flock",
-    "ip": "usr/sbin/ip",
     "nft": "usr/sbin/nft",
     "nsenter": "usr/bin/nsenter",
     "setpriv": "usr/bin/setpriv",
 }
-PACKAGES = {"bash": "bash", "ip": "iproute2", "nft": "nftables"} | dict.fromkeys(
+PACKAGES = {"bash": "bash", "nft": "nftables"} | dict.fromkeys(
     ("flock", "nsenter", "setpriv"), "util-linux"
 )
 #: Every folder in which an apply makes a file or a link.
@@ -198,13 +197,13 @@ def test_programs_are_found_over_links_of_the_image(image: Path, config: Path) -
     (image / "etc/alternatives").mkdir(parents=True)
     shutil.move(image / "bin", image / "usr/merged")
     (image / "bin").symlink_to("usr/merged")
-    (image / "usr/sbin/ip").unlink()
-    (image / "usr/sbin/ip").symlink_to("/etc/alternatives/ip")
-    (image / "etc/alternatives/ip").symlink_to("../../usr/bin/flock")
+    (image / "usr/bin/setpriv").unlink()
+    (image / "usr/bin/setpriv").symlink_to("/etc/alternatives/setpriv")
+    (image / "etc/alternatives/setpriv").symlink_to("../../usr/bin/flock")
     assert "the image lacks it" not in run("apply", "--root", image, config).stderr
-    (image / "etc/alternatives/ip").unlink()
-    (image / "etc/alternatives/ip").symlink_to(sys.executable)
-    assert "ip: the image lacks it" in run("apply", "--root", image, config).stderr
+    (image / "etc/alternatives/setpriv").unlink()
+    (image / "etc/alternatives/setpriv").symlink_to(sys.executable)
+    assert "setpriv: the image lacks it" in run("apply", "--root", image, config).stderr
 
 
 @pytest.mark.parametrize(

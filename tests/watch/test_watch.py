@@ -160,7 +160,7 @@ class TestIntent:
         ("content", "step"),
         [
             (b"{", f": hostrouting apply {INTENT_PATH}"),
-            (b"{}", "; replace it with your own: hostrouting apply CONFIG"),
+            (b"{}", f": hostrouting apply {INTENT_PATH}"),
             (None, FOLDER),
         ],
     )

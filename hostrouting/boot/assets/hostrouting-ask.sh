@@ -9,10 +9,10 @@
 # The exit status is
 #
 #   10    GATE may start. If the script was cut, lost or killed, it ends with another status.
-#   11    GATE is refused: in STRICT mode if the routing is wrong or unknown, in WARN mode if a route
-#         cannot be restored.
+#   11    GATE is refused: in STRICT mode if the routing is wrong, in WARN mode if a route cannot be
+#         restored.
 #   12    The routing is unknown: something failed, another run holds the lock, or an apply is open.
-#         In WARN mode GATE starts all the same. The retry gets it in STRICT mode, too.
+#         In STRICT mode GATE is refused; in WARN mode it starts.
 
 set -fu
 # Another user that could open a file could hold its lock.
@@ -160,7 +160,7 @@ refuse() {
     # It may be right now, and the unit need not wait for its RestartSec=.
     may_start && return
     # A stop of the unit may have ended its start, and not this script (KillMode=process).
-    kill -0 "$PPID" 2> /dev/null || exit 11
+    kill -0 "$PPID" 2> /dev/null || exit "$status"
     # Without an answer of systemd, which may execute itself anew, it still is a gate.
     paths=$(systemctl show --property=DropInPaths -- "$gate")
     if [[ $paths == DropInPaths=* && $paths != */10-hostrouting.conf* ]]; then
@@ -172,7 +172,6 @@ refuse() {
     # A reset or an isolate may have stopped the marks.
     "$BASH" -p "$systemd/hostrouting-waiters.sh" mark "$gate" > /dev/null 2>&1
     systemctl start --no-block "hostrouting-held@$gate.service"
-    status=11
 }
 
 # Print why every gate is open; fail if they are not, and so if a command here is damaged.
