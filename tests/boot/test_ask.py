@@ -81,6 +81,14 @@ def test_an_error_of_arithmetic_is_not_a_pass(node: KernelNode, image: Path) -> 
     assert run_on(node, image, program) == ["1 value too great"] * 2
 
 
+def test_a_retry_without_words_has_an_answer(node: KernelNode, image: Path) -> None:
+    """The retry of an earlier version, which an apply that was killed has left running, passes no
+    words. It gets the answer in STRICT mode, so the held units start once routing is right.
+    """
+    ask = f"bash -p {GATE_SCRIPT} > /dev/null 2>&1 && : || echo $?\n"
+    assert run_on(node, image, f"touch /run/overlap\n{ask}rm /run/overlap\n{ask}") == ["11", "10"]
+
+
 def test_what_an_apply_has_undone_is_no_answer(node: KernelNode, tmp_path: Path) -> None:
     """A gate checks again if an apply began and ended during its check, since the apply may have
     undone what the check found.

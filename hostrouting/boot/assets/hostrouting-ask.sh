@@ -29,7 +29,8 @@ answer=$run/answer
 # An apply holds this lock as long as it may undo what it has changed.
 lock=/etc/aks-flex-node/hostrouting.lock
 apply='run: @hostrouting apply@'
-gate=$1 mode=$2
+# A retry of an earlier version, which a killed apply has left running, names neither.
+gate=${1-} mode=${2-STRICT}
 # The seconds that this run may still wait for an apply: a refusal takes 33 s, and a gate has 50 s at
 # least.
 patience=16
@@ -183,8 +184,7 @@ why_open() {
             return
         fi
     done
-    [[ " $(< /proc/cmdline) " == *" $word "* ]] &&
-        echo "$word is on the command line of the kernel"
+    [[ " $(< /proc/cmdline) " == *" $word "* ]] && echo "$word is on the kernel's command line"
 }
 
 # Answer the drop-in of a gate, and end.
