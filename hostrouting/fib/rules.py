@@ -115,6 +115,7 @@ def _fits_rest(rule: Rule, packet: Packet) -> bool:
     )
     return (
         rule.tos in {0, packet.tos & _TOS_BITS[packet.family]}
+        and rule.dscp in {None, packet.tos >> 2}
         and rule.iif in {"", packet.iif}
         and rule.oif in {"", packet.oif}
         and rule.ip_protocol in {0, packet.ip_protocol}

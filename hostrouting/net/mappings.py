@@ -39,6 +39,7 @@ _NUMBERS: Final[dict[str, Container[int]]] = {
     "weight": range(1, 257),
     "expires": range(-1 << 31, 1 << 31),
     "tun_id": range(1 << 64),
+    "dscp": range(1 << 6),
     "family": FAMILY_NAMES,
 }
 #: Parts that are addresses (numbers) or networks (pairs) of the family of the whole.

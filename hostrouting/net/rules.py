@@ -10,7 +10,6 @@ from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, TABLE_NAMES, Extra
 
 #: The names of uninterpreted selectors by the number of their attribute.
 _UNKNOWN_NAMES = {
-    25: "dscp",
     26: "flowlabel",
     27: "flowlabel",
     28: "sport",
@@ -27,8 +26,8 @@ _WORDS = {
     "dport": "to port",
     "l3mdev": "of a",
 }
-#: Masks of ports that mask nothing: newer kernels show them with a single port.
-_HARMLESS: Final = frozenset({(28, b"\xff\xff"), (29, b"\xff\xff")})
+#: Masks that mask nothing: newer kernels show them with a single port, and with a DSCP.
+_HARMLESS: Final = frozenset({(28, b"\xff\xff"), (29, b"\xff\xff"), (30, b"\x3f")})
 #: The programs that add a rule which looks up this table.
 _PROGRAMS = {52: "Tailscale", 51820: "wg-quick"}
 _PROTOCOLS = {1: "icmp", 6: "tcp", 17: "udp", 58: "ipv6-icmp"}
@@ -85,6 +84,8 @@ class Rule(NamedTuple):
     #: RTPROT_* of the program that added it: 2 for the kernel, 3 for `ip rule add`.
     protocol: int = 3
     family: int = IPV4
+    #: All six bits of the class of a packet, which newer kernels compare instead of `tos`.
+    dscp: int | None = None
     #: Uninterpreted attributes, some of which may select.
     unknown: Extra = ()
 
@@ -100,6 +101,7 @@ class Rule(NamedTuple):
         }
         words = {
             "tos": self.tos and f"{self.tos:#04x}",
+            "dscp": "" if self.dscp is None else f"{self.dscp:#04x}",
             "fwmark": self.mark_mask
             and f"{self.mark:#x}/{self.mark_mask:#x}".removesuffix("/0xffffffff"),
             "iif": self.iif,
@@ -112,7 +114,7 @@ class Rule(NamedTuple):
             "l3mdev": self.l3mdev and "VRF",
         }
         known = {name: str(value) for name, value in words.items() if value}
-        # Newer kernels show the mask of a single port, too.
+        # Newer kernels show the mask of a single port and of a DSCP, too.
         return known | unknown | known
 
     @property

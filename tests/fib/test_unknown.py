@@ -19,7 +19,7 @@ NINE = 9 << 24
 EIGHT = 8 << 24
 #: Blocks the packets that it selects, so that a decision shows if it was applied.
 BLOCKING = Rule(100, action="blackhole", destination=(NINE, 8))
-DSCP = ((25, b"\x08"),)
+DSCP = ((30, b"\x08"),)
 SINGLE_PORT = (28, b"\xff\xff"), (29, b"\xff\xff")
 
 

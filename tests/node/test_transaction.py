@@ -62,7 +62,7 @@ FABRIC = route("172.16.8.0/24 dev ib0 proto kernel")
 CONNECTED = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 ROUTE = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
 #: A selector that the model lacks.
-DSCP = ((25, b"\x04"),)
+FLOW_LABEL = ((26, b"\0\0\0\x04"),)
 
 
 def config(*routes: Mapping[str, object], mode: str = "STRICT") -> HostRoutingConfig:
@@ -234,9 +234,9 @@ def test_an_address_that_the_model_cannot_decide_is_judged_by_the_kernel(
         return Fib.of(host.routes.links(), host.routes.routes()).lookup(destinations, **options)
 
     host.routes.insert_route(attrs.evolve(FABRIC, table=78))
-    host.routes.add_rule(Rule(10, table=78, unknown=DSCP))
+    host.routes.add_rule(Rule(10, table=78, unknown=FLOW_LABEL))
     monkeypatch.setattr(host.routes, "lookup", lookup)
-    assert "dscp" in Configure(wanted, host=host).planned(at_once()).forecast.undecided
+    assert "flowlabel" in Configure(wanted, host=host).planned(at_once()).forecast.undecided
     with pytest.raises(TaskFailedError, match=r"by the change '[-+] 172\.16\.8\.0/22 via"):
         execute(Configure(wanted, host=host), at_once())
     assert state(host) == before
@@ -264,7 +264,7 @@ def test_routes_of_a_first_apply_are_proven_though_its_files_failed(
         return Fib.of(host.routes.links(), host.routes.routes()).lookup(destinations, **options)
 
     host.routes.insert_route(attrs.evolve(FABRIC, network=FABRIC.network + 0x10000, table=78))
-    host.routes.add_rule(Rule(10, table=78, unknown=DSCP))
+    host.routes.add_rule(Rule(10, table=78, unknown=FLOW_LABEL))
     before = host.routes.routes()
     monkeypatch.setattr(host.routes, "lookup", lookup)
     monkeypatch.setattr(

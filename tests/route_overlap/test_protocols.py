@@ -124,13 +124,13 @@ def test_beside_a_selector_that_nobody_understands(
         node.ip(f"rule add {inverted} dsfield 0x10 lookup 100 pref 40")
         node.ip("rule add ipproto tcp lookup main pref 50")
         kernel = kernel_of(node)
-        dscp = ((25, b"\x04"),)
-        rules = [rule._replace(tos=0, unknown=dscp if rule.tos else ()) for rule in kernel.rules()]
+        label = ((26, b"\0\0\0\x04"),)
+        rules = [rule._replace(tos=0, unknown=label if rule.tos else ()) for rule in kernel.rules()]
         monkeypatch.setattr(kernel, "rules", lambda _family: rules)
         report = prove_egress(kernel, [_CIDR], expected_devs=["eth0"])
     assert report.ok is is_right
     named = [note.subject for note in report.notes if note.kind == "policy-rule"]
-    assert named == ["packets with dscp 0x04"] * is_right
+    assert named == ["packets with flowlabel 0x00000004"] * is_right
 
 
 def test_a_rule_by_mark_has_one_note() -> None:

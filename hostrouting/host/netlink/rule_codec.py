@@ -45,10 +45,11 @@ _FRA_PROTOCOL = 21
 _FRA_IP_PROTOCOL = 22
 _FRA_SPORTS = 23
 _FRA_DPORTS = 24
+_FRA_DSCP = 25
 #: It marks packets for accounting, and selects none.
 _FRA_REALMS = 11
 #: The rest are attributes that hostrouting does not understand, and that may select.
-KNOWN: Final = frozenset({*range(1, 5), 6, 10, _FRA_REALMS, *range(12, 25)})
+KNOWN: Final = frozenset({*range(1, 5), 6, 10, _FRA_REALMS, *range(12, 26)})
 _RULE_INVERTED = 0x2
 #: Stands for a suppressor that is off.
 _NO_NUMBER = 0xFFFFFFFF
@@ -92,6 +93,7 @@ def parse_rule(payload: bytes) -> Rule:
         suppress_group=_unless_off(fields, _FRA_SUPPRESS_GROUP),
         protocol=number_of(fields, _FRA_PROTOCOL, size=1),
         family=family,
+        dscp=number_of(fields, _FRA_DSCP, size=1) if _FRA_DSCP in fields else None,
         unknown=tuple(item for item in fields.items() if item[0] not in KNOWN),
     )
 
