@@ -70,7 +70,7 @@ _UNNEEDED = """
     hostrouting.base.pace hostrouting.base.signals hostrouting.boot.boot hostrouting.boot.capability
     hostrouting.boot.gates hostrouting.boot.keeper hostrouting.boot.steps hostrouting.boot.task
     hostrouting.host.imds hostrouting.host.packets hostrouting.host.ports hostrouting.host.pyroute
-    hostrouting.host.trial hostrouting.host.netlink.classifiers hostrouting.host.netlink.events
+    hostrouting.host.trial hostrouting.host.netlink.classifiers
     hostrouting.host.netlink.link_layer hostrouting.host.netlink.neighbours
     hostrouting.host.netlink.probes hostrouting.host.systemd.notify hostrouting.node.boot_files
     hostrouting.node.capabilities hostrouting.node.check hostrouting.node.configure

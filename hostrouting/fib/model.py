@@ -12,6 +12,7 @@ from hostrouting.base.errors import UnknownDecisionError
 from hostrouting.fib.rules import LOOPBACK, Packet, Policy
 from hostrouting.fib.tables import MERGED_TABLES, Bucket, Key, Tables, deleted, inserted, key_of
 from hostrouting.net.addresses import IPV4, IPV6, Address, address_bits, require_lookups
+from hostrouting.net.events import NothingChanges
 from hostrouting.net.links import Device, source_by
 from hostrouting.net.routes import (
     KERNEL_PROTOCOL,
@@ -96,6 +97,10 @@ class Fib:
         is_first = policy.of(IPV4) == [rule for rule in FIRST_RULES if rule.family == IPV4]
         devices = {link.name: link for link in links}
         return cls(Tables.of(routes), policy, devices, None if is_first else False)
+
+    def listen(self) -> NothingChanges:
+        """Return the changes of the model, which has none."""
+        return NothingChanges()
 
     def links(self) -> list[Device]:
         """See `RouteBackend.links`."""

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from hostrouting.host.files.rooted import Exposure
     from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
     from hostrouting.host.ports import (
+        Announced,
         Ebtables,
         FileStore,
         InstanceMetadata,
@@ -77,6 +78,7 @@ __all__ = [
     "OUR_PROTOCOL",
     "Address",
     "AddressEvent",
+    "Announced",
     "Device",
     "DeviceAddress",
     "DeviceEvent",

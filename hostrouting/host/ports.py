@@ -12,7 +12,7 @@ files, units, the service manager, the run lock and the cloud.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from ipaddress import IPv4Network, IPv6Network
 from typing import Literal, Protocol, TypeAlias
@@ -102,6 +102,19 @@ class Routing(Protocol):
         """
 
 
+class Announced(Protocol):
+    """The changes of a network namespace since this was made."""
+
+    def take(self, names: Mapping[int, str]) -> list[NetworkEvent]:
+        """Return the events since the last call, in the kernel's order; wait for those under way.
+
+        `names` are the names of devices by interface index, read after this was made.
+
+        *Refusals*: `EventsLostError` means that there were more events than it can hold, or that
+        one cannot be read: make another one, and read everything anew.
+        """
+
+
 class RouteBackend(Routing, Protocol):
     """The routes of one network namespace.
 
@@ -112,6 +125,9 @@ class RouteBackend(Routing, Protocol):
     A backend that cannot keep the attribute RTA_METRICS of a route, such as an mtu, declares it by
     the class attribute `keeps_metrics = False`. Then it refuses an addition of such a route as any
     refusal, with the word `metrics` and the next step in the reason, and never installs less.
+
+    A backend that can announce changes has a method `listen() -> Announced`. With any other one a
+    check reads routes, rules and devices before and after its lookups, and compares.
     """
 
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:

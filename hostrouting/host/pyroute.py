@@ -62,6 +62,9 @@ class Pyroute2Backend(NetlinkBackend):
         # The socket belongs to the caller: one request at a time.
         self._lock = threading.RLock()
 
+    def listen(self) -> None:
+        """Return None: the caller's socket may be of another network namespace."""
+
     @contextmanager
     def _open(self) -> Iterator[Conversation]:
         with self._lock, errors_of("pyroute2"):

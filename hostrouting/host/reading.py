@@ -1,27 +1,40 @@
-"""One reading of a node's routing, by which several questions about one moment are answered."""
+"""One reading of a node's routing, by which several questions about one moment are answered.
+
+A reading is kept up to date by what the kernel announces. A backend that announces nothing is read
+again and compared.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import defaultdict
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from hostrouting.base.errors import BackendError, EventsLostError
 from hostrouting.host import Host
-from hostrouting.net.addresses import IPV4
+from hostrouting.net.addresses import IPV4, Prefix
+from hostrouting.net.routes import SCOPE_LINK, place
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from hostrouting.host.ports import RouteBackend
+    from hostrouting.host.ports import Announced, RouteBackend
+    from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent, RouteEvent
     from hostrouting.net.links import Device
-    from hostrouting.net.routes import Lookup, ObservedRoute, RouteChange
+    from hostrouting.net.routes import Lookup, ObservedRoute, Place, RouteChange
     from hostrouting.net.rules import Rule
+
+#: How often a reading whose events were lost begins again. Later it is read again and compared.
+_MOST_LOSSES: Final = 3
 
 
 class Reading:
     """A `RouteBackend` that reads routes, rules and devices once, and forgets them after a change.
 
-    Lookups go to the kernel: a reading has no answer to them.
+    Lookups go to the kernel: a reading has no answer to them. After a lookup `catch_up` brings the
+    reading up to date, and says for which networks the answers may be out of date.
     """
 
     def __init__(self, backend: RouteBackend) -> None:
@@ -29,17 +42,25 @@ class Reading:
         self.families: tuple[int, ...] = backend.families
         self._routes: dict[int, list[ObservedRoute]] = {}
         self._rules: dict[int, list[Rule]] = {}
-        self._links: list[Device] | None = None
+        #: By their indexes; empty before they are read.
+        self._links: dict[int, Device] = {}
+        #: The networks whose routing has changed since the last `catch_up`, by family.
+        self._changed: dict[int, list[Prefix]] = defaultdict(list)
+        self._announced: Announced | None = None
+        self._has_begun = False
+        self._losses = 0
 
     def links(self) -> list[Device]:
         """See `Routing.links`."""
-        if self._links is None:
-            self._links = self._backend.links()
-        return [*self._links]
+        if not self._links:
+            self._begin()
+            self._links = {link.ifindex: link for link in self._backend.links()}
+        return [*self._links.values()]
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """See `Routing.routes`."""
         if family not in self._routes:
+            self._begin()
             self._routes[family] = self._backend.routes(family)
         return [*self._routes[family]]
 
@@ -52,22 +73,220 @@ class Reading:
     def rules(self, family: int = IPV4) -> list[Rule]:
         """See `Routing.rules`."""
         if family not in self._rules:
+            self._begin()
             self._rules[family] = self._backend.rules(family)
         return [*self._rules[family]]
 
     def lookup(self, destinations: Sequence[int], **options: Any) -> list[Lookup]:
-        """See `Routing.lookup`."""
-        return self._backend.lookup(destinations, **options)
+        """See `Routing.lookup`; refuse a backend that leaves answers out."""
+        answers: Any = self._backend.lookup(destinations, **options)
+        if not isinstance(answers, list) or len(answers) != len(destinations):
+            name = type(self._backend).__name__
+            step = "run hostrouting.testing.contracts on the backend"
+            raise BackendError(f"{name}.lookup must return a list with each answer; {step}")
+        return answers
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """See `RouteBackend.apply`."""
+        self._forget()
+        self._backend.apply(changes, verify=verify)
+
+    def catch_up(self, family: int) -> list[Prefix]:
+        """Bring the reading up to date; return the networks of a family whose routing has changed.
+
+        They are those since the last call, or since the first reading, and a few more.
+        """
+        if self._announced is None:
+            self._compare()
+        else:
+            names = {link.ifindex: link.name for link in self.links()}
+            try:
+                self._follow(self._announced.take(names))
+            except EventsLostError:
+                self._losses += 1
+                self._has_begun = False
+                self._forget()
+                self._change_all()
+        return self._changed.pop(family, [])
+
+    def _begin(self) -> None:
+        """Listen before anything is read."""
+        if not self._has_begun:
+            self._has_begun = True
+            # A backend of an agent may have none.
+            listen = getattr(self._backend, "listen", None)
+            is_lost = self._losses == _MOST_LOSSES
+            self._announced = listen() if listen and not is_lost else None
+
+    def _forget(self) -> None:
         self._routes.clear()
         self._rules.clear()
-        self._links = None
-        self._backend.apply(changes, verify=verify)
+        self._links.clear()
+
+    def _change_all(self, *families: int) -> None:
+        for family in families or self.families:
+            self._changed[family].append(Prefix(family, 0, 0))
+
+    # --- a backend that announces nothing
+
+    def _compare(self) -> None:
+        """Read the node again, and note what differs."""
+        links = {link.ifindex: link for link in self._backend.links()}
+        rules = {family: self._backend.rules(family) for family in self._rules}
+        if rules != self._rules or _without_neighbours(links) != _without_neighbours(self._links):
+            self._change_all()
+        self._links, self._rules = links, rules
+        for family, before in self._routes.items():
+            now = self._backend.routes(family)
+            if now != before:
+                differing = {*map(_unexpired, now)} ^ {*map(_unexpired, before)}
+                self._changed[family] += map(_network_of, differing)
+                self._routes[family] = now
+
+    # --- events
+
+    def _follow(self, events: Iterable[NetworkEvent]) -> None:
+        """Bring the reading to the state after events, and note what they change."""
+        # Imported late: while most nodes are checked, nothing changes.
+        from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent
+
+        for kind, some in groupby(events, key=type):
+            if kind is RouteEvent:
+                self._follow_routes([event for event in some if isinstance(event, RouteEvent)])
+                continue
+            for event in some:
+                if isinstance(event, DeviceEvent):
+                    self._follow_device(event)
+                elif isinstance(event, AddressEvent):
+                    self._follow_address(event)
+                else:
+                    # A rule; or a nexthop object or a setting, whose routes change silently.
+                    self._routes.clear()
+                    self._rules.clear()
+                    self._change_all()
+
+    def _follow_routes(self, events: Sequence[RouteEvent]) -> None:
+        for family in self.families:
+            own = [event for event in events if event.route.family == family]
+            self._changed[family] += {_network_of(event.route) for event in own}
+            if own and family in self._routes:
+                routes = _routes_after(own, self._routes[family])
+                if routes is None:
+                    del self._routes[family]
+                else:
+                    self._routes[family] = routes
+
+    def _follow_device(self, event: DeviceEvent) -> None:
+        device = event.device
+        before = self._links.get(device.ifindex)
+        if event.verb == "remove":
+            self._links.pop(device.ifindex, None)
+        elif before is None:
+            self._links[device.ifindex] = device
+        else:
+            known = {name: getattr(before, name) for name in ("addresses", "neighbours", "failed")}
+            self._links[device.ifindex] = device._replace(**known)
+        if before is None or self._links.get(device.ifindex) == before:
+            return
+        is_down = event.verb == "remove" or not device.up
+        for family in [*self._routes]:
+            self._follow_routes_by(before.name, family, is_down=is_down)
+        if (device.name, device.master, device.group) != (before.name, before.master, before.group):
+            # A rule may select by one of these.
+            self._change_all()
+
+    def _follow_routes_by(self, dev: str, family: int, *, is_down: bool) -> None:
+        """Note the routes by a device that has changed; those by a device that is down are gone."""
+        kept: list[ObservedRoute] = []
+        own: list[ObservedRoute] = []
+        for route in self._routes[family]:
+            is_by = route.dev == dev or (route.nexthops and dev in route.devs)
+            (own if is_by else kept).append(route)
+        if own:
+            self._changed[family] += map(_network_of, own)
+            # IPv4 keeps the local routes of a device that is set down.
+            gone = all(route.dev and (family != IPV4 or route.kind == "unicast") for route in own)
+            if is_down and gone:
+                self._routes[family] = kept
+            else:
+                del self._routes[family]
+
+    def _follow_address(self, event: AddressEvent) -> None:
+        address = event.address
+        for index, link in self._links.items():
+            if link.name == event.dev:
+                kept = [own for own in link.addresses if not _is_same(own, address)]
+                kept += [address] if event.verb == "set" else []
+                self._links[index] = link._replace(addresses=tuple(kept))
+        if address.scope < SCOPE_LINK:
+            # The kernel may send from another address now, by which a rule selects. The routes with
+            # a removed address as their source vanish silently.
+            self._change_all(address.family)
+            if event.verb == "remove":
+                self._routes.pop(address.family, None)
+
+
+def _routes_after(
+    events: Sequence[RouteEvent], routes: Sequence[ObservedRoute]
+) -> list[ObservedRoute] | None:
+    """Return the routes after events; None if it is unknown which of several routes one is about.
+
+    The order is that of a dump among the routes to a network, and else any.
+    """
+    numbers = {event.route.network for event in events}
+    kept = [route for route in routes if route[0] not in numbers]
+    near: dict[Place, list[ObservedRoute]] = defaultdict(list)
+    for route in routes:
+        if route[0] in numbers:
+            near[place(route)].append(route)
+    for event in events:
+        if not _follow_one(near[place(event.route)], event):
+            return None
+    after = chain.from_iterable(near.values())
+    return kept + sorted(after, key=lambda route: (-route.tos, route.metric))
+
+
+def _follow_one(present: list[ObservedRoute], event: RouteEvent) -> bool:
+    """Bring the routes of one route key to the state after an event, if that is certain."""
+    same = [route for route in present if route.fulfils(event.route)]
+    if event.verb == "remove":
+        for route in same:
+            present.remove(route)
+        # Otherwise it was gone before the reading. Of IPv6 it may be one of several next hops.
+        return bool(same) or not any(route.nexthops for route in present)
+    if len(present) > 1 or (present and not same and event.verb in {"append", "prepend"}):
+        return False
+    present[:] = [event.route]
+    return True
+
+
+def _network_of(route: ObservedRoute) -> Prefix:
+    return Prefix(route.family, route.network, route.prefix_length)
+
+
+def _unexpired(route: ObservedRoute) -> ObservedRoute:
+    """Return a route without the seconds that it has left."""
+    return route._replace(expires=0) if route.expires > 0 else route
+
+
+def _without_neighbours(links: dict[int, Device]) -> list[Device]:
+    return [link._replace(neighbours=(), failed=()) for link in links.values()]
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return (one.family, one.local, one.prefix_length) == (
+        other.family,
+        other.local,
+        other.prefix_length,
+    )
 
 
 def at_one_moment(host: Host) -> Host:
     """Return the host with one reading of its routing."""
     ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
-    return Host(**{**ports, "routes": Reading(host.routes)})
+    return Host(**{**ports, "routes": reading_of(host.routes)})
+
+
+def reading_of(backend: Any) -> Reading:
+    """Return a reading of a backend, which may be one already."""
+    return backend if isinstance(backend, Reading) else Reading(backend)

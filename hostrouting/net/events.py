@@ -9,6 +9,7 @@ The kernel does not announce every change: see `NetworkEvents` of `hostrouting.h
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from hostrouting.net.links import Device, DeviceAddress
@@ -80,3 +81,11 @@ class SettingEvent(NamedTuple):
 NetworkEvent: TypeAlias = (
     RouteEvent | DeviceEvent | AddressEvent | RuleEvent | NexthopEvent | SettingEvent
 )
+
+
+class NothingChanges:
+    """The changes of a model, which is a value."""
+
+    def take(self, names: Mapping[int, str]) -> list[NetworkEvent]:  # noqa: ARG002
+        """Return no events."""
+        return []

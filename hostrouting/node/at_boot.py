@@ -221,11 +221,7 @@ def _ask(
         if config.route_overlap.mode is not mode:
             overlap = attrs.evolve(config.route_overlap, mode=mode)
             config = attrs.evolve(config, route_overlap=overlap)
-        look = look_once(ctx, config, node)
-        if look.is_moving:
-            # The routes have changed since the snapshot.
-            look = look_once(ctx, config, host)
-        verdicts.append(_judged(ctx, host, look, mode))
+        verdicts.append(_judged(ctx, host, look_once(ctx, config, node), mode))
     status = max((verdict.status for verdict in verdicts), default=RIGHT)
     lines = []
     reason = ""

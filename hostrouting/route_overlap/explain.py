@@ -30,6 +30,7 @@ from hostrouting.route_overlap.snapshot import (
     allowed_devices,
     is_same,
     lost_rule_findings,
+    watched,
 )
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ def explain_routing(
     prefixes = [_as_prefix(text) for text in ranges]
     snapshots: dict[int, RoutingSnapshot] = {}
     looked: dict[Prefix, Sequence[CidrPart]] = {}
+    node = watched(node)
     for family in sorted({prefix.family for prefix in prefixes}):
         own = [prefix for prefix in prefixes if prefix.family == family]
         snapshots[family], found = read(partial(RoutingSnapshot, node, family), own)

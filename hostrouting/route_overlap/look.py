@@ -59,11 +59,6 @@ class Look(NamedTuple):
     #: Read for it.
     fabric: Fabric
 
-    @property
-    def is_moving(self) -> bool:
-        """True if addresses are undecided because routes changed meanwhile."""
-        return any(finding.cause == "changing" for _, finding in self.report.findings)
-
 
 def check_now(
     ctx: Context,

@@ -2,9 +2,8 @@
 
 By longest-prefix match, the deciding route can change only where a route or a selector of a policy
 rule begins or ends. So a CIDR is cut there, and one address of each part is looked up, in bulk. The
-answer holds for the whole part, unless routing has changed meanwhile (see `agreement`): an answer
-by a newer and longer prefix counts for that, and the rest of the part is asked. Where that is not
-enough the node is read anew.
+answer holds for the whole part, unless routing has changed meanwhile: then the parts concerned are
+cut and looked up again, until nothing changes.
 """
 
 from __future__ import annotations
@@ -13,21 +12,21 @@ import errno
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from hostrouting.base.commands import quoted
 from hostrouting.base.errors import UnknownDecisionError
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, mask_of
 from hostrouting.net.links import source_by
-from hostrouting.net.routes import Lookup, ObservedRoute
-from hostrouting.route_overlap.agreement import Answered, compare, compare_paths
+from hostrouting.net.routes import MAIN_TABLE, Lookup, ObservedRoute
 from hostrouting.route_overlap.snapshot import CHANGING, RoutingSnapshot, SourcedLookup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hostrouting.net.rules import Rule
 
+_Item = TypeVar("_Item")
 #: Why addresses are a finding; see `Finding`.
 Kind: TypeAlias = Literal[
     "overlap", "no-route", "blocked", "local", "dead-end", "announced", "unknown-exit", "undecided"
@@ -40,9 +39,12 @@ SPECIAL_EDGES: Final[dict[int, tuple[int, ...]]] = {
     IPV6: (1, 2, 0xFE80 << 112, 0xFEC0 << 112, 0xFF << 120),
 }
 _route_of = itemgetter(1)
-#: How often a node is read, and how often the rests of parts are asked in one reading.
-_READINGS = 3
-_ROUNDS = 8
+#: The fields of a route that an answer shows, whatever the tables are.
+_SHOWN = itemgetter(0, 1, 3, 7)
+#: How often parts are looked up again while routing changes. To look up all of them counts as
+#: several times: that takes as long as a check.
+_ROUNDS = 32
+_ROUNDS_OF_ALL = 4
 
 
 class CidrPart(NamedTuple):
@@ -69,22 +71,133 @@ class LookedUp(NamedTuple):
     devs_left_out: frozenset[str]
 
 
-def read(
-    snapshot: Callable[[], RoutingSnapshot], cidrs: Sequence[Prefix], *, times: int = _READINGS
-) -> tuple[RoutingSnapshot, LookedUp]:
-    """Read a node and look CIDRs up in it, up to so many times while routing changes meanwhile.
+class _Networks:
+    """Some networks of one family, as ranges."""
 
-    After the last time the answers for the parts concerned have the errno `CHANGING`.
+    def __init__(self, networks: Sequence[Prefix]) -> None:
+        #: True if they have every address.
+        self.are_all: bool = any(not network.length for network in networks)
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        for network in sorted(networks):
+            # Networks are apart, or one is inside the other and follows it.
+            if not self._lasts or network.network > self._lasts[-1]:
+                self._firsts.append(network.network)
+                self._lasts.append(network.last)
+
+    def within(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges that have an address in another one."""
+        at = bisect_left(self._lasts, first)
+        while at < len(self._firsts) and self._firsts[at] <= last:
+            yield self._firsts[at], self._lasts[at]
+            at += 1
+
+
+class _Answered(NamedTuple):
+    """The parts of ranges of addresses, and their answers.
+
+    The answers with a source are by the first address of the part.
     """
-    node = snapshot()
-    looked = looked_up(node, cidrs)
-    if node.changed and times > 1:
-        return read(snapshot, cidrs, times=times - 1)
-    return node, looked
+
+    #: The number of parts of each range.
+    counts: list[int]
+    firsts: list[int]
+    lasts: list[int]
+    plain: list[Lookup]
+    sourced: dict[int, list[SourcedLookup]]
+
+    def meeting(self, networks: _Networks) -> Iterator[tuple[int, int, int]]:
+        """Yield the parts that have an address in networks, as a range and two positions."""
+        begin = 0
+        for at, count in enumerate(self.counts):
+            end = begin + count
+            stop = begin
+            for first, last in networks.within(self.firsts[begin], self.lasts[end - 1]):
+                start = max(bisect_left(self.lasts, first, begin, end), stop)
+                stop = max(bisect_right(self.firsts, last, begin, end), start)
+                if start < stop:
+                    yield at, start, stop
+            begin = end
+
+    def with_parts(self, spans: Sequence[tuple[int, int, int]], new: _Answered) -> _Answered:
+        """Return the parts with the new ones of each span in place of those there."""
+        counts = [*self.counts]
+        sourced = {**self.sourced}
+        for (at, start, stop), count in zip(spans, new.counts, strict=True):
+            counts[at] += count - (stop - start)
+            for first in self.firsts[start:stop]:
+                sourced.pop(first, None)
+        return _Answered(
+            counts,
+            _spliced(self.firsts, new.firsts, spans, new.counts),
+            _spliced(self.lasts, new.lasts, spans, new.counts),
+            _spliced(self.plain, new.plain, spans, new.counts),
+            {**sourced, **new.sourced},
+        )
+
+    def undecided_in(self, networks: _Networks) -> _Answered:
+        """Return the parts, with answers that are undecided where they meet these networks."""
+        plain = [*self.plain]
+        sourced = {**self.sourced}
+        for _, start, stop in self.meeting(networks):
+            for at in range(start, stop):
+                plain[at] = Lookup(self.firsts[at], None, CHANGING)
+                sourced.pop(self.firsts[at], None)
+        return self._replace(plain=plain, sourced=sourced)
+
+
+def _spliced(
+    old: list[_Item],
+    new: list[_Item],
+    spans: Iterable[tuple[int, int, int]],
+    counts: Iterable[int],
+) -> list[_Item]:
+    """Return a list in which the items of each span are so many of the new ones."""
+    spliced: list[_Item] = []
+    copied = taken = 0
+    for (_, start, stop), count in zip(spans, counts, strict=True):
+        spliced += old[copied:start]
+        spliced += new[taken : taken + count]
+        copied = stop
+        taken += count
+    return [*spliced, *old[copied:]]
+
+
+def read(
+    make: Callable[[], RoutingSnapshot], cidrs: Sequence[Prefix]
+) -> tuple[RoutingSnapshot, LookedUp]:
+    """Return a snapshot of a node and the parts of CIDRs in it, both of one moment.
+
+    If routing changes without end, the answers for the parts concerned have the errno `CHANGING`.
+    """
+    node = make()
+    answered = _answered(node, [*map(range_of, cidrs)])
+    left = _ROUNDS
+    while True:
+        changed = node.backend.catch_up(node.family)
+        networks = _Networks(changed)
+        spans = [*answered.meeting(networks)] if changed else []
+        if not spans:
+            break
+        if left <= 0:
+            answered = answered.undecided_in(networks)
+            break
+        left -= _ROUNDS_OF_ALL if networks.are_all else 1
+        node = make()
+        ranges = [
+            (answered.firsts[start], answered.lasts[stop - 1] + 1) for _, start, stop in spans
+        ]
+        answered = answered.with_parts(spans, _answered(node, ranges))
+    return node, _selected(node, answered)
 
 
 def looked_up(node: RoutingSnapshot, cidrs: Sequence[Prefix]) -> LookedUp:
-    """Cut each CIDR where the answer may change, and return its parts.
+    """Cut each CIDR where the answer may change, and return its parts."""
+    return _selected(node, _answered(node, [*map(range_of, cidrs)]))
+
+
+def _selected(node: RoutingSnapshot, answered: _Answered) -> LookedUp:
+    """Return the parts of each CIDR.
 
     If the node has expected devices, parts that leave by a single allowed device are left out
     unless a rule selects by source, and a part that an announced route may take has this route as
@@ -92,7 +205,7 @@ def looked_up(node: RoutingSnapshot, cidrs: Sequence[Prefix]) -> LookedUp:
     """
     allowed = node.allowed
     is_proof = bool(allowed.expected)
-    ranges, firsts, lasts, plain, sourced = _answered(node, cidrs)
+    counts, firsts, lasts, plain, sourced = answered
     # The announced routes that may take parts, by the position of the part.
     taken: dict[int, tuple[SourcedLookup]] = {}
     if is_proof and node.announced:
@@ -107,18 +220,21 @@ def looked_up(node: RoutingSnapshot, cidrs: Sequence[Prefix]) -> LookedUp:
         suspects: Iterable[int] = ()
         devs = {answer[1] and answer[1][3] for answer in plain}
         fine = frozenset(dev for dev in devs if dev and allowed.allows(dev))
-        if node.has_headers or fine != devs:
+        if node.has_exceptions or fine != devs:
             routes = enumerate(map(_route_of, plain))
             suspects = [
                 at
                 for at, route in routes
-                if route is None or route[3] not in fine or route.encapsulation
+                if route is None
+                or route[3] not in fine
+                or route[7] == "local"
+                or route.encapsulation
             ]
         indexes = sorted({*suspects, *taken})
     parts: list[list[CidrPart]] = []
     before = 0
-    for starts, _ in ranges:
-        after = before + len(starts)
+    for count in counts:
+        after = before + count
         parts.append(
             [
                 CidrPart(
@@ -133,46 +249,31 @@ def looked_up(node: RoutingSnapshot, cidrs: Sequence[Prefix]) -> LookedUp:
     return LookedUp(parts, fine)
 
 
-def _answered(node: RoutingSnapshot, cidrs: Sequence[Prefix]) -> Answered:
-    """Cut CIDRs and look up their parts, some of which end where a newer route does."""
-    known: dict[int, Lookup] = {}
-    sourced: dict[int, list[SourcedLookup]] = {}
-    rounds = 0
-    while True:
-        ranges = [*cut(node, cidrs)]
-        # The parts of all CIDRs: one question to the kernel costs much less than one for each CIDR.
-        firsts = [start for starts, _ in ranges for start in starts]
-        lasts = [start - 1 for starts, end in ranges for start in (*starts[1:], end)]
-        new = [first for first in firsts if first not in known] if known else firsts
-        plain = node.lookup(new)
-        if node.by_source:
-            sourced |= _sourced(node, plain)
-        if known:
-            known |= zip(new, plain, strict=True)
-            plain = [known[first] for first in firsts]
-        parts = Answered(ranges, firsts, lasts, plain, sourced)
-        beginnings = compare(node, parts)
-        if rounds == _ROUNDS:
-            node.changed.update(first for first, _ in beginnings)
-        if node.changed or not beginnings:
-            return parts if not node.changed else _marked(parts, node.changed)
-        known = dict(zip(firsts, plain, strict=True))
-        # Pods often get their addresses in order: ask for twice as many of them each time.
-        beyond = range(1, 1 + (1 << rounds))
-        node.edges.update(end + number for _, end in beginnings for number in beyond)
-        rounds += 1
+def _answered(node: RoutingSnapshot, ranges: Sequence[tuple[int, int]]) -> _Answered:
+    """Cut ranges and look up their parts."""
+    cuts = [*cut(node, ranges)]
+    # The parts of all ranges: one question to the kernel costs much less than one for each.
+    firsts = [start for starts in cuts for start in starts]
+    ends = [end for _, end in ranges]
+    lasts = [
+        start - 1 for starts, end in zip(cuts, ends, strict=True) for start in (*starts[1:], end)
+    ]
+    plain = node.lookup(firsts)
+    return _Answered([*map(len, cuts)], firsts, lasts, plain, _sourced(node, plain))
 
 
-def _marked(parts: Answered, changed: Container[int]) -> Answered:
-    """Return parts with answers that are undecided where routing has changed."""
-    pairs = zip(parts.firsts, parts.plain, strict=True)
-    plain = [Lookup(at, None, CHANGING) if at in changed else answer for at, answer in pairs]
-    sourced = {at: answers for at, answers in parts.sourced.items() if at not in changed}
-    return parts._replace(plain=plain, sourced=sourced)
+def range_of(cidr: Prefix) -> tuple[int, int]:
+    """Return the first address of a CIDR, and the first one after it."""
+    return cidr.masked.network, cidr.last + 1
 
 
 def _sourced(node: RoutingSnapshot, plain: Sequence[Lookup]) -> dict[int, list[SourcedLookup]]:
-    """Return the answers with each source from which a packet may come, by the first address."""
+    """Return the answers with each source from which a packet may come, by the first address.
+
+    Without routes and rules that select by source there are none.
+    """
+    if not node.by_source:
+        return {}
     owned = zip(plain, _sources(node, plain), strict=True)
     # CIDRs may have parts in common.
     by_first = {answer.destination: own for answer, own in owned}
@@ -185,30 +286,27 @@ def _sourced(node: RoutingSnapshot, plain: Sequence[Lookup]) -> dict[int, list[S
     return sourced
 
 
-def cut(node: RoutingSnapshot, cidrs: Sequence[Prefix]) -> Iterator[tuple[list[int], int]]:
-    """Yield the first address of each part of a CIDR, and the first address after the CIDR."""
+def cut(node: RoutingSnapshot, ranges: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
+    """Yield the first address of each part of a range, which ends before its second address."""
     family = node.family
     bits = address_bits(family)
     # The numbers of addresses, by prefix length.
     sizes = [1 << bits - length for length in range(bits + 1)]
-    masked = [cidr.masked for cidr in cidrs]
-    ranges = [(prefix.network, prefix.network + sizes[prefix.length]) for prefix in masked]
-    unsorted = [*SPECIAL_EDGES[family], *node.edges]
+    unsorted = [*SPECIAL_EDGES[family]]
     for rule in node.selecting:
         # Sources, too: the node sends from one of its addresses to the same address.
         for network, length in (rule.destination, rule.source):
             first = network & mask_of(family, length)
             unsorted += [first, first + sizes[length]]
-    shift = bits - 8
-    octets: set[int] = set()
-    for first, end in ranges:
-        octets.update(range(first >> shift, (end - 1 >> shift) + 1))
+    begin = min((first for first, _ in ranges), default=0)
+    stop = max((end for _, end in ranges), default=0)
     # By position, which is faster than by name: these lines read every route of a full table. Dumps
     # are ordered by network, so nearly every edge is the beginning of the next route; the remaining
-    # ones are sorted in afterwards.
+    # ones are sorted in afterwards. A route that begins outside of a range ends outside, or where
+    # another one begins.
     edges: list[int] = []
     latest = end = -1
-    for route in [route for route in node.routes if route[0] >> shift in octets]:
+    for route in [route for route in node.routes if begin <= route[0] < stop]:
         start = route[0]
         if start > latest:
             edges.append(start)
@@ -221,7 +319,7 @@ def cut(node: RoutingSnapshot, cidrs: Sequence[Prefix]) -> Iterator[tuple[list[i
     edges += {*unsorted, end}.difference(edges)
     edges.sort()
     for first, end in ranges:
-        yield [first, *edges[bisect_right(edges, first) : bisect_left(edges, end)]], end
+        yield [first, *edges[bisect_right(edges, first) : bisect_left(edges, end)]]
 
 
 def _sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
@@ -235,7 +333,6 @@ def _sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[Iterabl
         return
     resolved = node.lookup([answer.destination for answer in plain], resolve=True)
     ways = [node.turns_of(answer.route) if answer.route else () for answer in plain]
-    compare_paths(node, resolved, ways)
     for routes, chosen in zip(ways, resolved, strict=True):
         is_by_flow = any(route.nexthops and route.source is None for route in routes)
         if is_by_flow or len(routes) > 1:
@@ -279,7 +376,7 @@ def _ipv6_sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[It
     if node.packets:
         others = [source for sources in node.own.values() for source in sources]
     else:
-        chosen = _chosen(node, plain, ways, uncertain)
+        chosen = _chosen(node, plain, uncertain)
     all_uncertain = {*uncertain}
     for at, routes in enumerate(ways):
         own = [route.source for route in routes]
@@ -299,10 +396,7 @@ def _is_certain(node: RoutingSnapshot, route: ObservedRoute, destination: int) -
 
 
 def _chosen(
-    node: RoutingSnapshot,
-    plain: Sequence[Lookup],
-    ways: Sequence[Sequence[ObservedRoute]],
-    uncertain: Sequence[int],
+    node: RoutingSnapshot, plain: Sequence[Lookup], uncertain: Sequence[int]
 ) -> dict[int, int | None]:
     """Return the IPv6 sources that the kernel chooses, by position in `plain`.
 
@@ -314,8 +408,6 @@ def _chosen(
     except UnknownDecisionError:
         asked = uncertain
         paths = node.lookup([plain[at].destination for at in asked], resolve=True)
-
-    compare_paths(node, paths, [ways[at] for at in asked])
     return {at: path.route.source for at, path in zip(asked, paths, strict=True) if path.route}
 
 
@@ -358,21 +450,29 @@ class DecidedPart(NamedTuple):
         route = self.answer.route
         if route is not None:
             is_own = route.kind in {"local", "broadcast"}
-            return is_own and removal(node, self.part.first) is None
+            return is_own and removal(node, self.answer) is None
         return isinstance(self.decider, ObservedRoute) and self.decider.kind == "blackhole"
 
 
-def removal(node: RoutingSnapshot, address: int) -> str | None:
-    """Return the command that removes an own address from its device, such as docker0.
+def removal(node: RoutingSnapshot, answer: Lookup) -> str | None:
+    """Return the command after which an address is no longer the node's own.
 
-    None unless one device has it, and is virtual: others may need it, or lead to the operator.
+    None unless one device has it, and is virtual, such as docker0: others may need it, or lead to
+    the operator. A local route to an address that no device has can go.
     """
     held = [
         (link, own)
         for link in node.links
         for own in link.addresses
-        if (own.family, own.local) == (node.family, address)
+        if (own.family, own.local) == (node.family, answer.destination)
     ]
+    if not held and answer.route and answer.route.kind == "local":
+        # Not by its table: the kernel may name main for a route of the table local.
+        for route in node.routes:
+            if _SHOWN(route) == _SHOWN(answer.route):
+                # For ip, a local route without a table is one of the table local.
+                table = ["table", "main"] if route.table == MAIN_TABLE else []
+                return quoted("ip", "route", "del", *str(route).split(), *table)
     if len(held) != 1:
         return None
     [(link, own)] = held

@@ -16,7 +16,7 @@ from hostrouting.fib.tables import Tables
 from hostrouting.net.addresses import IPV4, Prefix
 from hostrouting.net.routes import Lookup
 from hostrouting.net.rules import Rule
-from hostrouting.route_overlap.parts import CidrPart, DecidedPart, cut
+from hostrouting.route_overlap.parts import CidrPart, DecidedPart, cut, range_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -70,7 +70,8 @@ def astray(
 
 def _parts_of(node: RoutingSnapshot, cidrs: Sequence[Prefix]) -> Iterator[CidrPart]:
     """Yield the parts of all CIDRs, without answers."""
-    for firsts, end in cut(node, cidrs):
+    ranges = [*map(range_of, cidrs)]
+    for firsts, (_, end) in zip(cut(node, ranges), ranges, strict=True):
         for first, following in pairwise([*firsts, end]):
             yield CidrPart(first, following - 1, ())
 

@@ -46,6 +46,7 @@ from hostrouting.route_overlap.snapshot import (
     allowed_devices,
     lost_rule_findings,
     owner_of,
+    watched,
 )
 from phases.mistakes import wrong_argument
 
@@ -110,6 +111,7 @@ def prove_families(
     """
     prefixes = [Prefix.parse(str(cidr)).masked for cidr in cidrs]
     proofs: list[FamilyProof] = []
+    node = watched(node)
 
     def snapshot_of(family: int) -> RoutingSnapshot:
         snapshot = RoutingSnapshot(node, family)
@@ -345,7 +347,7 @@ def _finding(group: Sequence[DecidedPart], node: RoutingSnapshot) -> Finding:
     )
     command = None
     if kind == "local":
-        command = removal(node, part.first)
+        command = removal(node, answer)
     elif rule is not None:
         command = quoted(*rule.deletion(node.selecting))
     kept = [decided for decided in group if decided.stays(node)]
@@ -380,7 +382,8 @@ def _kind_and_device(decided: DecidedPart, allowed: AllowedDevices) -> tuple[Kin
         kind = "unknown-exit"
     elif kind == "overlap" and not wrong:
         kind = "dead-end"
-    return kind, next(iter(wrong or refused), None)
+    own = route.devs if route and kind == "local" else ()
+    return kind, next(iter(wrong or refused or own), None)
 
 
 def silent_routers(ctx: Context, host: Host, devs: Sequence[str]) -> Iterable[NodeFinding]:

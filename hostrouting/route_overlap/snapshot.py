@@ -9,9 +9,9 @@ from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from hostrouting.base.errors import BackendError
 from hostrouting.base.findings import NodeFinding
 from hostrouting.host import Host
+from hostrouting.host.reading import at_one_moment, reading_of
 from hostrouting.net.addresses import (
     FAMILY_NAMES,
     IPV4,
@@ -25,6 +25,7 @@ from hostrouting.net.exits import Exits, named_devices, unnamed, working
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     IP_TUNNELS,
+    KERNEL_PROTOCOL,
     PROTOCOL_NAMES,
     SCOPE_LINK,
     SCOPE_UNIVERSE,
@@ -70,6 +71,15 @@ _TUNNELS_OF_CALICO: Final = frozenset({"tunl0", "vxlan.calico"})
 CHANGING: Final = errno.EAGAIN
 #: An answer of the kernel, and the source that the packet has already; 0 for none.
 SourcedLookup: TypeAlias = "tuple[Lookup, int]"
+
+
+def watched(node: Host | Routing) -> Host | Routing:
+    """Return a node with one reading of its routing, for the snapshots of a check."""
+    backend = node.routes if isinstance(node, Host) else node
+    if not hasattr(backend, "lookup") or isinstance(backend, type):
+        right = "Host.live(), or MemoryBackend() in a test"
+        raise wrong_argument("node", node, "a Host or a RouteBackend", right)
+    return at_one_moment(node) if isinstance(node, Host) else reading_of(node)
 
 
 class AllowedDevices(NamedTuple):
@@ -158,11 +168,7 @@ class RoutingSnapshot:
     """The routes and rules of a node, of one family, and the backend for its lookups."""
 
     def __init__(self, node: Host | Routing, family: int = IPV4) -> None:
-        backend = node.routes if isinstance(node, Host) else node
-        if not hasattr(backend, "lookup") or isinstance(backend, type):
-            right = "Host.live(), or MemoryBackend() in a test"
-            raise wrong_argument("node", node, "a Host or a RouteBackend", right)
-        self.backend = backend
+        self.backend = backend = reading_of(node.routes if isinstance(node, Host) else node)
         #: The files of a host, which show the owners of its routes.
         self.files: FileStore | None = node.files if isinstance(node, Host) else None
         self.family = family
@@ -171,16 +177,14 @@ class RoutingSnapshot:
         self.announced: Announced | None = None
         self.moved: MovedExit | None = None
         self.pinned: Exits = {}
+        # First, so that the devices of later events are known.
+        self.links: list[Device] = backend.links()
         self.routes: list[ObservedRoute] = backend.routes(family)
         self.rules: list[Rule] = backend.rules(family)
         #: The rules as the node has them: an answer may change at their selectors.
         self.selecting: Sequence[Rule] = self.rules
         #: The packets that this is about, unless it is about those of a lookup.
         self.packets: str = ""
-        #: Where newer routes end: parts begin there, too.
-        self.edges: set[int] = set()
-        #: The first addresses of parts that routing changed between the reading and the lookups.
-        self.changed: set[int] = set()
         #: The IPv6 routes that the kernel passed over; see `candidates`.
         self.silent: dict[ObservedRoute, None] = {}
         #: True if an answer may depend on the source.
@@ -191,17 +195,8 @@ class RoutingSnapshot:
     def lookup(
         self, destinations: Sequence[int], *, resolve: bool = False, **options: Any
     ) -> list[Lookup]:
-        """See `Routing.lookup`; refuse a backend that leaves answers out.
-
-        Of default routes that the kernel takes in turns, the answer has all.
-        """
-        answers: Any = self.backend.lookup(
-            destinations, family=self.family, resolve=resolve, **options
-        )
-        if not isinstance(answers, list) or len(answers) != len(destinations):
-            name = type(self.backend).__name__
-            step = "run hostrouting.testing.contracts on the backend"
-            raise BackendError(f"{name}.lookup must return a list with each answer; {step}")
+        """See `Routing.lookup`; of default routes that the kernel takes in turns, return all."""
+        answers = self.backend.lookup(destinations, family=self.family, resolve=resolve, **options)
         if resolve or not self.turns:
             return answers
         return [answer._replace(route=self.joined(answer.route)) for answer in answers]
@@ -222,16 +217,10 @@ class RoutingSnapshot:
         view = RoutingSnapshot(_modelled(self.links, present, rules), self.family)
         view.routes = self.routes
         view.selecting = self.selecting
-        view.edges = self.edges
         view.allowed = self.allowed
         view.announced = self.announced
         view.packets = packets_of(protocol)
         return view
-
-    @cached_property
-    def links(self) -> list[Device]:
-        """The devices of the node."""
-        return self.backend.links()
 
     @cached_property
     def defaults(self) -> list[ObservedRoute]:
@@ -240,9 +229,9 @@ class RoutingSnapshot:
 
     @cached_property
     def _rare(self) -> list[ObservedRoute]:
-        """The routes to all addresses, and those with a header."""
+        """The routes to all addresses, those with a header, and the local ones."""
         # By position, which is faster than by name: this line reads every route of a full table.
-        return [route for route in self.routes if not route[1] or route[15]]
+        return [route for route in self.routes if not route[1] or route[15] or route[7] == "local"]
 
     @property
     def _of_all(self) -> list[ObservedRoute]:
@@ -250,9 +239,27 @@ class RoutingSnapshot:
         return [route for route in self._rare if not route.prefix_length]
 
     @cached_property
-    def has_headers(self) -> bool:
-        """True if a route with a single next hop adds a header to packets."""
-        return any(route.encapsulation for route in self._rare)
+    def has_exceptions(self) -> bool:
+        """True if a route by a single allowed device may be wrong all the same.
+
+        It adds a header to packets, or keeps on the node packets to an address of nobody.
+        """
+        return any(
+            route.encapsulation
+            or (
+                route.kind == "local"
+                and route.protocol != KERNEL_PROTOCOL
+                and self.allowed.allows(route.dev)
+            )
+            for route in self._rare
+        )
+
+    @cached_property
+    def _held(self) -> set[int]:
+        """The addresses of the node's devices."""
+        return {
+            own.local for link in self.links for own in link.addresses if own.family == self.family
+        }
 
     @cached_property
     def turns(self) -> dict[ObservedRoute, tuple[ObservedRoute, ...]]:
@@ -384,9 +391,6 @@ class RoutingSnapshot:
         if now and decided and _names_another(now, decided, answer.destination):
             now = decided
             answer = Lookup(answer.destination, decided)
-        if now and decided and now.prefix_length > decided.prefix_length:
-            # It is newer than the reading.
-            decided = None
         if decided and any(hop.gateway for hop in decided.hops) and not is_same(now, decided):
             self.silent[decided] = None
         else:
@@ -412,9 +416,19 @@ class RoutingSnapshot:
 
     def is_fine(self, answer: Lookup, source: int) -> bool:
         """Return True if a packet leaves by allowed devices, or may be refused."""
-        if answer.route is not None:
-            return self.allowed.answer_is_fine(answer)
-        return self.is_own_block(self.decider(answer, source))
+        if answer.route is None:
+            return self.is_own_block(self.decider(answer, source))
+        return not self._is_lost(answer) and self.allowed.answer_is_fine(answer)
+
+    def _is_lost(self, answer: Lookup) -> bool:
+        """Return True for a local route to an address that no device has.
+
+        The kernel makes one for each address. Of the others, UDP goes to `lo`, and TCP fails.
+        """
+        route = answer.route
+        if route is None or route.kind != "local" or route.protocol == KERNEL_PROTOCOL:
+            return False
+        return answer.destination not in self._held
 
     def is_own_block(self, decider: ObservedRoute | Rule | None) -> bool:
         """Return True for a route by which Calico refuses what no pod of this node has."""

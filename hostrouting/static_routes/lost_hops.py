@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from hostrouting.base.errors import BackendError
 from hostrouting.net.addresses import IPV4, Address, Prefix
 from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute
-from hostrouting.route_overlap.parts import cut
+from hostrouting.route_overlap.parts import cut, range_of
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 
 if TYPE_CHECKING:
@@ -97,9 +97,8 @@ def _moves(
     gateways = {(route[2], route[3], route[12]) for node in nodes for route in node.routes}
     if sum(bool(gateway or hops) for gateway, _, hops in gateways) < 2:
         return {}
-    firsts = sorted(
-        {first for node in nodes for starts, _ in cut(node, prefixes) for first in starts}
-    )
+    ranges = [*map(range_of, prefixes)]
+    firsts = sorted({first for node in nodes for starts in cut(node, ranges) for first in starts})
     moves: dict[tuple[Hop, Hop, bool], Address] = {}
     for old, new in zip(*(node.lookup(firsts) for node in nodes), strict=True):
         before, after = (_hops(answer.route) for answer in (old, new))

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import attrs
 
@@ -15,7 +15,7 @@ from hostrouting.fib import Fib
 from hostrouting.fib.rules import Policy
 from hostrouting.fib.tables import key_of
 from hostrouting.host.netlink.commit import AnyRoute, Steps, Transport, commit_routes
-from hostrouting.host.ports import RouteBackend
+from hostrouting.host.ports import Announced, RouteBackend
 from hostrouting.net.addresses import IPV4, IPV6, Address, parse_ipv4, require_family
 from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device, DeviceAddress
@@ -45,6 +45,8 @@ from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
     from hostrouting.host.netlink.frames import Failures
+
+_Value = TypeVar("_Value")
 
 
 class MemoryBackend(FaultyBatches, Node, ports=[RouteBackend]):
@@ -106,6 +108,10 @@ class MemoryBackend(FaultyBatches, Node, ports=[RouteBackend]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.fib.devices)})"
+
+    def listen(self) -> Announced:
+        """Return the changes from now on."""
+        return _Differences(self)
 
     def links(self) -> list[Device]:
         """See `RouteBackend.links`."""
@@ -316,6 +322,38 @@ class _OneByOne(Transport):
             return [*self.node.routes(), *self.node.routes(IPV6)]
         except BackendError as error:
             raise OSError(error.errno or errno.EIO, str(error)) from error
+
+
+class _Differences:
+    """The changes of a fake since this was made, but for what has gone again."""
+
+    def __init__(self, backend: MemoryBackend) -> None:
+        self._backend = backend
+        self._before: Fib = backend.fib
+
+    def take(self, names: Mapping[int, str]) -> list[NetworkEvent]:
+        """See `Announced.take`."""
+        before, after = self._before, self._backend.fib
+        self._before = after
+        events: list[NetworkEvent] = []
+        if before is after:
+            return events
+        for name in dict.fromkeys([*before.devices, *after.devices]):
+            events += _events_of(before.devices.get(name), after.devices.get(name))
+        for family in self._backend.families:
+            gone, come = _differences(before.rules(family), after.rules(family))
+            events += (RuleEvent("remove", rule) for rule in gone)
+            events += (RuleEvent("add", rule) for rule in come)
+            lost, new = _differences(before.routes(family), after.routes(family))
+            events += (RouteEvent("remove", each) for each in lost)
+            events += (RouteEvent("append", each) for each in new)
+        return events
+
+
+def _differences(before: list[_Value], after: list[_Value]) -> tuple[list[_Value], list[_Value]]:
+    """Return the values that are gone, and those that have come."""
+    old, new = {*before}, {*after}
+    return [each for each in before if each not in new], [each for each in after if each not in old]
 
 
 def _check_links(links: object) -> None:

@@ -549,7 +549,7 @@ def listener(node: KernelNode, ctx: Context) -> Iterator[NetlinkListener]:
 @pytest.fixture
 def small_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let sockets have the smallest buffer that the kernel permits: it holds two events."""
-    monkeypatch.setattr("hostrouting.host.netlink.events._SOCKET_BYTES", 1)
+    monkeypatch.setattr("hostrouting.host.netlink.events.SOCKET_BYTES", 1)
 
 
 def by_place(routes: Sequence[ObservedRoute]) -> dict[object, list[ObservedRoute]]:

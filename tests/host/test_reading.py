@@ -1,11 +1,31 @@
 """A reading answers several questions about one moment of a node."""
 
+import subprocess
+from collections.abc import Sequence
+from itertools import groupby
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from support.needs import needs
 from support.run_nodes import gpu_node
 
-from hostrouting.host import IPV4, IPV6, OUR_PROTOCOL, ObservedRoute, Route, RouteChange
-from hostrouting.host.reading import at_one_moment
-from hostrouting.testing import FakeHost
+from hostrouting.host import (
+    IPV4,
+    IPV6,
+    OUR_PROTOCOL,
+    Address,
+    Device,
+    ObservedRoute,
+    Route,
+    RouteBackend,
+    RouteChange,
+)
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.reading import at_one_moment, reading_of
+from hostrouting.net.addresses import Prefix
+from hostrouting.net.routes import place
+from hostrouting.testing import FakeHost, KernelNode
 
 OWN_ROUTE = Route.parse("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
 
@@ -91,3 +111,173 @@ def test_an_image_has_none_to_read() -> None:
     assert node.services == image.services
     assert node.lock == image.lock
     assert not node.is_live
+
+
+# --- what changes after a reading
+
+
+DEVICES = ("link add e0 type veth peer name p0", "link add ib0 type ifb", "link set p0 up")
+IN_USE = (
+    "link set e0 up",
+    "link set ib0 up",
+    "addr add 10.224.0.4/16 dev e0",
+    "addr add 172.16.1.4/16 dev ib0",
+    "route add default via 10.224.0.1 dev e0",
+    "-6 addr add fd24::4/64 dev e0 nodad",
+    "-6 route add default via fd24::1 dev e0",
+)
+PREFIXES = ("172.16.9.0/24", "172.16.9.64/26", "172.16.9.77/32")
+IPV6_PREFIXES = ("fd96:9::/32", "fd96:9:0:7::/64")
+HOPS = (
+    "dev ib0",
+    "via 10.224.0.1 dev e0",
+    "via 10.224.0.1 dev e0 src 10.224.0.9",
+    "nhid 7",
+    "nexthop via 10.224.0.1 dev e0 nexthop dev ib0",
+)
+IPV6_HOPS = ("dev ib0", "via fd24::1 dev e0", "via fd24::2 dev e0", "nhid 7")
+VERBS = ("add", "append", "prepend", "replace", "del")
+#: Without a loss of carrier, which the kernel announces up to a second later.
+CHANGES = st.one_of(
+    st.builds(
+        "route {} {} {} metric {} table {}".format,
+        st.sampled_from(VERBS),
+        st.sampled_from(PREFIXES),
+        st.sampled_from(HOPS),
+        st.sampled_from([0, 5]),
+        st.sampled_from(["main", "90"]),
+    ),
+    st.builds(
+        "-6 route {} {} {}".format,
+        st.sampled_from(VERBS),
+        st.sampled_from(IPV6_PREFIXES),
+        st.sampled_from(IPV6_HOPS),
+    ),
+    st.sampled_from(
+        [
+            f"{family}rule {verb} pref {number} to {prefix} lookup 90"
+            for family, prefix in (("", PREFIXES[0]), ("-6 ", IPV6_PREFIXES[0]))
+            for verb in ("add", "del")
+            for number in (90, 91)
+        ]
+        + [
+            "link set ib0 down",
+            "link set ib0 up",
+            "link set e0 down",
+            "link set e0 up",
+            "link set ib0 name ib9",
+            "link set ib9 name ib0",
+            "link del ib0",
+            "link add ib0 type ifb",
+            "addr add 10.224.0.9/16 dev e0",
+            "addr del 10.224.0.9/16 dev e0",
+            "addr del 172.16.1.4/16 dev ib0",
+            "-6 addr add fd96:9::4/64 dev ib0 nodad",
+            "-6 addr del fd96:9::4/64 dev ib0",
+            "nexthop add id 7 dev ib0",
+            "nexthop replace id 7 dev e0",
+            "nexthop del id 7",
+        ]
+    ),
+)
+
+
+def run_batch(node: KernelNode, commands: Sequence[str]) -> None:
+    """Run commands of ip, of which some may be refused."""
+    for family, some in groupby(commands, key=lambda command: command.startswith("-6 ")):
+        argv = ["ip", "-n", node.name, "-force", *(["-6"] if family else []), "-batch", "-"]
+        text = "".join(f"{command.removeprefix('-6 ')}\n" for command in some)
+        subprocess.run(argv, input=text, text=True, capture_output=True, check=False)
+
+
+def answers(backend: RouteBackend, family: int) -> dict[int, tuple[object, ...]]:
+    """Return the way of each address where the answer may change, and of those beside it."""
+    prefixes = [Prefix.parse(text) for text in (PREFIXES if family == IPV4 else IPV6_PREFIXES)]
+    edges = {edge for prefix in prefixes for edge in (prefix.network, prefix.last)}
+    found = backend.lookup(sorted(edges | {edge + 1 for edge in edges}), family=family)
+    return {
+        answer.destination: (
+            answer.errno,
+            # The kernel may show the hops in any order, and of equal routes any.
+            answer.route and (answer.route.prefix_length, {*answer.route.devs}),
+        )
+        for answer in found
+    }
+
+
+def in_any_order(routes: Sequence[ObservedRoute]) -> dict[object, list[ObservedRoute]]:
+    """Return routes by their route key, without the seconds that they have left."""
+    by_key: dict[object, list[ObservedRoute]] = {}
+    for route in routes:
+        # Multicast routes take no packet of a check.
+        if route.kind != "multicast":
+            by_key.setdefault(place(route), []).append(route._replace(expires=0))
+    return by_key
+
+
+def settled(links: Sequence[Device]) -> Sequence[object]:
+    """Return devices without neighbours, and without IPv6 addresses, which the kernel announces
+    later.
+    """
+    return sorted(
+        (
+            link._replace(neighbours=(), failed=(), addresses=()),
+            {own for own in link.addresses if own.family == IPV4},
+        )
+        for link in links
+    )
+
+
+FIRST, SECOND = f"172.16.9.0/24 {HOPS[0]}", f"172.16.9.0/24 {HOPS[1]}"
+IPV6_FIRST, IPV6_SECOND = (f"fd96:9::/32 {hop}" for hop in IPV6_HOPS[1:3])
+
+
+@needs("kernel")
+@pytest.mark.parametrize("is_announced", [True, False], ids=["events", "comparison"])
+@example(changes=[["link set ib0 down"]])
+@example(changes=[[f"route add {FIRST}", f"route append {SECOND}"]])
+@example(
+    changes=[
+        [f"-6 route add {IPV6_FIRST}", f"-6 route append {IPV6_SECOND}"],
+        [f"-6 route del {IPV6_SECOND}"],
+    ]
+)
+@example(
+    changes=[
+        ["nexthop add id 7 dev ib0", "route add 172.16.9.0/24 nhid 7"],
+        ["nexthop replace id 7 dev e0"],
+    ]
+)
+@given(changes=st.lists(st.lists(CHANGES, min_size=1, max_size=6), min_size=1, max_size=4))
+def test_a_reading_follows_the_kernel(changes: list[list[str]], *, is_announced: bool) -> None:
+    """Whatever changes, a reading that has caught up is what a new one reads, and each address that
+    goes another way is in a network that it has named.
+    """
+    with KernelNode.made() as node:
+        run_batch(node, [*DEVICES, *IN_USE])
+        # Otherwise the kernel announces the routes of a changed nexthop object, too.
+        setting = "net.ipv4.nexthop_compat_mode=0"
+        subprocess.run(["ip", "netns", "exec", node.name, "sysctl", "-qw", setting], check=True)
+        backend = NetlinkBackend(netns=node.name)
+        if not is_announced:
+            backend.listen = lambda: None  # type: ignore[method-assign]
+        reading = reading_of(backend)
+        reading.links()
+        before = {}
+        for family in (IPV4, IPV6):
+            reading.routes(family)
+            reading.rules(family)
+            before[family] = answers(backend, family)
+        for some in changes:
+            run_batch(node, some)
+            for family in (IPV4, IPV6):
+                networks = reading.catch_up(family)
+                after = answers(backend, family)
+                assert in_any_order(reading.routes(family)) == in_any_order(backend.routes(family))
+                assert reading.rules(family) == backend.rules(family)
+                assert settled(reading.links()) == settled(backend.links())
+                for number, way in after.items():
+                    if way != before[family][number]:
+                        address = Address(family, number)
+                        assert any(network.covers(address) for network in networks), str(address)
+                before[family] = after

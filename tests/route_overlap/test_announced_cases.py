@@ -49,7 +49,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "a shorter one in table local": ("route add local 10.0.0.0/8 dev e0 table local", _WHOLE),
     "a shorter one in table local, apart": (
         "rule add pref 9 to 192.0.2.1 lookup 77; route add local 10.0.0.0/8 dev e0 table local",
-        "",
+        "local 10.3.8.0-10.3.11.255",
     ),
     "a shorter one in table local, which is not the first": (
         (
@@ -195,7 +195,9 @@ DEVICES: dict[str, tuple[str, str, str, bool]] = {
 }
 
 
-@pytest.mark.parametrize("case", [name for name, (_, found) in ROUTES.items() if found])
+@pytest.mark.parametrize(
+    "case", [name for name, (_, found) in ROUTES.items() if found.startswith("announced")]
+)
 def test_the_advice_can_be_followed(node: KernelNode, case: str) -> None:
     """A route is advised exactly if it makes the proof right, before and after the fabric comes."""
     announced = Announced(_PAIRS)
@@ -273,7 +275,7 @@ def test_a_source_that_comes_matters_everywhere(node: KernelNode) -> None:
     node.ip("rule add from 10.3.0.0/16 lookup 77")
     assert _found(node, fabric, ["192.168.7.0/30"]) == ["announced 192.168.7.0-192.168.7.3"]
     # The node sends from the address itself, with or without that in its route.
-    node.ip("route add local 10.9.0.7 dev e0 table local")
+    node.ip("address add 10.9.0.7/32 dev e0")
     assert _found(node, fabric, ["10.1.0.1/32", "10.9.0.7/32"]) == []
 
 

@@ -3,7 +3,7 @@ same answers.
 """
 
 import pytest
-from support.kernel import connect, needs_kernel
+from support.kernel import connect, needs_kernel, uplink
 from support.printed import CHOSEN, DEFAULT_BY, IF_RIGHT, NARROW, OWN_ADDRESS, leaves
 from support.way_out_nodes import WayOutNode, dead_default
 
@@ -323,3 +323,32 @@ def test_an_address_of_two_devices_has_no_command(node: MemoryBackend) -> None:
     [finding] = prove_egress(node, ["172.16.8.1/32"]).cidrs[0].findings
     assert finding.kind == "local"
     assert finding.command is None
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    ("table", "words"), [("main", "scope host table main"), ("local", "table local scope host")]
+)
+def test_a_local_route_to_no_address_is_a_finding(table: str, words: str) -> None:
+    """A local route by the outbound device keeps packets on the node, where no device has their
+    address: they are a finding, and the advised command removes the route.
+    """
+    with KernelNode.made() as node:
+        uplink(node)
+        node.ip(f"route add local 172.16.9.0/24 dev eth0 table {table}")
+        backend = NetlinkBackend(netns=node.name)
+        report = prove_egress(backend, ["172.16.0.0/16"])
+        [(_, finding)] = report.findings
+        assert (finding.kind, finding.first, finding.last, finding.dev) == (
+            "local",
+            "172.16.9.0",
+            "172.16.9.255",
+            "eth0",
+        )
+        removal = f"ip route del local 172.16.9.0/24 dev eth0 {words}"
+        assert report.commands == (removal,)
+        node.ip(removal.removeprefix("ip "))
+        assert prove_egress(backend, ["172.16.0.0/16"]).ok
+        # An address of the device itself is fine.
+        node.add_address("eth0", "172.16.9.7/32")
+        assert prove_egress(backend, ["172.16.0.0/16"]).ok

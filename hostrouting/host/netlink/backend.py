@@ -15,8 +15,15 @@ from typing import Any
 
 from hostrouting.base.errors import BackendError
 from hostrouting.host.netlink import device_codec, rule_codec
+from hostrouting.host.netlink.announced import Announcements
 from hostrouting.host.netlink.bulk import RouteReader, pack_lookups, read_routes
-from hostrouting.host.netlink.conversation import BATCH, Adapter, Conversation
+from hostrouting.host.netlink.conversation import (
+    BATCH,
+    Adapter,
+    Conversation,
+    in_namespace,
+    open_here,
+)
 from hostrouting.host.netlink.frames import AnswersLostError
 from hostrouting.host.netlink.route_codec import LINKS
 from hostrouting.net.addresses import (
@@ -42,6 +49,11 @@ class NetlinkBackend(Adapter):
     """
 
     families: tuple[int, ...] = (IPV4, IPV6)
+
+    def listen(self) -> Any:
+        """Return the changes of the namespace from now on: an `Announced`."""
+        with self._translated():
+            return Announcements(in_namespace(self._netns, open_here))
 
     def links(self) -> list[Device]:
         """Return every device with its addresses."""

@@ -15,6 +15,7 @@ from hostrouting.base.errors import BackendError, PermissionDeniedError
 from hostrouting.host.netlink import frames
 from hostrouting.host.netlink.frames import AnswersLostError, Failures
 from hostrouting.host.netlink.route_codec import LINKS, UnknownDeviceError, parse_names
+from hostrouting.net.addresses import IPV4, IPV6
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +23,19 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
+#: The multicast groups by family: links, nexthop objects; addresses, routes, rules and settings of
+#: each.
+GROUPS: Final = {
+    0: 0x8000_0001,
+    IPV4: 0x10 | 0x40 | 0x80 | 0x80_0000,
+    IPV6: 0x100 | 0x400 | 0x4_0000 | 0x100_0000,
+}
+#: The buffer of the socket. The kernel doubles it, and counts 768 bytes for each route: it holds
+#: 20,000. Without privilege it is at most net.core.rmem_max, which is enough for 250 routes by
+#: default.
+SOCKET_BYTES: Final = 8 << 20
+#: No announcement is longer; that of a link has two kilobytes.
+LONGEST: Final = 1 << 16
 _CLONE_NEWNET = 0x40000000
 _SO_RCVBUFFORCE = 33
 

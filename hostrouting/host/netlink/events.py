@@ -13,11 +13,14 @@ import struct
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from threading import RLock, Thread
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from hostrouting.base.errors import BackendError, EventsLostError
 from hostrouting.host.netlink.bulk import RouteReader
 from hostrouting.host.netlink.conversation import (
+    GROUPS,
+    LONGEST,
+    SOCKET_BYTES,
     Adapter,
     collector_paused,
     enlarge,
@@ -53,14 +56,6 @@ if TYPE_CHECKING:
 
     from phases import Context
 
-
-#: The multicast groups by family: links, nexthop objects; addresses, routes, rules and settings of
-#: each.
-GROUPS: Final = {
-    0: 0x8000_0001,
-    IPV4: 0x10 | 0x40 | 0x80 | 0x80_0000,
-    IPV6: 0x100 | 0x400 | 0x4_0000 | 0x100_0000,
-}
 
 _NEWLINK = 16
 _NEWADDR = 20
@@ -156,16 +151,11 @@ def _placed(flags: int, *, family: int) -> _Placing:
         raise ValueError(f"the flags {flags:#x} name no place of a new route") from None
 
 
-#: The buffer of the socket. The kernel doubles it, and counts 768 bytes for each route: it holds
-#: 20,000.
-_SOCKET_BYTES = 8 << 20
 #: A listener stores so much until the caller takes it: 130,000 routes, in twice as much memory.
 _MOST_BYTES = 8 << 20
 #: In a storm the socket is emptied so often, not for each announcement: that would take three times
 #: the time, and every 5 ms a fifth more.
 _MILLISECONDS_TOGETHER = 20
-#: No announcement is longer; that of a link has two kilobytes.
-_LONGEST = 1 << 16
 
 
 class NetlinkEvents(Adapter):
@@ -185,9 +175,7 @@ class NetlinkEvents(Adapter):
         with ExitStack() as stack:
             with self._translated():
                 opened = stack.enter_context(in_namespace(self._netns, open_here))
-                # Without privilege at most net.core.rmem_max, which is enough for 250 routes by
-                # default.
-                enlarge(opened, _SOCKET_BYTES)
+                enlarge(opened, SOCKET_BYTES)
                 opened.bind((0, sum(GROUPS[family] for family in (0, *families))))
                 end = os.eventfd(0, os.EFD_CLOEXEC)
                 stack.callback(os.close, end)
@@ -289,7 +277,7 @@ class NetlinkListener(Adapter):
         with self._lock:
             while True:
                 try:
-                    datagram = receive(_LONGEST, socket.MSG_DONTWAIT)
+                    datagram = receive(LONGEST, socket.MSG_DONTWAIT)
                 except BlockingIOError:
                     return
                 except OSError as error:
