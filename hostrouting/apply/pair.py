@@ -17,6 +17,7 @@ from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.host import Host
 from hostrouting.route_overlap import script as check_script
 from hostrouting.route_overlap.errors import RouteOverlapError
+from hostrouting.route_overlap.expectation import Accepted
 from hostrouting.route_overlap.logged import dropped_cidrs, log_dropped, log_findings, log_notes
 from hostrouting.route_overlap.look import (
     Look,
@@ -25,7 +26,6 @@ from hostrouting.route_overlap.look import (
     lasting_kinds,
     leave_marker,
 )
-from hostrouting.route_overlap.proof import Accepted
 from hostrouting.route_overlap.proven import OverlapReport
 from hostrouting.route_overlap.script import LOGGED, MARKERS
 from hostrouting.static_routes import script as routes_script

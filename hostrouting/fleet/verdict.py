@@ -14,8 +14,9 @@ from hostrouting.fib import UnknownDecisionError
 from hostrouting.fleet.record import NodeRecord
 from hostrouting.net.addresses import IPV6
 from hostrouting.node.report import NodeReport, planned_report
+from hostrouting.route_overlap.expectation import expectation_on
 from hostrouting.route_overlap.fabric import announced_fabric
-from hostrouting.route_overlap.look import prove_now
+from hostrouting.route_overlap.proof import check
 from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.static_routes.plan import plan_routes
 from phases import Context
@@ -92,7 +93,7 @@ def prove_record(
             fabric = record.fabric
             if section.fabric != "auto":
                 fabric = announced_fabric(ctx, section.fabric, host)
-            overlap = prove_now(used, fabric, host)
+            overlap = check(host, expectation_on(host, used, fabric))
             # Routes of a config that is not applied yet are not lost.
             lost = () if config else plan_routes(used, host).findings()
             report = NodeReport(overlap, section.mode, (*overlap.notes, *lost))

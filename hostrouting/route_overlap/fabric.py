@@ -285,3 +285,11 @@ def agent_mac(name: str, mac: str) -> str | None:
 def is_present(dev: str | None) -> bool:
     """Return False for the device of an announced fabric."""
     return dev != FABRIC
+
+
+def has_infiniband(host: Host) -> bool:
+    """Return True if the node has InfiniBand hardware, or a device for IP over it."""
+    with suppress(HostFileError):
+        if host.files.names("/sys/class/infiniband"):
+            return True
+    return any(device.infiniband for device in host.routes.links())

@@ -10,30 +10,25 @@ from contextlib import contextmanager, suppress
 from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import attrs
-
 from hostrouting.base.commands import printable
 from hostrouting.base.errors import HostFileError, HostRoutingError
 from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.base.waits import begin_wait
-from hostrouting.boot.intent import read_exits
 from hostrouting.boot.layout import WAIT_SECONDS
 from hostrouting.boot.recorded import RecordedFiles
-from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode
-from hostrouting.net.exits import Exits, no_default
-from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute
-from hostrouting.route_overlap.fabric import POOL, Fabric, announced_fabric
-from hostrouting.route_overlap.lasting import learned_by_kernel, vanishing
-from hostrouting.route_overlap.proof import Accepted, prove_families
+from hostrouting.config.sections import HostRoutingConfig, OverlapMode
+from hostrouting.net.exits import no_default
+from hostrouting.route_overlap.expectation import Accepted, expectation_on
+from hostrouting.route_overlap.fabric import POOL, Fabric, announced_fabric, has_infiniband
+from hostrouting.route_overlap.proof import check
 from hostrouting.route_overlap.proven import OverlapReport, described
 from hostrouting.route_overlap.script import COPIES, MARKER_DETECTED, MARKER_OK
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from hostrouting.host import FileStore, Host
-    from hostrouting.host.ports import Routing
 
 _logger = logging.getLogger(__name__)
 
@@ -105,7 +100,7 @@ def look_once(
     fabric = announced_fabric(waiting or ctx, section.fabric, host) if section.cidrs else Fabric()
     # Before the proof: a unit may connect meanwhile.
     late = unready_units(ctx, config, host)
-    report = prove_now(config, fabric, host, late, accepted)
+    report = check(host, expectation_on(host, config, fabric, late=late, accepted=accepted))
     return Look(report, _reason_to_wait(report, fabric, host), fabric)
 
 
@@ -115,7 +110,7 @@ def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:
         if note.kind == "late-unit":
             return note.text
     if report.ok:
-        if fabric.awaited and _has_infiniband(host):
+        if fabric.awaited and has_infiniband(host):
             return f"RDMA is switched on, but {POOL} has no addresses for InfiniBand yet"
         return ""
     if any(cause.kind == "lost-rule" for cause in report.causes):
@@ -177,95 +172,6 @@ def lasting_kinds(report: OverlapReport) -> frozenset[str]:
     """Return the kinds of findings that do not go by themselves."""
     lasting = [finding for _, finding in report.findings if finding.cause != "changing"]
     return frozenset(finding.kind for finding in lasting) - _TRANSIENT
-
-
-def prove_now(
-    config: HostRoutingConfig,
-    fabric: Fabric,
-    host: Host,
-    late: Sequence[NodeFinding] = (),
-    accepted: Accepted | None = None,
-) -> OverlapReport:
-    """Prove the expected CIDRs as they are under an announced fabric, and beside `late` units.
-
-    `accepted` is that of `check_now`.
-    """
-    pinned: Exits = {}
-    # The proof of a config that names its exits has no use for others, which take a dump of routes.
-    if not config.route_overlap.expected_devs:
-        pinned = read_exits(host.files) or _exits_in_force(config, host)
-    report = prove_config(config, fabric, host, late, pinned, accepted=accepted)
-    severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
-    notes = [NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes]
-    learned: Sequence[ObservedRoute] = ()
-    if report.deciding:
-        learned = learned_by_kernel(host.files, report.deciding)
-        # Do not advise to keep a default route that must go.
-        wrong = report.wrong_devs
-        kept = [route for route in learned if route.dev not in wrong]
-        notes = [*vanishing(host.files, kept), *notes]
-    return attrs.evolve(report, notes=(*notes, *report.notes), learned=tuple(learned))
-
-
-def _exits_in_force(config: HostRoutingConfig, host: Host) -> Exits:
-    """Return the device that completes the routes in force: no apply pins that of an image."""
-    open_routes = {
-        route.prefix for route in config.static_routes.routes if not (route.dev or route.gateway)
-    }
-    exits: dict[int, str] = {}
-    for family in host.routes.families if open_routes and config.route_overlap.cidrs else ():
-        devs = {
-            route.dev
-            for route in host.routes.routes_of(OUR_PROTOCOL, family)
-            if (route.family, route.network, route.prefix_length) in open_routes
-        }
-        if len(devs) == 1 and (dev := devs.pop()):
-            exits[family] = dev
-    return exits
-
-
-def prove_config(
-    config: HostRoutingConfig,
-    fabric: Fabric,
-    node: Host | Routing,
-    late: Sequence[NodeFinding] = (),
-    pinned: Exits | None = None,
-    *,
-    accepted: Accepted | None = None,
-) -> OverlapReport:
-    """Prove the expected CIDRs of a config, on a machine or a model."""
-    section = config.route_overlap
-    report = prove_families(
-        node,
-        list(section.cidrs),
-        config,
-        allowed_devs=(*DEFAULT_ALLOWED_DEVS, *section.allowed_devs),
-        expected_devs=section.expected_devs or None,
-        fabric=fabric,
-        pinned=pinned,
-        accepted=accepted,
-    )
-    return attrs.evolve(report, notes=(*late, *_likely_mistakes(config), *report.notes))
-
-
-def _likely_mistakes(config: HostRoutingConfig) -> Iterator[NodeFinding]:
-    """Yield what a config may not have meant in its section."""
-    section = config.route_overlap
-    for mistake in section.local.values():
-        yield NodeFinding("local-network", mistake.path, mistake.message, "warning")
-    for pattern in section.allowed_devs:
-        if "*" in pattern and not pattern.strip("*?"):
-            advice = "name the devices that are meant"
-            reason = f"{pattern!r} allows every device, so nothing is an overlap; {advice}"
-            yield NodeFinding("allows-all", "routeOverlap.allowedDevs", reason, "warning")
-
-
-def _has_infiniband(host: Host) -> bool:
-    """Return True if the node has InfiniBand hardware, or a device for IP over it."""
-    with suppress(HostFileError):
-        if host.files.names("/sys/class/infiniband"):
-            return True
-    return any(device.infiniband for device in host.routes.links())
 
 
 def leave_marker(ctx: Context, host: Host, report: OverlapReport) -> None:

@@ -13,16 +13,16 @@ rules select by more than addresses there is a note where they leave by a device
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import attrs
 
 import hostrouting.host
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
-from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, StaticRoutesConfig
+from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS
 from hostrouting.host import Host
 from hostrouting.net.addresses import (
     IPV4,
@@ -35,15 +35,16 @@ from hostrouting.net.routes import (
     best_default_devs,
     default_routes,
 )
+from hostrouting.route_overlap.expectation import Expectation, prefixes_of
+from hostrouting.route_overlap.fabric import has_infiniband
 from hostrouting.route_overlap.families import FamilyProof, report_on
-from hostrouting.route_overlap.lasting import deciding_and_warnings
+from hostrouting.route_overlap.lasting import deciding_and_warnings, learned_by_kernel, vanishing
 from hostrouting.route_overlap.parts import DecidedPart, Kind, LookedUp, looked_up, read, removal
 from hostrouting.route_overlap.proven import Finding, OverlapReport, SuggestedRoute
 from hostrouting.route_overlap.snapshot import (
     CHANGING,
     AllowedDevices,
     RoutingSnapshot,
-    allowed_devices,
     lost_rule_findings,
     owner_of,
     watched,
@@ -51,13 +52,11 @@ from hostrouting.route_overlap.snapshot import (
 from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
-    from hostrouting.net.exits import Exits
+    from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.route_overlap.fabric import Fabric
     from phases import Context
 
 
-#: Returns the section without the routes that the kernel certainly refuses; it may read the node.
-Accepted: TypeAlias = Callable[[], StaticRoutesConfig]
 #: The findings that a note names.
 _MOST_NAMED = 3
 
@@ -83,67 +82,63 @@ def prove_egress(
         # Each letter of a text would be a device.
         if isinstance(devs, str):
             raise wrong_argument(name, devs, "a list of texts", f"[{devs!r}]")
-    return prove_families(
-        node,
-        cidrs,
-        HostRoutingConfig(),
-        allowed_devs=allowed_devs,
-        expected_devs=expected_devs,
+    expectation = Expectation(
+        cidrs=prefixes_of(cidrs), allowed_devs=allowed_devs, expected_devs=expected_devs
     )
+    return check(node, expectation)
 
 
-def prove_families(
-    node: Host | hostrouting.host.Routing,
-    cidrs: Sequence[str | hostrouting.host.Network],
-    config: HostRoutingConfig,
-    *,
-    allowed_devs: Sequence[str] = DEFAULT_ALLOWED_DEVS,
-    expected_devs: Sequence[str] | None = None,
-    fabric: Fabric | None = None,
-    pinned: Exits | None = None,
-    accepted: Accepted | None = None,
-) -> OverlapReport:
-    """Prove CIDRs; see `prove_egress`.
+def check(node: Host | hostrouting.host.Routing, expectation: Expectation) -> OverlapReport:
+    """Return what a node's routing has that is not as expected, at one moment.
 
-    Suggested routes complete the section that is `accepted`, which is read only if there are any,
-    or that of `config`. The report names each exit that has moved from its `pinned` device (see
-    `MovedExit`). An address that will leave by an announced `fabric` is a finding, too.
+    Suggested routes complete the accepted section, which is read only if there are any. The report
+    names each exit that has moved from its pinned device (see `MovedExit`). An address that will
+    leave by the announced fabric is a finding, too.
     """
-    prefixes = [Prefix.parse(str(cidr)).masked for cidr in cidrs]
-    proofs: list[FamilyProof] = []
     node = watched(node)
-
-    def snapshot_of(family: int) -> RoutingSnapshot:
-        snapshot = RoutingSnapshot(node, family)
-        snapshot.allowed = allowed_devices(snapshot, allowed_devs, expected_devs)
-        if pinned and expected_devs is None:
-            snapshot.pinned = pinned
-            snapshot.moved = snapshot.moved_from(pinned)
-        if family == IPV4 and fabric and (fabric.addresses or fabric.networks):
-            _announce(snapshot, fabric)
-        return snapshot
-
+    prefixes = expectation.cidrs
+    config = expectation.config
+    proofs: list[FamilyProof] = []
     for family in sorted({prefix.family for prefix in prefixes} or {IPV4}):
         own = [prefix for prefix in prefixes if prefix.family == family]
-        snapshot, looked = read(partial(snapshot_of, family), own)
+        snapshot, looked = read(partial(RoutingSnapshot, node, family, expectation), own)
         notes = [snapshot.moved.note] if snapshot.moved else []
         notes += lost_rule_findings(snapshot)
-        if family == IPV4 and cidrs:
-            notes += _ambiguous_exits(snapshot, is_named=expected_devs is not None)
+        if family == IPV4 and prefixes:
+            is_named = expectation.expected_devs is not None
+            notes += _ambiguous_exits(snapshot, is_named=is_named)
         proofs.append(_prove(snapshot, looked, own, notes))
-    if accepted is not None and any(any(proof.suggested) for proof in proofs):
-        config = attrs.evolve(config, static_routes=accepted())
-    return report_on(map(str, prefixes), proofs, config)
+    if expectation.accepted is not None and any(any(proof.suggested) for proof in proofs):
+        config = attrs.evolve(config, static_routes=expectation.accepted())
+    report = report_on(map(str, prefixes), proofs, config)
+    notes = [*expectation.late, *_likely_mistakes(config), *report.notes]
+    learned: Sequence[ObservedRoute] = ()
+    if isinstance(node, Host):
+        notes = [*_fabric_notes(expectation.fabric, node), *notes]
+        if report.deciding:
+            learned = learned_by_kernel(node.files, report.deciding)
+            # Do not advise to keep a default route that must go.
+            kept = [route for route in learned if route.dev not in report.wrong_devs]
+            notes = [*vanishing(node.files, kept), *notes]
+    return attrs.evolve(report, notes=tuple(notes), learned=tuple(learned))
 
 
-def _announce(node: RoutingSnapshot, fabric: Fabric) -> None:
-    """Add the routes that a fabric will bring to those of the node."""
-    # Imported late: few nodes announce a fabric.
-    from hostrouting.route_overlap.announced import Announced
+def _likely_mistakes(config: HostRoutingConfig) -> Iterator[NodeFinding]:
+    """Yield what a config may not have meant in its section."""
+    section = config.route_overlap
+    for mistake in section.local.values():
+        yield NodeFinding("local-network", mistake.path, mistake.message, "warning")
+    for pattern in section.allowed_devs:
+        if "*" in pattern and not pattern.strip("*?"):
+            advice = "name the devices that are meant"
+            reason = f"{pattern!r} allows every device, so nothing is an overlap; {advice}"
+            yield NodeFinding("allows-all", "routeOverlap.allowedDevs", reason, "warning")
 
-    may_carry = node.allowed.may_carry
-    node.announced = Announced(node.links, node.routes, node.rules, fabric, may_carry)
-    node.routes += node.announced.routes
+
+def _fabric_notes(fabric: Fabric, host: Host) -> Iterator[NodeFinding]:
+    is_near = fabric.awaited and has_infiniband(host)
+    for note in fabric.notes:
+        yield NodeFinding("fabric", "routeOverlap", note, "warning" if is_near else "note")
 
 
 def _ambiguous_exits(node: RoutingSnapshot, *, is_named: bool) -> Iterator[NodeFinding]:

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from hostrouting.host.ports import FileStore, Routing
     from hostrouting.net.links import Device, DeviceAddress
     from hostrouting.route_overlap.announced import Announced
+    from hostrouting.route_overlap.expectation import Expectation
 
 #: The destinations for which the kernel prefers site-local sources, fec0::/10: to parse an IPv6
 #: address loads `socket`.
@@ -167,16 +168,19 @@ def _matches(dev: str, patterns: tuple[str, ...]) -> bool:
 class RoutingSnapshot:
     """The routes and rules of a node, of one family, and the backend for its lookups."""
 
-    def __init__(self, node: Host | Routing, family: int = IPV4) -> None:
+    def __init__(
+        self,
+        node: Host | Routing,
+        family: int = IPV4,
+        expectation: Expectation | None = None,
+        *,
+        shows: tuple[RoutingSnapshot, str] | None = None,
+    ) -> None:
+        """Read a node; `shows` is another snapshot, as the packets see it that are named beside."""
         self.backend = backend = reading_of(node.routes if isinstance(node, Host) else node)
         #: The files of a host, which show the owners of its routes.
         self.files: FileStore | None = node.files if isinstance(node, Host) else None
         self.family = family
-        #: Empty, unless a proof sets them.
-        self.allowed: AllowedDevices = AllowedDevices()
-        self.announced: Announced | None = None
-        self.moved: MovedExit | None = None
-        self.pinned: Exits = {}
         # First, so that the devices of later events are known.
         self.links: list[Device] = backend.links()
         self.routes: list[ObservedRoute] = backend.routes(family)
@@ -191,6 +195,34 @@ class RoutingSnapshot:
         self.by_source: bool = any(rule.source[1] for rule in self.rules) or (
             family == IPV6 and any(route.from_prefix for route in self.routes)
         )
+        #: Empty without an expectation.
+        self.allowed: AllowedDevices = AllowedDevices()
+        self.announced: Announced | None = None
+        self.moved: MovedExit | None = None
+        self.pinned: Exits = {}
+        if expectation is not None:
+            self._expect(expectation)
+        elif shows is not None:
+            other, self.packets = shows
+            self.routes = other.routes
+            self.selecting = other.selecting
+            self.allowed = other.allowed
+            self.announced = other.announced
+
+    def _expect(self, expectation: Expectation) -> None:
+        named = expectation.expected_devs
+        self.allowed = allowed_devices(self, expectation.allowed_devs, named)
+        if expectation.pinned and named is None:
+            self.pinned = expectation.pinned
+            self.moved = self.moved_from(expectation.pinned)
+        fabric = expectation.fabric
+        if self.family == IPV4 and (fabric.addresses or fabric.networks):
+            # Imported late: few nodes announce a fabric.
+            from hostrouting.route_overlap.announced import Announced
+
+            may_carry = self.allowed.may_carry
+            self.announced = Announced(self.links, self.routes, self.rules, fabric, may_carry)
+            self.routes += self.announced.routes
 
     def lookup(
         self, destinations: Sequence[int], *, resolve: bool = False, **options: Any
@@ -214,13 +246,8 @@ class RoutingSnapshot:
     def _view(self, protocol: int) -> RoutingSnapshot:
         rules = [as_of_protocol(rule, protocol) for rule in self.rules]
         present = [route for route in self.routes if is_present(route.dev)]
-        view = RoutingSnapshot(_modelled(self.links, present, rules), self.family)
-        view.routes = self.routes
-        view.selecting = self.selecting
-        view.allowed = self.allowed
-        view.announced = self.announced
-        view.packets = packets_of(protocol)
-        return view
+        model = _modelled(self.links, present, rules)
+        return RoutingSnapshot(model, self.family, shows=(self, packets_of(protocol)))
 
     @cached_property
     def defaults(self) -> list[ObservedRoute]:

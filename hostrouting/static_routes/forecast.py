@@ -16,16 +16,18 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import attrs
 
 from hostrouting.base.errors import UnknownDecisionError
-from hostrouting.base.findings import NodeFinding, first_of
+from hostrouting.base.findings import first_of
 from hostrouting.boot.intent import read_exits
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.host.reading import at_one_moment
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.routes import NextHop, ObservedRoute, Place, place
 from hostrouting.route_overlap.errors import WorseRoutingError
+from hostrouting.route_overlap.expectation import Expectation
 from hostrouting.route_overlap.fabric import Fabric, announced_fabric
 from hostrouting.route_overlap.logged import left_unproven
-from hostrouting.route_overlap.look import Look, look_once, prove_config, unready_units
+from hostrouting.route_overlap.look import Look, look_once, unready_units
+from hostrouting.route_overlap.proof import check
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.static_routes.account import between, inverse
 from hostrouting.static_routes.lost_hops import LostHop, lost_hops
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from hostrouting.host.ports import Routing
     from hostrouting.net.exits import Exits
     from hostrouting.route_overlap.exits import MovedExit
-    from hostrouting.route_overlap.proof import Accepted
+    from hostrouting.route_overlap.expectation import Accepted
     from hostrouting.route_overlap.proven import Finding, OverlapReport
     from hostrouting.static_routes.plan import RoutePlan
     from phases import Change, Context
@@ -55,18 +57,24 @@ _FIRST = "keep their routes in a first apply that drops only their proof"
 
 
 class CountedSection(NamedTuple):
-    """A section by which addresses count, and what its proof needs."""
+    """A section by which addresses count."""
 
-    #: The new config, or that with the section of which these addresses are left.
-    config: HostRoutingConfig
-    fabric: Fabric
-    late: Sequence[NodeFinding] = ()
+    #: That of the new config, or of the addresses that it drops.
+    expectation: Expectation
     is_dropped: bool = False
-    pinned: Exits | None = None
+
+    @property
+    def config(self) -> HostRoutingConfig:
+        """The new config, or that with the section of which these addresses are left."""
+        return self.expectation.config
 
     def prove(self, routing: Routing) -> OverlapReport:
         """Return the proof on a machine or a model."""
-        return prove_config(self.config, self.fabric, routing, self.late, self.pinned)
+        return check(routing, self.expectation)
+
+    def under(self, fabric: Fabric) -> CountedSection:
+        """Return the section under another announced fabric."""
+        return self._replace(expectation=attrs.evolve(self.expectation, fabric=fabric))
 
 
 class WorseRange(NamedTuple):
@@ -172,12 +180,12 @@ class Forecaster:
         self.node: Host = at_one_moment(host)
         late = unready_units(ctx, config, host)
         exits = read_exits(host.files)
-        own = CountedSection(config, self._fabric_of(config), late, pinned=exits)
-        self._sections = [own]
+        fabric_now = self._fabric_of(config)
+        own = Expectation.of(config, fabric=fabric_now, pinned=exits, late=late)
+        self._sections = [CountedSection(own)]
         if dropped := left_unproven(earlier, config):
-            self._sections.append(
-                CountedSection(dropped, self._fabric_of(dropped), is_dropped=True)
-            )
+            others = Expectation.of(dropped, fabric=self._fabric_of(dropped))
+            self._sections.append(CountedSection(others, is_dropped=True))
         self._before: list[OverlapReport] = []
         self._model: Fib | None = None
         self._families: Sequence[int] = ()
@@ -261,7 +269,7 @@ class Forecaster:
                     (was, model),
                     [prefix for prefix in prefixes if prefix.family == family],
                     partial(section.prove, was),
-                    is_named=bool(overlap.expected_devs or family in (section.pinned or {})),
+                    is_named=bool(overlap.expected_devs or family in section.expectation.pinned),
                 )
                 yield from (Worse(fact, report, section) for fact in facts)
 
@@ -291,9 +299,9 @@ class Forecaster:
         """
         look = look_once(self._ctx, self._config, node, waiting=self._at_once, accepted=accepted)
         own, *others = self._sections
-        dropped = [section._replace(fabric=self._fabric_of(section.config)) for section in others]
+        dropped = [section.under(self._fabric_of(section.config)) for section in others]
         # A fabric may be announced at any time. Then the node without the changes has it, too.
-        self._sections = [own._replace(fabric=look.fabric), *dropped]
+        self._sections = [own.under(look.fabric), *dropped]
         reports = [look.report, *(section.prove(node.routes) for section in dropped)]
         return self._compared(node, reports), look
 

@@ -17,9 +17,11 @@ from hostrouting.config.sections import HostRoutingConfig, OverlapMode, RouteOve
 from hostrouting.host import NetworkEvent, RouteEvent
 from hostrouting.net.addresses import Prefix, address_bits
 from hostrouting.net.routes import LOCAL_TABLE
+from hostrouting.route_overlap.expectation import expectation_on
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric, announced_fabric
 from hostrouting.route_overlap.logged import log_findings, log_notes
-from hostrouting.route_overlap.look import leave_marker, prove_now, unready_units
+from hostrouting.route_overlap.look import leave_marker, unready_units
+from hostrouting.route_overlap.proof import check
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from phases.hosting import interruptible, unrecorded
 
@@ -165,7 +167,8 @@ class ProofKeeper(Keeper):
         with interruptible(ctx):
             self._fabric = self._announced_fabric(ctx)
             late = unready_units(ctx, config, self._host)
-            report = prove_now(config, self._fabric, self._host, late)
+            expectation = expectation_on(self._host, config, self._fabric, late=late)
+            report = check(self._host, expectation)
         pause = max(config.watch.interval, (time.thread_time() - started) / _SHARE)
         if self._gone_since is not None:
             pause = _WINDOW

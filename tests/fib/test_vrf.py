@@ -1,14 +1,13 @@
 """The model of a node with a VRF; tests/route_overlap/test_vrf.py compares it with the kernel."""
 
 import pytest
+from support.overlap_proofs import check_cidrs
 
-from hostrouting import HostRoutingConfig
 from hostrouting.fib import Fib
 from hostrouting.host import Address, Device, DeviceAddress, NextHop, ObservedRoute
 from hostrouting.net.addresses import format_ipv4, parse_ipv4
 from hostrouting.net.links import source_by
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
-from hostrouting.route_overlap.proof import prove_families
 
 
 def device(
@@ -90,5 +89,5 @@ def test_a_fabric_is_announced_until_it_has_its_address(
     fabric = Fabric(
         addresses=(FabricAddress("020000000001", parse_ipv4("172.16.1.4")),), source="the test"
     )
-    report = prove_families(node, ["172.16.8.0/22"], HostRoutingConfig(), fabric=fabric)
+    report = check_cidrs(node, ["172.16.8.0/22"], fabric=fabric)
     assert [finding.kind for finding in report.cidrs[0].findings] == found

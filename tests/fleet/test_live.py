@@ -20,8 +20,9 @@ from hostrouting.boot.intent import Intent
 from hostrouting.fleet import NodeRecord, prove_record, take_record
 from hostrouting.host import FileStore
 from hostrouting.host.offline import absent
+from hostrouting.route_overlap import proof
+from hostrouting.route_overlap.expectation import expectation_on
 from hostrouting.route_overlap.fabric import announced_fabric
-from hostrouting.route_overlap.look import prove_now
 from hostrouting.testing import FakeHost, KernelNode
 
 pytestmark = needs_kernel
@@ -45,7 +46,8 @@ def check(node: KernelNode, files: FileStore, section: Mapping[str, object]) -> 
     read = NodeRecord.parse(record.to_line())
     assert read == record
     assert read.config == config
-    live = prove_now(config, announced_fabric(ctx, config.route_overlap.fabric, host), host)
+    fabric = announced_fabric(ctx, config.route_overlap.fabric, host)
+    live = proof.check(host, expectation_on(host, config, fabric))
     verdict = prove_record(read)
     if verdict.report is not None:
         assert told_alike(verdict.report.overlap.cidrs) == told_alike(live.cidrs)

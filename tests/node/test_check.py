@@ -46,8 +46,8 @@ from hostrouting.node.check import check_node
 from hostrouting.node.fix import fixed, replaced
 from hostrouting.node.report import NodeReport
 from hostrouting.node.units import with_read_units
-from hostrouting.route_overlap.fabric import Fabric
-from hostrouting.route_overlap.look import prove_config
+from hostrouting.route_overlap import proof
+from hostrouting.route_overlap.expectation import Expectation
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange
 from phases import CancelledError, Context, DeadlineExceededError, execute, run, task
@@ -380,7 +380,7 @@ def test_the_proof_of_now_is_made_once(host: FakeHost) -> None:
 
     host.routes.lookup = lookup  # type: ignore[method-assign]
     config = config_of(routeOverlap=OVERLAP["routeOverlap"])
-    prove_config(config, Fabric(), host.routes)
+    proof.check(host.routes, Expectation.of(config))
     once = len(lookups)
     report = check_node(at_once(), config, host, path="node.json")
     assert report.is_fixable

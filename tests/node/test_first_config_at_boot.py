@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import pytest
 from support.kernel import needs_kernel
+from support.overlap_proofs import check_cidrs
 from support.patience import at_once
 from support.worlds import NODES, World
 
@@ -12,7 +13,6 @@ from hostrouting import HostRoutingConfig
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.links import Device
 from hostrouting.node.first_config import first_config
-from hostrouting.route_overlap.proof import prove_families
 from hostrouting.testing import FakeHost, KernelNode
 
 pytestmark = needs_kernel
@@ -80,10 +80,9 @@ def _booted(ordinary: World, files: Mapping[str, bytes]) -> HostRoutingConfig:
         options = {key: section[key] for key in section.keys() - {"expectedCidrs", "mode"}}
         cidrs = config.route_overlap.expected_cidrs
         assert ordinary._replace(cidrs=cidrs).may_start(node, options)
-        proven = prove_families(
+        proven = check_cidrs(
             host.routes,
             cidrs,
-            HostRoutingConfig(),
             expected_devs=config.route_overlap.expected_devs or None,
             fabric=ordinary.fabric(node),
         )

@@ -24,8 +24,9 @@ from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import LOCAL_TABLE, OUR_PROTOCOL, Route, default_routes
 from hostrouting.net.rules import Rule
 from hostrouting.node.fix import fixed
+from hostrouting.route_overlap.expectation import Expectation
 from hostrouting.route_overlap.fabric import announced_fabric
-from hostrouting.route_overlap.look import prove_config
+from hostrouting.route_overlap.proof import check
 from hostrouting.static_routes.plan import plan_routes
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
@@ -84,7 +85,7 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
     with suppress(BackendError):
         change_routes(at_once(), mended, host)
         assert "cannot be added" not in str(found)
-    report = prove_config(mended, fabric, backend)
+    report = check(backend, Expectation.of(mended, fabric=fabric))
     if isinstance(found, HostRoutingConfig):
         left = [finding for _, finding in report.findings]
         assert all(finding.stays for finding in left)
@@ -123,7 +124,7 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
                         network=address, prefix_length=32, gateway=hop.gateway, dev=hop.dev
                     )
                     node.insert_route(route, verb="prepend")
-            assert is_local or not prove_config(mended, fabric, backend).ok
+            assert is_local or not check(backend, Expectation.of(mended, fabric=fabric)).ok
 
 
 @given(case=cases())

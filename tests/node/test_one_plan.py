@@ -22,7 +22,6 @@ from hostrouting.exceptions import BackendError, WorseRoutingError
 from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, RouteChange
 from hostrouting.node.configure import plan_of
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL
-from hostrouting.route_overlap.look import look_once
 from hostrouting.testing import FakeHost
 from phases import Context, TaskFailedError, run
 
@@ -44,7 +43,7 @@ CALLS = {
     "plans": "hostrouting.static_routes.plan.RoutePlan.__init__",
     "reconciles": "hostrouting.static_routes.plan.reconcile",
     "repairs": "hostrouting.static_routes.converge.reconcile",
-    "proofs": f"{look_once.__module__}.prove_families",
+    "proofs": "hostrouting.route_overlap.proof.report_on",
     "files": "hostrouting.boot.steps.Steps.between",
 }
 

@@ -12,13 +12,13 @@ from support.announced_fabrics import Announced, report_under
 from support.fabric_files import announcing
 from support.kernel import kernel_of, needs_kernel
 from support.overlap_answers import may_start
+from support.overlap_proofs import check_cidrs
 from support.patience import until_unplugged
 
 from hostrouting import HostRoutingConfig, prove_egress
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress
 from hostrouting.route_overlap.look import check_now
-from hostrouting.route_overlap.proof import prove_families
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 
@@ -205,15 +205,13 @@ def test_the_advice_can_be_followed(node: KernelNode, case: str) -> None:
     _do(node, ROUTES[case][0])
     kernel = kernel_of(node)
     fabric = announced.as_fabric(kernel)
-    report = prove_families(kernel, ["10.3.8.0/22"], HostRoutingConfig(), fabric=fabric)
+    report = check_cidrs(kernel, ["10.3.8.0/22"], fabric=fabric)
     assert not report.ok
     advised = [route.destination for route in report.suggested_routes]
     assert bool(advised) != ("No route in the main table would fix 10.3.8.0/22: " in report.advice)
     for destination in advised or ["10.3.8.0/22"]:
         node.ip(f"route prepend {destination} via 10.1.0.8 dev e0 proto 142")
-    assert prove_families(kernel, ["10.3.8.0/22"], HostRoutingConfig(), fabric=fabric).ok == bool(
-        advised
-    )
+    assert check_cidrs(kernel, ["10.3.8.0/22"], fabric=fabric).ok == bool(advised)
     announced.connect(node)
     assert prove_egress(kernel, ["10.3.8.0/22"]).ok or not advised
 
@@ -462,9 +460,7 @@ def test_a_fabric_with_the_network_of_the_node(node: KernelNode) -> None:
     _do(node, "address del 10.1.0.1/16 dev e0; address add 10.1.0.4/16 dev e0 metric 100")
     _do(node, "route add default via 10.1.0.1 dev e0 metric 100")
     kernel = kernel_of(node)
-    report = prove_families(
-        kernel, ["10.1.9.0/24"], HostRoutingConfig(), fabric=announced.as_fabric(kernel)
-    )
+    report = check_cidrs(kernel, ["10.1.9.0/24"], fabric=announced.as_fabric(kernel))
     assert [finding.kind for _, finding in report.findings] == ["announced"]
     [route] = report.suggested_routes
     announced.connect(node)

@@ -3,16 +3,16 @@ mutation of each survived.
 """
 
 import pytest
+from support.overlap_proofs import check_cidrs
 from support.static_route_scripts import static_route
 
-from hostrouting import HostRoutingConfig, OverlapReport, prove_egress
+from hostrouting import OverlapReport, prove_egress
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.host import Device, DeviceAddress, NextHop, ObservedRoute, Rule
 from hostrouting.net.addresses import IPV6, Prefix
 from hostrouting.net.routes import FLAG_DEAD, LOCAL_TABLE
 from hostrouting.net.rules import FIRST_RULES
 from hostrouting.route_overlap.fabric import Fabric
-from hostrouting.route_overlap.proof import prove_families
 from hostrouting.route_overlap.proven import SuggestedRoute
 
 CIDR, OWN, OLD = "fd00:5::/48", "fd00:1::4", "fd00:1::5"
@@ -155,5 +155,5 @@ def test_a_listed_fabric_brings_its_own_devices(own: str, kinds: list[str], is_u
     dead = ObservedRoute.parse("172.18.0.0/16", "ib0", protocol=2)._replace(flags=FLAG_DEAD)
     model = Fib.of(links, [dead, default] if is_up else [default], FIRST_RULES)
     listed = Fabric(networks=("172.16.0.0/16",), source="routeOverlap.fabric")
-    report = prove_families(model, ["172.18.8.0/22"], HostRoutingConfig(), fabric=listed)
+    report = check_cidrs(model, ["172.18.8.0/22"], fabric=listed)
     assert [finding.kind for _, finding in report.findings] == kinds

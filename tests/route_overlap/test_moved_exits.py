@@ -3,11 +3,10 @@ move.
 """
 
 import pytest
+from support.overlap_proofs import check_cidrs
 
-from hostrouting import HostRoutingConfig
 from hostrouting.host import IPV4, IPV6, ObservedRoute
 from hostrouting.route_overlap.exits import MovedExit
-from hostrouting.route_overlap.proof import prove_families
 from hostrouting.testing import MemoryBackend
 
 _CIDR = "fd00:10::/108"
@@ -34,7 +33,7 @@ def test_ipv6_moves_by_the_route_of_ipv4(node: MemoryBackend) -> None:
     which follows that of IPv4.
     """
     node.add_route("default", gateway="172.16.0.1", dev="ib0")
-    report = prove_families(node, [_CIDR], HostRoutingConfig(), pinned={IPV6: "eth0"})
+    report = check_cidrs(node, [_CIDR], pinned={IPV6: "eth0"})
     [move] = report.moved_exits
     assert move.family == IPV6
     assert move.before == "eth0"
@@ -59,6 +58,6 @@ def test_routes_in_turns_move_nothing(node: MemoryBackend) -> None:
     """
     for dev, gateway in (("eth0", "10.224.0.1"), ("ib0", "172.16.0.1")):
         node.add_route("default", gateway=gateway, dev=dev)
-    report = prove_families(node, ["10.96.0.0/16"], HostRoutingConfig(), pinned={IPV4: "eth0"})
+    report = check_cidrs(node, ["10.96.0.0/16"], pinned={IPV4: "eth0"})
     assert [finding.kind for _, finding in report.findings] == ["unknown-exit"]
     assert report.moved_exits == ()

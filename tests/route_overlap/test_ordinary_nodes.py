@@ -2,12 +2,11 @@
 
 import pytest
 from support.kernel import kernel_of, needs_kernel
+from support.overlap_proofs import check_cidrs
 from support.patience import at_once
 from support.worlds import NODES
 
-from hostrouting import HostRoutingConfig
 from hostrouting.fleet.record import NodeRecord, take_record
-from hostrouting.route_overlap.proof import prove_families
 from hostrouting.testing import FakeHost, KernelNode
 
 pytestmark = needs_kernel
@@ -27,10 +26,9 @@ def test_it_is_right(name: str) -> None:
         is_started = ordinary.may_start(node, options)
         recorded = NodeRecord.parse(take_record(at_once(), FakeHost(kernel)).to_line()).host
         reports = [
-            prove_families(
+            check_cidrs(
                 routing,
                 ordinary.cidrs,
-                HostRoutingConfig(),
                 expected_devs=ordinary.expected,
                 fabric=fabric,
             )

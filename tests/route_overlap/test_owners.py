@@ -2,14 +2,14 @@
 
 import pytest
 from support.kernel import connect
+from support.overlap_proofs import check_cidrs
 from support.printed import DEFAULT_BY, IF_RIGHT
 
-from hostrouting import HostRoutingConfig, prove_egress
+from hostrouting import prove_egress
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import SCOPE_LINK
 from hostrouting.route_overlap.owners import keeper_of
-from hostrouting.route_overlap.proof import prove_families
 from hostrouting.testing import FakeHost
 
 CIDR = "10.96.0.0/16"
@@ -106,7 +106,7 @@ def test_an_exit_that_has_moved() -> None:
     comes back with the next lease.
     """
     host = node(DHCP, manager("1c8a3d6e"))
-    [move] = prove_families(host, [CIDR], HostRoutingConfig(), pinned={IPV4: "eth0"}).moved_exits
+    [move] = check_cidrs(host, [CIDR], pinned={IPV4: "eth0"}).moved_exits
     assert move.step.startswith(
         "run one of these: ip route del default via 10.224.0.1 dev eth1 proto dhcp metric 100 (or run: nmcli "
         "connection modify 1c8a3d6e ipv4.route-metric 300; nmcli device reapply eth1); hostrouting check --fix "

@@ -13,13 +13,13 @@ from support.egress_oracle import KernelOracle, wrong_of
 from support.fabric_files import announcing
 from support.kernel import kernel_of
 from support.overlap_answers import claimed, may_start
+from support.overlap_proofs import check_cidrs
 
-from hostrouting import HostRoutingConfig, OverlapReport, prove_egress
+from hostrouting import OverlapReport, prove_egress
 from hostrouting.exceptions import BackendError
 from hostrouting.host.ports import Routing
 from hostrouting.net.addresses import Prefix, format_ipv4, parse_ipv4
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress, agent_mac
-from hostrouting.route_overlap.proof import prove_families
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 
 _ABSENT = "00155D33FF1D"
@@ -126,10 +126,9 @@ def report_under(
     expected: Sequence[str] | None = None,
 ) -> OverlapReport:
     """Return the report under an announced fabric; the program of a boot must give its answer."""
-    report = prove_families(
+    report = check_cidrs(
         kernel_of(node),
         cidrs,
-        HostRoutingConfig(),
         allowed_devs=allowed,
         expected_devs=expected,
         fabric=fabric,

@@ -7,14 +7,20 @@ from typing import Any
 import attrs
 
 from hostrouting.host import Address
-from hostrouting.route_overlap.proof import prove_egress
-from hostrouting.route_overlap.proven import CidrReport, Finding
+from hostrouting.route_overlap.expectation import Expectation, prefixes_of
+from hostrouting.route_overlap.proof import check, prove_egress
+from hostrouting.route_overlap.proven import CidrReport, Finding, OverlapReport
 
 
 def prove(node: Any, cidr: str, allowed: Sequence[str] = ()) -> CidrReport:
     """Return the report of one CIDR; `node` is a backend, or one that passes on what it lacks."""
     [report] = prove_egress(node, [cidr], allowed_devs=allowed).cidrs
     return report
+
+
+def check_cidrs(node: Any, cidrs: Iterable[str], **rest: Any) -> OverlapReport:
+    """Return the report on CIDRs under the rest of an `Expectation`."""
+    return check(node, Expectation(cidrs=prefixes_of(cidrs), **rest))
 
 
 def shapes(report: CidrReport) -> list[tuple[str, str, str, str | None]]:
