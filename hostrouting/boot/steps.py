@@ -364,7 +364,8 @@ class Steps:
         now = files.read_link(GENERATION_LINK)
         if now == generation.name:
             # The files that are right were read through their links: the program is large.
-            right = linked & wanted.keys() - changes.keys()
+            # The change of the config in force may be reported as that of the installed one.
+            right = (linked - {APPLIED_PATH}) & wanted.keys() - changes.keys()
             return _Exchange(_written(self._disk, generation, changes, right), [])
         is_same = generation.contents.items() >= in_force.items() >= wanted.items()
         if now and not changes and is_same:

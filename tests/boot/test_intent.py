@@ -322,3 +322,16 @@ def test_an_earlier_release_left_none() -> None:
     report = run(task, at_once())
     assert Change("+", INTENT_PATH) in report.changes
     assert read_intent(host.files) == config(**ROUTES, **OVERLAP)
+
+
+def test_a_lost_config_in_force_is_written_again() -> None:
+    """An apply of the same config, after the config in force and that for people were both lost,
+    writes both: a gate holds its unit without the first.
+    """
+    host = node()
+    apply(host, **ROUTES, **OVERLAP)
+    for path in (APPLIED_PATH, IN_FORCE):
+        host.files.remove(path)
+    apply(host, **ROUTES, **OVERLAP)
+    assert read_intent(host.files) == config(**ROUTES, **OVERLAP)
+    assert host.files.exists(APPLIED_PATH)

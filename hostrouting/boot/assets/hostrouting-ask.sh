@@ -94,7 +94,7 @@ look() {
     status=$?
     reason=$text
     [[ $status == 1[0-2] ]] && return
-    [[ $status == 13 ]] || reason="the check ended with $status, which proves nothing; $apply: $text"
+    [[ $status == 13 ]] || reason="the check ended with $status, which proves nothing; $apply${text:+: $text}"
     status=12
 }
 
