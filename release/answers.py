@@ -126,7 +126,8 @@ _PART: Final = Form(
             "rule": "the rule that leads to another table",
             "program": "what has probably added the rule, or the blackhole",
             "command": "the `ip rule del` of that rule, or the `ip address del` of a `local` one",
-            "cause": "`moved-exit` if they leave by the pinned device, `changing` while routes do",
+            "cause": "`moved-exit` if they leave by the pinned device, `changing` while routes do, "
+            "`by-flow` if a rule suppresses the device of some flows",
         },
     ),
 )

@@ -35,8 +35,11 @@ STATES: Final = {
     "-": "is not of this config",
     "~": "is not as this config wants it",
 }
-#: Why addresses are undecided that no route with a header decides.
-CHANGING_WORDS: Final = "routing changes while it is read"
+#: Why addresses are undecided that no route with a header decides, by the cause.
+UNDECIDED_WORDS: Final = {
+    "changing": "routing changes while it is read",
+    "by-flow": "a rule with suppress_ifgroup takes some of their flows from their route",
+}
 
 
 def rfc3339(seconds: float) -> str:

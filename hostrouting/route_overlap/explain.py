@@ -17,13 +17,14 @@ import attrs
 
 import hostrouting.host
 from hostrouting.base.commands import Painted, printable
-from hostrouting.base.findings import CHANGING_WORDS
+from hostrouting.base.findings import UNDECIDED_WORDS
 from hostrouting.base.values import LightValue
 from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS, RouteOverlapConfig
 from hostrouting.host import Host
 from hostrouting.net.addresses import Address, Prefix, address_bits
 from hostrouting.route_overlap.parts import CidrPart, DecidedPart, looked_up, read
 from hostrouting.route_overlap.snapshot import (
+    UNDECIDED,
     AllowedDevices,
     RoutingSnapshot,
     SourcedLookup,
@@ -204,7 +205,7 @@ def _explained(
     reasons = {
         "local": "an address of this node",
         "no-route": "; ".join(["no route at all", *map(str, lost_rule_findings(node))]),
-        "undecided": CHANGING_WORDS,
+        "undecided": UNDECIDED_WORDS.get(UNDECIDED.get(decided.answer.errno, "")),
         "blocked": f"a route or rule refuses it ({os.strerror(decided.answer.errno)})",
     }
     deciders: list[ObservedRoute | Rule | None] = [*equal] or [decided.decider]

@@ -19,7 +19,7 @@ from hostrouting.base.errors import UnknownDecisionError
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, mask_of
 from hostrouting.net.links import source_by
 from hostrouting.net.routes import MAIN_TABLE, Lookup, ObservedRoute
-from hostrouting.route_overlap.snapshot import CHANGING, RoutingSnapshot, SourcedLookup
+from hostrouting.route_overlap.snapshot import CHANGING, UNDECIDED, RoutingSnapshot, SourcedLookup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -434,7 +434,7 @@ class DecidedPart(NamedTuple):
     @property
     def kind(self) -> Kind:
         """The kind of `Finding` that this is, if the devices are not allowed."""
-        if self.answer.errno == CHANGING:
+        if self.answer.errno in UNDECIDED:
             return "undecided"
         if self.answer.route is None:
             # An `unreachable` rule has the errno of a missing route.

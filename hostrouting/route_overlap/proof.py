@@ -42,7 +42,7 @@ from hostrouting.route_overlap.lasting import deciding_and_warnings, learned_by_
 from hostrouting.route_overlap.parts import DecidedPart, Kind, LookedUp, looked_up, read, removal
 from hostrouting.route_overlap.proven import Finding, OverlapReport, SuggestedRoute
 from hostrouting.route_overlap.snapshot import (
-    CHANGING,
+    UNDECIDED,
     AllowedDevices,
     RoutingSnapshot,
     lost_rule_findings,
@@ -328,10 +328,8 @@ def _finding(group: Sequence[DecidedPart], node: RoutingSnapshot) -> Finding:
         network, source = announcement
         return make(kind="announced", own=own, network=network, source=source)
     kind, dev = _kind_and_device(group[0], node.allowed)
-    cause = None
-    if answer.errno == CHANGING:
-        cause = "changing"
-    elif node.moved and (kind, dev) == ("overlap", node.moved.before):
+    cause = UNDECIDED.get(answer.errno)
+    if node.moved and (kind, dev) == ("overlap", node.moved.before):
         cause = "moved-exit"
     # Adjacent blackholes have one answer, but are different routes. The kernel names table local
     # only once a rule of the node was changed, so no finding does.

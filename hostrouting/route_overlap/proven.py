@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 
 from hostrouting.base.commands import quoted
-from hostrouting.base.findings import CHANGING_WORDS, NodeFinding, first_of
+from hostrouting.base.findings import UNDECIDED_WORDS, NodeFinding, first_of
 from hostrouting.base.values import RARE, LightValue, fields_of
 from hostrouting.config.sections import PRESETS, HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.net.addresses import (
@@ -65,8 +65,9 @@ class Finding(LightValue):
     leads to the table of the route, unless that is a usual one; `program` has probably added it, or
     the blackhole that is `route`. No route takes `own` addresses, those of hardware, either.
     `command` deletes that rule, or removes a `local` address from a virtual device. `cause` is
-    `moved-exit` if they leave by the pinned device (see `MovedExit`), and `changing` if they are
-    undecided since routing changed during each reading.
+    `moved-exit` if they leave by the pinned device (see `MovedExit`), `changing` if they are
+    undecided since routing changed during each reading, and `by-flow` if a rule suppresses the
+    device of some flows.
     """
 
     kind: Kind
@@ -114,8 +115,8 @@ class Finding(LightValue):
         clause = CLAUSES[self.kind].format(dev=self.dev)
         if self.network:
             return f"{addresses}: {clause} once {self.network} is connected ({self.source})"
-        if self.cause == "changing":
-            return f"{addresses}: {clause}, {CHANGING_WORDS}"
+        if words := UNDECIDED_WORDS.get(self.cause or ""):
+            return f"{addresses}: {clause}, {words}"
         among = f", one of {', '.join(self.devs)}" if len(self.devs) > 1 else ""
         if self.kind == "undecided":
             among = f", its header and not {self.dev} decides where it leaves{among}"
@@ -123,8 +124,7 @@ class Finding(LightValue):
 
     def _route(self) -> str:
         decider = f"{self.network}, announced by {self.source}" if self.network else self.route
-        if self.cause == "changing":
-            decider = CHANGING_WORDS
+        decider = UNDECIDED_WORDS.get(self.cause or "", decider)
         if self.rule and self.rule != self.route:
             decider = f"{decider}, by the rule {self.rule}"
         if self.program:

@@ -6,9 +6,11 @@ import errno
 from collections import defaultdict
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
+from itertools import zip_longest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from hostrouting.base.errors import UnknownDecisionError
 from hostrouting.base.findings import NodeFinding
 from hostrouting.host import Host
 from hostrouting.host.reading import at_one_moment, reading_of
@@ -68,8 +70,12 @@ SITE_LOCAL: Final = Prefix(IPV6, 0xFEC0 << 112, 10)
 #: The protocol of Calico's routes, and the devices that have its own addresses.
 _OF_CALICO: Final = 80
 _TUNNELS_OF_CALICO: Final = frozenset({"tunl0", "vxlan.calico"})
-#: The errno of the answers for addresses whose routing changes while it is read.
+#: The errno of the answers for addresses whose routing changes while it is read, and for those of
+#: which a rule may suppress the next hop of a flow.
 CHANGING: Final = errno.EAGAIN
+_BY_FLOW: Final = errno.EMLINK
+#: The causes of undecided addresses by the errno of their answers.
+UNDECIDED: Final = {CHANGING: "changing", _BY_FLOW: "by-flow"}
 #: An answer of the kernel, and the source that the packet has already; 0 for none.
 SourcedLookup: TypeAlias = "tuple[Lookup, int]"
 
@@ -228,10 +234,43 @@ class RoutingSnapshot:
         self, destinations: Sequence[int], *, resolve: bool = False, **options: Any
     ) -> list[Lookup]:
         """See `Routing.lookup`; of default routes that the kernel takes in turns, return all."""
+        if self._is_suppressed:
+            return self._lookup_by_flow(destinations, resolve=resolve, **options)
         answers = self.backend.lookup(destinations, family=self.family, resolve=resolve, **options)
         if resolve or not self.turns:
             return answers
         return [answer._replace(route=self.joined(answer.route)) for answer in answers]
+
+    @cached_property
+    def _is_suppressed(self) -> bool:
+        """True if an IPv6 rule suppresses a group of devices.
+
+        The hash of a flow picks a next hop first. Where those of a route are of several groups,
+        flows go different ways, of which a lookup shows one.
+        """
+        rules = self.rules if self.family == IPV6 else ()
+        return any(rule.suppress_group is not None for rule in rules)
+
+    def _lookup_by_flow(
+        self, destinations: Sequence[int], *, sources: Sequence[int | None] = (), **options: Any
+    ) -> list[Lookup]:
+        answers: list[Lookup] = []
+        groups = {link.name: link.group for link in self.links}
+        for destination, source in zip_longest(destinations, sources):
+            try:
+                [answer] = self.backend.lookup(
+                    [destination], sources=[source], family=self.family, **options
+                )
+            except UnknownDecisionError:
+                # A forecast is unknown then.
+                if not self.packets:
+                    raise
+                answer = Lookup(destination, None, _BY_FLOW)
+            route = answer.route
+            if route and len({groups.get(dev) for dev in route.devs}) > 1:
+                answer = Lookup(destination, None, _BY_FLOW)
+            answers.append(answer)
+        return answers
 
     @cached_property
     def views(self) -> list[RoutingSnapshot]:
@@ -381,7 +420,7 @@ class RoutingSnapshot:
 
     def decider(self, answer: Lookup, source: int) -> ObservedRoute | Rule | None:
         """Return the route or rule that decides a packet from `source`; None without a match."""
-        if answer.route or answer.errno == CHANGING:
+        if answer.route or answer.errno in UNDECIDED:
             return answer.route
         blocker = self._decision(answer.destination, source).blocker
         return self._as_on_node(blocker) if isinstance(blocker, Rule) else blocker
@@ -411,7 +450,7 @@ class RoutingSnapshot:
         Of IPv6 routes that are equal it takes one, but none whose next hops are all dead. On a host
         it passes over a gateway that does not answer.
         """
-        if self.family == IPV4 or answer.errno == CHANGING:
+        if self.family == IPV4 or answer.errno in UNDECIDED:
             return [answer]
         now = answer.route
         decided = self._decision(answer.destination, source).route

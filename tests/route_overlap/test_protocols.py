@@ -1,7 +1,9 @@
 """Rules by the protocol of packets, of which each must leave right, whichever a lookup is for."""
 
+from collections.abc import Sequence
+
 import pytest
-from support.kernel import connect, kernel_of, needs_kernel
+from support.kernel import connect, kernel_of, needs_kernel, uplink
 from support.printed import overlap
 
 from hostrouting import OverlapReport, RouteOverlapConfig, explain_routing, prove_egress
@@ -176,3 +178,27 @@ def test_findings_of_several_protocols_are_in_order() -> None:
         ("eth0+ib0", "172.16.10.0 - 172.16.10.255"),
         ("eth0", "172.16.11.0 - 172.16.11.255"),
     ]
+
+
+@pytest.mark.parametrize("by_protocol", [(), ("-6 rule add pref 80 ipproto tcp lookup 99",)])
+def test_a_suppressed_next_hop_leaves_its_flows_undecided(by_protocol: Sequence[str]) -> None:
+    """If a rule suppresses the group of one next hop of an IPv6 route, a lookup shows the way of
+    one flow, so the addresses are undecided, also for the protocols that a rule selects.
+    """
+    with KernelNode.made() as node:
+        uplink(node)
+        node.add_link("eth1")
+        for command in (
+            "link set eth1 group 7",
+            "-6 addr add fd24::4/64 dev eth0 nodad",
+            "-6 addr add fd25::4/64 dev eth1 nodad",
+            "-6 route add default via fd24::1 dev eth0",
+            "-6 route add fd96::/64 nexthop via fd24::7 dev eth0 nexthop via fd25::7 dev eth1",
+            "-6 rule add pref 90 lookup main suppress_ifgroup 7",
+            *by_protocol,
+        ):
+            node.ip(command)
+        report = prove_egress(kernel_of(node), ["fd96::/64"], expected_devs=["eth0", "eth1"])
+    [(_, finding)] = report.findings
+    assert (finding.kind, finding.cause) == ("undecided", "by-flow")
+    assert "suppress_ifgroup" in finding.sentence()
