@@ -183,7 +183,7 @@ def test_live(tmp_path: Path) -> None:
     """
     with GatedMachine(tmp_path, units=(), prepare=LINKS) as machine:
         task, pids = ConfigureProbeSNAT(CONFIG, host=node(machine)), machine.pids()
-        found = ["find", "/etc/systemd", "/etc/aks-flex-node", "/run/aks-flex-node"]
+        found = ["find", "/etc/systemd", "/etc/aks-flex-node", "/run/hostrouting"]
         before = machine.run(*found, check=False).stdout
         task.do(machine.ctx)
         assert are_in_force(machine)

@@ -22,7 +22,7 @@ WITHOUT_PYTHON = "there is no Python 3.10 or newer; install it as /usr/bin/pytho
 BEGIN = r"""
 set -eu
 # The gate shares an answer to the retry, whose program may have started before.
-while pgrep -f 'hostrouting-as[k].sh  ' > /dev/null; do sleep .05; done
+exec 9<> /run/hostrouting/ask.lock; flock 9
 folder=/etc/aks-flex-node gate=$folder/hostrouting-ask.sh
 check=$(readlink -f $folder/check-route-overlap.sh) routes=$folder/hostrouting/static-routes.sh
 config=$(readlink -f $folder/hostrouting/applied.json) zip=$(readlink -f $folder/hostrouting.zip)
