@@ -15,14 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import chain
+from random import Random
 from typing import Any, Final
 
 import attrs
 import pytest
 
 from hostrouting.base.errors import BackendError, LinkNotFoundError, PermissionDeniedError
-from hostrouting.fib import UnknownDecisionError
-from hostrouting.host import Lookup, RouteBackend
+from hostrouting.fib import Fib, UnknownDecisionError
+from hostrouting.host import Lookup, RouteBackend, Routing
 from hostrouting.net.addresses import (
     IPV4,
     IPV6,
@@ -156,6 +157,13 @@ _ORDERED = {
         "fd00:9:2::/48 via fe80::1 dev ib0 metric 1024",
     ],
 }
+#: By the family, networks within each other, and addresses of the node.
+_NESTED = {
+    IPV4: ["9.0.0.0/8", "9.1.0.0/16", "9.1.2.0/24", "9.1.2.3/32"],
+    IPV6: ["fd00:9::/32", "fd00:9:1::/48", "fd00:9:1:2::/64", "fd00:9:1:2::3/128"],
+}
+_SOURCES = {IPV4: ["10.224.0.4", "172.16.1.4"], IPV6: ["fd00:1::4", "fd00:a::4"]}
+_NODES = 12
 #: Only packets from the uplink's network take it.
 BY_SOURCE: Final = route("fd00:9::/32 dev ib0 metric 5", from_prefix=Prefix.parse("fd00:1::/64"))
 
@@ -192,6 +200,14 @@ def look_up(backend: RouteBackend, *addresses: str, **options: Any) -> list[Look
     parsed = [*map(Address.parse, addresses)]
     numbers = [address.number for address in parsed]
     return backend.lookup(numbers, family=parsed[0].family, **options)
+
+
+def _ways(backend: Routing, **question: Any) -> list[tuple[object, ...]]:
+    """Return what decides each address, without what a dump does not show alike."""
+    return [
+        (answer.errno, answer.route and (answer.route.prefix_length, answer.route.devs))
+        for answer in backend.lookup(**question)
+    ]
 
 
 def deciding(backend: RouteBackend, address: str) -> ObservedRoute | str:
@@ -521,6 +537,45 @@ class RouteBackendContract:
         assert backend.rules(family)[1:8] == [*added[:1:-1], *added[:2]]
 
     # --- lookups
+
+    def test_rules_tables_and_sources_decide(
+        self, world: Node, family: int, backend: RouteBackend
+    ) -> None:
+        """On a node with rules by destination and by source, a lookup decides as the model does.
+
+        A backend that asked for the destination alone would call a node healthy whose packets a
+        rule sends elsewhere.
+        """
+        chance = Random(142)  # noqa: S311 (the same nodes each time)
+        nested = [Prefix.parse(text) for text in _NESTED[family]]
+        own = [Address.parse(text).number for text in _SOURCES[family]]
+        bits = address_bits(family)
+        destinations = [edge for each in nested for edge in (each.network, each.last)]
+        for number in range(_NODES):
+            target = chance.choice(nested)
+            dev, table = chance.choice(["eth0", "ib0"]), chance.choice([88, 99, 254])
+            metric = f" metric {number + 1}" if family == IPV6 else ""
+            with suppress(BackendError):
+                arrange(world, f"{target} dev {dev} table {table}{metric}")
+            rule = Rule(
+                chance.randrange(1, 300),
+                action=chance.choice(["lookup", "lookup", "prohibit"]),
+                table=chance.choice([88, 99]),
+                family=family,
+            )
+            if chance.random() < 0.7:
+                selected = chance.choice(nested)
+                rule = rule._replace(destination=(selected.network, selected.length))
+            if chance.random() < 0.5:
+                rule = rule._replace(source=(chance.choice(own), bits))
+            if rule.action != "lookup":
+                rule = rule._replace(table=0)
+            world.add_rule(rule)
+            model = Fib.of(backend.links(), backend.routes(family), backend.rules(family))
+            for source in (None, *own):
+                sources = [source] * len(destinations)
+                asked = partial(_ways, destinations=destinations, sources=sources, family=family)
+                assert asked(backend) == asked(model)
 
     def test_the_deciding_route_answers(
         self, world: Node, family: int, backend: RouteBackend
