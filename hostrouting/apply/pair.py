@@ -19,15 +19,15 @@ from hostrouting.route_overlap import script as check_script
 from hostrouting.route_overlap.errors import RouteOverlapError
 from hostrouting.route_overlap.expectation import Accepted
 from hostrouting.route_overlap.logged import dropped_cidrs, log_dropped, log_findings, log_notes
-from hostrouting.route_overlap.look import (
-    Look,
-    check_now,
+from hostrouting.route_overlap.proven import OverlapReport
+from hostrouting.route_overlap.script import LOGGED, MARKERS
+from hostrouting.route_overlap.waiting import (
+    Checked,
+    check_with_wait,
     copy_markers,
     lasting_kinds,
     leave_marker,
 )
-from hostrouting.route_overlap.proven import OverlapReport
-from hostrouting.route_overlap.script import LOGGED, MARKERS
 from hostrouting.static_routes import script as routes_script
 from hostrouting.static_routes.refusals import refuse_own_gateways
 from phases import Change, Context
@@ -148,13 +148,13 @@ class CheckRouteOverlap(SectionTask):
         ctx: Context,
         *,
         seconds: float = WAIT_SECONDS,
-        look: Look | None = None,
+        checked: Checked | None = None,
         accepted: Accepted | None = None,
     ) -> OverlapReport | None:
         """Prove the routing of a live machine; update the markers, and return the proof.
 
-        A `look` that was just made is the proof, unless a wait may help. `accepted` is that of
-        `check_now`.
+        What was just `checked` is the answer, unless a wait may help. `accepted` is that of
+        `check_with_wait`.
         """
         ctx.check()
         if not self._config.route_overlap.cidrs:
@@ -166,10 +166,12 @@ class CheckRouteOverlap(SectionTask):
             return None
         if not self._host.is_live:
             return None
-        if look is not None and not look.reason:
-            report = look.report
+        if checked is not None and not checked.reason:
+            report = checked.report
         else:
-            report = check_now(ctx, self._config, self._host, seconds=seconds, accepted=accepted)
+            report = check_with_wait(
+                ctx, self._config, self._host, seconds=seconds, accepted=accepted
+            )
         leave(ctx, report)
         if not report.ok:
             ctx.degrade(report.first_wrong)

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from hostrouting.boot.recorded import DiskStep, RecordedFiles
     from hostrouting.config.sections import HostRoutingConfig, StaticRoutesConfig
     from hostrouting.host import Host
-    from hostrouting.route_overlap.look import Look
     from hostrouting.route_overlap.proven import OverlapReport
+    from hostrouting.route_overlap.waiting import Checked
     from phases import Change, Context, Work
 
 _NOTHING = "nothing is installed for the next boot"
@@ -147,7 +147,7 @@ class Story:
         self._made: list[RoutePlan] = []
         self._files: RecordedFiles | None = None
         #: The last proof, and the reading of which it was made; None if it was not.
-        self.look: Look | None = None
+        self.look: Checked | None = None
         self.node: Host | None = None
         #: What the node lacked of the config then.
         self.left: RoutePlan | None = None

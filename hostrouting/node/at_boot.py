@@ -37,8 +37,8 @@ from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.offline import late
 from hostrouting.host.reading import at_one_moment
-from hostrouting.route_overlap.look import leave_marker, look_once
 from hostrouting.route_overlap.script import LOGGED, MARKER_DETECTED
+from hostrouting.route_overlap.waiting import check_once, leave_marker
 from phases import Context
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
     from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import FileStore
-    from hostrouting.route_overlap.look import Look
     from hostrouting.route_overlap.proven import OverlapReport
+    from hostrouting.route_overlap.waiting import Checked
 
     Verb: TypeAlias = Callable[[Context, HostRoutingConfig, Host], "BootVerdict"]
 
@@ -221,7 +221,7 @@ def _ask(
         if config.route_overlap.mode is not mode:
             overlap = attrs.evolve(config.route_overlap, mode=mode)
             config = attrs.evolve(config, route_overlap=overlap)
-        verdicts.append(_judged(ctx, host, look_once(ctx, config, node), mode))
+        verdicts.append(_judged(ctx, host, check_once(ctx, config, node), mode))
     status = max((verdict.status for verdict in verdicts), default=RIGHT)
     lines = []
     reason = ""
@@ -267,12 +267,12 @@ def _check(ctx: Context, config: HostRoutingConfig, host: Host) -> BootVerdict:
     if not config.route_overlap.cidrs:
         # A yes would prove nothing. Only the script of another config runs this.
         raise HostFileError(f"{INTENT_PATH} has no expected CIDRs; apply the config again")
-    return _judged(ctx, host, look_once(ctx, config, host), config.route_overlap.mode)
+    return _judged(ctx, host, check_once(ctx, config, host), config.route_overlap.mode)
 
 
-def _judged(ctx: Context, host: Host, look: Look, mode: OverlapMode) -> BootVerdict:
+def _judged(ctx: Context, host: Host, checked: Checked, mode: OverlapMode) -> BootVerdict:
     """Write the marker of a check, and return its answer under a mode."""
-    report, reason, _ = look
+    report, reason, _ = checked
     text = _verdict_of(report)
     fact = "" if report.is_proven else report.lines()[0]
     try:

@@ -388,7 +388,7 @@ class Configure(_Whole):
         """Report the proof that committed the run, or another one if it is of another node."""
         look = story.look
         story.overlap = self._pair_check.act(
-            ctx, seconds=story.run.seconds, look=look, accepted=story.accepted
+            ctx, seconds=story.run.seconds, checked=look, accepted=story.accepted
         )
         if look is None or story.overlap is not look.report:
             # It was proven again after a wait.

@@ -22,7 +22,9 @@ from hostrouting.base.values import LightValue
 from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS, RouteOverlapConfig
 from hostrouting.host import Host
 from hostrouting.net.addresses import Address, Prefix, address_bits
-from hostrouting.route_overlap.parts import CidrPart, DecidedPart, looked_up, read
+from hostrouting.route_overlap.answers import looked_up, read
+from hostrouting.route_overlap.judgement import DecidedPart
+from hostrouting.route_overlap.parts import CidrPart
 from hostrouting.route_overlap.snapshot import (
     UNDECIDED,
     AllowedDevices,

@@ -27,7 +27,6 @@ from hostrouting.host import Host
 from hostrouting.net.addresses import (
     IPV4,
     Prefix,
-    format_address,
 )
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
@@ -35,18 +34,18 @@ from hostrouting.net.routes import (
     best_default_devs,
     default_routes,
 )
+from hostrouting.route_overlap.answers import LookedUp, looked_up, read
 from hostrouting.route_overlap.expectation import Expectation, prefixes_of
 from hostrouting.route_overlap.fabric import has_infiniband
 from hostrouting.route_overlap.families import FamilyProof, report_on
+from hostrouting.route_overlap.findings import findings_of
+from hostrouting.route_overlap.judgement import DecidedPart, judged, merged
 from hostrouting.route_overlap.lasting import deciding_and_warnings, learned_by_kernel, vanishing
-from hostrouting.route_overlap.parts import DecidedPart, Kind, LookedUp, looked_up, read, removal
-from hostrouting.route_overlap.proven import Finding, OverlapReport, SuggestedRoute
+from hostrouting.route_overlap.proven import OverlapReport, SuggestedRoute
 from hostrouting.route_overlap.snapshot import (
-    UNDECIDED,
     AllowedDevices,
     RoutingSnapshot,
     lost_rule_findings,
-    owner_of,
     watched,
 )
 from phases.mistakes import wrong_argument
@@ -177,11 +176,11 @@ def _prove(
     node: RoutingSnapshot, looked: LookedUp, cidrs: Sequence[Prefix], notes: Iterable[NodeFinding]
 ) -> FamilyProof:
     """Prove CIDRs of the family of the node, and add further notes."""
-    bad, devs = _judged(node, looked)
+    bad, devs = judged(node, looked)
     notes_on_views: list[NodeFinding] = []
     for view in node.views:
-        there, devs_there = _judged(view, looked_up(view, cidrs))
-        bad, new = _merged(bad, there)
+        there, devs_there = judged(view, looked_up(view, cidrs))
+        bad, new = merged(bad, there)
         devs |= devs_there
         notes_on_views += _policy_notes(view, view.packets, [], new)
     # While the pinned exit works, a route by the gateway of another one would not help.
@@ -196,7 +195,7 @@ def _prove(
     return FamilyProof(
         node=node,
         cidrs=[*map(str, cidrs)],
-        findings=[_findings(parts, node) for parts in bad],
+        findings=[findings_of(parts, node) for parts in bad],
         suggested=suggested,
         carriers=carriers,
         deciding=deciding,
@@ -249,39 +248,6 @@ def _idle_devices(node: RoutingSnapshot, carriers: Collection[str]) -> Iterator[
             yield NodeFinding("idle-device", link.name, reason, "note")
 
 
-def _judged(node: RoutingSnapshot, looked: LookedUp) -> tuple[list[list[DecidedPart]], set[str]]:
-    """Return the parts of each CIDR that have a wrong answer, and the devices of all answers.
-
-    Of several answers for one part, the first wrong one counts, and none after it.
-    """
-    devs = {*looked.devs_left_out}
-    bad: list[list[DecidedPart]] = []
-    for parts in looked.parts:
-        wrong: list[DecidedPart] = []
-        for part in parts:
-            for answer, source in node.ways(part.answers):
-                devs.update(answer.route.devs if answer.route else ())
-                if not node.is_fine(answer, source):
-                    wrong.append(DecidedPart.of(node, part, answer, source))
-                    break
-        bad.append(wrong)
-    return bad, devs
-
-
-def _merged(
-    bad: Sequence[Sequence[DecidedPart]], more: Sequence[Sequence[DecidedPart]]
-) -> tuple[list[list[DecidedPart]], list[DecidedPart]]:
-    """Return the parts with those that only `more` has, by address, and the latter alone."""
-    merged: list[list[DecidedPart]] = []
-    new: list[DecidedPart] = []
-    for known, others in zip(bad, more, strict=True):
-        starts = {decided.part.first for decided in known}
-        added = [decided for decided in others if decided.part.first not in starts]
-        merged.append(sorted([*known, *added], key=lambda decided: decided.part.first))
-        new += added
-    return merged, new
-
-
 def _policy_notes(
     node: RoutingSnapshot, packets: str, unknown: Iterable[str], wrong: Sequence[DecidedPart]
 ) -> list[NodeFinding]:
@@ -290,93 +256,13 @@ def _policy_notes(
     A note names the first findings: the table of a rule may have thousands of routes.
     """
     reasons = [*unknown]
-    if findings := _findings(wrong, node):
+    if findings := findings_of(wrong, node):
         sentences = [finding.sentence() for finding in findings[:_MOST_NAMED]]
         more = len(findings) - len(sentences)
         sentences += [f"and {more} more ranges"] if more else []
         reasons.append("; ".join(sentences))
     subject = packets or "packets that no rule selects by more than addresses"
     return [NodeFinding("policy-rule", subject, reason, "note") for reason in reasons]
-
-
-def _findings(bad: Iterable[DecidedPart], node: RoutingSnapshot) -> tuple[Finding, ...]:
-    """Return the findings: adjacent parts with the same answer are one."""
-    groups: list[list[DecidedPart]] = []
-    common: object = None
-    for decided in bad:
-        decision = _announcement(decided, node) or (*decided.answer[1:], decided.rule)
-        if decision == common and groups[-1][-1].part.last + 1 == decided.part.first:
-            groups[-1].append(decided)
-        else:
-            groups.append([decided])
-        common = decision
-    return tuple(_finding(group, node) for group in groups)
-
-
-def _announcement(decided: DecidedPart, node: RoutingSnapshot) -> tuple[str, str] | None:
-    return node.announced.announcement(decided.answer.route) if node.announced else None
-
-
-def _finding(group: Sequence[DecidedPart], node: RoutingSnapshot) -> Finding:
-    part, answer, _, rule = group[0]
-    first = format_address(node.family, part.first)
-    last = format_address(node.family, group[-1].part.last)
-    make = partial(Finding, first=first, last=last)
-    if announcement := _announcement(group[0], node):
-        taken = [decided.part.first for decided in group if decided.kind == "local"]
-        own = tuple(format_address(IPV4, number) for number in taken)
-        network, source = announcement
-        return make(kind="announced", own=own, network=network, source=source)
-    kind, dev = _kind_and_device(group[0], node.allowed)
-    cause = UNDECIDED.get(answer.errno)
-    if node.moved and (kind, dev) == ("overlap", node.moved.before):
-        cause = "moved-exit"
-    # Adjacent blackholes have one answer, but are different routes. The kernel names table local
-    # only once a rule of the node was changed, so no finding does.
-    deciders = (
-        node.named(decided.decider).replace(" table local", "")
-        for decided in group
-        if decided.decider
-    )
-    command = None
-    if kind == "local":
-        command = removal(node, answer)
-    elif rule is not None:
-        command = quoted(*rule.deletion(node.selecting))
-    kept = [decided for decided in group if decided.stays(node)]
-    program = rule and rule.program
-    if kind == "blocked" and kept:
-        routes = (each.decider for each in kept if isinstance(each.decider, ObservedRoute))
-        program = " and ".join(dict.fromkeys(map(owner_of, routes)))
-    own_parts = kept if answer.route else []
-    return make(
-        kind=kind,
-        command=command,
-        own=tuple(format_address(node.family, decided.part.first) for decided in own_parts),
-        rule=rule and str(rule),
-        program=program,
-        devs=answer.route.devs if answer.route else (),
-        dev=dev,
-        cause=cause,
-        route="; ".join(dict.fromkeys(deciders)) or None,
-    )
-
-
-def _kind_and_device(decided: DecidedPart, allowed: AllowedDevices) -> tuple[Kind, str | None]:
-    """Return the kind of the finding about a part, and the first device that causes it."""
-    kind = decided.kind
-    route = decided.answer.route
-    refused = allowed.refused(route) if route else ()
-    wrong = [dev for dev in refused if dev not in allowed.dead_ends]
-    tunnels = allowed.tunnels(route) if route else ()
-    if tunnels and allowed.expected and not wrong:
-        return "undecided", tunnels[0]
-    if kind == "overlap" and not allowed.expected:
-        kind = "unknown-exit"
-    elif kind == "overlap" and not wrong:
-        kind = "dead-end"
-    own = route.devs if route and kind == "local" else ()
-    return kind, next(iter(wrong or refused or own), None)
 
 
 def silent_routers(ctx: Context, host: Host, devs: Sequence[str]) -> Iterable[NodeFinding]:

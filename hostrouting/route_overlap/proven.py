@@ -27,8 +27,8 @@ from hostrouting.net.addresses import (
 from hostrouting.net.exits import no_default
 from hostrouting.net.routes import RA_PROTOCOL, ObservedRoute, Place
 from hostrouting.route_overlap.exits import MovedExit
+from hostrouting.route_overlap.judgement import Kind
 from hostrouting.route_overlap.lasting import endings
-from hostrouting.route_overlap.parts import Kind
 from phases.mistakes import NoTruth
 
 #: The kinds of notes that explain why addresses are wrong.

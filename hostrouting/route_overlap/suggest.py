@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from hostrouting.host.ports import Routing
-    from hostrouting.route_overlap.parts import DecidedPart
+    from hostrouting.route_overlap.judgement import DecidedPart
 
 _MENDABLE_KINDS = frozenset({"unicast", "unreachable", "prohibit"})
 

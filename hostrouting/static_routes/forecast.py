@@ -26,9 +26,9 @@ from hostrouting.route_overlap.errors import WorseRoutingError
 from hostrouting.route_overlap.expectation import Expectation
 from hostrouting.route_overlap.fabric import Fabric, announced_fabric
 from hostrouting.route_overlap.logged import left_unproven
-from hostrouting.route_overlap.look import Look, look_once, unready_units
 from hostrouting.route_overlap.proof import check
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
+from hostrouting.route_overlap.waiting import Checked, check_once, unready_units
 from hostrouting.static_routes.account import between, inverse
 from hostrouting.static_routes.lost_hops import LostHop, lost_hops
 
@@ -291,19 +291,21 @@ class Forecaster:
             if report.is_proven and not {*move.after}.isdisjoint(report.carriers):
                 yield Worse(move, report, self._sections[0])
 
-    def now(self, node: Host, accepted: Accepted | None = None) -> tuple[Forecast, Look]:
-        """Return the proof of now, compared, and that of the config as a look at the node has it.
+    def now(self, node: Host, accepted: Accepted | None = None) -> tuple[Forecast, Checked]:
+        """Return the proof of now, compared, and that of the config, as a check of the node has it.
 
         `node` is a reading of it. Worse are the findings that the changes of the run cause. Nothing
-        waits. `accepted` is that of `look_once`.
+        waits. `accepted` is that of `check_once`.
         """
-        look = look_once(self._ctx, self._config, node, waiting=self._at_once, accepted=accepted)
+        checked = check_once(
+            self._ctx, self._config, node, waiting=self._at_once, accepted=accepted
+        )
         own, *others = self._sections
         dropped = [section.under(self._fabric_of(section.config)) for section in others]
         # A fabric may be announced at any time. Then the node without the changes has it, too.
-        self._sections = [own.under(look.fabric), *dropped]
-        reports = [look.report, *(section.prove(node.routes) for section in dropped)]
-        return self._compared(node, reports), look
+        self._sections = [own.under(checked.fabric), *dropped]
+        reports = [checked.report, *(section.prove(node.routes) for section in dropped)]
+        return self._compared(node, reports), checked
 
     def _compared(self, node: Host, reports: Sequence[OverlapReport]) -> Forecast:
         """Return the proof of now, compared with that of the node without the run's changes."""

@@ -12,7 +12,7 @@ from hostrouting.base.errors import BackendError, LinkNotFoundError
 from hostrouting.base.findings import AWAITED, REFUSED, NodeFinding, hindered
 from hostrouting.boot.intent import exits_under
 from hostrouting.net.routes import ObservedRoute, Place, Route, RouteChange, place
-from hostrouting.route_overlap.look import look_once
+from hostrouting.route_overlap.waiting import check_once
 from hostrouting.static_routes.account import described
 from hostrouting.static_routes.reconcile import (
     Reconciliation,
@@ -185,7 +185,7 @@ def proven_now(ctx: Context, config: HostRoutingConfig, host: Host) -> OverlapRe
     def accepted() -> StaticRoutesConfig:
         return plan_routes(config, host).accepted
 
-    return look_once(ctx, config, host, waiting=at_once, accepted=accepted).report
+    return check_once(ctx, config, host, waiting=at_once, accepted=accepted).report
 
 
 def _basis(

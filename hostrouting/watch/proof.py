@@ -20,9 +20,9 @@ from hostrouting.net.routes import LOCAL_TABLE
 from hostrouting.route_overlap.expectation import expectation_on
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric, announced_fabric
 from hostrouting.route_overlap.logged import log_findings, log_notes
-from hostrouting.route_overlap.look import leave_marker, unready_units
 from hostrouting.route_overlap.proof import check
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
+from hostrouting.route_overlap.waiting import leave_marker, unready_units
 from phases.hosting import interruptible, unrecorded
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from hostrouting import CidrReport, Finding, Host, NodeReport, OverlapMode, Over
 from hostrouting.base.findings import NodeFinding
 from hostrouting.node.output import wrapped
 from hostrouting.node.words import cut
-from hostrouting.route_overlap.parts import Kind
+from hostrouting.route_overlap.judgement import Kind
 from hostrouting.testing import FakeHost
 
 pytestmark = pytest.mark.skipif(bool(OTHER_COMMAND), reason="most run within this process")

@@ -16,7 +16,7 @@ from support.processes import ended
 
 from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.config.wire import schema_of, wire_fields
-from hostrouting.route_overlap.parts import Kind
+from hostrouting.route_overlap.judgement import Kind
 
 _QUESTIONS = """
 import json, reference

@@ -18,7 +18,7 @@ from support.patience import until_unplugged
 from hostrouting import HostRoutingConfig, prove_egress
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress
-from hostrouting.route_overlap.look import check_now
+from hostrouting.route_overlap.waiting import check_with_wait
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 
@@ -224,7 +224,7 @@ def test_off_announces_nothing(node: KernelNode) -> None:
     for setting, is_right in ("auto", False), ("off", True):
         section = {"expectedCidrs": ["10.3.8.0/22"], "fabric": setting}
         config = HostRoutingConfig.from_mapping({"routeOverlap": section})
-        assert check_now(Context(), config, host).ok == is_right
+        assert check_with_wait(Context(), config, host).ok == is_right
         options = {"fabric": setting}
         cidrs = section["expectedCidrs"]
         assert may_start(node, cidrs, files=host.files, options=options) == is_right

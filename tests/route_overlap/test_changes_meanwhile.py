@@ -20,8 +20,8 @@ from hostrouting.host import IPV4, Address, Lookup, NetworkEvent, RouteBackend, 
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import format_ipv4, parse_cidr
 from hostrouting.route_overlap.explain import explain_routing
-from hostrouting.route_overlap.look import lasting_kinds
 from hostrouting.route_overlap.proven import Finding
+from hostrouting.route_overlap.waiting import lasting_kinds
 from hostrouting.testing import KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route

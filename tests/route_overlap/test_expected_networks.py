@@ -11,7 +11,7 @@ from support.routers import WiredNode
 from support.way_out_nodes import WayOutNode
 
 from hostrouting import Host, HostRoutingConfig, check_node
-from hostrouting.route_overlap.look import check_now
+from hostrouting.route_overlap.waiting import check_with_wait
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context
 
@@ -77,7 +77,7 @@ def test_infiniband_and_virtual_devices(kind: str) -> None:
     node.add_route("0.0.0.0/0", gateway="10.224.0.1", dev="ib0")
     section = {"expectedCidrs": [SERVICES], "expectedDevs": [NODES]}
     config = HostRoutingConfig.from_mapping({"routeOverlap": section})
-    assert check_now(Context(), config, FakeHost(node), seconds=0).ok is (not kind)
+    assert check_with_wait(Context(), config, FakeHost(node), seconds=0).ok is (not kind)
 
 
 def test_an_image(tmp_path: Path) -> None:

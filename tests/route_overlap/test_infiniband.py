@@ -11,7 +11,7 @@ from support.overlap_answers import may_start
 
 from hostrouting import HostRoutingConfig, RouteBackend
 from hostrouting.host.pyroute import Pyroute2Backend
-from hostrouting.route_overlap.look import check_now
+from hostrouting.route_overlap.waiting import check_with_wait
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import Context
 
@@ -73,7 +73,7 @@ def test_what_is_expected(node: KernelNode, case: Case) -> None:
         node.ip(command)
     section = {"expectedCidrs": [case.cidr], "mode": "STRICT", "fabric": "off", **case.section}
     config = HostRoutingConfig.from_mapping({"routeOverlap": section})
-    report = check_now(Context(), config, FakeHost(kernel_of(node)), seconds=0)
+    report = check_with_wait(Context(), config, FakeHost(kernel_of(node)), seconds=0)
     assert report.expected_devs == case.expected
     assert [finding.kind for _, finding in report.findings] == case.kinds
     options = {"fabric": "off", **case.section}
@@ -90,7 +90,7 @@ def test_the_answer_names_the_device_and_the_key() -> None:
     memory.add_route("default", gateway="172.16.0.1", dev="ib0")
     config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": [V4]}})
     ctx = Context()
-    report = check_now(ctx, config, FakeHost(memory), seconds=0)
+    report = check_with_wait(ctx, config, FakeHost(memory), seconds=0)
     assert report.lacks_default == report.without_exit
     assert "by ib0 (InfiniBand, which expectedDevs must name)" in report.verdict
 

@@ -8,7 +8,7 @@ from support.kernel import connect, kernel_of, needs_kernel
 
 from hostrouting.host import Rule
 from hostrouting.net.addresses import Prefix, parse_cidr
-from hostrouting.route_overlap.parts import looked_up
+from hostrouting.route_overlap.answers import looked_up
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.testing import KernelNode
 

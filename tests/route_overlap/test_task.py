@@ -15,7 +15,7 @@ from hostrouting.boot.layout import INTENT_PATH, PROGRAM_PATH
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host import IPV4, ObservedRoute, UnitState
 from hostrouting.route_overlap.fabric import POOL
-from hostrouting.route_overlap.look import unready_units
+from hostrouting.route_overlap.waiting import unready_units
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import CancelledError, Change, Context
 from phases.testing import ManualClock

@@ -10,7 +10,7 @@ from support.printed import NO_DEVICE_OF, WAITING, leaves
 
 from hostrouting import HostRoutingConfig
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.route_overlap.look import check_now
+from hostrouting.route_overlap.waiting import check_with_wait
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 from phases.testing import ManualClock
@@ -60,7 +60,9 @@ def checked(node: KernelNode, section: Mapping[str, object]) -> tuple[bool, floa
     """Return the answer of the library, and the seconds that it waited."""
     clock = ManualClock(auto=True)
     config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": [CIDR], **section}})
-    report = check_now(Context(clock=clock), config, FakeHost(NetlinkBackend(netns=node.name)))
+    report = check_with_wait(
+        Context(clock=clock), config, FakeHost(NetlinkBackend(netns=node.name))
+    )
     return report.ok, clock.monotonic()
 
 

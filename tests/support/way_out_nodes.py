@@ -12,8 +12,8 @@ from support.overlap_answers import may_start
 from hostrouting import HostRoutingConfig
 from hostrouting.host import Address, NextHop, Route
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.route_overlap.look import check_now
 from hostrouting.route_overlap.proven import OverlapReport
+from hostrouting.route_overlap.waiting import check_with_wait
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 from phases import Context
@@ -54,7 +54,7 @@ class WayOutNode:
         routes = (
             NetlinkBackend(netns=self.node.name) if isinstance(self.node, KernelNode) else self.node
         )
-        report = check_now(Context(), config, FakeHost(routes), seconds=0)
+        report = check_with_wait(Context(), config, FakeHost(routes), seconds=0)
         if isinstance(self.node, KernelNode):
             assert may_start(self.node, cidrs, options=section) == report.ok
         return report

@@ -1,6 +1,6 @@
-"""A look at the routing of a node: one proof, with all that counts, and what is left of it.
+"""A check of a node with all that counts, the wait for what may resolve itself, and the marker.
 
-The task, `check`, `watch` and the program of a boot look in the same way.
+The task, the command and the program of a boot check in the same way.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _TESTED = "ConditionTimestampMonotonic"
 _CHANGED = "StateChangeTimestampMonotonic"
 
 
-class Look(NamedTuple):
-    """A proof, and the reason to wait and prove again: empty if that does not help."""
+class Checked(NamedTuple):
+    """A report, and the reason to wait and check again: empty if that does not help."""
 
     report: OverlapReport
     reason: str
@@ -55,7 +55,7 @@ class Look(NamedTuple):
     fabric: Fabric
 
 
-def check_now(
+def check_with_wait(
     ctx: Context,
     config: HostRoutingConfig,
     host: Host,
@@ -63,7 +63,7 @@ def check_now(
     seconds: float | None = None,
     accepted: Accepted | None = None,
 ) -> OverlapReport:
-    """Prove the expected CIDRs; wait and prove again while that may help, up to `seconds`.
+    """Check the expected CIDRs; wait and check again while that may help, up to `seconds`.
 
     Suggested routes complete the section that is `accepted`, or that of the config.
 
@@ -73,7 +73,7 @@ def check_now(
     waiting = ctx.child(timeout=WAIT_SECONDS).child(timeout=seconds).expiring()
     is_logged = False
     while True:
-        report, reason, _ = look_once(ctx, config, host, waiting=waiting, accepted=accepted)
+        report, reason, _ = check_once(ctx, config, host, waiting=waiting, accepted=accepted)
         if not reason or waiting.remaining() == 0:
             return report
         if not is_logged:
@@ -84,24 +84,24 @@ def check_now(
             waiting.sleep(SECONDS_BETWEEN_LOOKS)
 
 
-def look_once(
+def check_once(
     ctx: Context,
     config: HostRoutingConfig,
     host: Host,
     *,
     waiting: Context | None = None,
     accepted: Accepted | None = None,
-) -> Look:
-    """Prove the expected CIDRs once; pause for half-written files as long as `waiting` lasts.
+) -> Checked:
+    """Check the expected CIDRs once; pause for half-written files as long as `waiting` lasts.
 
-    `accepted` is that of `check_now`.
+    `accepted` is that of `check_with_wait`.
     """
     section = config.route_overlap
     fabric = announced_fabric(waiting or ctx, section.fabric, host) if section.cidrs else Fabric()
     # Before the proof: a unit may connect meanwhile.
     late = unready_units(ctx, config, host)
     report = check(host, expectation_on(host, config, fabric, late=late, accepted=accepted))
-    return Look(report, _reason_to_wait(report, fabric, host), fabric)
+    return Checked(report, _reason_to_wait(report, fabric, host), fabric)
 
 
 def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:

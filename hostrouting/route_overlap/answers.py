@@ -1,0 +1,335 @@
+"""The answers of a node for the parts of CIDRs, all of one moment.
+
+One address of each part is looked up, in bulk. If routing changes meanwhile, the parts concerned
+are cut and looked up again, until nothing changes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from hostrouting.base.errors import UnknownDecisionError
+from hostrouting.net.addresses import IPV4, IPV6, Prefix
+from hostrouting.net.links import source_by
+from hostrouting.net.routes import Lookup, ObservedRoute
+from hostrouting.route_overlap.parts import CidrPart, cut, range_of
+from hostrouting.route_overlap.snapshot import CHANGING, RoutingSnapshot, SourcedLookup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+_Item = TypeVar("_Item")
+_route_of = itemgetter(1)
+#: How often parts are looked up again while routing changes. To look up all of them counts as
+#: several times: that takes as long as a check.
+_ROUNDS = 32
+_ROUNDS_OF_ALL = 4
+
+
+class LookedUp(NamedTuple):
+    """The parts of each CIDR, and the allowed devices by which those leave that are left out."""
+
+    parts: list[list[CidrPart]]
+    devs_left_out: frozenset[str]
+
+
+class _Networks:
+    """Some networks of one family, as ranges."""
+
+    def __init__(self, networks: Sequence[Prefix]) -> None:
+        #: True if they have every address.
+        self.are_all: bool = any(not network.length for network in networks)
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        for network in sorted(networks):
+            # Networks are apart, or one is inside the other and follows it.
+            if not self._lasts or network.network > self._lasts[-1]:
+                self._firsts.append(network.network)
+                self._lasts.append(network.last)
+
+    def within(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges that have an address in another one."""
+        at = bisect_left(self._lasts, first)
+        while at < len(self._firsts) and self._firsts[at] <= last:
+            yield self._firsts[at], self._lasts[at]
+            at += 1
+
+
+class _Answered(NamedTuple):
+    """The parts of ranges of addresses, and their answers.
+
+    The answers with a source are by the first address of the part.
+    """
+
+    #: The number of parts of each range.
+    counts: list[int]
+    firsts: list[int]
+    lasts: list[int]
+    plain: list[Lookup]
+    sourced: dict[int, list[SourcedLookup]]
+
+    def meeting(self, networks: _Networks) -> Iterator[tuple[int, int, int]]:
+        """Yield the parts that have an address in networks, as a range and two positions."""
+        begin = 0
+        for at, count in enumerate(self.counts):
+            end = begin + count
+            stop = begin
+            for first, last in networks.within(self.firsts[begin], self.lasts[end - 1]):
+                start = max(bisect_left(self.lasts, first, begin, end), stop)
+                stop = max(bisect_right(self.firsts, last, begin, end), start)
+                if start < stop:
+                    yield at, start, stop
+            begin = end
+
+    def with_parts(self, spans: Sequence[tuple[int, int, int]], new: _Answered) -> _Answered:
+        """Return the parts with the new ones of each span in place of those there."""
+        counts = [*self.counts]
+        sourced = {**self.sourced}
+        for (at, start, stop), count in zip(spans, new.counts, strict=True):
+            counts[at] += count - (stop - start)
+            for first in self.firsts[start:stop]:
+                sourced.pop(first, None)
+        return _Answered(
+            counts,
+            _spliced(self.firsts, new.firsts, spans, new.counts),
+            _spliced(self.lasts, new.lasts, spans, new.counts),
+            _spliced(self.plain, new.plain, spans, new.counts),
+            {**sourced, **new.sourced},
+        )
+
+    def undecided_in(self, networks: _Networks) -> _Answered:
+        """Return the parts, with answers that are undecided where they meet these networks."""
+        plain = [*self.plain]
+        sourced = {**self.sourced}
+        for _, start, stop in self.meeting(networks):
+            for at in range(start, stop):
+                plain[at] = Lookup(self.firsts[at], None, CHANGING)
+                sourced.pop(self.firsts[at], None)
+        return self._replace(plain=plain, sourced=sourced)
+
+
+def _spliced(
+    old: list[_Item],
+    new: list[_Item],
+    spans: Iterable[tuple[int, int, int]],
+    counts: Iterable[int],
+) -> list[_Item]:
+    """Return a list in which the items of each span are so many of the new ones."""
+    spliced: list[_Item] = []
+    copied = taken = 0
+    for (_, start, stop), count in zip(spans, counts, strict=True):
+        spliced += old[copied:start]
+        spliced += new[taken : taken + count]
+        copied = stop
+        taken += count
+    return [*spliced, *old[copied:]]
+
+
+def read(
+    make: Callable[[], RoutingSnapshot], cidrs: Sequence[Prefix]
+) -> tuple[RoutingSnapshot, LookedUp]:
+    """Return a snapshot of a node and the parts of CIDRs in it, both of one moment.
+
+    If routing changes without end, the answers for the parts concerned have the errno `CHANGING`.
+    """
+    node = make()
+    answered = _answered(node, [*map(range_of, cidrs)])
+    left = _ROUNDS
+    while True:
+        changed = node.backend.catch_up(node.family)
+        networks = _Networks(changed)
+        spans = [*answered.meeting(networks)] if changed else []
+        if not spans:
+            break
+        if left <= 0:
+            answered = answered.undecided_in(networks)
+            break
+        left -= _ROUNDS_OF_ALL if networks.are_all else 1
+        node = make()
+        ranges = [
+            (answered.firsts[start], answered.lasts[stop - 1] + 1) for _, start, stop in spans
+        ]
+        answered = answered.with_parts(spans, _answered(node, ranges))
+    return node, _selected(node, answered)
+
+
+def looked_up(node: RoutingSnapshot, cidrs: Sequence[Prefix]) -> LookedUp:
+    """Cut each CIDR where the answer may change, and return its parts."""
+    return _selected(node, _answered(node, [*map(range_of, cidrs)]))
+
+
+def _selected(node: RoutingSnapshot, answered: _Answered) -> LookedUp:
+    """Return the parts of each CIDR.
+
+    If the node has expected devices, parts that leave by a single allowed device are left out
+    unless a rule selects by source, and a part that an announced route may take has this route as
+    its only answer.
+    """
+    allowed = node.allowed
+    is_proof = bool(allowed.expected)
+    counts, firsts, lasts, plain, sourced = answered
+    # The announced routes that may take parts, by the position of the part.
+    taken: dict[int, tuple[SourcedLookup]] = {}
+    if is_proof and node.announced:
+        for at, answer in enumerate(plain):
+            others = (lookup for lookup, _ in sourced.get(firsts[at], ()))
+            if new := node.announced.taker(answer, others):
+                taken[at] = ((Lookup(answer.destination, new), 0),)
+    indexes: Sequence[int] = range(len(firsts))
+    fine: frozenset[str] = frozenset()
+    if is_proof and not node.by_source and node.family == IPV4:
+        # By position, which is faster than by name: these lines read every answer of a full table.
+        suspects: Iterable[int] = ()
+        devs = {answer[1] and answer[1][3] for answer in plain}
+        fine = frozenset(dev for dev in devs if dev and allowed.allows(dev))
+        if node.has_exceptions or fine != devs:
+            routes = enumerate(map(_route_of, plain))
+            suspects = [
+                at
+                for at, route in routes
+                if route is None
+                or route[3] not in fine
+                or route[7] == "local"
+                or route.encapsulation
+            ]
+        indexes = sorted({*suspects, *taken})
+    parts: list[list[CidrPart]] = []
+    before = 0
+    for count in counts:
+        after = before + count
+        parts.append(
+            [
+                CidrPart(
+                    firsts[i],
+                    lasts[i],
+                    taken.get(i) or (*sourced.get(firsts[i], ()), (plain[i], 0)),
+                )
+                for i in indexes[bisect_left(indexes, before) : bisect_left(indexes, after)]
+            ]
+        )
+        before = after
+    return LookedUp(parts, fine)
+
+
+def _answered(node: RoutingSnapshot, ranges: Sequence[tuple[int, int]]) -> _Answered:
+    """Cut ranges and look up their parts."""
+    cuts = [*cut(node, ranges)]
+    # The parts of all ranges: one question to the kernel costs much less than one for each.
+    firsts = [start for starts in cuts for start in starts]
+    ends = [end for _, end in ranges]
+    lasts = [
+        start - 1 for starts, end in zip(cuts, ends, strict=True) for start in (*starts[1:], end)
+    ]
+    plain = node.lookup(firsts)
+    return _Answered([*map(len, cuts)], firsts, lasts, plain, _sourced(node, plain))
+
+
+def _sourced(node: RoutingSnapshot, plain: Sequence[Lookup]) -> dict[int, list[SourcedLookup]]:
+    """Return the answers with each source from which a packet may come, by the first address.
+
+    Without routes and rules that select by source there are none.
+    """
+    if not node.by_source:
+        return {}
+    owned = zip(plain, _sources(node, plain), strict=True)
+    # CIDRs may have parts in common.
+    by_first = {answer.destination: own for answer, own in owned}
+    pairs = [(first, source) for first, own in by_first.items() for source in own]
+    sources = [source for _, source in pairs]
+    answers = node.lookup([first for first, _ in pairs], sources=sources)
+    sourced: dict[int, list[SourcedLookup]] = defaultdict(list)
+    for source, answer in zip(sources, answers, strict=True):
+        sourced[answer.destination].append((answer, source))
+    return sourced
+
+
+def _sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
+    """Yield the sources from which a packet may come, for each answer.
+
+    With one next hop, the kernel's answer has the source. With several, a hash of the flow selects
+    the next hop and so the source; then every possible source is computed.
+    """
+    if node.family == IPV6:
+        yield from _ipv6_sources(node, plain)
+        return
+    resolved = node.lookup([answer.destination for answer in plain], resolve=True)
+    ways = [node.turns_of(answer.route) if answer.route else () for answer in plain]
+    for routes, chosen in zip(ways, resolved, strict=True):
+        is_by_flow = any(route.nexthops and route.source is None for route in routes)
+        if is_by_flow or len(routes) > 1:
+            sources = _sources_by_hop(node, routes)
+        else:
+            sources = [chosen.route.source if chosen.route else None]
+        yield dict.fromkeys(filter(None, sources))
+
+
+def _sources_by_hop(node: RoutingSnapshot, routes: Sequence[ObservedRoute]) -> list[int | None]:
+    """Return the source for each next hop of a route, or of routes in turns.
+
+    A hash selects no dead next hop; a route in turns may be taken though its next hop is dead.
+    """
+    in_turns = len(routes) > 1
+    return [
+        route.source or source_by(hop, route.scope, node.links)
+        for route in routes
+        for hop in route.hops
+        if in_turns or not hop.dead
+    ]
+
+
+def _ipv6_sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
+    """Yield the IPv6 sources from which a packet may come, for each answer.
+
+    The kernel chooses one by the destination, and a program may name another: so every address of
+    the devices counts that is not deprecated. The kernel may prefer an address of another device,
+    which is then its answer.
+    """
+    ways: list[list[ObservedRoute]] = []
+    uncertain: list[int] = []
+    for at, answer in enumerate(plain):
+        routes = [way.route for way in node.candidates(answer, 0) if way.route]
+        ways.append(routes)
+        if not all(_is_certain(node, route, answer.destination) for route in routes):
+            uncertain.append(at)
+    chosen: dict[int, int | None] = {}
+    # The choice of the kernel is that for the packets of a lookup.
+    others: Sequence[int] = ()
+    if node.packets:
+        others = [source for sources in node.own.values() for source in sources]
+    else:
+        chosen = _chosen(node, plain, uncertain)
+    all_uncertain = {*uncertain}
+    for at, routes in enumerate(ways):
+        own = [route.source for route in routes]
+        for route in routes:
+            for dev in route.devs:
+                own += node.own.get(dev, ())
+        # Last: a model lacks it, and its first fault is to be the same.
+        own.append(chosen.get(at))
+        if at in all_uncertain:
+            own += others
+        yield dict.fromkeys(filter(None, own))
+
+
+def _is_certain(node: RoutingSnapshot, route: ObservedRoute, destination: int) -> bool:
+    """Return True if packets to an address leave by a route with a source of its own devices."""
+    return route.kind == "unicast" and node.sends_from_own(route, destination)
+
+
+def _chosen(
+    node: RoutingSnapshot, plain: Sequence[Lookup], uncertain: Sequence[int]
+) -> dict[int, int | None]:
+    """Return the IPv6 sources that the kernel chooses, by position in `plain`.
+
+    A model cannot choose, and is asked only where it is uncertain; then it raises.
+    """
+    asked: Sequence[int] = range(len(plain))
+    try:
+        paths = node.lookup([answer.destination for answer in plain], resolve=True)
+    except UnknownDecisionError:
+        asked = uncertain
+        paths = node.lookup([plain[at].destination for at in asked], resolve=True)
+    return {at: path.route.source for at, path in zip(asked, paths, strict=True) if path.route}
