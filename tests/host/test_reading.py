@@ -256,8 +256,8 @@ def test_a_reading_follows_the_kernel(changes: list[list[str]], *, is_announced:
     with KernelNode.made() as node:
         run_batch(node, [*DEVICES, *IN_USE])
         # Otherwise the kernel announces the routes of a changed nexthop object, too.
-        setting = "net.ipv4.nexthop_compat_mode=0"
-        subprocess.run(["ip", "netns", "exec", node.name, "sysctl", "-qw", setting], check=True)
+        setting = "echo 0 > /proc/sys/net/ipv4/nexthop_compat_mode"
+        subprocess.run(["ip", "netns", "exec", node.name, "sh", "-c", setting], check=True)
         backend = NetlinkBackend(netns=node.name)
         if not is_announced:
             backend.listen = lambda: None  # type: ignore[method-assign]
