@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from hostrouting.net.links import Device
     from hostrouting.net.routes import Lookup, ObservedRoute, Place, RouteChange
     from hostrouting.net.rules import Rule
-
-#: How often a reading whose events were lost begins again. Later it is read again and compared.
-_MOST_LOSSES: Final = 3
 
 
 class Reading:
@@ -48,7 +45,10 @@ class Reading:
         self._changed: dict[int, list[Prefix]] = defaultdict(list)
         self._announced: Announced | None = None
         self._has_begun = False
-        self._losses = 0
+        #: The families whose routes are read again, after the events of a batch.
+        self._unknown: set[int] = set()
+        #: True if all is read again after them.
+        self._is_old = False
 
     def links(self) -> list[Device]:
         """See `Routing.links`."""
@@ -89,6 +89,8 @@ class Reading:
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """See `RouteBackend.apply`."""
         self._forget()
+        # What it changes need not be followed.
+        self._has_begun = False
         self._backend.apply(changes, verify=verify)
 
     def catch_up(self, family: int) -> list[Prefix]:
@@ -103,7 +105,6 @@ class Reading:
             try:
                 self._follow(self._announced.take(names))
             except EventsLostError:
-                self._losses += 1
                 self._has_begun = False
                 self._forget()
                 self._change_all()
@@ -115,8 +116,7 @@ class Reading:
             self._has_begun = True
             # A backend of an agent may have none.
             listen = getattr(self._backend, "listen", None)
-            is_lost = self._losses == _MOST_LOSSES
-            self._announced = listen() if listen and not is_lost else None
+            self._announced = listen() if listen else None
 
     def _forget(self) -> None:
         self._routes.clear()
@@ -150,9 +150,12 @@ class Reading:
         # Imported late: while most nodes are checked, nothing changes.
         from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent
 
+        events = [*events]
+        replaced = {place(event.route) for event in events if event.verb == "replace"}
         for kind, some in groupby(events, key=type):
             if kind is RouteEvent:
-                self._follow_routes([event for event in some if isinstance(event, RouteEvent)])
+                own = [event for event in some if isinstance(event, RouteEvent)]
+                self._follow_routes(own, replaced)
                 continue
             for event in some:
                 if isinstance(event, DeviceEvent):
@@ -161,18 +164,24 @@ class Reading:
                     self._follow_address(event)
                 else:
                     # A rule; or a nexthop object or a setting, whose routes change silently.
-                    self._routes.clear()
+                    self._unknown.update(self._routes)
                     self._rules.clear()
                     self._change_all()
+        for family in self._unknown:
+            self._routes.pop(family, None)
+        self._unknown.clear()
+        if self._is_old:
+            self._forget()
+            self._is_old = False
 
-    def _follow_routes(self, events: Sequence[RouteEvent]) -> None:
+    def _follow_routes(self, events: Sequence[RouteEvent], replaced: set[Place]) -> None:
         for family in self.families:
             own = [event for event in events if event.route.family == family]
             self._changed[family] += {_network_of(event.route) for event in own}
-            if own and family in self._routes:
-                routes = _routes_after(own, self._routes[family])
+            if own and family in self._routes and family not in self._unknown:
+                routes = _routes_after(own, self._routes[family], replaced)
                 if routes is None:
-                    del self._routes[family]
+                    self._unknown.add(family)
                 else:
                     self._routes[family] = routes
 
@@ -186,14 +195,16 @@ class Reading:
         else:
             known = {name: getattr(before, name) for name in ("addresses", "neighbours", "failed")}
             self._links[device.ifindex] = device._replace(**known)
-        if before is None or self._links.get(device.ifindex) == before:
+        # That a device is down may be known already, and not what it took with it.
+        if before is None or (device.up and self._links.get(device.ifindex) == before):
             return
-        is_down = event.verb == "remove" or not device.up
+        is_down = event.verb == "remove" or (before.up and not device.up)
         for family in [*self._routes]:
             self._follow_routes_by(before.name, family, is_down=is_down)
         if (device.name, device.master, device.group) != (before.name, before.master, before.group):
-            # A rule may select by one of these.
+            # A rule may select by one of these. A port names its master, whose name is new.
             self._change_all()
+            self._is_old |= device.name != before.name
 
     def _follow_routes_by(self, dev: str, family: int, *, is_down: bool) -> None:
         """Note the routes by a device that has changed; those by a device that is down are gone."""
@@ -204,12 +215,16 @@ class Reading:
             (own if is_by else kept).append(route)
         if own:
             self._changed[family] += map(_network_of, own)
-            # IPv4 keeps the local routes of a device that is set down.
-            gone = all(route.dev and (family != IPV4 or route.kind == "unicast") for route in own)
+            # IPv4 keeps the local routes of a device that is set down, and others of that scope.
+            gone = all(
+                route.dev
+                and (family != IPV4 or (route.kind == "unicast" and route.scope <= SCOPE_LINK))
+                for route in own
+            )
             if is_down and gone:
                 self._routes[family] = kept
             else:
-                del self._routes[family]
+                self._unknown.add(family)
 
     def _follow_address(self, event: AddressEvent) -> None:
         address = event.address
@@ -218,16 +233,19 @@ class Reading:
                 kept = [own for own in link.addresses if not _is_same(own, address)]
                 kept += [address] if event.verb == "set" else []
                 self._links[index] = link._replace(addresses=tuple(kept))
-        if address.scope < SCOPE_LINK:
+        if address.family == IPV4 and address.scope >= SCOPE_LINK:
+            # It precedes others of its device.
+            self._is_old = True
+        if address.family == IPV4 or address.scope < SCOPE_LINK:
             # The kernel may send from another address now, by which a rule selects. The routes with
             # a removed address as their source vanish silently.
             self._change_all(address.family)
             if event.verb == "remove":
-                self._routes.pop(address.family, None)
+                self._unknown.add(address.family)
 
 
 def _routes_after(
-    events: Sequence[RouteEvent], routes: Sequence[ObservedRoute]
+    events: Sequence[RouteEvent], routes: Sequence[ObservedRoute], replaced: set[Place]
 ) -> list[ObservedRoute] | None:
     """Return the routes after events; None if it is unknown which of several routes one is about.
 
@@ -240,7 +258,11 @@ def _routes_after(
         if route[0] in numbers:
             near[place(route)].append(route)
     for event in events:
-        if not _follow_one(near[place(event.route)], event):
+        key = place(event.route)
+        # Before the reading, it may have been replaced before others, which stay.
+        if event.verb == "remove" and key in replaced:
+            return None
+        if not _follow_one(near[key], event):
             return None
     after = chain.from_iterable(near.values())
     return kept + sorted(after, key=lambda route: (-route.tos, route.metric))
@@ -274,11 +296,8 @@ def _without_neighbours(links: dict[int, Device]) -> list[Device]:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    return (one.family, one.local, one.prefix_length) == (
-        other.family,
-        other.local,
-        other.prefix_length,
-    )
+    fields = ("family", "local", "prefix_length") + (("peer",) if one.family == IPV4 else ())
+    return all(getattr(one, name) == getattr(other, name) for name in fields)
 
 
 def at_one_moment(host: Host) -> Host:

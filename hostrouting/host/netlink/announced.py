@@ -19,7 +19,7 @@ from hostrouting.host.netlink.conversation import (
     enlarge,
     errors_of,
 )
-from hostrouting.host.netlink.frames import REQUEST, UNREADABLE, header, message
+from hostrouting.host.netlink.frames import REQUEST, UNREADABLE, message
 
 if TYPE_CHECKING:
     import socket
@@ -40,7 +40,6 @@ class Announcements:
         weakref.finalize(self, opened.close)
         enlarge(opened, SOCKET_BYTES)
         opened.bind((0, sum(GROUPS.values())))
-        self._port: int = opened.getsockname()[0]
         self._reader: EventReader | None = None
 
     def take(self, names: Mapping[int, str]) -> list[NetworkEvent]:
@@ -55,13 +54,14 @@ class Announcements:
             announced = []
             while True:
                 try:
-                    datagram = self._socket.recv(LONGEST)
+                    datagram, (_, group) = self._socket.recvfrom(LONGEST)
                 except OSError as error:
                     if error.errno != errno.ENOBUFS:
                         raise
                     text = "too many network events came at once"
                     raise EventsLostError(text, errno=errno.ENOBUFS) from error
-                if header.unpack_from(datagram)[4] == self._port:
+                if not group:
+                    # For this socket alone.
                     break
                 announced.append(datagram)
         return self._parsed(announced, names) if announced else []
