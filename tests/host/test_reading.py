@@ -272,8 +272,13 @@ IPV6_FIRST, IPV6_SECOND = (f"fd96:9::/32 {hop}" for hop in IPV6_HOPS[1:3])
     early=[],
     changes=[
         ["link set ib0 down", "-6 addr add fd96:9::4/64 dev ib0 nodad"],
-        ["link set ib0 name ib9"],
+        ["link set ib0 address 02:00:00:00:00:01"],
     ],
+)
+@example(early=["route add 172.16.9.64/26 dev ib0", "link set ib0 down"], changes=[])
+@example(
+    early=[],
+    changes=[["route append 172.16.9.0/24 dev e0 metric 5", "link set ib0 down"]],
 )
 @example(early=[], changes=[["addr add 10.224.0.7/16 dev e0 scope link"]])
 @example(
@@ -302,14 +307,16 @@ def test_a_reading_follows_the_kernel(
         if not is_announced:
             backend.listen = lambda: None  # type: ignore[method-assign]
         reading = reading_of(backend)
-        reading.links()
+        # It listens from its first question on.
+        reading.rules(IPV6)
         run_batch(node, early)
+        reading.links()
         before = {}
         for family in (IPV4, IPV6):
             reading.routes(family)
             reading.rules(family)
             before[family] = answers(backend, family)
-        for some in changes:
+        for some in [[], *changes]:
             run_batch(node, some)
             for family in (IPV4, IPV6):
                 networks = reading.catch_up(family)
