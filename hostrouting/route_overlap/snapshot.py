@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from hostrouting.base.errors import UnknownDecisionError
 from hostrouting.base.findings import NodeFinding
 from hostrouting.host import Host
-from hostrouting.host.reading import at_one_moment, reading_of
+from hostrouting.host.reading import Reading, at_one_moment, reading_of
 from hostrouting.net.addresses import (
     FAMILY_NAMES,
     IPV4,
@@ -183,7 +183,8 @@ class RoutingSnapshot:
         shows: tuple[RoutingSnapshot, str] | None = None,
     ) -> None:
         """Read a node; `shows` is another snapshot, as the packets see it that are named beside."""
-        self.backend = backend = reading_of(node.routes if isinstance(node, Host) else node)
+        backend = reading_of(node.routes if isinstance(node, Host) else node)
+        self.backend: Reading = backend
         #: The files of a host, which show the owners of its routes.
         self.files: FileStore | None = node.files if isinstance(node, Host) else None
         self.family = family
