@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 _route_of = itemgetter(1)
 #: How often parts are looked up again while routing changes. To look up all of them counts as
-#: several times: that takes as long as a check.
+#: several times, since that takes as long as a check, and so does each time in a big table: beside
+#: a storm a check must not take longer than twice as long.
 _ROUNDS = 32
 _ROUNDS_OF_ALL = 4
+_ROUTES_OF_A_ROUND = 10_000
 
 
 class LookedUp(NamedTuple):
@@ -147,7 +149,8 @@ def read(
         if left <= 0:
             answered = answered.undecided_in(networks)
             break
-        left -= _ROUNDS_OF_ALL if networks.are_all else 1
+        cost = 1 + len(node.routes) // _ROUTES_OF_A_ROUND
+        left -= cost * _ROUNDS_OF_ALL if networks.are_all else cost
         node = make()
         ranges = [
             (answered.firsts[start], answered.lasts[stop - 1] + 1) for _, start, stop in spans
