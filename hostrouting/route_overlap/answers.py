@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 _route_of = itemgetter(1)
 #: How often parts are looked up again while routing changes. To look up all of them counts as
-#: several times, since that takes as long as a check, and so does each time in a big table: beside
-#: a storm a check must not take longer than twice as long.
+#: several times, since that takes as long as a check, and so does each time in a big table: in a
+#: storm of changes a check should take twice its usual time at most.
 _ROUNDS = 32
 _ROUNDS_OF_ALL = 4
 _ROUTES_OF_A_ROUND = 10_000
