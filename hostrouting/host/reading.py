@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from hostrouting.base.errors import BackendError, EventsLostError
 from hostrouting.host import Host
-from hostrouting.net.addresses import IPV4, Prefix
+from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.routes import SCOPE_LINK, place
 
 if TYPE_CHECKING:
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 
     from hostrouting.host.ports import Announced, RouteBackend
     from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent, RouteEvent
-    from hostrouting.net.links import Device
+    from hostrouting.net.links import Device, DeviceAddress
     from hostrouting.net.routes import Lookup, ObservedRoute, Place, RouteChange
     from hostrouting.net.rules import Rule
+
+#: Stands for the devices, among families.
+_DEVICES: Final = 0
 
 
 class Reading:
@@ -45,10 +48,6 @@ class Reading:
         self._changed: dict[int, list[Prefix]] = defaultdict(list)
         self._announced: Announced | None = None
         self._has_begun = False
-        #: The families whose routes are read again, after the events of a batch.
-        self._unknown: set[int] = set()
-        #: True if all is read again after them.
-        self._is_old = False
 
     def links(self) -> list[Device]:
         """See `Routing.links`."""
@@ -146,46 +145,53 @@ class Reading:
     # --- events
 
     def _follow(self, events: Iterable[NetworkEvent]) -> None:
-        """Bring the reading to the state after events, and note what they change."""
+        """Bring the reading to the state after events, and note what they change.
+
+        What they leave unclear is read again, but only after the last one: until then, it shows
+        which networks the next events concern.
+        """
         # Imported late: while most nodes are checked, nothing changes.
         from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent
 
         events = [*events]
         replaced = {place(event.route) for event in events if event.verb == "replace"}
+        unclear: set[int] = set()
         for kind, some in groupby(events, key=type):
             if kind is RouteEvent:
                 own = [event for event in some if isinstance(event, RouteEvent)]
-                self._follow_routes(own, replaced)
+                unclear |= self._follow_routes(own, replaced)
                 continue
             for event in some:
                 if isinstance(event, DeviceEvent):
-                    self._follow_device(event)
+                    unclear |= self._follow_device(event)
                 elif isinstance(event, AddressEvent):
-                    self._follow_address(event)
+                    unclear |= self._follow_address(event)
                 else:
                     # A rule; or a nexthop object or a setting, whose routes change silently.
-                    self._unknown.update(self._routes)
+                    unclear.update(self.families)
                     self._rules.clear()
                     self._change_all()
-        for family in self._unknown:
+        for family in unclear:
             self._routes.pop(family, None)
-        self._unknown.clear()
-        if self._is_old:
+        if _DEVICES in unclear:
             self._forget()
-            self._is_old = False
 
-    def _follow_routes(self, events: Sequence[RouteEvent], replaced: set[Place]) -> None:
+    # Each of these returns the families whose routes are unclear then, and _DEVICES for everything.
+
+    def _follow_routes(self, events: Sequence[RouteEvent], replaced: set[Place]) -> set[int]:
+        unclear: set[int] = set()
         for family in self.families:
             own = [event for event in events if event.route.family == family]
             self._changed[family] += {_network_of(event.route) for event in own}
-            if own and family in self._routes and family not in self._unknown:
+            if own and family in self._routes:
                 routes = _routes_after(own, self._routes[family], replaced)
                 if routes is None:
-                    self._unknown.add(family)
+                    unclear.add(family)
                 else:
                     self._routes[family] = routes
+        return unclear
 
-    def _follow_device(self, event: DeviceEvent) -> None:
+    def _follow_device(self, event: DeviceEvent) -> set[int]:
         device = event.device
         before = self._links.get(device.ifindex)
         if event.verb == "remove":
@@ -193,55 +199,53 @@ class Reading:
         elif before is None:
             self._links[device.ifindex] = device
         else:
-            known = {name: getattr(before, name) for name in ("addresses", "neighbours", "failed")}
-            self._links[device.ifindex] = device._replace(**known)
-        # That a device is down may be known already, and not what it took with it.
+            self._links[device.ifindex] = device._replace(
+                addresses=before.addresses, neighbours=before.neighbours, failed=before.failed
+            )
+        # That a device is down may be known already, but not what went with it.
         if before is None or (device.up and self._links.get(device.ifindex) == before):
-            return
+            return set()
         is_down = event.verb == "remove" or (before.up and not device.up)
-        for family in [*self._routes]:
-            self._follow_routes_by(before.name, family, is_down=is_down)
+        unclear: set[int] = set()
+        for family in self._routes:
+            unclear |= self._follow_routes_by(before.name, family, is_down=is_down)
         if (device.name, device.master, device.group) != (before.name, before.master, before.group):
-            # A rule may select by one of these. A port names its master, whose name is new.
+            # A rule may select by one of these.
             self._change_all()
-            self._is_old |= device.name != before.name
+        if device.name != before.name:
+            # Its ports have the name of their master.
+            unclear.add(_DEVICES)
+        return unclear
 
-    def _follow_routes_by(self, dev: str, family: int, *, is_down: bool) -> None:
-        """Note the routes by a device that has changed; those by a device that is down are gone."""
+    def _follow_routes_by(self, dev: str, family: int, *, is_down: bool) -> set[int]:
         kept: list[ObservedRoute] = []
         own: list[ObservedRoute] = []
         for route in self._routes[family]:
             is_by = route.dev == dev or (route.nexthops and dev in route.devs)
             (own if is_by else kept).append(route)
-        if own:
-            self._changed[family] += map(_network_of, own)
-            # IPv4 keeps the local routes of a device that is set down, and others of that scope.
-            gone = all(
-                route.dev
-                and (family != IPV4 or (route.kind == "unicast" and route.scope <= SCOPE_LINK))
-                for route in own
-            )
-            if is_down and gone:
-                self._routes[family] = kept
-            else:
-                self._unknown.add(family)
+        self._changed[family] += map(_network_of, own)
+        if is_down and all(map(_ends_with_device, own)):
+            self._routes[family] = kept
+            return set()
+        return {family} if own else set()
 
-    def _follow_address(self, event: AddressEvent) -> None:
+    def _follow_address(self, event: AddressEvent) -> set[int]:
         address = event.address
         for index, link in self._links.items():
             if link.name == event.dev:
                 kept = [own for own in link.addresses if not _is_same(own, address)]
                 kept += [address] if event.verb == "set" else []
                 self._links[index] = link._replace(addresses=tuple(kept))
-        if address.family == IPV4 and address.scope >= SCOPE_LINK:
-            # It precedes others of its device.
-            self._is_old = True
-        if address.family == IPV4 or address.scope < SCOPE_LINK:
-            # The kernel may send from another address now, by which a rule selects. The routes with
-            # a removed address as their source vanish silently.
-            self._change_all(address.family)
-            if event.verb == "remove":
-                self._unknown.add(address.family)
+        is_of_link = address.scope >= SCOPE_LINK
+        if address.family == IPV6 and is_of_link:
+            return set()
+        # The kernel may send from another address now, by which a rule selects.
+        self._change_all(address.family)
+        if is_of_link:
+            # It precedes the other addresses of its device.
+            return {_DEVICES}
+        # The routes that have a removed address as their source vanish silently.
+        return {address.family} if event.verb == "remove" else set()
 
 
 def _routes_after(
@@ -295,9 +299,24 @@ def _without_neighbours(links: dict[int, Device]) -> list[Device]:
     return [link._replace(neighbours=(), failed=()) for link in links.values()]
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    fields = ("family", "local", "prefix_length") + (("peer",) if one.family == IPV4 else ())
-    return all(getattr(one, name) == getattr(other, name) for name in fields)
+def _ends_with_device(route: ObservedRoute) -> bool:
+    """Return True if the kernel removes a route whose device is set down.
+
+    One by several next hops may stay. IPv4 keeps local routes, and others of their scope.
+    """
+    is_gone = route.family == IPV6 or (route.kind == "unicast" and route.scope <= SCOPE_LINK)
+    return route.dev is not None and is_gone
+
+
+def _is_same(one: DeviceAddress, other: DeviceAddress) -> bool:
+    """Return True for the same address of a device. The peer of an IPv6 address can be changed."""
+    if (one.family, one.local, one.prefix_length) != (
+        other.family,
+        other.local,
+        other.prefix_length,
+    ):
+        return False
+    return one.family == IPV6 or one.peer == other.peer
 
 
 def at_one_moment(host: Host) -> Host:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
@@ -25,15 +25,15 @@ Accepted: TypeAlias = Callable[[], StaticRoutesConfig]
 
 @attrs.frozen(kw_only=True, eq=False)
 class Expectation:
-    """Every address of `cidrs` leaves by an expected device, or an allowed one."""
+    """The question of a check: do all of `cidrs` leave through an expected or allowed device?"""
 
     cidrs: Sequence[Prefix]
     allowed_devs: Sequence[str] = DEFAULT_ALLOWED_DEVS
     #: None: the devices of the default route.
     expected_devs: Sequence[str] | None = None
-    #: Networks that will be connected.
+    #: The networks that will be connected.
     fabric: Fabric = attrs.field(factory=Fabric)
-    #: The devices by which the last right apply left, if none is expected by name.
+    #: The outbound devices at the last apply that ended well, if the config expects none by name.
     pinned: Exits = attrs.field(factory=dict)
     #: The units of `after` that are not up.
     late: Sequence[NodeFinding] = ()
@@ -42,15 +42,14 @@ class Expectation:
     accepted: Accepted | None = None
 
     @classmethod
-    def of(cls, config: HostRoutingConfig, **rest: Any) -> Expectation:
-        """Return what a config expects; the rest is by its names."""
+    def of(cls, config: HostRoutingConfig) -> Expectation:
+        """Return what a config expects, whatever the node is like."""
         section = config.route_overlap
         return cls(
             cidrs=prefixes_of(section.cidrs),
             allowed_devs=(*DEFAULT_ALLOWED_DEVS, *section.allowed_devs),
             expected_devs=section.expected_devs or None,
             config=config,
-            **rest,
         )
 
 
@@ -67,7 +66,8 @@ def expectation_on(
     # A config that names its devices has no use for others, which take a dump of routes.
     if not config.route_overlap.expected_devs:
         pinned = read_exits(host.files) or _exits_in_force(config, host)
-    return Expectation.of(config, fabric=fabric, pinned=pinned, late=late, accepted=accepted)
+    expectation = Expectation.of(config)
+    return attrs.evolve(expectation, fabric=fabric, pinned=pinned, late=late, accepted=accepted)
 
 
 def _exits_in_force(config: HostRoutingConfig, host: Host) -> Exits:

@@ -181,11 +181,12 @@ class Forecaster:
         late = unready_units(ctx, config, host)
         exits = read_exits(host.files)
         fabric_now = self._fabric_of(config)
-        own = Expectation.of(config, fabric=fabric_now, pinned=exits, late=late)
+        expectation = Expectation.of(config)
+        own = attrs.evolve(expectation, fabric=fabric_now, pinned=exits, late=late)
         self._sections = [CountedSection(own)]
         if dropped := left_unproven(earlier, config):
-            others = Expectation.of(dropped, fabric=self._fabric_of(dropped))
-            self._sections.append(CountedSection(others, is_dropped=True))
+            others = CountedSection(Expectation.of(dropped), is_dropped=True)
+            self._sections.append(others.under(self._fabric_of(dropped)))
         self._before: list[OverlapReport] = []
         self._model: Fib | None = None
         self._families: Sequence[int] = ()

@@ -85,7 +85,7 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
     with suppress(BackendError):
         change_routes(at_once(), mended, host)
         assert "cannot be added" not in str(found)
-    report = check(backend, Expectation.of(mended, fabric=fabric))
+    report = check(backend, attrs.evolve(Expectation.of(mended), fabric=fabric))
     if isinstance(found, HostRoutingConfig):
         left = [finding for _, finding in report.findings]
         assert all(finding.stays for finding in left)
@@ -124,7 +124,10 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
                         network=address, prefix_length=32, gateway=hop.gateway, dev=hop.dev
                     )
                     node.insert_route(route, verb="prepend")
-            assert is_local or not check(backend, Expectation.of(mended, fabric=fabric)).ok
+            assert (
+                is_local
+                or not check(backend, attrs.evolve(Expectation.of(mended), fabric=fabric)).ok
+            )
 
 
 @given(case=cases())

@@ -105,7 +105,7 @@ def test_what_an_author_may_not_have_meant(caplog: pytest.LogCaptureFixture) -> 
         "allowedDevs": ["*", "?*", "a*", "?"],
     }
     config = HostRoutingConfig.from_mapping({"routeOverlap": section})
-    report = check(MemoryBackend(), Expectation.of(config, fabric=Fabric()))
+    report = check(MemoryBackend(), Expectation.of(config))
     assert [(note.kind, note.severity, note.reason.partition(",")[0]) for note in report.notes] == [
         ("local-network", "warning", "'127.1.0.0/16' lies in 127.0.0.0/8"),
         ("allows-all", "warning", "'*' allows every device"),
@@ -122,9 +122,8 @@ def test_a_route_that_the_config_has_is_not_suggested() -> None:
     routes = {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
     section = {"expectedCidrs": ["172.16.8.0/22"]}
     config = HostRoutingConfig.from_mapping({"routeOverlap": section, "staticRoutes": routes})
-    [cidr] = check(
-        FakeHost(routes=Node()), expectation_on(FakeHost(routes=Node()), config, Fabric())
-    ).cidrs
+    host = FakeHost(routes=Node())
+    [cidr] = check(host, expectation_on(host, config, Fabric())).cidrs
     assert cidr.findings
     assert cidr.suggested_routes == ()
     assert cidr.configured_routes == ("172.16.8.0/22",)

@@ -88,13 +88,13 @@ take_answer() { # the time of the question
 }
 
 # Run the program, and set the answer.
-look() {
-    local text
-    text=$(run_program 15 ask "$mode" 2>&1)
+run_check() {
+    reason=$(run_program 15 ask "$mode" 2>&1)
     status=$?
-    reason=$text
     [[ $status == 1[0-2] ]] && return
-    [[ $status == 13 ]] || reason="the check ended with $status, which proves nothing; $apply${text:+: $text}"
+    if [[ $status != 13 ]]; then
+        reason="the check ended with $status, which proves nothing; $apply${reason:+: $reason}"
+    fi
     status=12
 }
 
@@ -114,7 +114,7 @@ load_rules() {
     conclude 11 'probe-snat.service has failed; see: systemctl status probe-snat.service'
 }
 
-# Set the answer. A hundred gates may ask at once, and one look answers those that came before it.
+# Set the answer. A hundred gates may ask at once: one check answers all that asked before it began.
 ask() {
     local asked applied
     conclude 12 'there is no program flock; install util-linux'
@@ -124,7 +124,7 @@ ask() {
     read -r asked _ < /proc/uptime
     take_turn || return
     if ! take_answer "$asked"; then
-        look
+        run_check
         refresh_units
     fi
     exec 9<&-
