@@ -90,7 +90,7 @@ def test_a_restart_of_the_agent(tmp_path: Path) -> None:
 
 def test_an_edit_of_the_mode_opens_no_gate(tmp_path: Path) -> None:
     """A STRICT gate on a misrouted node refuses its unit after the mode was taken out of the
-    installed config.
+    installed config, and `status` says that the config was edited and that routing holds the unit.
     """
     with GatedMachine(tmp_path, units=(), arrange=applied(**CHECKED), prepare=WRONG) as machine:
         config = json.loads(machine.files.read(INTENT_PATH) or b"")
@@ -100,7 +100,12 @@ def test_an_edit_of_the_mode_opens_no_gate(tmp_path: Path) -> None:
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
         assert machine.systemctl("start", UNIT) == 1
         assert machine.payloads() == []
-        assert node_status(machine.ctx, machine.host).to_mapping()["edited"]
+        status = node_status(machine.ctx, machine.host)
+        assert status.to_mapping()["edited"]
+        # The edited file is no reason.
+        held = [finding.reason for finding in status.findings if finding.kind == "held"]
+        assert held
+        assert all(" once routing is right" in reason for reason in held)
 
 
 def test_forty_gates_at_once(tmp_path: Path) -> None:
