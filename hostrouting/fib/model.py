@@ -99,7 +99,7 @@ class Fib:
         return cls(Tables.of(routes), policy, devices, None if is_first else False)
 
     def listen(self) -> NothingChanges:
-        """Return the changes of the model, which has none."""
+        """Return no changes: a model is a value."""
         return NothingChanges()
 
     def links(self) -> list[Device]:

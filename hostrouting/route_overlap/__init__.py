@@ -19,7 +19,7 @@ announced     the routes of these networks, and the answers that they may change
 lasting       IPv6: the routes that decide, and those that end with an advertisement
 errors        those about a check, with its report
 explain       the route and the device that decide each part of a range
-waiting       one check with all that counts, the wait for what may resolve itself, the marker
+waiting       one check of a node, the wait for what may resolve itself, and the marker
 logged        what a run logs of a check, and of addresses that a config drops
 script        the unit of the check at every boot, and its markers
 """

@@ -180,9 +180,9 @@ class RoutingSnapshot:
         family: int = IPV4,
         expectation: Expectation | None = None,
         *,
-        shows: tuple[RoutingSnapshot, str] | None = None,
+        view: tuple[RoutingSnapshot, str] | None = None,
     ) -> None:
-        """Read a node; `shows` is another snapshot, as the packets see it that are named beside."""
+        """Read a node. `view` is a snapshot, and the packets for which `node` is its model."""
         backend = reading_of(node.routes if isinstance(node, Host) else node)
         self.backend: Reading = backend
         #: The files of a host, which show the owners of its routes.
@@ -209,8 +209,8 @@ class RoutingSnapshot:
         self.pinned: Exits = {}
         if expectation is not None:
             self._expect(expectation)
-        elif shows is not None:
-            other, self.packets = shows
+        elif view is not None:
+            other, self.packets = view
             self.routes = other.routes
             self.selecting = other.selecting
             self.allowed = other.allowed
@@ -287,7 +287,7 @@ class RoutingSnapshot:
         rules = [as_of_protocol(rule, protocol) for rule in self.rules]
         present = [route for route in self.routes if is_present(route.dev)]
         model = _modelled(self.links, present, rules)
-        return RoutingSnapshot(model, self.family, shows=(self, packets_of(protocol)))
+        return RoutingSnapshot(model, self.family, view=(self, packets_of(protocol)))
 
     @cached_property
     def defaults(self) -> list[ObservedRoute]:

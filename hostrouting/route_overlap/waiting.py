@@ -1,4 +1,4 @@
-"""A check of a node with all that counts, the wait for what may resolve itself, and the marker.
+"""One check of a node, the wait for what may resolve itself, and the marker of the result.
 
 The task, the command and the program of a boot check in the same way.
 """

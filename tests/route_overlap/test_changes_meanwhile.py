@@ -378,9 +378,12 @@ route del 172.16.9.77/32 dev ib0
 
 
 @needs("kernel")
-@pytest.mark.parametrize("checks", [30, pytest.param(1000, marks=pytest.mark.slow)])
-def test_no_check_calls_a_misrouted_address_healthy(checks: int) -> None:
-    """While a program exchanges wrong routes as fast as it can, no check says that all is right."""
+@pytest.mark.slow
+def test_no_check_calls_a_misrouted_address_healthy() -> None:
+    """While a program exchanges wrong routes as fast as it can, no check says that all is right.
+
+    A check that misses what changes meanwhile says so about once in a hundred times.
+    """
     with KernelNode.made() as node:
         uplink(node)
         node.add_link("ib0")
@@ -389,7 +392,7 @@ def test_no_check_calls_a_misrouted_address_healthy(checks: int) -> None:
         argv = ["ip", "-n", node.name, "-batch", "-"]
         with subprocess.Popen(argv, stdin=subprocess.PIPE, text=True) as program:
             assert program.stdin
-            for _ in range(checks):
+            for _ in range(1000):
                 program.stdin.write(ENDLESS * 20)
                 program.stdin.flush()
                 assert not prove_egress(backend, ["172.16.0.0/16"]).ok
