@@ -66,10 +66,10 @@ def test_our_scripts_run_and_the_machine_goes_on(machine: GatedMachine) -> None:
 def of_another_release(module: str, name: str) -> bytes:
     """Return an asset as a release has it whose program ends with 30 for a yes."""
     text = read_asset(module, name)
-    answered = b"    status=$?\n    reason=$text\n"
+    answered = b"    status=$?\n    [[ $status == 1[0-2] ]] && return\n"
     assert (answered in text) == (name == "hostrouting-ask.sh")
     yes = b"    case $status in 10) status=9 ;; 30) status=10 ;; esac\n"
-    return text.replace(answered, answered + yes)
+    return text.replace(answered, answered.replace(b"$?\n", b"$?\n" + yes))
 
 
 @pytest.mark.slow

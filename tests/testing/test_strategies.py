@@ -77,8 +77,11 @@ def test_a_failing_config_shrinks_to_what_fails(
 @settings(max_examples=FEW)
 @given(configs(image=True))
 def test_an_image_accepts_its_configs(config: HostRoutingConfig) -> None:
-    """An apply of a random config for images to an empty folder succeeds."""
+    """An apply of a random config for images succeeds in a folder that has nothing but the Python
+    that a gate needs in STRICT mode.
+    """
     with TemporaryDirectory() as folder:
+        Host.offline(folder).files.write("/usr/bin/python3", b"", mode=0o755)
         report = run(Configure(config, host=Host.offline(folder)))
     assert report.error is None
 
