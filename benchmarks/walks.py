@@ -127,7 +127,7 @@ def walk_route(host: Host) -> None:
     logger = logging.getLogger("walk")
     with locked(_context(), host, Boot(host), logger) as run:
         Story(Wanted(config, is_proven=False), run).settle(run.ctx)
-    assert b"172.16.8.0/22" in render_script(config, {})
+    assert b"172.16.8.0/22" in render_script(config)
 
 
 def walk_finding(host: Host) -> None:

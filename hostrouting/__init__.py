@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from hostrouting.node.state import NodeFacts, PlanFacts
     from hostrouting.node.status import node_status
     from hostrouting.node.watch import Watch
-    from hostrouting.route_overlap.exits import MovedExit
     from hostrouting.route_overlap.explain import ExplainedPart, Explanation, explain_routing
     from hostrouting.route_overlap.fabric import Fabric, FabricAddress
     from hostrouting.route_overlap.proof import prove_egress
@@ -76,7 +75,6 @@ __all__ = [
     "Finding",
     "Host",
     "HostRoutingConfig",
-    "MovedExit",
     "NodeFacts",
     "NodeFinding",
     "NodeReport",
@@ -127,7 +125,6 @@ _NAMES = {
     "node.state": ("NodeFacts", "PlanFacts"),
     "node.status": ("node_status",),
     "node.watch": ("Watch",),
-    "route_overlap.exits": ("MovedExit",),
     "route_overlap.explain": ("ExplainedPart", "Explanation", "explain_routing"),
     "route_overlap.fabric": ("Fabric", "FabricAddress"),
     "route_overlap.proof": ("prove_egress",),

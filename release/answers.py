@@ -19,7 +19,7 @@ from hostrouting.base.findings import Severity
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.fleet import NodeRecord, NodeVerdict
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
-from hostrouting.net.addresses import FAMILY_NAMES, Address, Prefix
+from hostrouting.net.addresses import Address, Prefix
 from hostrouting.net.links import Neighbour
 from hostrouting.net.mappings import FORMS, OWN
 from hostrouting.net.routes import ObservedRoute
@@ -126,8 +126,8 @@ _PART: Final = Form(
             "rule": "the rule that leads to another table",
             "program": "what has probably added the rule, or the blackhole",
             "command": "the `ip rule del` of that rule, or the `ip address del` of a `local` one",
-            "cause": "`moved-exit` if they leave by the pinned device, `changing` while routes do, "
-            "`by-flow` if a rule suppresses the device of some flows",
+            "cause": "`changing` while routes do, `by-flow` if a rule suppresses the device of "
+            "some flows",
         },
     ),
 )
@@ -162,17 +162,6 @@ _CIDR: Final = Form(
         ),
     },
 )
-_MOVED: Final = Form(
-    "MovedExit",
-    "An exit that is another than at the last right apply.",
-    {
-        "family": Key(Literal[tuple(FAMILY_NAMES.values())]),
-        "from": Key(str, "the device that is pinned"),
-        "to": Key(list[str], "the devices that decide now"),
-        "route": Key(str | None, "the default route that decides"),
-        "protocol": Key(str | None, "the program that added it"),
-    },
-)
 _NODE_FINDING: Final = Form(
     "NodeFinding",
     "What is wrong or odd on the node. One of addresses has the keys of `Finding`, too.",
@@ -193,7 +182,6 @@ _PROOF: Final[dict[str, Key]] = {
     "mode": Key(OverlapMode),
     "expected_devs": Key(list[str], "the devices by which they should leave"),
     "cidrs": Key([_CIDR], "each expected CIDR"),
-    "moved_exits": _rare([_MOVED]),
 }
 _RUN_PROOF: Final = Form(
     "Proof", "The proof of a run.", {name: key for name, key in _PROOF.items() if name != "mode"}

@@ -234,15 +234,10 @@ OF_THE_NODE: Final = (
     ),
     Kind(
         "open-exit",
-        "note",
-        "of an image under STRICT: no `expectedDevs` says by which device its nodes leave",
-        "name the network of the exit in `expectedDevs`",
-    ),
-    Kind(
-        "moved-exit",
         "warning",
-        "another default route decides than at the last right apply; the earlier exit works",
-        "one of its two commands: delete that route, or name the earlier device in `expectedDevs`",
+        "of an image, or a node made of it, under STRICT: nothing names the device by which it "
+        "leaves",
+        "name the network of the device in `expectedDevs`",
     ),
     Kind(
         "fallback-by-fabric",

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.capability import SCRIPT_PROGRAMS, Capability
-from hostrouting.boot.intent import mode_of
+from hostrouting.boot.intent import mode_of, with_found_devs
+from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.config.sections import OverlapMode
 from hostrouting.route_overlap import script as check_script
 from hostrouting.static_routes import script as routes_script
@@ -32,13 +33,21 @@ def _check() -> type[CheckRouteOverlap]:
 
 
 def _open_exit(_ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
-    """Return a note if the exit of an image is open under STRICT: an image has no pinned one."""
-    is_strict = mode_of(inquiry.config) is OverlapMode.STRICT
-    if inquiry.host.is_live or inquiry.config.route_overlap.expected_devs or not is_strict:
+    """Return a warning if STRICT expects whatever default route decides.
+
+    An image, and a node that was made of it, know no device until the config names it, or an apply
+    on the node finds it.
+    """
+    files = inquiry.host.files
+    config = with_found_devs(inquiry.config, files)
+    is_strict = mode_of(config) is OverlapMode.STRICT
+    # Before the first apply on a node nothing depends on it.
+    is_installed = not inquiry.host.is_live or files.exists(INTENT_PATH)
+    if config.devs or not (is_strict and is_installed):
         return []
-    reason = "is not given, so a default route by a fabric of Ethernet could become the exit"
-    step = 'name the network of the exit, such as "expectedDevs": ["10.224.0.0/16"]'
-    return [NodeFinding("open-exit", "routeOverlap.expectedDevs", reason, "note", step)]
+    reason = "is not given, so a default route by a fabric of Ethernet could become the way out"
+    step = 'name the network of the device, such as "expectedDevs": ["10.224.0.0/16"]'
+    return [NodeFinding("open-exit", "routeOverlap.expectedDevs", reason, "warning", step)]
 
 
 #: The routes and the proof of them, whose boot files are installed together.

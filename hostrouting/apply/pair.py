@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hostrouting.apply.run import locked
 from hostrouting.apply.story import Story, Wanted, Ways, decide, forget_boot
 from hostrouting.base.findings import REFUSED, UNPROVEN
-from hostrouting.boot.intent import exits_under, installed_over, refuse_local_over
+from hostrouting.boot.intent import installed_over, refuse_local_over
 from hostrouting.boot.layout import WAIT_SECONDS
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.task import SectionTask
@@ -90,8 +90,7 @@ class ConfigureStaticRoutes(SectionTask):
 
     @property
     def _parts(self) -> tuple[Part, ...]:
-        exits = exits_under(self._config, self._host.files)
-        return routes_script.boot_part(self._config, (*exits.items(),)), self._intent
+        return routes_script.boot_part(self._on_node), self._intent
 
 
 class CheckRouteOverlap(SectionTask):

@@ -27,15 +27,13 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.config.wire import errors_under, read_json, wire_fields
-from hostrouting.net.addresses import FAMILY_NAMES, is_device_name
-from hostrouting.net.exits import as_named
+from hostrouting.net.addresses import is_device_name
 from phases.hosting import first
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from hostrouting.host import FileStore, Host
-    from hostrouting.net.exits import Exits, NamedExits
     from phases import Context
 
 NOT_INSTALLED: Final = f"no config is installed: there is no {INTENT_PATH}"
@@ -62,9 +60,6 @@ class Intent(NamedTuple):
     config: HostRoutingConfig
     #: Attributes of the config.
     kept: frozenset[str] = frozenset()
-    #: By which device each family leaves, while the config names no `expectedDevs`; None leaves the
-    #: installed ones.
-    exits: Exits | None = None
 
     @property
     def file(self) -> BootFile:
@@ -78,8 +73,7 @@ class Intent(NamedTuple):
         damaged, so that the kept sections are unknown, it stays as it is: a config without them
         would remove routes.
         """
-        exits = installed_exits(installed) if self.exits is None else self.exits
-        text = _with_exits(self.config, exits)
+        text = _text(self.config)
         # The proof and the units that it waits for belong together.
         names = self.kept - {"after"} | ({"after"} if "route_overlap" in self.kept else set())
         if not names or installed == text:
@@ -93,7 +87,7 @@ class Intent(NamedTuple):
         whole = attrs.evolve(self.config, **kept)
         # A watch alone asks for nothing, but its unit reads this file.
         is_needed = whole.asks or self.config.asks
-        return Merged(_with_exits(whole, exits), whole) if is_needed else NOTHING
+        return Merged(_text(whole), whole) if is_needed else NOTHING
 
 
 class Merged(NamedTuple):
@@ -126,7 +120,11 @@ def read_intent(files: FileStore) -> HostRoutingConfig | None:
 
 def config_in_force(files: FileStore) -> HostRoutingConfig | None:
     """Return the config of the generation in force, also if people have removed theirs."""
-    return _config_of(_beside(files, GENERATION_LINK) or files.read(INTENT_PATH))
+    return _config_of(_in_force(files))
+
+
+def _in_force(files: FileStore) -> bytes | None:
+    return _beside(files, GENERATION_LINK) or files.read(INTENT_PATH)
 
 
 def read_applied(files: FileStore) -> bytes | None:
@@ -173,7 +171,7 @@ def config_over(content: bytes | None, new: HostRoutingConfig) -> HostRoutingCon
     if content is None:
         return None
     # To read 10,000 routes takes longer than to write them.
-    if content == _with_exits(new, installed_exits(content)):
+    if content == _text(_with_devs(new, _found_devs(content))):
         return new
     with suppress(InvalidConfigError):
         return _config_of(content)
@@ -267,64 +265,43 @@ def mode_of(config: HostRoutingConfig) -> OverlapMode:
     return overlap.mode if overlap.cidrs else OverlapMode.WARN
 
 
-def exits_under(config: HostRoutingConfig, files: FileStore) -> NamedExits:
-    """Return the exits of a config: those that it names, or those of the last right apply.
+def with_found_devs(config: HostRoutingConfig, files: FileStore) -> HostRoutingConfig:
+    """Return a config as an apply would install it, with the devices that were found on this node.
+
+    One that names its devices needs no others. A plan, a check and a repair go on if the file
+    cannot be read.
 
     >>> from hostrouting.testing import FakeHost
-    >>> exits_under(HostRoutingConfig(), FakeHost().files)
-    {}
-    """
-    if named := config.route_overlap.expected_devs:
-        return dict.fromkeys(FAMILY_NAMES, named)
-    return as_named(read_exits(files))
-
-
-def read_exits(files: FileStore) -> Exits:
-    """Return the exits that the last right apply has pinned; none if the file cannot be read.
-
-    A plan, a check and a repair go on without it.
+    >>> with_found_devs(HostRoutingConfig(found_devs=("eth9",)), FakeHost().files).devs
+    ()
     """
     with suppress(HostFileError):
-        return installed_exits(read_applied(files))
-    return {}
+        return _with_devs(config, _found_devs(_in_force(files)))
+    return config
+
+
+def _with_devs(config: HostRoutingConfig, devs: tuple[str, ...]) -> HostRoutingConfig:
+    if config.route_overlap.expected_devs:
+        devs = ()
+    return config if config.found_devs == devs else attrs.evolve(config, found_devs=devs)
 
 
 @lru_cache(maxsize=1)
-def installed_exits(content: bytes | None) -> Exits:
-    """Return the exits in the content of the file; an unreadable one has none.
-
-    >>> from hostrouting.net.addresses import IPV4
-    >>> installed_exits(b'{"hostRouting": {}, "pinnedExits": {"IPv4": "eth0"}}') == {IPV4: "eth0"}
-    True
-    """
+def _found_devs(content: bytes | None) -> tuple[str, ...]:
+    """Return the devices in the content of the file; an unreadable one has none."""
     # To parse a file with 10,000 routes takes 20 ms.
-    found = re.search(rb'"pinnedExits"\s*:\s*(\{[^{}]*\})', content or b"")
-    exits: Any = {}
+    found = re.search(rb'"foundDevs"\s*:\s*(\[[^\[\]]*\])', content or b"")
+    devs: Any = ()
     with suppress(ValueError):
-        exits = json.loads(found[1]) if found else {}
-    named = {family: exits.get(name) for family, name in FAMILY_NAMES.items()}
-    return {
-        family: dev for family, dev in named.items() if isinstance(dev, str) and is_device_name(dev)
-    }
+        devs = json.loads(found[1]) if found else ()
+    return tuple(dev for dev in devs if isinstance(dev, str) and is_device_name(dev))
 
 
-def _with_exits(config: HostRoutingConfig, exits: Exits) -> bytes:
-    """Return the text of a config, and beside it the exits if it names no devices."""
-    text = _text(config)
-    if config.route_overlap.expected_devs or not exits:
-        return text
-    return text.removesuffix(b"}\n") + f", {_member(exits)}}}\n".encode()
-
-
-def _member(exits: Exits) -> str:
-    named = {FAMILY_NAMES[family]: dev for family, dev in sorted(exits.items())}
-    return f'"pinnedExits": {json.dumps(named)}'
-
-
-def exits_evidence(files: FileStore) -> Iterator[tuple[str, bytes]]:
-    """Yield the path and the part of the file that a record needs for the pinned exits."""
-    if exits := read_exits(files):
-        yield INTENT_PATH, f"{{{_member(exits)}}}".encode()
+def found_devs_evidence(files: FileStore) -> Iterator[tuple[str, bytes]]:
+    """Yield the path and the part of the file that a record needs for the devices found."""
+    with suppress(HostFileError):
+        if devs := _found_devs(_in_force(files)):
+            yield INTENT_PATH, json.dumps({"hostRouting": {"foundDevs": devs}}).encode()
 
 
 # `Watch` reads it before each repair, and it hardly ever changes.

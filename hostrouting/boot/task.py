@@ -11,7 +11,7 @@ import attrs
 
 from hostrouting.base.errors import BackendError
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.intent import ATTRIBUTES, Intent, intent_names
+from hostrouting.boot.intent import ATTRIBUTES, Intent, intent_names, with_found_devs
 from hostrouting.config.sections import HostRoutingConfig, require_config
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6
@@ -90,10 +90,15 @@ class SectionTask(NodeTask):
         return not (self._boot.is_unfinished or intent_names(self._host.files, self.section))
 
     @property
+    def _on_node(self) -> HostRoutingConfig:
+        """The config as it is to be installed here."""
+        return with_found_devs(self._config, self._host.files)
+
+    @property
     def _intent(self) -> Intent:
         """The config in force after this task: the sections of other tasks stay as installed."""
         # No task installs anything for a section without a part.
-        config = self._config
+        config = self._on_node
         asking = {name: section for name, section in config.sections.items() if section.asks}
         free = {name for name, section in asking.items() if not section.part_names()}
         return Intent(config=config, kept=ATTRIBUTES - free - {self.section, "gates"})

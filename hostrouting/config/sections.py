@@ -457,6 +457,12 @@ class HostRoutingConfig(LightValue, WireValue):
         _after,
         default=(),
     )
+    found_devs: tuple[str, ...] = setting(
+        "The device by which the node left when an apply found it right. An apply writes it into "
+        "the installed config; it stands for expectedDevs, where they are missing, while it works.",
+        rules.list_of(rules.device),
+        default=(),
+    )
     #: True if `after` is the agent's list.
     inherits_after: bool = attrs.field(default=False, init=False, eq=False, repr=False)
     #: The keys of the document that it was read from; None for an agent's config without it.
@@ -469,6 +475,11 @@ class HostRoutingConfig(LightValue, WireValue):
         families = {route.family for route in self.static_routes.routes}
         if IPV6 in families or any(":" in cidr for cidr in self.route_overlap.cidrs):
             object.__setattr__(self, "families", (IPV4, IPV6))
+
+    @property
+    def devs(self) -> tuple[str, ...]:
+        """The devices, or networks, by which the node should leave; () if none are known."""
+        return self.route_overlap.expected_devs or self.found_devs
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterable[ConfigMistake]:
         if any(path.startswith(("after", "gates")) for path in broken) or not self.after:

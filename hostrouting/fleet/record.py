@@ -13,7 +13,7 @@ import attrs
 
 from hostrouting import __version__
 from hostrouting.base.errors import InvalidConfigError
-from hostrouting.boot.intent import exits_evidence, installed_checksum, read_intent
+from hostrouting.boot.intent import found_devs_evidence, installed_checksum, read_intent
 from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.host import Host
 from hostrouting.host.offline import absent
@@ -158,7 +158,7 @@ def take_record(ctx: Context, host: Host) -> NodeRecord:
     gateways = {hop.gateway for route in routes for hop in route.hops}
     hostname = host.files.read("/proc/sys/kernel/hostname") or b""
     forwarding = host.files.read("/proc/sys/net/ipv6/conf/all/forwarding") or b""
-    lines = [*evidence(host.files), *exits_evidence(host.files)]
+    lines = [*evidence(host.files), *found_devs_evidence(host.files)]
     config = None
     with suppress(InvalidConfigError):
         config = read_intent(host.files)

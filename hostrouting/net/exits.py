@@ -1,8 +1,8 @@
-"""The exits of a node: by which device each family leaves, as the config names it.
+"""The exits of a node: by which device each family leaves.
 
-Without a name it is the device that the last right apply has pinned. A default route that comes
-later, from a router in the fabric for example, decides at once. The named or pinned exit stays the
-one that completes routes as long as it works, and a pinned one is not left silently by an apply.
+The config names it, or the last apply that found the node right has found it. A default route that
+comes later, from a router in the fabric for example, decides at once. That device completes routes
+all the same, as long as it works.
 """
 
 from __future__ import annotations
@@ -16,31 +16,27 @@ from hostrouting.net.routes import NextHop, ObservedRoute, default_routes
 
 #: The device of each family.
 Exits: TypeAlias = Mapping[int, str]
-#: The devices of each family that may be its exit: by name, or by a network of their addresses.
-NamedExits: TypeAlias = Mapping[int, tuple[str, ...]]
 
 
-def as_named(exits: Exits) -> NamedExits:
-    """Return the exits of each family as the only ones that may be it."""
-    return {family: (dev,) for family, dev in exits.items()}
+def working(
+    names: Collection[str], links: Sequence[Device], observed: Iterable[ObservedRoute]
+) -> Exits:
+    """Return the first named device of each family that works.
 
-
-def working(exits: NamedExits, links: Sequence[Device], observed: Iterable[ObservedRoute]) -> Exits:
-    """Return the first exits that are up, with a carrier, and with a default route that may carry.
-
-    The gateway of that route must not be FAILED.
+    It is up, with a carrier, and its default route has a gateway that is not FAILED, or none. A
+    network names the devices with an address in it.
     """
-    if not exits:
+    if not names:
         return {}
     devices = {link.name: link for link in links}
-    named = {family: named_devices(names, links) for family, names in exits.items()}
+    named = named_devices(names, links)
     hops: dict[tuple[int, str], NextHop] = {}
     for route in default_routes(observed):
         for hop in route.hops:
             hops.setdefault((route.family, hop.dev), hop)
     works: dict[int, str] = {}
     for (family, dev), hop in hops.items():
-        if dev in named.get(family, ()) and _carries(family, devices[dev], hop):
+        if dev in named and _carries(family, devices[dev], hop):
             works.setdefault(family, dev)
     return works
 
@@ -49,7 +45,7 @@ def unnamed(defaults: Iterable[ObservedRoute], links: Iterable[Device]) -> list[
     """Return the default routes that may be an exit without a name in the config.
 
     A router in the fabric may bring one at any time, with a better metric. So an InfiniBand device
-    is expected, or completes routes, only if the config names it, or it is pinned.
+    is expected, or completes routes, only if the config names it.
     """
     fabric = {link.name for link in links if link.infiniband}
     return [route for route in defaults if fabric.isdisjoint(route.devs)]

@@ -56,13 +56,10 @@ _SHUT = "a boot would find the gates shut, and they stay shut"
 
 
 def boot_parts(
-    config: HostRoutingConfig, exits: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    config: HostRoutingConfig,
 ) -> tuple[BootUnit | Departure, BootUnit | Departure]:
-    """Return the units of the static routes and of the check, or their departures.
-
-    `exits` are the items of `exits_under`, or of those that a run pins.
-    """
-    return routes.boot_part(config, exits), overlap.boot_part(config)
+    """Return the units of the static routes and of the check, or their departures."""
+    return routes.boot_part(config), overlap.boot_part(config)
 
 
 def installs_units(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:

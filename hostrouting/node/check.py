@@ -19,7 +19,7 @@ from hostrouting.base.errors import (
 from hostrouting.base.findings import NodeFinding, Severity, boot_file
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.capability import Inquiry
-from hostrouting.boot.intent import Intent, exits_under, installed_over, mode_of
+from hostrouting.boot.intent import Intent, installed_over, mode_of, with_found_devs
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.config.sections import (
     HostRoutingConfig,
@@ -217,7 +217,7 @@ class _Look:
             is_fixable = "foreign-file" not in refused and self._is_fixable(is_worse=is_worse)
             if applies:
                 step = command_line("plan" if is_worse or refused else "apply", path, root=root)
-            if step and is_fixable and (is_worse or self.overlap.has_lost_exit):
+            if step and is_fixable and is_worse:
                 step = fix_line(path)
             # An apply waits for each route, and fails without it, unless it is refused at once.
             waits = not refused and any(finding.apply == "later" for finding in findings)
@@ -301,8 +301,7 @@ class _Look:
 
     def _is_fixable(self, *, is_worse: bool) -> bool:
         """Return True if `check --fix` may help, and has an answer."""
-        exits = self.overlap.moved_exits or self.overlap.exits_in_turns
-        if not (self.lacks_routes or exits or is_worse):
+        if not (self.lacks_routes or is_worse):
             return False
         # Imported late: most nodes need no other config.
         from hostrouting.node.fix import fixed
@@ -337,8 +336,7 @@ class _Look:
             # Where nothing is expected, a forecast would read all routes in vain.
             if forecaster.expects:
                 forecast = forecaster.of(plan_routes(self.config, forecaster.node))
-                worse = (each.is_refused or not each.is_move for each in forecast.worse)
-                return bool(forecast.lost) or any(worse)
+                return bool(forecast.lost or forecast.worse)
         return False
 
     def _of_capability(self, capability: Capability, waiting: bool) -> _Findings:
@@ -400,8 +398,8 @@ class _Look:
         return "the boot files are" if self.overlap.ok else "routing and the boot files are"
 
     def _files(self, ctx: Context) -> _Findings:
-        exits = exits_under(self.config, self.host.files)
-        parts = (*boot_parts(self.config, (*exits.items(),)), Intent(config=self.config))
+        config = with_found_devs(self.config, self.host.files)
+        parts = (*boot_parts(config), Intent(config=config))
         for change in self.boot.drift(ctx, *parts):
             # What a mask prevents has a kind.
             is_masked = change.kind and self.host.is_live

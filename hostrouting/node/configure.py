@@ -16,12 +16,11 @@ from hostrouting.apply.run import SECONDS_TO_UNDO, Run, locked
 from hostrouting.apply.story import NodePlan, Story, Wanted, Ways, decide
 from hostrouting.base.errors import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.intent import Intent, Part, exits_under, installed_over, refuse_local_over
+from hostrouting.boot.intent import Intent, Part, installed_over, refuse_local_over, with_found_devs
 from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH
 from hostrouting.boot.task import NamedTask, NodeTask
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.host import Host
-from hostrouting.net.exits import as_named
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.capabilities import CAPABILITIES, SIBLINGS, sibling_units
 from hostrouting.route_overlap.logged import log_dropped
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hostrouting.boot.capability import Capability
-    from hostrouting.net.exits import Exits
     from hostrouting.node.report import NodeReport
     from phases import Work
 
@@ -135,7 +133,7 @@ class _Whole(NamedTask, ABC):
 
     def _plan_for(self, ctx: Context, part: _Part) -> NodePlan:
         """Return as much of the plan as a task needs that is planned alone."""
-        if part is self._files and self._pins_exits(ctx):
+        if part is self._files and self._finds_devs(ctx):
             return self.planned(ctx)
         wanted = Wanted(self._config, has_routes=part is self._routes, is_proven=False)
         return decide(ctx, wanted, self._host)
@@ -228,24 +226,15 @@ class _Whole(NamedTask, ABC):
         """Return the works of tasks beside the pair."""
         return [partial(execute, each, logger=self._logger) for each in tasks if alone is None]
 
-    def _pins_exits(self, ctx: Context) -> bool:
+    def _finds_devs(self, ctx: Context) -> bool:
         section = self._config.route_overlap
         is_proven = not skips(ctx, self._check.name)
         return is_proven and not section.expected_devs and bool(section.cidrs)
 
     def _parts(self, ctx: Context, forecast: Forecast) -> list[Part]:
         """Return the parts to install or remove; that of a skipped task stays as it is."""
-        # An image may boot on another node.
-        pins: Exits | None = {}
-        if self._host.is_live:
-            # None leaves those that are installed.
-            pins = forecast.exits(force=self._force) if self._pins_exits(ctx) else None
-        is_named = bool(self._config.route_overlap.expected_devs)
-        exits = as_named(pins or {})
-        if pins is None or is_named:
-            exits = exits_under(self._config, self._host.files)
-        parts = boot_parts(self._config, (*exits.items(),))
-        pair = zip((self._routes, self._check), parts, strict=True)
+        config = self._as_installed(ctx, forecast)
+        pair = zip((self._routes, self._check), boot_parts(config), strict=True)
         kept = frozenset(
             capability.section
             for capability in CAPABILITIES
@@ -253,8 +242,18 @@ class _Whole(NamedTask, ABC):
         )
         return [
             *(part for live, part in pair if not skips(ctx, live.name)),
-            Intent(config=self._config, kept=kept, exits=pins),
+            Intent(config=config, kept=kept),
         ]
+
+    def _as_installed(self, ctx: Context, forecast: Forecast) -> HostRoutingConfig:
+        """Return the config with the device by which the node leaves, if it does not name one."""
+        # An image may boot on another node.
+        if not self._host.is_live:
+            return attrs.evolve(self._config, found_devs=())
+        found = forecast.found_devs if self._finds_devs(ctx) else None
+        if found is None:
+            return with_found_devs(self._config, self._host.files)
+        return attrs.evolve(self._config, found_devs=found)
 
 
 class Configure(_Whole):

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.base.commands import FIX
-from hostrouting.boot.intent import read_exits
-from hostrouting.net.exits import as_named, working
 from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.static_routes.plan import plan_routes, proven_now
 from phases.hosting import interruptible
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
 
     from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
-    from hostrouting.net.exits import Exits
     from hostrouting.route_overlap.proven import OverlapReport
     from phases import Context
 
@@ -44,21 +41,14 @@ def fixed(
     if not host.is_live:
         return f"an image has no routes to be repaired; on a node made of it, run: {FIX}"
     now = proven_now(ctx, config, host) if now is None else now
-    pinned = _pinned(now, host)
-    if pinned:
-        # It was right by the device that the last right apply has pinned, and that still works.
-        # Named, it completes the routes as before.
-        devs = dict.fromkeys(pinned.values())
-        section = attrs.evolve(config.route_overlap, expected_devs=(*devs,))
-        config = attrs.evolve(config, route_overlap=section)
     if not now.is_proven:
         accepted = plan_routes(config, host).accepted
         config = attrs.evolve(config, static_routes=accepted)
-    return _completed(ctx, config, host, now, is_pinned=bool(pinned))
+    return _completed(ctx, config, host, now)
 
 
 def _completed(
-    ctx: Context, config: HostRoutingConfig, host: Host, now: OverlapReport, *, is_pinned: bool
+    ctx: Context, config: HostRoutingConfig, host: Host, now: OverlapReport
 ) -> HostRoutingConfig | str:
     """Return the config with the routes that help, one proof after the other, or why none do."""
     report = None
@@ -66,8 +56,7 @@ def _completed(
     # Routes that repair one finding may bring another one to light, but hardly ever twice.
     for _ in range(4):
         with interruptible(ctx):
-            # What a pinned exit completes is proven by another section.
-            forecaster = Forecaster(ctx, config, host, now=None if is_pinned else now)
+            forecaster = Forecaster(ctx, config, host, now=now)
             report, _, undecided, lost = forecaster.of(plan_routes(config, forecaster.node))
         if undecided:
             return undecided
@@ -86,16 +75,6 @@ def _mends_the_rest(now: OverlapReport, report: OverlapReport) -> bool:
         return False
     left = {finding for _, finding in report.findings}
     return left < {finding for _, finding in now.findings}
-
-
-def _pinned(now: OverlapReport, host: Host) -> Exits:
-    """Return the pinned exits from which others have moved, or which others share in turns."""
-    moved = {move.family: move.before for move in now.moved_exits}
-    if moved or not now.exits_in_turns:
-        return moved
-    pinned = read_exits(host.files)
-    shared = {family: dev for family, dev in pinned.items() if dev in now.exits_in_turns}
-    return working(as_named(shared), host.routes.links(), host.routes.routes())
 
 
 def replaced(before: HostRoutingConfig, after: HostRoutingConfig) -> Iterator[str]:

@@ -24,7 +24,6 @@ _ORDER: Final = (
     "device-down",
     "lost-default",
     "lost-rule",
-    "moved-exit",
     "read-only",
     "no-room",
     "exposed",

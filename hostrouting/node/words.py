@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from hostrouting.base.findings import NodeFinding
 
 #: The kinds whose subject and reason read as a sentence.
-_SENTENCES: Final = frozenset(
-    {"device-down", "lost-default", "lost-rule", "moved-exit", "no-room", "read-only"}
-)
+_SENTENCES: Final = frozenset({"device-down", "lost-default", "lost-rule", "no-room", "read-only"})
 #: The columns of the first line of an answer.
 _COLUMNS: Final = 80
 #: The findings below the first line; `check` has all of them.

@@ -62,7 +62,7 @@ class FamilyProof(NamedTuple):
         absent = self._absent()
         if lacks_default and (not expected or any(map(is_network, absent))):
             # One of these would be the exit; or another one, which is up, may be.
-            set_down_devs, is_one_the_exit = set_down(self._named, node.links)
+            set_down_devs, is_one_the_exit = set_down(self._may_be_exit, node.links)
             down = set_down_devs if is_one_the_exit else ()
             maybe_down = () if is_one_the_exit else set_down_devs
         else:
@@ -76,7 +76,6 @@ class FamilyProof(NamedTuple):
             cidrs=tuple(self._reports(config)),
             expected_devs=expected,
             exits=tuple((node.family, dev) for dev in exits if len(expected) == 1),
-            moved_exits=(node.moved,) if node.moved else (),
             carriers=self.carriers,
             without_exit=() if expected else family,
             exits_in_turns=() if expected else next(turns, ()),
@@ -108,10 +107,9 @@ class FamilyProof(NamedTuple):
         yield from self.notes
 
     @property
-    def _named(self) -> tuple[str, ...]:
-        """The devices, or networks, that the config names, or that is pinned."""
-        pinned = self.node.pinned.get(self.node.family)
-        return (pinned,) if pinned else self.node.allowed.expected
+    def _may_be_exit(self) -> Sequence[str]:
+        """The devices, or networks, that the config names, that were found, or that decide."""
+        return self.node.expected or self.node.found or self.node.allowed.expected
 
     def _lost_default(self, config: HostRoutingConfig) -> Iterator[NodeFinding]:
         """Yield a warning about the device that lacks its default route, or those that may.
@@ -122,8 +120,9 @@ class FamilyProof(NamedTuple):
         from hostrouting.route_overlap.owners import keeper_of
 
         node = self.node
-        found = candidates(self._named, node.links)
-        is_meant = any(map(is_network, self._named)) or named_devices(self._named, node.links)
+        names = self._may_be_exit
+        found = candidates(names, node.links)
+        is_meant = any(map(is_network, names)) or named_devices(names, node.links)
         have_one = {dev for route in node.defaults for dev in route.devs}
         able = [link for link in found if link.up and link.carrier and link.name not in have_one]
         kept = {link: keeper_of(link, node.files, node.family) for link in able}

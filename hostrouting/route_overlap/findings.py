@@ -50,9 +50,6 @@ def _finding(group: Sequence[DecidedPart], node: RoutingSnapshot) -> Finding:
         network, source = announcement
         return make(kind="announced", own=own, network=network, source=source)
     kind, dev = _kind_and_device(group[0], node.allowed)
-    cause = UNDECIDED.get(answer.errno)
-    if node.moved and (kind, dev) == ("overlap", node.moved.before):
-        cause = "moved-exit"
     # Adjacent blackholes have one answer, but are different routes. The kernel names table local
     # only once a rule of the node was changed, so no finding does.
     deciders = (
@@ -79,7 +76,7 @@ def _finding(group: Sequence[DecidedPart], node: RoutingSnapshot) -> Finding:
         program=program,
         devs=answer.route.devs if answer.route else (),
         dev=dev,
-        cause=cause,
+        cause=UNDECIDED.get(answer.errno),
         route="; ".join(dict.fromkeys(deciders)) or None,
     )
 

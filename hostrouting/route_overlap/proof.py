@@ -90,9 +90,8 @@ def prove_egress(
 def check(node: Host | hostrouting.host.Routing, expectation: Expectation) -> OverlapReport:
     """Return what a node's routing has that is not as expected, at one moment.
 
-    Suggested routes complete the accepted section, which is read only if there are any. The report
-    names each exit that has moved from its pinned device (see `MovedExit`). An address that will
-    leave by the announced fabric is a finding, too.
+    Suggested routes complete the accepted section, which is read only if there are any. An address
+    that will leave by the announced fabric is a finding, too.
     """
     node = watched(node)
     prefixes = expectation.cidrs
@@ -101,11 +100,9 @@ def check(node: Host | hostrouting.host.Routing, expectation: Expectation) -> Ov
     for family in sorted({prefix.family for prefix in prefixes} or {IPV4}):
         own = [prefix for prefix in prefixes if prefix.family == family]
         snapshot, looked = read(partial(RoutingSnapshot, node, family, expectation), own)
-        notes = [snapshot.moved.note] if snapshot.moved else []
-        notes += lost_rule_findings(snapshot)
+        notes = lost_rule_findings(snapshot)
         if family == IPV4 and prefixes:
-            is_named = expectation.expected_devs is not None
-            notes += _ambiguous_exits(snapshot, is_named=is_named)
+            notes += _ambiguous_exits(snapshot)
         proofs.append(_prove(snapshot, looked, own, notes))
     if expectation.accepted is not None and any(any(proof.suggested) for proof in proofs):
         config = attrs.evolve(config, static_routes=expectation.accepted())
@@ -140,12 +137,13 @@ def _fabric_notes(fabric: Fabric, host: Host) -> Iterator[NodeFinding]:
         yield NodeFinding("fabric", "routeOverlap", note, "warning" if is_near else "note")
 
 
-def _ambiguous_exits(node: RoutingSnapshot, *, is_named: bool) -> Iterator[NodeFinding]:
+def _ambiguous_exits(node: RoutingSnapshot) -> Iterator[NodeFinding]:
     """Yield a warning if several default routes decide alike, a note if one of several decides.
 
     Where the config names the devices, that is a note if another one decides, and its owner can
     give it a higher metric.
     """
+    is_named = bool(node.expected and not node.found)
     defaults = node.defaults
     best = best_default_devs(defaults)
     exits = dict.fromkeys(hop.dev for route in defaults for hop in route.hops if not hop.dead)
@@ -183,9 +181,8 @@ def _prove(
         bad, new = merged(bad, there)
         devs |= devs_there
         notes_on_views += _policy_notes(view, view.packets, [], new)
-    # While the pinned exit works, a route by the gateway of another one would not help.
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(bad)
-    if not node.moved and any(bad):
+    if any(bad):
         # Imported late: a node without findings does not need it.
         from hostrouting.route_overlap.suggest import suggestions
 

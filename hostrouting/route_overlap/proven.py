@@ -26,15 +26,12 @@ from hostrouting.net.addresses import (
 )
 from hostrouting.net.exits import no_default
 from hostrouting.net.routes import RA_PROTOCOL, ObservedRoute, Place
-from hostrouting.route_overlap.exits import MovedExit
 from hostrouting.route_overlap.judgement import Kind
 from hostrouting.route_overlap.lasting import endings
 from phases.mistakes import NoTruth
 
 #: The kinds of notes that explain why addresses are wrong.
-_EXPLANATIONS: Final = frozenset(
-    {"lost-rule", "several-exits", "moved-exit", "device-down", "lost-default"}
-)
+_EXPLANATIONS: Final = frozenset({"lost-rule", "several-exits", "device-down", "lost-default"})
 #: The kinds of these notes on what has changed on the node.
 _CAUSES: Final = _EXPLANATIONS - {"several-exits"}
 #: What is wrong with addresses, as the end of a sentence about them.
@@ -65,9 +62,8 @@ class Finding(LightValue):
     leads to the table of the route, unless that is a usual one; `program` has probably added it, or
     the blackhole that is `route`. No route takes `own` addresses, those of hardware, either.
     `command` deletes that rule, or removes a `local` address from a virtual device. `cause` is
-    `moved-exit` if they leave by the pinned device (see `MovedExit`), `changing` if they are
-    undecided since routing changed during each reading, and `by-flow` if a rule suppresses the
-    device of some flows.
+    `changing` if they are undecided since routing changed during each reading, and `by-flow` if a
+    rule suppresses the device of some flows.
     """
 
     kind: Kind
@@ -246,8 +242,6 @@ class OverlapReport(LightValue, NoTruth):
     cidrs: tuple[CidrReport, ...] = ()
     #: The one expected device by which the addresses of a family leave, if it is one.
     exits: tuple[tuple[int, str], ...] = ()
-    #: The moves of exits from the devices that the last right apply has pinned.
-    moved_exits: tuple[MovedExit, ...] = ()
     #: The expected and allowed devices that carry them.
     carriers: tuple[str, ...] = ()
     #: The families of which it is unknown by which devices their addresses should leave.
@@ -287,18 +281,13 @@ class OverlapReport(LightValue, NoTruth):
         return all(report.ok for report in self.cidrs)
 
     @property
-    def has_lost_exit(self) -> bool:
-        """True if addresses are wrong since other default routes decide: an apply leaves that."""
-        return not self.is_proven and bool(self.moved_exits or self.exits_in_turns)
-
-    @property
     def refusals(self) -> list[str]:
         """The notes that hold the gates: on units of `after` that are late, under STRICT."""
         return [note.text for note in self.notes if note.severity == "error"]
 
     @property
     def causes(self) -> list[NodeFinding]:
-        """The notes on moved exits and on built-in rules that are gone, if addresses are wrong."""
+        """The notes on lost ways out and lost built-in rules, if addresses are wrong."""
         return [note for note in self.explanations if note.kind in _CAUSES]
 
     @property
@@ -357,8 +346,6 @@ class OverlapReport(LightValue, NoTruth):
             mapping["mode"] = str(mode)
         mapping["expected_devs"] = list(self.expected_devs)
         mapping["cidrs"] = [report.to_mapping() for report in self.cidrs]
-        if self.moved_exits:
-            mapping["moved_exits"] = [move.to_mapping() for move in self.moved_exits]
         return mapping
 
     def lines(self) -> list[str]:

@@ -23,7 +23,7 @@ from hostrouting.net.addresses import (
     address_bits,
     is_network,
 )
-from hostrouting.net.exits import Exits, named_devices, unnamed, working
+from hostrouting.net.exits import named_devices, unnamed, working
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     IP_TUNNELS,
@@ -51,7 +51,6 @@ from hostrouting.net.rules import (
     packets_of,
     protocols_apart,
 )
-from hostrouting.route_overlap.exits import MovedExit
 from hostrouting.route_overlap.fabric import is_present
 from phases.mistakes import wrong_argument
 
@@ -205,8 +204,10 @@ class RoutingSnapshot:
         #: Empty without an expectation.
         self.allowed: AllowedDevices = AllowedDevices()
         self.announced: Announced | None = None
-        self.moved: MovedExit | None = None
-        self.pinned: Exits = {}
+        #: The devices found, and those that are expected, whatever default route decides: devices,
+        #: or networks, that the config names, or the found ones if they work.
+        self.found: Sequence[str] = ()
+        self.expected: Sequence[str] = ()
         if expectation is not None:
             self._expect(expectation)
         elif view is not None:
@@ -218,10 +219,11 @@ class RoutingSnapshot:
 
     def _expect(self, expectation: Expectation) -> None:
         named = expectation.expected_devs
+        self.found = expectation.found_devs
+        if named is None and self.family in working(self.found, self.links, self.defaults):
+            named = self.found
+        self.expected = named or ()
         self.allowed = allowed_devices(self, expectation.allowed_devs, named)
-        if expectation.pinned and named is None:
-            self.pinned = expectation.pinned
-            self.moved = self.moved_from(expectation.pinned)
         fabric = expectation.fabric
         if self.family == IPV4 and (fabric.addresses or fabric.networks):
             # Imported late: few nodes announce a fabric.
@@ -364,26 +366,6 @@ class RoutingSnapshot:
         near = {address >> shift for address in addresses}
         # By position, which is faster than by name: this line reads every route of a full table.
         return [route for route in self.routes if route[0] >> shift in near or route[1] < 16]
-
-    def moved_from(self, pinned: Exits) -> MovedExit | None:
-        """Return the move of the exit from its pinned device, if that still works."""
-        expected = self.allowed.expected
-        dev = pinned.get(self.family)
-        if dev is None or not expected or dev in expected:
-            return None
-        if not working({self.family: (dev,)}, self.links, self.defaults):
-            return None
-        decides = default_route(self.defaults)
-        if self.family == IPV6 and (decides is None or decides.devs != tuple(expected)):
-            # It should leave by the device of IPv4.
-            decides = default_route(self.backend.routes())
-        return MovedExit(
-            family=self.family,
-            before=dev,
-            after=tuple(expected),
-            route=decides,
-            owner=self.owner_step(decides) if decides else "",
-        )
 
     def owner_step(self, route: ObservedRoute) -> str:
         """Return how the owner of a default route gives it a higher metric; "" if unknown."""

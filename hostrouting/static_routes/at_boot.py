@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.base.errors import HostFileError
-from hostrouting.boot.intent import config_in_force, exits_under
+from hostrouting.boot.intent import config_in_force
 from hostrouting.net.rejected import RouteRejectedError
 from hostrouting.static_routes.converge import log_consequences, repair
 from hostrouting.static_routes.reconcile import read, reconcile
@@ -49,9 +49,8 @@ def repair_once(ctx: Context, config: HostRoutingConfig, host: Host) -> Outcome:
             raise HostFileError("another config was applied just now")
         routes = config.static_routes.routes
         observed = read(host.routes, routes)
-        exits = exits_under(config, host.files)
         try:
-            fixed = repair(made.ctx, routes, observed, host, _logger, exits=exits)
+            fixed = repair(made.ctx, routes, observed, host, _logger, devs=config.devs)
         except RouteRejectedError as error:
             # A removal: the kernel might take the route of another program.
             refusals = [*map(str, error.refusals), *error.left_behind]
@@ -61,7 +60,7 @@ def repair_once(ctx: Context, config: HostRoutingConfig, host: Host) -> Outcome:
         log_consequences(fixed.outcome, _logger)
     # What to do for a route that no default route completes.
     links = host.routes.links()
-    steps = {family: f"; {giver(family, exits, links)}" for family in host.routes.families}
+    steps = {family: f"; {giver(family, config.devs, links)}" for family in host.routes.families}
     # As the config has them, not as they were completed.
     configured = {route.place: route for route in routes}
     refusals = []

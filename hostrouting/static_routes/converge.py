@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from hostrouting.config.sections import StaticRoute
     from hostrouting.host import Host, Route
-    from hostrouting.net.exits import NamedExits
     from phases import Context
 
 #: Refusals that another program's change may cause.
@@ -180,7 +179,7 @@ def repair(
     host: Host,
     logger: logging.Logger,
     *,
-    exits: NamedExits | None = None,
+    devs: Collection[str] = (),
     leave: Collection[Place] = (),
 ) -> Repair:
     """Make the routes of a config those of hostrouting, except in the places `leave`.
@@ -188,7 +187,7 @@ def repair(
     Call it under the run lock, with a reading of all routes. A route that lacks a default route, a
     device or an address waits: its place stays as it is, too.
     """
-    resolution = resolve(routes, observed, exits, host.routes.links())
+    resolution = resolve(routes, observed, devs, host.routes.links())
     wanted = {place(route): route for route in resolution.routes}
     waiting = {route.place: Waiting(route, reason) for route, reason in resolution.missing}
     may_heal = bool(waiting)

@@ -17,7 +17,7 @@ import attrs
 
 from hostrouting.base.errors import UnknownDecisionError
 from hostrouting.base.findings import first_of
-from hostrouting.boot.intent import read_exits
+from hostrouting.boot.intent import with_found_devs
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.host.reading import at_one_moment
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from hostrouting.fib import Fib
     from hostrouting.host import Host, Route, RouteChange
     from hostrouting.host.ports import Routing
-    from hostrouting.net.exits import Exits
-    from hostrouting.route_overlap.exits import MovedExit
     from hostrouting.route_overlap.expectation import Accepted
     from hostrouting.route_overlap.proven import Finding, OverlapReport
     from hostrouting.static_routes.plan import RoutePlan
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
 #: From an address and its family to its next hops.
 _Hops: TypeAlias = "Callable[[int, int], list[tuple[object, str]]]"
 _WORSE = "refused, since these addresses leave right without this config, and would not with it"
-_MOVED = "refused, since the node would leave by another device than when it was right last"
 _WITHOUT = "this leaves right without this config: %s"
 _FORCE = "correct the config, or use --force if this is meant"
 _FIRST = "keep their routes in a first apply that drops only their proof"
@@ -89,8 +86,7 @@ class WorseRange(NamedTuple):
 class Worse(NamedTuple):
     """What is worse off by changes."""
 
-    #: Or a family that would leave by another device than when it was right last.
-    fact: WorseRange | LostHop | MovedExit
+    fact: WorseRange | LostHop
     #: The proof of the section, after the changes.
     report: OverlapReport
     #: The section by which it counts.
@@ -105,17 +101,10 @@ class Worse(NamedTuple):
             return False
         return self.section.config.route_overlap.mode is OverlapMode.STRICT
 
-    @property
-    def is_move(self) -> bool:
-        """True for an exit."""
-        return not isinstance(self.fact, WorseRange | LostHop)
-
     def __str__(self) -> str:
         fact = self.fact
         if isinstance(fact, LostHop):
             return str(fact)
-        if not isinstance(fact, WorseRange):
-            return f"{fact.subject} {fact.reason}; {fact.step}"
         by = f", by the change '{self.cause}'" if self.cause else ""
         dropped = ", expected by the installed config" if self.section.is_dropped else ""
         return f"{fact.finding.line(fact.cidr)}{by}{dropped}"
@@ -134,16 +123,14 @@ class Forecast(NamedTuple):
     #: mean.
     lost: tuple[Worse, ...] = ()
 
-    def exits(self, *, force: bool = False) -> Exits | None:
-        """Return the exits that an apply pins; None leaves those that are installed.
-
-        One that works moves only if that is forced.
-        """
+    @property
+    def found_devs(self) -> tuple[str, ...] | None:
+        """The device by which the node leaves, if all leaves right; None if it does not."""
         report = self.report
         if report is None or not (report.cidrs and report.is_proven):
             return None
-        moves = () if force else report.moved_exits
-        return dict(report.exits) | {move.family: move.before for move in moves}
+        devs = {dev for _, dev in report.exits}
+        return (*devs,) if len(devs) == 1 else ()
 
     @property
     def is_refused(self) -> bool:
@@ -179,10 +166,8 @@ class Forecaster:
         #: The node as it is, by the reading of the plan and of both proofs before a run.
         self.node: Host = at_one_moment(host)
         late = unready_units(ctx, config, host)
-        exits = read_exits(host.files)
-        fabric_now = self._fabric_of(config)
-        expectation = Expectation.of(config)
-        own = attrs.evolve(expectation, fabric=fabric_now, pinned=exits, late=late)
+        expectation = Expectation.of(with_found_devs(config, host.files))
+        own = attrs.evolve(expectation, fabric=self._fabric_of(config), late=late)
         self._sections = [CountedSection(own)]
         if dropped := left_unproven(earlier, config):
             others = CountedSection(Expectation.of(dropped), is_dropped=True)
@@ -240,7 +225,7 @@ class Forecaster:
         if not changes and not stuck:
             report = self._before[0] if self._before else self._now
             report = self.look() if report is None else report
-            return Forecast(report, tuple(self._moves(report)))
+            return Forecast(report)
         self._families = self._families_with(changes)
         self._model = was = self._model_of(self.node)
         model = was.changed(changes)
@@ -254,7 +239,7 @@ class Forecaster:
                 worse += self._worse(self._prove(was), reports, was, model, changes)
             lost = tuple(self._lost(reports, was, model))
             worse += filter(_loses_gateway, lost)
-            return Forecast(reports[0], (*worse, *self._moves(reports[0])), lost=lost)
+            return Forecast(reports[0], tuple(worse), lost=lost)
         except UnknownDecisionError as error:
             return Forecast(undecided=str(error))
 
@@ -270,7 +255,6 @@ class Forecaster:
                     (was, model),
                     [prefix for prefix in prefixes if prefix.family == family],
                     partial(section.prove, was),
-                    is_named=bool(overlap.expected_devs or family in section.expectation.pinned),
                 )
                 yield from (Worse(fact, report, section) for fact in facts)
 
@@ -282,15 +266,6 @@ class Forecaster:
         added = [change.after for change in changes if change.after]
         gateways = [route.gateway.family for route in added if route.gateway]
         return sorted({*expected, *changed, *gateways})
-
-    def _moves(self, report: OverlapReport) -> Iterator[Worse]:
-        """Yield each exit from which addresses would have moved, though it works.
-
-        Where the proof is wrong, that refuses or degrades the run.
-        """
-        for move in report.moved_exits:
-            if report.is_proven and not {*move.after}.isdisjoint(report.carriers):
-                yield Worse(move, report, self._sections[0])
 
     def now(self, node: Host, accepted: Accepted | None = None) -> tuple[Forecast, Checked]:
         """Return the proof of now, compared, and that of the config, as a check of the node has it.
@@ -387,17 +362,14 @@ def judge(
     if forecast.is_refused and not force:
         dropped = any(each.is_refused and each.section.is_dropped for each in worse)
         step = f"{_FIRST}, or {_FORCE}" if dropped else _FORCE
-        is_move = all(each.is_move for each in worse)
-        reason = _MOVED if is_move else _WORSE
         report = next(each.report for each in worse if each.is_refused)
-        raise WorseRoutingError(report, reason, f"{state}; {step}", worse)
+        raise WorseRoutingError(report, _WORSE, f"{state}; {step}", worse)
     if worse:
         ctx.degrade(f"worse than before: {first_of([str(each) for each in worse])}")
     facts = [each.fact for each in logged.worse]
     for each in worse:
         if each.fact not in facts:
-            text = "not accepted: %s" if each.is_move else _WITHOUT
-            logger.warning(text, each)
+            logger.warning(_WITHOUT, each)
 
 
 def _worse(

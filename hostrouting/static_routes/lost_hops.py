@@ -1,8 +1,7 @@
 """Addresses that changes would lead away from their device, or from a gateway that answers.
 
 They count by their next hops, whatever the proof says of them: a router that answers is worth more
-than a device that is expected. Where only the default route names the device that is expected, that
-may have moved, and a route of hostrouting by another device may still be right.
+than a device that is expected.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from hostrouting.base.errors import BackendError
 from hostrouting.net.addresses import IPV4, Address, Prefix
-from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute
+from hostrouting.net.routes import ObservedRoute
 from hostrouting.route_overlap.parts import cut, range_of
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 
@@ -61,36 +60,28 @@ def lost_hops(
     models: tuple[Fib, Fib],
     prefixes: Sequence[Prefix],
     prove: Callable[[], OverlapReport],
-    *,
-    is_named: bool,
 ) -> Iterator[LostHop]:
     """Yield what the addresses of one family lose: a gateway that answers, or their right device.
 
-    `models` are the node before and after the changes; `prove` returns the proof before. Unless the
-    expected device `is_named`, by the config or a pin, that of our own route counts as right.
+    `models` are the node before and after the changes; `prove` returns the proof before.
     """
     moves = _moves(models, prefixes)
-    mute = _silent(ctx, host, {after for _, after, _ in moves})
+    mute = _silent(ctx, host, {after for _, after in moves})
     losing = [move for move in moves if move[1] in mute or move[0][0] != move[1][0]]
     if not losing:
         return
-    mute |= _silent(ctx, host, {before for before, _, _ in losing})
+    mute |= _silent(ctx, host, {before for before, _ in losing})
     bounds = [finding.bounds for _, finding in prove().findings]
-    for before, after, is_ours in losing:
-        address = moves[before, after, is_ours]
+    for before, after in losing:
+        address = moves[before, after]
         is_right = not any(first <= address.number <= last for first, last in bounds)
-        may_mean_it = after not in mute and not is_right and (is_named or not is_ours)
+        may_mean_it = after not in mute and not is_right
         if before not in mute and not may_mean_it:
             yield LostHop(address, before, after, after in mute, is_right)
 
 
-def _moves(
-    models: tuple[Fib, Fib], prefixes: Sequence[Prefix]
-) -> dict[tuple[Hop, Hop, bool], Address]:
-    """Return the first address of each pair of next hops: a lost one, and one instead of it.
-
-    With them is True if the first is that of a route of hostrouting.
-    """
+def _moves(models: tuple[Fib, Fib], prefixes: Sequence[Prefix]) -> dict[tuple[Hop, Hop], Address]:
+    """Return the first address of each pair of next hops: a lost one, and one instead of it."""
     family = prefixes[0].family
     nodes = [RoutingSnapshot(model, family) for model in models]
     # By position, which is faster than by name: gateway, device and next hops.
@@ -99,12 +90,11 @@ def _moves(
         return {}
     ranges = [*map(range_of, prefixes)]
     firsts = sorted({first for node in nodes for starts in cut(node, ranges) for first in starts})
-    moves: dict[tuple[Hop, Hop, bool], Address] = {}
+    moves: dict[tuple[Hop, Hop], Address] = {}
     for old, new in zip(*(node.lookup(firsts) for node in nodes), strict=True):
         before, after = (_hops(answer.route) for answer in (old, new))
-        is_ours = old.route is not None and old.route.protocol == OUR_PROTOCOL
         for pair in product(before - after, after):
-            moves.setdefault((*pair, is_ours), Address(family, old.destination))
+            moves.setdefault(pair, Address(family, old.destination))
     return moves
 
 

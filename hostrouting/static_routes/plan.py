@@ -10,7 +10,7 @@ import attrs
 
 from hostrouting.base.errors import BackendError, LinkNotFoundError
 from hostrouting.base.findings import AWAITED, REFUSED, NodeFinding, hindered
-from hostrouting.boot.intent import exits_under
+from hostrouting.boot.intent import with_found_devs
 from hostrouting.net.routes import ObservedRoute, Place, Route, RouteChange, place
 from hostrouting.route_overlap.waiting import check_once
 from hostrouting.static_routes.account import described
@@ -36,12 +36,11 @@ from hostrouting.static_routes.refusals import (
 from phases import Change, Context
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.config.sections import HostRoutingConfig, StaticRoutesConfig
     from hostrouting.host import Host
     from hostrouting.host.ports import RouteBackend
-    from hostrouting.net.exits import NamedExits
     from hostrouting.net.links import Device
     from hostrouting.route_overlap.proven import OverlapReport
 
@@ -53,15 +52,15 @@ class RoutePlan:
     """
 
     def __init__(
-        self, section: StaticRoutesConfig, routing: RouteBackend, exits: NamedExits
+        self, section: StaticRoutesConfig, routing: RouteBackend, devs: Collection[str]
     ) -> None:
-        """Plan for a node as it is; `exits` are those of the config."""
+        """Plan for a node as it is; `devs` are those of the config."""
         self._section = section
-        self._exits = exits
+        self._devs = devs
         observed = read(routing, section.routes)
         links = routing.links()
         self._devices = {link.name: link for link in links}
-        self.resolution: Resolution = resolve(section.routes, observed, exits, links)
+        self.resolution: Resolution = resolve(section.routes, observed, devs, links)
         undecided = {route.place for route, _ in self.resolution.missing}
         #: The changes, and their consequences for other routes.
         self.outcome: Reconciliation = reconcile(
@@ -79,7 +78,7 @@ class RoutePlan:
         These are the values that complete its routes, and the routes in each of their places.
         """
         observed = read(routing, self._section.routes)
-        resolution = resolve(self._section.routes, observed, self._exits, routing.links())
+        resolution = resolve(self._section.routes, observed, self._devs, routing.links())
         was, now = _basis(self.resolution, self.outcome.observed), _basis(resolution, observed)
         if now == was:
             return ""
@@ -110,7 +109,7 @@ class RoutePlan:
             return
         links = [*self._devices.values()]
         givers = " and ".join(
-            giver(family, self._exits, links)
+            giver(family, self._devs, links)
             for family in sorted({route.family for route in missing})
         )
         incomplete = BackendError(
@@ -198,7 +197,8 @@ def _basis(
 
 def plan_routes(config: HostRoutingConfig, host: Host) -> RoutePlan:
     """Return the plan of the routes of a config on a node, or on a reading of it."""
-    return RoutePlan(config.static_routes, host.routes, exits_under(config, host.files))
+    devs = with_found_devs(config, host.files).devs
+    return RoutePlan(config.static_routes, host.routes, devs)
 
 
 class Hindrance(NamedTuple):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import attrs
 
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
-from hostrouting.net.exits import NamedExits, fabric_exits, no_default, unnamed, working
+from hostrouting.net.exits import fabric_exits, no_default, unnamed, working
 from hostrouting.net.routes import (
     KERNEL_PROTOCOL,
     OUR_PROTOCOL,
@@ -42,7 +42,7 @@ from hostrouting.net.routes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
+    from collections.abc import Collection, Container, Iterable, Sequence
 
     from hostrouting.config.sections import StaticRoute
     from hostrouting.host.ports import RouteBackend
@@ -88,17 +88,18 @@ class Resolution(NamedTuple):
 def resolve(
     routes: Sequence[StaticRoute],
     observed: Routes,
-    exits: NamedExits | None = None,
+    devs: Collection[str] = (),
     links: Sequence[Device] = (),
 ) -> Resolution:
     """Complete the routes of a config from the default routes of their family in `observed`.
 
     A route without `dev` gets the device of the first next hop that is not dead; one of IPv6 the
     device by which IPv6 must leave, if a default route leaves by it. No InfiniBand device among
-    `links` is one (see `unnamed`). The `exits` that work precede both, whatever default route came
-    later (see `working`). A route without `gateway` gets the gateway of the first next hop on its
-    device, dead or not: the kernel decides about routes over a device that is down. If that next
-    hop has no gateway (`default dev ppp0`), the route has none: every address is on such a link.
+    `links` is one (see `unnamed`). Those of `devs` that work precede both, whatever default route
+    came later (see `working`). A route without `gateway` gets the gateway of the first next hop on
+    its device, dead or not: the kernel decides about routes over a device that is down. If that
+    next hop has no gateway (`default dev ppp0`), the route has none: every address is on such a
+    link.
 
     Where no default route completes a route, an installed one stays if it has the values that the
     config gives. `observed` is in the kernel's order.
@@ -118,7 +119,7 @@ def resolve(
     if shared and (IPV6, shared[0]) in on_device:
         # A router in the fabric may advertise a better default route, which the proof would reject.
         alive[IPV6] = shared[0]
-    alive |= working(exits or {}, links, observed)
+    alive |= working(devs, links, observed)
     fabric = fabric_exits(defaults, links)
     complete, missing = _completed(tuple(routes), (*alive.items(),), (*on_device.items(),), fabric)
     first: dict[Place, ObservedRoute] = {}

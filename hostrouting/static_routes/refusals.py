@@ -11,7 +11,7 @@ import attrs
 from hostrouting.base.commands import quoted
 from hostrouting.base.errors import PASSING, ConfigMistake, InvalidConfigError, LinkNotFoundError
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, LOGS, Address, Prefix
-from hostrouting.net.exits import NamedExits, set_down
+from hostrouting.net.exits import set_down
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
     PROTOCOL_NAMES,
@@ -24,7 +24,7 @@ from hostrouting.net.routes import (
 from hostrouting.net.rules import addition, lost_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.config.sections import HostRoutingConfig, StaticRoute
     from hostrouting.host import Host
@@ -140,9 +140,9 @@ def lack(device: Device, route: Route) -> str:
     return f"has no {FAMILY_NAMES[family]} address"
 
 
-def giver(family: int, exits: NamedExits, links: Sequence[Device]) -> str:
+def giver(family: int, devs: Collection[str], links: Sequence[Device]) -> str:
     """Return where a missing default route comes from: a device that is set up, or a program."""
-    down, is_one_the_exit = set_down(exits.get(family, ()), links)
+    down, is_one_the_exit = set_down(devs, links)
     if down and is_one_the_exit:
         [dev, *others] = down
         command = quoted("ip", "link", "set", "DEVICE" if others else dev, "up")

@@ -6,11 +6,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot.layout import STATE_DIRECTORY, BootTemplate, BootUnit, Departure
-from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.addresses import IPV4
 
 if TYPE_CHECKING:
     from hostrouting.config.sections import HostRoutingConfig, StaticRoute
-    from hostrouting.net.exits import NamedExits
 
 _TEMPLATE = BootTemplate("static-routes", "static-routes.sh", __file__)
 DEPARTURE: Final = _TEMPLATE.departure
@@ -18,31 +17,25 @@ DEPARTURE: Final = _TEMPLATE.departure
 LOGGED: Final = f"{STATE_DIRECTORY}/static-routes.told"
 
 
-def render_script(config: HostRoutingConfig, exits: NamedExits) -> bytes:
-    """Return the script for the routes of a config, which its `exits` complete.
+def render_script(config: HostRoutingConfig) -> bytes:
+    """Return the script for the routes of a config, which its devices complete.
 
-    See `exits_under`. Bash and ip take no character of a device's name for anything else: see
+    Bash and ip take no character of a device's name for anything else: see
     `hostrouting.net.addresses.check_device_name`.
     """
     text = _TEMPLATE.read_script().decode()
-    for family, number in ((IPV4, 4), (IPV6, 6)):
-        text = text.replace(f"@EXITS{number}@", " ".join(exits.get(family, ())))
+    text = text.replace("@DEVS@", " ".join(config.devs))
     lines = map(_line, config.static_routes.routes)
     return text.replace("@ROUTES@", "".join(lines)).encode()
 
 
 # An apply needs it three times: 2 ms for each 1,000 routes.
 @lru_cache(maxsize=2)
-def boot_part(
-    config: HostRoutingConfig, exits: tuple[tuple[int, tuple[str, ...]], ...] = ()
-) -> BootUnit | Departure:
-    """Return the unit and the script to install for a config, or their removal without routes.
-
-    `exits` are the items of `exits_under`, or of those that a run pins.
-    """
+def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
+    """Return the unit and the script to install for a config, or their removal without routes."""
     if not config.static_routes.routes:
         return DEPARTURE
-    return _TEMPLATE.fill(render_script(config, dict(exits)))
+    return _TEMPLATE.fill(render_script(config))
 
 
 def _line(route: StaticRoute) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.base.findings import NodeFinding, Severity
-from hostrouting.boot.intent import exits_under
 from hostrouting.boot.layout import DROP_IN_NAME, BootFile, read_asset
 from hostrouting.config.siblings import WatchConfig
 from hostrouting.host.units import MASK, assignments
@@ -141,8 +140,7 @@ def _managed(config: HostRoutingConfig, host: Host) -> list[str]:
     devs = {route.dev for route in routes}
     if without := [route for route in routes if route.dev is None]:
         observed = read(host.routes, without)
-        exits = exits_under(config, host.files)
-        complete = resolve(without, observed, exits, host.routes.links()).routes
+        complete = resolve(without, observed, config.devs, host.routes.links()).routes
         devs |= {route.dev for route in complete}
     return [name for name in sorted(managed) if name in devs]
 

@@ -10,7 +10,6 @@ import attrs
 
 from hostrouting.base.facts import Facts
 from hostrouting.base.pace import LONGEST_PAUSE, MOST_CHANGES, Contest, Pace
-from hostrouting.boot.intent import exits_under
 from hostrouting.boot.keeper import Keeper
 from hostrouting.host import (
     OUR_PROTOCOL,
@@ -167,7 +166,7 @@ class RouteKeeper(Keeper):
             observed,
             self._host,
             self._logger,
-            exits=exits_under(config, self._host.files),
+            devs=config.devs,
             leave=self._paused,
         )
         self._repairs += changes.changes

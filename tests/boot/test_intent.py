@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from support.intent_nodes import GATES, OVERLAP, PROBES, READY, ROUTES, SWEEP, apply, config, node
@@ -34,13 +35,18 @@ from phases import Change, execute, plan, run, undo
 IN_FORCE = "/etc/aks-flex-node/hostrouting/hostrouting.json"
 WATCH = {"watch": {"enabled": True}}
 #: An apply that finds the node right has written it.
-PINNED = {"pinnedExits": {"IPv4": "eth0"}}
+FOUND = {"foundDevs": ["eth0"]}
 
 
 def stored(host: FakeHost) -> Any:
     """Return the JSON of the intent; None without one."""
     content = host.files.read(INTENT_PATH)
     return None if content is None else json.loads(content)
+
+
+def with_eth0(config: HostRoutingConfig) -> HostRoutingConfig:
+    """Return a config as an apply installs it on a node that leaves by eth0."""
+    return attrs.evolve(config, found_devs=("eth0",))
 
 
 def test_the_file() -> None:
@@ -97,13 +103,14 @@ def test_a_task_alone_keeps_the_sections_of_others(kind: type[SectionTask]) -> N
         "hostRouting"
     ].keys()
     assert stored(host) == {
-        "hostRouting": {name: text for name, text in {**sections, **GATES}.items() if name != own},
-        **PINNED,
+        "hostRouting": {
+            name: text for name, text in {**sections, **GATES, **FOUND}.items() if name != own
+        }
     }
     apply(host, **sections)
     undo(kind(config(**sections), host=host), at_once())
     assert own not in stored(host)["hostRouting"]
-    assert len(stored(host)["hostRouting"]) == len(sections)
+    assert len(stored(host)["hostRouting"]) == len({**sections, **FOUND})
 
 
 def test_only_our_part_of_an_agents_config_is_stored() -> None:
@@ -117,8 +124,8 @@ def test_only_our_part_of_an_agents_config_is_stored() -> None:
     }
     host = node()
     execute(Configure(HostRoutingConfig.from_mapping(document), host=host), at_once())
-    assert stored(host) == {"hostRouting": {**ROUTES, **OVERLAP}, **PINNED}
-    assert read_intent(host.files) == HostRoutingConfig.from_mapping(document)
+    assert stored(host) == {"hostRouting": {**ROUTES, **OVERLAP, **FOUND}}
+    assert read_intent(host.files) == with_eth0(HostRoutingConfig.from_mapping(document))
     assert host.files.mode(INTENT_PATH) == 0o644
 
 
@@ -178,7 +185,7 @@ def test_plan_check_apply_and_reset(sections: dict[str, object], *, ipv6: bool) 
     planned = Change("+", INTENT_PATH) in plan(task, at_once()).changes
     execute(task, at_once())
     assert planned == (read_intent(host.files) is not None) == host.files.exists(READY)
-    assert read_intent(host.files) in (None, config(**sections))
+    assert read_intent(host.files) in (None, config(**sections), with_eth0(config(**sections)))
     assert plan(task, at_once()).changes == ()
     assert "boot-file" not in {
         finding.kind for finding in check_node(at_once(), config(**sections), host).findings
@@ -223,7 +230,7 @@ def test_a_changed_or_missing_one_is_a_finding(harm: Callable[[FakeHost], None])
     assert {finding.subject for finding in found} - {script} == {INTENT_PATH}
     assert {(finding.kind, finding.severity) for finding in found} == {("boot-file", "error")}
     apply(host, **WATCHED, **OVERLAP)
-    assert read_intent(host.files) == config(**WATCHED, **OVERLAP)
+    assert read_intent(host.files) == with_eth0(config(**WATCHED, **OVERLAP))
     assert check_node(at_once(), config(**WATCHED, **OVERLAP), host).findings == ()
 
 
@@ -264,10 +271,10 @@ def test_a_skipped_task_keeps_its_section(name: str) -> None:
     host = node()
     apply(host, **ROUTES, **OVERLAP, **PROBES)
     run(Configure(config(**SWEEP), host=host), at_once(), skip=[name, "clean-stale-cni"])
-    assert read_intent(host.files) == config(**sections[name], **SWEEP)
+    assert read_intent(host.files) == with_eth0(config(**sections[name], **SWEEP))
     run(Reset(HostRoutingConfig(), host=host), at_once(), skip=[name])
-    assert read_intent(host.files) == HostRoutingConfig.from_mapping(
-        {**sections[name], "gates": []}
+    assert read_intent(host.files) == with_eth0(
+        HostRoutingConfig.from_mapping({**sections[name], "gates": []})
     )
 
 
@@ -291,7 +298,7 @@ def test_an_unknown_section_is_not_taken_for_an_empty_one(content: bytes | None)
     )
     assert host.files.read(INTENT_PATH) == content
     apply(host, **ROUTES, **OVERLAP)
-    assert read_intent(host.files) == config(**ROUTES, **OVERLAP)
+    assert read_intent(host.files) == with_eth0(config(**ROUTES, **OVERLAP))
 
 
 def test_a_lost_link_loses_no_section() -> None:
@@ -300,7 +307,7 @@ def test_a_lost_link_loses_no_section() -> None:
     apply(host, **ROUTES, **OVERLAP)
     host.files.remove(INTENT_PATH)
     execute(CheckRouteOverlap(config(**OVERLAP), host=host), at_once())
-    assert read_intent(host.files) == config(**ROUTES, **OVERLAP)
+    assert read_intent(host.files) == with_eth0(config(**ROUTES, **OVERLAP))
 
 
 def test_an_earlier_release_left_none() -> None:
@@ -321,7 +328,7 @@ def test_an_earlier_release_left_none() -> None:
     assert {*plan(task, at_once()).changes} == changed
     report = run(task, at_once())
     assert Change("+", INTENT_PATH) in report.changes
-    assert read_intent(host.files) == config(**ROUTES, **OVERLAP)
+    assert read_intent(host.files) == with_eth0(config(**ROUTES, **OVERLAP))
 
 
 def test_a_lost_config_in_force_is_written_again() -> None:
@@ -333,5 +340,5 @@ def test_a_lost_config_in_force_is_written_again() -> None:
     for path in (APPLIED_PATH, IN_FORCE):
         host.files.remove(path)
     apply(host, **ROUTES, **OVERLAP)
-    assert read_intent(host.files) == config(**ROUTES, **OVERLAP)
+    assert read_intent(host.files) == with_eth0(config(**ROUTES, **OVERLAP))
     assert host.files.exists(APPLIED_PATH)

@@ -78,8 +78,8 @@ def test_the_default_route_that_decides() -> None:
 def test_an_exit_without_a_gateway_works() -> None:
     """An exit whose route lacks a gateway, as by PPP, works if its device has a carrier."""
     route, link = ObservedRoute.parse("0.0.0.0/0", "ppp0"), Device("ppp0", 2, up=True)
-    assert working({IPV4: ("ppp0",)}, [link], [route]) == {IPV4: "ppp0"}
-    assert working({IPV4: ("ppp0",)}, [link._replace(carrier=False)], [route]) == {}
+    assert working(("ppp0",), [link], [route]) == {IPV4: "ppp0"}
+    assert working(("ppp0",), [link._replace(carrier=False)], [route]) == {}
 
 
 def test_of_two_exits_the_one_of_the_better_route_works() -> None:
@@ -88,7 +88,7 @@ def test_of_two_exits_the_one_of_the_better_route_works() -> None:
     """
     links = [Device("eth0", 2, up=True), Device("ib0", 3, up=True)]
     routes = [IB0._replace(metric=2048), ETH0]
-    assert working({IPV6: ("ib0", "eth0")}, links, routes) == {IPV6: "eth0"}
+    assert working(("ib0", "eth0"), links, routes) == {IPV6: "eth0"}
 
 
 def test_a_device_of_a_bond_is_no_exit_of_its_own() -> None:
@@ -110,4 +110,4 @@ def test_the_first_default_route_of_a_device_decides_if_its_exit_works(
     """
     second = ETH0._replace(metric=2048, gateway=Address.parse("fe80::3"))
     links = [Device("eth0", 2, up=True, failed=(Address.parse(failed),))]
-    assert working({IPV6: ("eth0",)}, links, [ETH0, second]) == exits
+    assert working(("eth0",), links, [ETH0, second]) == exits

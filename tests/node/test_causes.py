@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import attrs
 import pytest
-from support.intent_nodes import node, unpin
+from support.intent_nodes import forget_devs, node
 from support.patience import at_once
 from support.printed import MAY_CHANGE, SEE_DHCP
 from support.run_nodes import lose_our_routes, lose_the_default_route
@@ -320,7 +320,7 @@ def test_a_default_route_is_lost(
     host.files.write(path.format(index), f"{text}\n".encode(), mode=0o644)
     assert node_status(at_once(), host).next is None
     if not pinned:
-        unpin(host)
+        forget_devs(host)
     lose_the_default_route(host)
     lose_our_routes(host)
     if lacking == "address":

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.intent_nodes import unpin
+from support.intent_nodes import forget_devs
 from support.kernel import connect, host_of, kernel_of, needs_kernel
 from support.patience import at_once
 from support.routers import WiredNode
@@ -64,7 +64,7 @@ class Node:
         self.config = HostRoutingConfig.from_mapping(document)
         assert run(Configure(self.config, host=self.host), at_once()).ok
         if draw.random() < 0.3:
-            unpin(self.host)
+            forget_devs(self.host)
         for trouble in draw.sample([*_TROUBLES], draw.choice([1, 1, 2])):
             _TROUBLES[trouble](self)
 
@@ -270,19 +270,18 @@ def test_the_kernel_resolves_the_gateway_that_would_be_lost() -> None:
         assert run(Configure(config, host=host), at_once()).ok
 
 
-def test_a_route_of_an_image_keeps_its_device() -> None:
-    """On a node without a pinned exit, a better default route leads `status` to offer the fix; an
-    apply of the installed config, which follows the new route, is not refused.
+def test_a_route_of_an_image_follows_the_default_route() -> None:
+    """On a node that was made of an image, a check, a plan and an apply follow a better default
+    route alike: the node is wrong until an apply moves its route there.
     """
     host = applied()
-    unpin(host)
+    forget_devs(host)
     host.routes.add_route("default", gateway=ETH1[1], dev="eth1", metric=7)
-    status = node_status(at_once(), host)
-    assert status.next == FIX
-    # Whoever means it applies it.
+    assert node_status(at_once(), host).next == f"hostrouting apply {INTENT_PATH}"
     config = require_intent(host)
     assert not Configure(config, host=host).planned(at_once()).forecast.worse
     assert run(Configure(config, host=host), at_once()).ok
+    assert node_status(at_once(), host).ok
 
 
 def test_a_gateway_that_failed_in_a_record() -> None:
@@ -293,7 +292,7 @@ def test_a_gateway_that_failed_in_a_record() -> None:
     host.routes.delete_route(default_routes(host.routes.routes())[0])
     host.routes.add_route("default", gateway="10.224.0.9", dev="eth0", metric=100)
     host.routes.fail_neighbour("eth0", "10.224.0.9")
-    unpin(host)
+    forget_devs(host)
     record = take_record(at_once(), host)
     verdict = prove_record(record, record.config, planned=True)
     assert verdict.report is not None

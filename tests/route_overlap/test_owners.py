@@ -2,7 +2,6 @@
 
 import pytest
 from support.kernel import connect
-from support.overlap_proofs import check_cidrs
 from support.printed import DEFAULT_BY, IF_RIGHT
 
 from hostrouting import prove_egress
@@ -99,18 +98,6 @@ def test_the_setting_of_the_owner(protocol: int, files: dict[str, str], step: st
     named = prove_egress(host, [CIDR], expected_devs=["eth0"]).notes
     assert [note.step for note in named] == ([step] if step else [])
     assert not prove_egress(host, [CIDR], expected_devs=["eth1"]).notes
-
-
-def test_an_exit_that_has_moved() -> None:
-    """The step for a moved exit offers the owner's setting beside the deletion, as a deleted route
-    comes back with the next lease.
-    """
-    host = node(DHCP, manager("1c8a3d6e"))
-    [move] = check_cidrs(host, [CIDR], pinned={IPV4: "eth0"}).moved_exits
-    assert move.step.startswith(
-        "run one of these: ip route del default via 10.224.0.1 dev eth1 proto dhcp metric 100 (or run: nmcli "
-        "connection modify 1c8a3d6e ipv4.route-metric 300; nmcli device reapply eth1); hostrouting check --fix "
-    )
 
 
 @pytest.mark.parametrize(

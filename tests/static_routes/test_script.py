@@ -5,7 +5,7 @@ run it.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -23,11 +23,9 @@ from support.static_route_scripts import config_of, install, static_route
 from support.without_python import NO_PYTHON, run, run_program
 
 from hostrouting import HostRoutingConfig, StaticRoute
-from hostrouting.boot.intent import exits_under
 from hostrouting.boot.layout import units_in
 from hostrouting.exceptions import BackendError
-from hostrouting.host import IPV4, IPV6, Host, ObservedRoute
-from hostrouting.net.addresses import FAMILY_NAMES
+from hostrouting.host import IPV6, Host, ObservedRoute
 from hostrouting.net.exits import named_devices
 from hostrouting.net.routes import place
 from hostrouting.static_routes.at_boot import repair_once
@@ -40,7 +38,6 @@ UNKNOWN = "<3>routes are unknown: the program ended with {}; run: hostrouting ap
 ROUTE = static_route("172.20.1.0/24 via 10.0.0.1 dev e0")
 #: Needs the device and the gateway of a default route.
 OPEN = StaticRoute(destination="172.20.2.0/24")
-OF_E0 = {IPV4: ("e0",), IPV6: ("e0",)}
 
 
 def own(node: KernelNode) -> list[str]:
@@ -61,7 +58,7 @@ class TestFiles:
     @pytest.mark.slow
     def test_shellcheck_finds_nothing(self, tmp_path: Path) -> None:
         """ShellCheck finds nothing in the rendered script."""
-        (tmp_path / "script.sh").write_bytes(render_script(config_of([ROUTE, OPEN]), OF_E0))
+        (tmp_path / "script.sh").write_bytes(render_script(config_of([ROUTE, OPEN], devs=["e0"])))
         subprocess.run(["shellcheck", tmp_path / "script.sh"], check=True)
 
     @needs("systemd-analyze")
@@ -77,7 +74,7 @@ class TestWithoutPython:
         """Without Python the routes are added at the first start of the unit in a boot, and at no
         later one; the status says that the routing is unknown.
         """
-        script = render_script(config_of([ROUTE, OPEN]), OF_E0)
+        script = render_script(config_of([ROUTE, OPEN], devs=["e0"]))
         again = "run; ip route flush proto 142; run"
         assert run(node, script, tmp_path, again) == [NO_PYTHON, ADDED, "12", NO_PYTHON, "12"]
         assert own(node) == []
@@ -88,7 +85,7 @@ class TestWithoutPython:
 
     def test_a_run_is_not_disturbed(self, node: KernelNode, tmp_path: Path) -> None:
         """While a run holds its lock no route is added, and the next start of the unit adds them."""
-        script = render_script(config_of([ROUTE]), {})
+        script = render_script(config_of([ROUTE]))
         held = (
             "flock /run/hostrouting.lock bash -p $script || echo $?; ip route show proto 142; run"
         )
@@ -102,7 +99,7 @@ class TestWithoutPython:
             printf '%s\\n' '#!/bin/sh' 'echo >> /run/slept; [ $(wc -l < /run/slept) != 3 ] || ip route add default via 10.0.0.1 dev e0' > /run/programs/sleep
             run; wc -l < /run/slept
         """
-        script = render_script(config_of([ROUTE, OPEN]), OF_E0)
+        script = render_script(config_of([ROUTE, OPEN], devs=["e0"]))
         assert run(node, script, tmp_path, lease) == [NO_PYTHON, ADDED, "12", "3"]
         assert len(own(node)) == 2
 
@@ -113,7 +110,7 @@ class TestWithoutPython:
         left out, and named after the wait; all others are added.
         """
         more = static_route("fd00:1::/48 dev e0")
-        script = render_script(config_of([ROUTE, OPEN, more]), {})
+        script = render_script(config_of([ROUTE, OPEN, more]))
         count = "printf '#!/bin/sh\\necho >> /run/slept\\n' > /run/programs/sleep; run; wc -l < /run/slept"
         left = f"{LEFT} {OPEN.destination} {more.destination}"
         assert run(node, script, tmp_path, count) == [NO_PYTHON, ADDED, left, "12", "30"]
@@ -143,7 +140,7 @@ class TestWithoutPython:
         """The script has the status of the program, and adds routes itself only where no Python can
         run it: a program that fails or is killed may do so beside a run.
         """
-        lines = run_program(node, render_script(config_of([ROUTE]), {}), tmp_path, program)
+        lines = run_program(node, render_script(config_of([ROUTE])), tmp_path, program)
         assert lines == [*printed, status]
         assert bool(own(node)) == adds
 
@@ -164,7 +161,7 @@ class TestWithoutPython:
         node.run("ip", "address", "add", "10.1.0.4/16", "dev", name)
         node.run("ip", "route", "add", "default", "dev", name)
         before = kernel_of(node).routes()
-        script = render_script(config_of([OPEN]), {IPV4: ("10.1.0.0/16",)})
+        script = render_script(config_of([OPEN], devs=["10.1.0.0/16"]))
         run(node, script.replace(b"try < 30", b"try < 1"), tmp_path)
         added = [route for route in kernel_of(node).routes() if route not in before]
         assert [*map(str, added)] in ([], [f"{OPEN.destination} dev {name} proto 142 scope link"])
@@ -176,7 +173,7 @@ class TestWithoutPython:
         planted = (
             "ln -s /run/target /run/hostrouting/restored; run; [ -e /run/target ] || echo none"
         )
-        lines = run(node, render_script(config_of([ROUTE]), {}), tmp_path, planted)
+        lines = run(node, render_script(config_of([ROUTE])), tmp_path, planted)
         assert lines == [NO_PYTHON, "12", "none"]
         assert own(node) == []
 
@@ -258,7 +255,7 @@ _ROUTES = st.lists(
     max_size=5,
     unique_by=lambda route: (route.destination, route.metric),
 )
-#: What the config names, or else what the last apply has pinned.
+#: What the config names, or else what the last apply has found.
 _NAMED = st.sampled_from(
     [
         ["e0"],
@@ -269,19 +266,17 @@ _NAMED = st.sampled_from(
         [],
     ]
 )
-_PINNED = st.sampled_from([{}, {IPV4: "e0"}, {IPV4: "e1"}, {IPV4: "e0", IPV6: "e1"}])
+_FOUND = st.sampled_from([[], ["e0"], ["e1"]])
 
 
 def hosted(
-    node: KernelNode, routes: Sequence[StaticRoute], named: Sequence[str], pinned: Mapping[int, str]
+    node: KernelNode, routes: Sequence[StaticRoute], named: Sequence[str], found: Sequence[str]
 ) -> tuple[HostRoutingConfig, Host]:
     """Return an installed config of the routes, and its host."""
     section = {"expectedCidrs": ["198.51.100.0/24"], "expectedDevs": named}
-    document = config_of(routes).to_mapping() | {"routeOverlap": section}
+    document = config_of(routes).to_mapping() | {"routeOverlap": section, "foundDevs": found}
     config = HostRoutingConfig.from_mapping(document)
-    exits = {FAMILY_NAMES[family]: dev for family, dev in pinned.items()}
-    fake = install(FakeHost(), config, pinnedExits=exits)
-    return config, host_of(kernel_of(node), fake, is_live=True)
+    return config, host_of(kernel_of(node), install(FakeHost(), config), is_live=True)
 
 
 def all_routes(node: KernelNode) -> list[ObservedRoute]:
@@ -290,24 +285,24 @@ def all_routes(node: KernelNode) -> list[ObservedRoute]:
 
 @needs_kernel
 @settings(max_examples=FEW)
-@given(world=WORLDS, routes=_ROUTES, named=_NAMED, pinned=_PINNED)
+@given(world=WORLDS, routes=_ROUTES, named=_NAMED, found=_FOUND)
 @example(
     world=World(["route add default via 10.0.0.1 dev e0 onlink"], is_infiniband=False),
     routes=[OPEN, StaticRoute(destination="172.20.1.0/24", gateway="10.0.0.7")],
     named=["e0"],
-    pinned={},
+    found=[],
 )
 @example(
     world=World(["route add default nhid 1"], is_infiniband=False),
     routes=[OPEN],
     named=[],
-    pinned={IPV4: "e0"},
+    found=["e0"],
 )
 @example(
     world=World(["route add default via 10.1.0.1 dev e1"], is_infiniband=True),
     routes=[OPEN, static_route("172.20.1.0/24 via 10.1.0.7 dev e1")],
     named=["e1"],
-    pinned={},
+    found=[],
 )
 @example(
     world=World(
@@ -321,24 +316,24 @@ def all_routes(node: KernelNode) -> list[ObservedRoute]:
     ),
     routes=[OPEN, StaticRoute(destination="fd00:9::/48")],
     named=["e0"],
-    pinned={},
+    found=[],
 )
 # The network is one of IPv4.
 @example(
     world=World(["-6 route add default via fe80::1 dev e0"], is_infiniband=False),
     routes=[StaticRoute(destination="fd00:9::/48")],
     named=["10.0.0.0/16"],
-    pinned={},
+    found=[],
 )
 def test_it_adds_what_the_program_would(
     tmp_path_factory: pytest.TempPathFactory,
     world: World,
     routes: list[StaticRoute],
     named: list[str],
-    pinned: dict[int, str],
+    found: list[str],
 ) -> None:
     """Without Python, exactly those routes of the program are added whose key is free, and that
-    only the default route of an expected or pinned device completes, which is not InfiniBand.
+    only the default route of an expected device completes, which is not InfiniBand.
     Nothing that existed changes.
     """
     with ExitStack() as stack:
@@ -346,24 +341,23 @@ def test_it_adds_what_the_program_would(
         world.arrange(node, stack)
         world.arrange(other, stack)
         before = all_routes(node)
-        config, host = hosted(other, routes, named, pinned)
+        config, host = hosted(other, routes, named, found)
         repair_once(at_once(), config, host)
-        exits = exits_under(config, host.files)
         links = host.routes.links()
         infiniband_devs = {link.name for link in links if link.infiniband}
         of_program = {place(route): route for route in all_routes(other) if route.protocol == 142}
         wanted = set()
         for route in config.static_routes.routes:
-            found = of_program.get(route.place)
-            if found is None or any(place(one) == route.place for one in before):
+            present = of_program.get(route.place)
+            if present is None or any(place(one) == route.place for one in before):
                 continue
             is_complete = bool(route.gateway and route.dev)
-            may_leave = named_devices(exits.get(route.family, ()), links)
+            may_leave = named_devices(config.devs, links)
             if is_complete or (
-                found.dev not in infiniband_devs and (route.dev or found.dev in may_leave)
+                present.dev not in infiniband_devs and (route.dev or present.dev in may_leave)
             ):
-                wanted.add(str(found))
-        script = render_script(config, exits).replace(b"try < 30", b"try < 1")
+                wanted.add(str(present))
+        script = render_script(config).replace(b"try < 30", b"try < 1")
         lines = run(node, script, tmp_path_factory.mktemp("script"))
         after = all_routes(node)
         assert [route for route in after if route in before] == before

@@ -49,6 +49,7 @@ FULL: dict[str, Any] = {
     },
     "gates": ["kubelet.service"],
     "after": ["ib_rdma_configure.service"],
+    "foundDevs": ["eth0"],
 }
 
 

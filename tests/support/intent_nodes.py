@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import attrs
 from support.kernel import uplink
 from support.memory_links import add_address
 from support.patience import at_once
@@ -46,9 +47,10 @@ def apply(host: FakeHost, **sections: object) -> None:
     execute(Configure(config(**sections), host=host), at_once())
 
 
-def unpin(host: FakeHost) -> None:
-    """Let the node be one that was made of an image, where no exit is pinned."""
-    put_in_force(host, Intent(config=require_intent(host)).file.content)
+def forget_devs(host: FakeHost) -> None:
+    """Let the node be one that was made of an image, where no apply has found its device."""
+    config = attrs.evolve(require_intent(host), found_devs=())
+    put_in_force(host, Intent(config=config).file.content)
 
 
 def put_in_force(host: FakeHost, content: bytes) -> None:

@@ -1,11 +1,10 @@
 """Configs of static routes, and the program of a boot on a node."""
 
-import json
 from collections.abc import Sequence
 
 from support.kernel import host_of, kernel_of
 
-from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
+from hostrouting import HostRoutingConfig, RouteOverlapConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.node.at_boot import answer
@@ -24,15 +23,17 @@ def static_route(text: str) -> StaticRoute:
     )
 
 
-def config_of(routes: Sequence[StaticRoute]) -> HostRoutingConfig:
-    """A config of these routes."""
-    return HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=tuple(routes)))
+def config_of(routes: Sequence[StaticRoute], *, devs: Sequence[str] = ()) -> HostRoutingConfig:
+    """A config of these routes, and of the devices that complete them."""
+    return HostRoutingConfig(
+        static_routes=StaticRoutesConfig(enabled=True, routes=tuple(routes)),
+        route_overlap=RouteOverlapConfig(expected_devs=tuple(devs)),
+    )
 
 
-def install(host: FakeHost, config: HostRoutingConfig, **beside: object) -> FakeHost:
-    """Install a config, with members beside it; return the host."""
-    text = json.loads(Intent(config=config).file.content) | beside
-    host.files.write(INTENT_PATH, json.dumps(text).encode(), mode=0o644)
+def install(host: FakeHost, config: HostRoutingConfig) -> FakeHost:
+    """Install a config; return the host."""
+    host.files.write(INTENT_PATH, Intent(config=config).file.content, mode=0o644)
     return host
 
 

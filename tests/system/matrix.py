@@ -23,10 +23,9 @@ from system.troubles import EARLIER, GOOD, LINKS, PROBES, Outcome, Trouble
 
 from hostrouting import Configure, HostRoutingConfig, render_files
 from hostrouting.boot.gates import Gates
-from hostrouting.boot.intent import Intent, installed_exits
+from hostrouting.boot.intent import Intent, with_found_devs
 from hostrouting.boot.layout import APPLIED_PATH, INTENT_PATH, drop_in_of
 from hostrouting.host import OUR_PROTOCOL, Host
-from hostrouting.net.exits import as_named
 from hostrouting.static_routes.script import render_script
 from phases import Context
 
@@ -129,15 +128,11 @@ class Node(GatedMachine):
             contents = {
                 file.path: file.content for file in render_files(config).files if file.is_text
             }
-            # A right apply pins exits, beside the config and in the script of routes without a device.
-            installed = self.files.read(INTENT_PATH)
-            intent = Intent(config=parsed(sections, self.mode))
-            contents[INTENT_PATH] = intent.merged_with(installed, others=()).content or b""
-            contents[APPLIED_PATH] = contents[INTENT_PATH]
+            # An apply writes the device found into the config, and into the script of the routes.
+            whole = with_found_devs(parsed(sections, self.mode), self.files)
+            contents[INTENT_PATH] = contents[APPLIED_PATH] = Intent(config=whole).file.content
             if _STATIC_SCRIPT in contents:
-                contents[_STATIC_SCRIPT] = render_script(
-                    config, as_named(installed_exits(installed))
-                )
+                contents[_STATIC_SCRIPT] = render_script(whole)
             if all(self.files.read(path) == content for path, content in contents.items()):
                 return name
         return "a mixture"

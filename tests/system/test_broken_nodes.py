@@ -44,7 +44,7 @@ SAME_NETWORK = "ip link set eth1 up; ip address add 10.224.0.5/24 dev eth1\n"
 FIRST = json.dumps({"routeOverlap": CONFIG["routeOverlap"]})
 OWN = "/root/hostrouting.json"
 RUN = "/run/hostrouting"
-#: The state that an image leaves: no apply on the node has pinned its exit.
+#: The state that an image leaves: no apply on the node has found its device.
 IMAGE = f"hostrouting apply --root / {OWN}\n"
 #: As the manual advises it for images.
 NETWORK = json.dumps(
@@ -375,8 +375,8 @@ def test_the_offered_commands_mend_it(restored: Restored, name: str) -> None:
 
 
 def test_an_apply_mends_a_node_whose_default_route_has_two_next_hops(restored: Restored) -> None:
-    """An apply on a node whose default route got two next hops restores the route by the pinned
-    exit, and a warning advises to name the right exits.
+    """An apply on a node whose default route got two next hops restores the route by the device
+    found, and a warning advises to name the right exits.
     """
     machine = restored.machine()
     hops = "nexthop via 10.224.0.1 dev eth0 nexthop via 10.225.0.1 dev eth1"

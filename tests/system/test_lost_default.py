@@ -89,12 +89,12 @@ def test_a_fabric_with_a_better_default_route_moves_nothing(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("trouble", LEASED)
 def test_networkd_gives_it_back(tmp_path: Path, trouble: str) -> None:
-    """Two commands restore a default route that networkd has lost, and the router answers, also if
-    an image has pinned no exit.
+    """Two commands restore a default route that networkd has lost, and the router answers, also on
+    a node that was made of an image.
     """
     require_program()
     commands, step = LEASED[trouble]
-    # Of a device that is down nobody but a pin says that it is the right one.
+    # Only an apply on the node can know that a device that is down is the right one.
     wheres = ("", "--root / ") if step == RECONFIGURE else ("",)
     with Leased(tmp_path) as machine:
         machine.shell(f"hostrouting apply - <<< '{json.dumps(CONFIG)}'")

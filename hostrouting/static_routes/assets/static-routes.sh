@@ -9,8 +9,8 @@
 set -u
 export LC_ALL=C
 limits=()
-# The devices that complete a route, by family: names, or networks of their addresses.
-declare -A exits=([4]='@EXITS4@' [6]='@EXITS6@')
+# The devices that complete a route: names, or networks of their addresses.
+devs='@DEVS@'
 # Family, destination, gateway, device, metric; "-" is completed.
 routes='
 @ROUTES@'
@@ -40,7 +40,7 @@ find_hop() { # family, device
 # Set both to those of the first expected device that has one.
 find_exit() { # family
     local name dev
-    for name in ${exits[$1]}; do
+    for name in $devs; do
         if [[ $name != */* ]]; then
             find_hop "$1" "$name" && return
             continue

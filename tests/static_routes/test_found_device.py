@@ -1,11 +1,12 @@
-"""The pinned exit, which completes routes while it works, live and at boot; otherwise the default
-route does.
+"""The expected device, which completes routes while it works, live and at boot; otherwise the
+default route does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
+import attrs
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,6 @@ from support.static_route_scripts import config_of, install
 from hostrouting import HostRoutingConfig, StaticRoute
 from hostrouting.exceptions import BackendError
 from hostrouting.host import IPV4, IPV6, OUR_PROTOCOL, Address, Host, NextHop, ObservedRoute
-from hostrouting.net.addresses import FAMILY_NAMES
 from hostrouting.net.exits import working
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.node.at_boot import answer
@@ -40,7 +40,7 @@ def test_a_named_exit_completes_routes(named: tuple[str, ...]) -> None:
     """
     own = DeviceAddress.parse("10.224.0.4/16")
     links = LINKS[0]._replace(addresses=(own,)), LINKS[1]
-    [route] = resolve([ROUTE], [IB0, ETH0], {IPV4: named}, links).routes
+    [route] = resolve([ROUTE], [IB0, ETH0], named, links).routes
     assert str(route) == "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
 
 
@@ -50,8 +50,8 @@ def test_infiniband_holds_no_named_network() -> None:
     """
     own = DeviceAddress.parse("10.224.0.4/16")
     links = LINKS[0], LINKS[1]._replace(addresses=(own,), infiniband=True)
-    assert working({IPV4: ("10.224.0.0/16",)}, links, [IB0, ETH0]) == {}
-    assert working({IPV4: ("ib0",)}, links, [IB0, ETH0]) == {IPV4: "ib0"}
+    assert working(("10.224.0.0/16",), links, [IB0, ETH0]) == {}
+    assert working(("ib0",), links, [IB0, ETH0]) == {IPV4: "ib0"}
 
 
 def test_infiniband_completes_what_names_it() -> None:
@@ -65,7 +65,7 @@ def test_infiniband_completes_what_names_it() -> None:
     assert [(route, "ib0" in reason) for route, reason in missing] == [(ROUTE, True)]
     [route] = resolve([ROUTE], [IB0, ETH0], links=links).routes
     assert str(route) == "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
-    [route] = resolve([ROUTE], [IB0, ETH0], {IPV4: ("ib0",)}, links).routes
+    [route] = resolve([ROUTE], [IB0, ETH0], ("ib0",), links).routes
     assert str(route) == "172.16.8.0/22 via 172.16.0.1 dev ib0 proto 142"
 
 
@@ -96,22 +96,24 @@ def test_infiniband_completes_what_names_it() -> None:
     ids=["gone", "down", "no carrier", "FAILED", "no default route", "other table", "dead"],
 )
 def test_an_exit_that_does_not_work(device: Device | None, routes: Sequence[ObservedRoute]) -> None:
-    """A pinned exit whose device or default route is lost, down, without carrier or failed does not
-    work.
+    """An expected device does not work if it or its default route is lost, or if it is down, without
+    carrier or FAILED.
     """
     links = [LINKS[1], *([device] if device else [])]
-    assert working({IPV4: ("eth0",)}, links, routes) == {}
+    assert working(("eth0",), links, routes) == {}
 
 
 # --- live and at boot
 
 
 class World(NamedTuple):
-    """The states of two devices, the default routes in the order of their addition, and a pin."""
+    """The states of two devices, the default routes in the order of their addition, and the device
+    found.
+    """
 
     defaults: tuple[str, ...]
     states: tuple[str, str]
-    pinned: str
+    found: str
 
     def arrange(self, node: KernelNode, stack: ExitStack) -> None:
         """Make such a node; one of InfiniBand is that until the end of the stack."""
@@ -154,7 +156,7 @@ WORLDS = st.builds(
     World,
     defaults=st.lists(default_routes(), min_size=1, max_size=4).map(tuple),
     states=st.tuples(_STATES, _STATES),
-    pinned=st.sampled_from(["e0", "e0", "e1", "e1", "absent"]),
+    found=st.sampled_from(["e0", "e0", "e1", "e1", "absent"]),
 )
 CONFIGS = st.lists(
     st.builds(
@@ -175,20 +177,19 @@ WORSE = "-4 route append default metric 50 via 10.0.0.1 dev e0"
 OPEN = config_of([ROUTE, StaticRoute(destination="fd00:8::/64")])
 
 
-def beside(state: str, *, pinned: str = "e0") -> World:
+def beside(state: str, *, found: str = "e0") -> World:
     """Return a node whose first device has this state, and the worse default routes."""
     defaults = [
         f"{option} route append default metric {metric} {_HOPS[family].format(at)}"
         for option, family in (("-4", IPV4), ("-6", IPV6))
         for at, metric in ((1, 10), (0, 50))
     ]
-    return World(tuple(defaults), (state, "up"), pinned)
+    return World(tuple(defaults), (state, "up"), found)
 
 
-def pinned(node: KernelNode, config: HostRoutingConfig, exits: Mapping[int, str]) -> Host:
-    """Return a host with an installed config that has pinned these exits."""
-    named = {FAMILY_NAMES[family]: dev for family, dev in exits.items()}
-    fake = install(FakeHost(), config, pinnedExits=named)
+def installed(node: KernelNode, config: HostRoutingConfig) -> Host:
+    """Return a host with an installed config."""
+    fake = install(FakeHost(), config)
     return host_of(kernel_of(node), fake, is_live=True)
 
 
@@ -205,8 +206,8 @@ def own_routes(node: KernelNode) -> list[str]:
 @example(beside("FAILED"), OPEN)
 @example(beside("down"), OPEN)
 @example(beside("no carrier"), OPEN)
-@example(beside("up", pinned="absent"), OPEN)
-@example(beside("InfiniBand", pinned="absent"), OPEN)
+@example(beside("up", found="absent"), OPEN)
+@example(beside("InfiniBand", found="absent"), OPEN)
 @example(beside("InfiniBand"), OPEN)
 @example(World((IB_BETTER, WORSE), ("up", "InfiniBand"), "absent"), OPEN)
 @example(World((IB_BETTER, WORSE), ("up", "InfiniBand"), ""), OPEN)
@@ -214,12 +215,12 @@ def test_boot_and_task_end_in_the_same_table(world: World, config: HostRoutingCo
     """A boot and a task end in the same routes, whatever the states of the devices and the default
     routes are.
     """
-    exits = {IPV4: world.pinned, IPV6: world.pinned}
+    config = attrs.evolve(config, found_devs=(world.found,) if world.found else ())
     with ExitStack() as stack:
         booted, configured = nodes = [stack.enter_context(KernelNode.made()) for _ in range(2)]
         for node in nodes:
             world.arrange(node, stack)
         with suppress(BackendError):
-            change_routes(at_once(), config, pinned(configured, config, exits), waits=False)
-            answer(["ask", "STRICT"], pinned(booted, config, exits))
+            change_routes(at_once(), config, installed(configured, config), waits=False)
+            answer(["ask", "STRICT"], installed(booted, config))
             assert own_routes(booted) == own_routes(configured)

@@ -1,14 +1,16 @@
-"""An apply that finds the node right pins its exit; a default route that comes later moves nothing."""
+"""An apply that finds the node right installs the device by which it leaves, which a config that
+names none expects from then on: a default route that comes later moves nothing.
+"""
 
 import json
 from typing import Any
 
+import attrs
 import pytest
 from support.command_line import CHECKED, ROUTES
 from support.intent_nodes import put_in_force
 from support.kernel import connect, uplink
 from support.patience import at_once
-from support.printed import IN_FORCE, NONE_HELD, NOTHING_CHANGED
 
 from hostrouting import (
     CheckRouteOverlap,
@@ -18,7 +20,7 @@ from hostrouting import (
     Reset,
     node_status,
 )
-from hostrouting.base.commands import FIX
+from hostrouting.base.commands import CHECK, FIX
 from hostrouting.boot.intent import require_intent
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.fleet import NodeRecord, prove_record, take_record
@@ -35,12 +37,6 @@ GATE = "systemd-nspawn@.service"
 FAR = {"routeOverlap": {"expectedCidrs": ["10.96.0.0/16"], "mode": "STRICT"}}
 #: What a router in the fabric, or its DHCP, brings.
 LATER = "default via 172.16.0.1 dev ib0"
-MOVED = (
-    f"has moved from eth0, which still works, to ib0, by '{LATER}' of protocol boot; run one of "
-    f"these: ip route del {LATER} (or give it a higher metric); hostrouting check --fix | "
-    "hostrouting apply - (which names eth0 in expectedDevs); or, if the move is meant, add "
-    '"expectedDevs": ["ib0"] to routeOverlap'
-)
 
 
 @pytest.fixture
@@ -69,9 +65,9 @@ def applied(host: Host, config: HostRoutingConfig, **options: Any) -> Report:
     return run(Configure(config, host=host, **options), at_once())
 
 
-def pins(host: Host) -> object:
+def found_devs(host: Host) -> object:
     content = host.files.read(INTENT_PATH)
-    return None if content is None else json.loads(content).get("pinnedExits")
+    return None if content is None else json.loads(content)["hostRouting"].get("foundDevs")
 
 
 def own_routes(host: Host) -> list[str]:
@@ -82,47 +78,47 @@ def bring_the_later_route(host: FakeHost) -> None:
     host.routes.add_route("default", gateway="172.16.0.1", dev="ib0")
 
 
-# --- what is pinned
+# --- what is found
 
 
-def test_an_apply_pins_the_exit(host: FakeHost) -> None:
-    """An apply on a right node pins the exit in the intent and in the script of the routes; the
-    intent still reads as the same config, and the next apply changes nothing.
+def test_an_apply_finds_the_device(host: FakeHost) -> None:
+    """An apply on a right node writes the device into the installed config and the script of the
+    routes, and the next apply of the same config changes nothing.
     """
     config = config_of(ROUTES, CHECKED)
     assert applied(host, config).ok
-    assert pins(host) == {"IPv4": "eth0"}
+    assert found_devs(host) == ["eth0"]
     script = host.files.read("/etc/aks-flex-node/static-routes.sh") or b""
-    assert b"([4]='eth0' [6]='')" in script
-    assert HostRoutingConfig.from_json(host.files.read(INTENT_PATH) or b"") == config
+    assert b"devs='eth0'" in script
+    assert require_intent(host) == attrs.evolve(config, found_devs=("eth0",))
     assert plan(Configure(config, host=host), at_once()).changes == ()
     assert applied(host, config).changes == ()
     assert check_node(at_once(), config, host).findings == ()
 
 
-def test_a_plan_foresees_the_pin(host: FakeHost) -> None:
-    """A plan over an installed config without a pin lists the files that change with the pin."""
+def test_a_plan_foresees_the_device(host: FakeHost) -> None:
+    """A plan over an installed config without the device lists the files that change with it."""
     config = config_of(ROUTES, CHECKED, {"watch": {}})
     assert applied(host, config).ok
     plain = json.dumps({"hostRouting": config.to_mapping()})
     put_in_force(host, plain.encode())
-    assert pins(host) is None
+    assert found_devs(host) is None
     changes = plan(Configure(config, host=host), at_once()).changes
     assert INTENT_PATH in [change.subject for change in changes]
     assert {*applied(host, config).changes} == {*changes}
-    assert pins(host) == {"IPv4": "eth0"}
+    assert found_devs(host) == ["eth0"]
 
 
 @pytest.mark.parametrize(
     "overlap", [{"expectedDevs": ["eth0"]}, {"expectedDevs": ["10.224.0.0/16"]}]
 )
-def test_a_config_that_names_its_devices_pins_nothing(
+def test_a_config_that_names_its_devices_needs_no_other(
     host: FakeHost, overlap: dict[str, Any]
 ) -> None:
-    """An apply of a config that names its devices removes an earlier pin."""
+    """An apply of a config that names its devices removes the one found."""
     assert applied(host, config_of(ROUTES, CHECKED)).ok
     assert applied(host, config_of(ROUTES, CHECKED, **overlap)).ok
-    assert pins(host) is None
+    assert found_devs(host) is None
 
 
 @pytest.mark.parametrize(
@@ -156,35 +152,20 @@ def test_a_later_default_route_moves_nothing_from_a_named_exit(
     assert own_routes(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
 
 
-def test_an_apply_that_would_be_refused_for_a_move_is_not_a_step(host: FakeHost) -> None:
-    """A check offers the fix instead of an apply if the exit has moved and a boot file is lost,
-    since an apply would be refused.
-    """
-    config = config_of(FAR)
-    assert applied(host, config).ok
-    bring_the_later_route(host)
-    host.files.remove("/etc/aks-flex-node/hostrouting-ask.sh")
-    report = check_node(at_once(), config, host, path=INTENT_PATH)
-    assert "boot-file" in {finding.kind for finding in report.findings}
-    assert report.step == FIX
-    assert applied(host, config).error is not None
-
-
 @pytest.mark.parametrize(
     ("is_lost", "default"),
     [
         (False, {"gateway": "172.16.0.1", "dev": "ib0", "metric": 100}),
         (True, {"gateway": "172.16.0.1", "dev": "ib0", "metric": 100}),
-        # Neither by ib0, where the addresses go now, nor by the pinned device.
+        # Neither by ib0, where the addresses go now, nor by the device found.
         (True, {"gateway": "10.9.0.1", "dev": "eth1"}),
     ],
 )
-def test_a_later_default_route_in_turns_or_before_the_pinned_one(
+def test_a_later_default_route_in_turns_or_before_the_first_one(
     host: FakeHost, default: dict[str, Any], *, is_lost: bool
 ) -> None:
-    """A later default route that precedes the pinned one, or that the kernel takes in turns with
-    it, leads to a fix that names the pinned device; its apply makes the node right, also where the
-    own route is lost.
+    """A later default route that precedes the first one, or that the kernel takes in turns with it,
+    moves no route of the config: a lost one is restored by the device found.
     """
     config = config_of(ROUTES, CHECKED)
     assert applied(host, config).ok
@@ -193,46 +174,34 @@ def test_a_later_default_route_in_turns_or_before_the_pinned_one(
         host.routes.delete_route(own)
     connect(host.routes, eth1="10.9.0.4/16")
     host.routes.add_route("default", **default)
-    assert node_status(at_once(), host).next == "hostrouting check --fix | hostrouting apply -"
-    mended = fixed(at_once(), require_intent(host), host)
-    assert isinstance(mended, HostRoutingConfig)
-    assert mended.route_overlap.expected_devs == ("eth0",)
-    assert applied(host, mended).ok
+    assert (node_status(at_once(), host).next is None) is not is_lost
+    assert applied(host, config).ok
     assert own_routes(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
     status = node_status(at_once(), host)
     assert status.ok
     assert status.next is None
 
 
-def test_a_shared_exit_without_a_gateway_that_answers(host: FakeHost) -> None:
-    """A fix is not offered for a pinned device whose gateway has FAILED."""
-    config = config_of(ROUTES, CHECKED)
-    assert applied(host, config).ok
-    host.routes.add_route("default", gateway="172.16.0.1", dev="ib0", metric=100)
-    host.routes.fail_neighbour("eth0", "10.224.0.1")
-    assert node_status(at_once(), host).next == "hostrouting check"
-
-
-def test_a_wrong_node_pins_nothing(host: FakeHost) -> None:
-    """An apply that finds the node wrong pins nothing, and leaves an installed pin."""
+def test_a_wrong_node_changes_no_device(host: FakeHost) -> None:
+    """An apply that finds the node wrong writes no device, and leaves an installed one."""
     assert not applied(host, config_of(CHECKED)).ok
-    assert pins(host) is None
+    assert found_devs(host) is None
     assert applied(host, config_of(ROUTES, CHECKED)).ok
     host.routes.add_route("172.16.9.0/24", dev="ib0")
     assert not applied(host, config_of(ROUTES, CHECKED)).ok
-    assert pins(host) == {"IPv4": "eth0"}
+    assert found_devs(host) == ["eth0"]
 
 
-def test_an_image_has_no_pin(host: FakeHost) -> None:
-    """An apply to an image that was made of a live node removes the pin, since the image may boot
-    on another node.
+def test_an_image_has_no_device(host: FakeHost) -> None:
+    """An apply to an image that was made of a live node removes the device found, since the image
+    may boot on another node.
     """
     config = config_of(ROUTES, CHECKED)
     assert applied(host, config).ok
     image = copied(host)
-    assert pins(image) is not None
+    assert found_devs(image) is not None
     assert applied(image, config).ok
-    assert pins(image) is None
+    assert found_devs(image) is None
 
 
 def test_an_image_has_the_device_that_its_config_names(host: FakeHost) -> None:
@@ -240,7 +209,7 @@ def test_an_image_has_the_device_that_its_config_names(host: FakeHost) -> None:
     image = copied(host)
     assert applied(image, config_of(ROUTES, CHECKED, expectedDevs=["eth0"])).ok
     script = image.files.read("/etc/aks-flex-node/static-routes.sh") or b""
-    assert b"([4]='eth0' [6]='eth0')" in script
+    assert b"devs='eth0'" in script
 
 
 def copied(host: FakeHost) -> FakeHost:
@@ -256,8 +225,8 @@ def copied(host: FakeHost) -> FakeHost:
     return image
 
 
-def test_a_task_of_the_pair_keeps_the_pin(host: FakeHost) -> None:
-    """A task of the pair that is run alone leaves the pin in the intent and in the script."""
+def test_a_task_of_the_pair_keeps_the_device(host: FakeHost) -> None:
+    """A task of the pair that is run alone leaves the device in the intent and in the script."""
     config = config_of(ROUTES, CHECKED)
     assert applied(host, config).ok
     files = {
@@ -273,8 +242,8 @@ def test_a_task_of_the_pair_keeps_the_pin(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("explicit", [True, False])
 def test_a_later_default_route_moves_no_route(host: FakeHost, *, explicit: bool) -> None:
-    """A later default route leaves the own route in force, and is named with two commands against
-    it; the one that `status` offers makes the node right by eth0.
+    """A later default route leaves the own route in force and the node right, with a note on the
+    route that decides now; an apply and a repair change nothing.
     """
     route = {"destination": "172.16.8.0/22"}
     given = {"gateway": "10.224.0.1", "dev": "eth0"} if explicit else {}
@@ -283,56 +252,31 @@ def test_a_later_default_route_moves_no_route(host: FakeHost, *, explicit: bool)
     assert applied(host, config).ok
     before = own_routes(host)
     bring_the_later_route(host)
-    status = node_status(at_once(), host)
-    assert status.sentence == (
-        f"wrong: the IPv4 exit has moved from eth0, which still works, to ib0, by '{LATER}' of "
-        "protocol boot"
-    )
-    assert status.next == "hostrouting check --fix | hostrouting apply -"
-    report = check_node(at_once(), config, host)
-    assert f"the IPv4 exit: {MOVED}" in report.overlap.advice
-    assert "staticRoutes" not in report.overlap.advice
-    mapping = report.to_mapping()
-    assert [finding["cause"] for finding in mapping["cidrs"][0]["findings"]] == ["moved-exit"]
-    assert mapping["moved_exits"] == [
-        {"family": "IPv4", "from": "eth0", "to": ["ib0"], "route": LATER, "protocol": "boot"}
-    ]
-    assert not applied(host, config).ok
+    report = check_node(at_once(), config, host, path=INTENT_PATH)
+    assert (report.ok, report.step) == (True, None)
+    assert [finding.kind for finding in report.findings] == ["chosen-exit"]
+    assert not applied(host, config).changes
+    assert not repair_once(at_once(), require_intent(host), host).changes
     assert own_routes(host) == before
-    mended = fixed(at_once(), config, host)
-    assert isinstance(mended, HostRoutingConfig)
-    assert mended.route_overlap.expected_devs == ("eth0",)
-    again = applied(host, mended)
-    assert again.ok
-    assert not again.degraded
-    assert own_routes(host) == before
-    assert pins(host) is None
-    assert node_status(at_once(), host).sentence == (
-        f"right: {IN_FORCE}, 172.16.8.0/22 leaves by eth0, {NONE_HELD}"
-    )
 
 
-def test_an_apply_that_would_move_the_exit_is_refused(host: FakeHost) -> None:
-    """An apply that would move the exit is refused without a change, though the addresses follow
-    the default route that decides; the fix leads them by the pinned device.
+def test_addresses_that_follow_a_later_default_route(host: FakeHost) -> None:
+    """An address that follows a later default route is wrong, since the device found still works;
+    the fix leads it by that device, and names none in the config.
     """
     config = config_of(FAR)
     assert applied(host, config).ok
     bring_the_later_route(host)
-    before = host.files.read(INTENT_PATH)
-    refused = applied(host, config)
-    assert str(refused.error) == (
-        "configure/plan-changes: refused, since the node would leave by another device than when it "
-        f"was right last:\nthe IPv4 exit {MOVED}\n{NOTHING_CHANGED}"
-    )
-    assert refused.changes == ()
-    assert host.files.read(INTENT_PATH) == before
-    assert not run(ConfigureStaticRoutes(config_of(ROUTES, FAR), host=host), at_once()).ok
-    assert node_status(at_once(), host).next == "hostrouting check --fix | hostrouting apply -"
+    status = node_status(at_once(), host)
+    assert status.next == FIX
+    assert status.sentence == "wrong: 10.96.0.0/16 leaves by ib0"
+    assert not applied(host, config).ok
     mended = fixed(at_once(), config, host)
     assert isinstance(mended, HostRoutingConfig)
+    assert mended.route_overlap.expected_devs == ()
     assert applied(host, mended).ok
     assert own_routes(host) == ["10.96.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
+    assert found_devs(host) == ["eth0"]
 
 
 def test_a_fix_is_not_advised_where_its_apply_would_be_refused(host: FakeHost) -> None:
@@ -342,46 +286,55 @@ def test_a_fix_is_not_advised_where_its_apply_would_be_refused(host: FakeHost) -
     assert node_status(at_once(), host).next == FIX
     unit = "/etc/systemd/system/check-route-overlap.service"
     host.files.write(unit, b"[Service]\nExecStart=/opt/site/check\n", mode=0o644)
-    assert node_status(at_once(), host).next is None
+    assert node_status(at_once(), host).next == CHECK
     config = require_intent(host)
     assert check_node(at_once(), config, host, path=INTENT_PATH).next is None
 
 
-@pytest.mark.parametrize("mode", ["STRICT", "WARN"])
-def test_a_move_to_several_devices_is_one_too(host: FakeHost, mode: str) -> None:
-    """A move of the exit to several devices is refused under STRICT and degrades a run under WARN;
-    a plan names the move, and the pin stays.
-    """
+def test_two_next_hops_of_other_devices(host: FakeHost) -> None:
+    """A later default route by several devices is wrong as one by a single device is."""
     connect(host.routes, eth1="10.9.0.4/16")
-    config = config_of(FAR, mode=mode)
+    config = config_of(FAR)
     assert applied(host, config).ok
     hops = (
         NextHop(Address.parse("172.16.0.1"), "ib0"),
         NextHop(Address.parse("10.9.0.1"), "eth1"),
     )
     host.routes.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=3))
-    [worse] = Configure(config, host=host).planned(at_once()).forecast.worse
-    assert str(worse).startswith(
-        "the IPv4 exit has moved from eth0, which still works, to ib0 and eth1, by 'default nexthop"
-    )
-    report = applied(host, config)
-    assert report.ok == (mode == "WARN")
-    assert report.degraded == (mode == "WARN")
-    assert pins(host) == {"IPv4": "eth0"}
+    assert not check_node(at_once(), config, host).ok
+    assert not applied(host, config).ok
+    assert found_devs(host) == ["eth0"]
 
 
 @pytest.mark.parametrize("mode", ["STRICT", "WARN"])
-def test_force_moves_it(host: FakeHost, mode: str) -> None:
-    """An apply with --force moves the exit, and pins the new one."""
+def test_a_move_that_is_meant(host: FakeHost, mode: str) -> None:
+    """A move to the device of a later default route is meant if the config names that device; one
+    without the name finds it at the next apply on which the first device does not work any more.
+    """
     assert applied(host, config_of(FAR, mode=mode)).ok
     bring_the_later_route(host)
-    assert applied(host, config_of(FAR, mode=mode), force=True).ok
-    assert pins(host) == {"IPv4": "ib0"}
+    assert applied(host, config_of(FAR, mode=mode, expectedDevs=["ib0"])).ok
+    assert found_devs(host) is None
     assert applied(host, config_of(FAR, mode=mode)).ok
+    assert found_devs(host) == ["ib0"]
+
+
+@pytest.mark.parametrize("mode", ["STRICT", "WARN"])
+def test_a_copied_config_finds_its_own_device(host: FakeHost, mode: str) -> None:
+    """The installed config of another node, with the device found there, is applied as if it had
+    none; so is one whose reader has changed it.
+    """
+    other = attrs.evolve(config_of(FAR, mode=mode), found_devs=("eth7",))
+    assert check_node(at_once(), other, host).overlap.ok
+    assert applied(host, other).ok
+    assert found_devs(host) == ["eth0"]
+    assert applied(host, other).changes == ()
 
 
 def test_a_reset_and_an_empty_config_are_never_refused(host: FakeHost) -> None:
-    """A reset and an empty config succeed on a node whose exit has moved, and remove the pin."""
+    """A reset and an empty config succeed on a node whose default route has moved, and remove the
+    device found.
+    """
     for task in (
         Reset(HostRoutingConfig(), host=host),
         Configure(HostRoutingConfig.from_mapping({"hostRouting": {}}), host=host),
@@ -389,17 +342,17 @@ def test_a_reset_and_an_empty_config_are_never_refused(host: FakeHost) -> None:
         assert applied(host, config_of(FAR)).ok
         bring_the_later_route(host)
         assert run(task, at_once()).ok
-        assert pins(host) is None
+        assert found_devs(host) is None
         [deciding] = [route for route in host.routes.routes() if str(route) == LATER]
         host.routes.delete_route(deciding)
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_record_has_the_pin(host: FakeHost, *, fails: bool) -> None:
-    """A record has the pin and the gateways that are FAILED, so that its proof finds the same moved
-    exits as a live check.
+def test_a_record_has_the_device(host: FakeHost, *, fails: bool) -> None:
+    """A record has the device found and the gateways that are FAILED, so that its proof expects the
+    same devices as a live check.
     """
-    config = config_of(ROUTES, CHECKED)
+    config = config_of(FAR)
     assert applied(host, config).ok
     bring_the_later_route(host)
     if fails:
@@ -409,8 +362,8 @@ def test_a_record_has_the_pin(host: FakeHost, *, fails: bool) -> None:
     report = prove_record(record).report
     assert report is not None
     recorded = report.overlap
-    assert recorded.moved_exits == check_node(at_once(), config, host).overlap.moved_exits
-    assert bool(recorded.moved_exits) is not fails
+    assert recorded.expected_devs == check_node(at_once(), config, host).overlap.expected_devs
+    assert recorded.ok is fails
     failed = [str(gateway) for device in record.devices for gateway in device.failed]
     assert failed == (["10.224.0.1"] if fails else [])
 
@@ -421,7 +374,7 @@ def test_a_record_has_the_pin(host: FakeHost, *, fails: bool) -> None:
 @pytest.mark.parametrize("section", [ROUTES, {}])
 def test_a_config_that_names_the_new_device(host: FakeHost, section: dict[str, Any]) -> None:
     """An apply whose expectedDevs names the device of a later default route is ok, not degraded,
-    and pins nothing.
+    and the config in force names that device alone.
     """
     expected = CHECKED if section else FAR
     assert applied(host, config_of(section, expected)).ok
@@ -429,13 +382,13 @@ def test_a_config_that_names_the_new_device(host: FakeHost, section: dict[str, A
     report = applied(host, config_of(section, expected, expectedDevs=["ib0"]))
     assert report.ok
     assert not report.degraded
-    assert pins(host) is None
+    assert found_devs(host) is None
 
 
 @pytest.mark.parametrize("trouble", ["gone", "down", "FAILED"])
 def test_an_old_exit_that_does_not_work(host: FakeHost, trouble: str) -> None:
-    """An apply on a node whose pinned exit is gone, down or FAILED follows the default route that
-    decides, and pins its device.
+    """An apply on a node whose first device is gone, down or FAILED follows the default route that
+    decides, and finds the device of that one.
     """
     config = config_of(ROUTES, CHECKED)
     assert applied(host, config).ok
@@ -447,9 +400,9 @@ def test_an_old_exit_that_does_not_work(host: FakeHost, trouble: str) -> None:
         host.routes.set_up("eth0", up=False)
     else:
         host.routes.fail_neighbour("eth0", "10.224.0.1")
-    assert check_node(at_once(), config, host).overlap.moved_exits == ()
+    assert check_node(at_once(), config, host).overlap.expected_devs == ("ib0",)
     report = applied(host, config)
     assert report.ok
     assert not report.degraded
-    assert pins(host) == {"IPv4": "ib0"}
+    assert found_devs(host) == ["ib0"]
     assert own_routes(host) == ["172.16.8.0/22 via 172.16.0.1 dev ib0 proto 142"]
