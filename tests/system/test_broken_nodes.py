@@ -79,8 +79,8 @@ def assert_right(machine: RoutedMachine, *, way: str = f"via {GATEWAY} dev eth0"
 class Node(NamedTuple):
     """Bash that breaks a node, and each command that `status` offers until it is right.
 
-    What follows a `#` the operator does besides, or alone where none is offered. Without a command
-    only a person can mend it.
+    What follows a `#` the operator does besides, or alone where none is offered. An empty command
+    is that of a node that stays right. Without a command only a person can mend it.
     `beyond` is what happens to its router.
     """
 
@@ -112,24 +112,26 @@ BROKEN = {
         first_aid=True,
     ),
     "a default route by the wrong device has a lower metric": Node(
-        f"{OTHER_NETWORK}ip route add default via 10.225.0.1 dev eth1 metric 50", (FIX,)
+        f"{OTHER_NETWORK}ip route add default via 10.225.0.1 dev eth1 metric 50", ("",)
     ),
     "such a default route comes to the node of an image": Node(
-        f"{IMAGE}{OTHER_NETWORK}ip route add default via 10.225.0.1 dev eth1 metric 50", (FIX,)
+        f"{IMAGE}{OTHER_NETWORK}ip route add default via 10.225.0.1 dev eth1 metric 50",
+        (APPLY,),
+        way="via 10.225.0.1 dev eth1",
     ),
     "such a default route, and the route is lost": Node(
         f"{OTHER_NETWORK}{LOST}ip route add default via 10.225.0.1 dev eth1 metric 50",
-        (FIX,),
+        (APPLY,),
     ),
     "a default route of an image's node has its turns": Node(
         f"{IMAGE}{OTHER_NETWORK}{LOST}ip route append default via 10.225.0.1 dev eth1 metric 100",
         (f"{PLAN} # ip route del default via 10.225.0.1 dev eth1 metric 100", APPLY),
     ),
     "a default route by the wrong device has its turns": Node(
-        f"{OTHER_NETWORK}{LOST}ip route append default via 10.225.0.1 dev eth1 metric 100", (FIX,)
+        f"{OTHER_NETWORK}{LOST}ip route append default via 10.225.0.1 dev eth1 metric 100", (APPLY,)
     ),
     "of two cards in one network the wrong one comes first": Node(
-        f"{SAME_NETWORK}ip route add default via 10.224.0.1 dev eth1 metric 50", (FIX,)
+        f"{SAME_NETWORK}ip route add default via 10.224.0.1 dev eth1 metric 50", ("",)
     ),
     "docker0 holds a part of the CIDR": Node(
         "ip link add docker0 type bridge; ip link set docker0 up\n"

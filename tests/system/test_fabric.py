@@ -160,7 +160,10 @@ def test_the_mending_routes_let_a_machine_start(tmp_path: Path) -> None:
         assert machine.systemctl("start", CHECK) == 0
         assert machine.markers() == {OK: FINE}
         report = check_node(machine.ctx, config_of(routed=True), machine.host)
-        assert (report.ok, [each.kind for each in report.findings]) == (True, ["not-watched"])
+        assert (report.ok, [each.kind for each in report.findings]) == (
+            True,
+            ["open-exit", "not-watched"],
+        )
         assert machine.pids() == pids
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
         ways = [
