@@ -46,7 +46,7 @@ SHADOW = "ip address add 172.16.1.4/16 dev ib0\n"
 IPV6: Final = "ip -6 address add 2001:db8::4/64 dev eth0 nodad; ip -6 route add default via fe80::1 dev eth0 proto ra\n"
 ROUTE = {"destination": CIDR}
 CHECKED: Mapping[str, Any] = {
-    "routeOverlap": {"expectedCidrs": [CIDR], "mode": "STRICT"},
+    "routeOverlap": {"expectedCidrs": [CIDR], "mode": "STRICT", "expectedDevs": ["eth0"]},
     "gates": [NSPAWN],
 }
 MENDED = {"staticRoutes": {"enabled": True, "routes": [ROUTE]}, **CHECKED}

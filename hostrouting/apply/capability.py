@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.base.findings import NodeFinding
+from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.boot.capability import SCRIPT_PROGRAMS, Capability
 from hostrouting.boot.intent import mode_of, with_found_devs
 from hostrouting.boot.layout import INTENT_PATH
@@ -15,6 +15,7 @@ from hostrouting.static_routes import script as routes_script
 if TYPE_CHECKING:
     from hostrouting.apply.pair import CheckRouteOverlap, ConfigureStaticRoutes
     from hostrouting.boot.capability import Inquiry
+    from hostrouting.config.sections import HostRoutingConfig
     from phases import Context
 
 
@@ -32,22 +33,27 @@ def _check() -> type[CheckRouteOverlap]:
     return CheckRouteOverlap
 
 
-def _open_exit(_ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
-    """Return a warning if STRICT expects whatever default route decides.
+def _open_in_image(_ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
+    """Return a note on an image under STRICT whose config does not name the device."""
+    return [] if inquiry.host.is_live else _open_exit(inquiry.config, "note")
 
-    An image, and a node that was made of it, know no device until the config names it, or an apply
-    on the node finds it.
-    """
+
+def _open_on_node(_ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
+    """Return a warning on a node made of such an image, until an apply finds the device."""
     files = inquiry.host.files
-    config = with_found_devs(inquiry.config, files)
-    is_strict = mode_of(config) is OverlapMode.STRICT
     # Before the first apply on a node nothing depends on it.
-    is_installed = not inquiry.host.is_live or files.exists(INTENT_PATH)
-    if config.devs or not (is_strict and is_installed):
+    if not (inquiry.host.is_live and files.exists(INTENT_PATH)):
+        return []
+    return _open_exit(with_found_devs(inquiry.config, files), "warning")
+
+
+def _open_exit(config: HostRoutingConfig, severity: Severity) -> list[NodeFinding]:
+    """Return a finding if STRICT expects whatever default route decides."""
+    if config.devs or mode_of(config) is not OverlapMode.STRICT:
         return []
     reason = "is not given, so a default route by a fabric of Ethernet could become the way out"
     step = 'name the network of the device, such as "expectedDevs": ["10.224.0.0/16"]'
-    return [NodeFinding("open-exit", "routeOverlap.expectedDevs", reason, "warning", step)]
+    return [NodeFinding("open-exit", "routeOverlap.expectedDevs", reason, severity, step)]
 
 
 #: The routes and the proof of them, whose boot files are installed together.
@@ -65,6 +71,7 @@ PAIR: Final = (
         task=_check,
         parts=lambda config, _: [check_script.boot_part(config)],
         programs=SCRIPT_PROGRAMS,
-        warnings={"open-exit": _open_exit},
+        findings={"found-device": _open_on_node},
+        warnings={"open-exit": _open_in_image},
     ),
 )

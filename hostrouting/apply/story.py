@@ -23,6 +23,7 @@ from hostrouting.net.addresses import IPV6
 from hostrouting.net.rejected import RouteRejectedError
 from hostrouting.net.routes import OUR_PROTOCOL, is_merged
 from hostrouting.static_routes.converge import log_consequences, make_changes
+from hostrouting.static_routes.entries import accepted, entries
 from hostrouting.static_routes.forecast import Forecast, Forecaster, judge
 from hostrouting.static_routes.plan import RoutePlan, plan_routes
 from hostrouting.static_routes.refusals import why_merged
@@ -83,7 +84,7 @@ class NodePlan:
     @property
     def entries(self) -> list[Change]:
         """The changes of routes as entries of a report."""
-        return self.routes.entries if self.routes is not None else []
+        return entries(self.routes) if self.routes is not None else []
 
 
 def decide(ctx: Context, wanted: Wanted, host: Host, *, is_shown: bool = True) -> NodePlan:
@@ -406,7 +407,7 @@ class Story:
 
     def accepted(self) -> StaticRoutesConfig:
         """Return the routes without those that the kernel refuses: an apply must accept them."""
-        return (self.left or plan_routes(self.wanted.config, self.run.host)).accepted
+        return accepted(self.left or plan_routes(self.wanted.config, self.run.host))
 
 
 def forget_boot(host: Host, logged: str) -> None:

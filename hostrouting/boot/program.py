@@ -78,8 +78,8 @@ _UNNEEDED = """
     hostrouting.node.kubelet hostrouting.node.output hostrouting.node.report hostrouting.node.state
     hostrouting.node.status hostrouting.node.units hostrouting.node.watch hostrouting.node.words
     hostrouting.route_overlap.errors hostrouting.route_overlap.explain
-    hostrouting.route_overlap.logged hostrouting.static_routes.forecast
-    hostrouting.static_routes.lost_hops hostrouting.static_routes.plan phases.testing
+    hostrouting.route_overlap.logged hostrouting.static_routes.entries
+    hostrouting.static_routes.forecast hostrouting.static_routes.lost_hops phases.testing
 """
 #: The first time that a zip file can express.
 _TIME = (1980, 1, 1, 0, 0, 0)

@@ -17,6 +17,7 @@ from hostrouting.node.report import NodeReport, planned_report
 from hostrouting.route_overlap.expectation import expectation_on
 from hostrouting.route_overlap.fabric import announced_fabric
 from hostrouting.route_overlap.proof import check
+from hostrouting.static_routes.entries import findings
 from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.static_routes.plan import plan_routes
 from phases import Context
@@ -95,7 +96,7 @@ def prove_record(
                 fabric = announced_fabric(ctx, section.fabric, host)
             overlap = check(host, expectation_on(host, used, fabric))
             # Routes of a config that is not applied yet are not lost.
-            lost = () if config else plan_routes(used, host).findings()
+            lost = () if config else findings(plan_routes(used, host))
             report = NodeReport(overlap, section.mode, (*overlap.notes, *lost))
     except UnknownDecisionError as error:
         return verdict(undecided=str(error))

@@ -44,7 +44,8 @@ from hostrouting.node.report import NodeReport, fix_line
 from hostrouting.node.state import NO_PROGRAM
 from hostrouting.route_overlap.proof import silent_routers
 from hostrouting.route_overlap.proven import OverlapReport
-from hostrouting.static_routes.plan import plan_routes, proven_now
+from hostrouting.static_routes.entries import findings, proven_now
+from hostrouting.static_routes.plan import plan_routes
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -297,7 +298,7 @@ class _Look:
         """Yield the findings about the routes of a config that was just applied."""
         if not self.host.is_live:
             return ()
-        return self._make(routes=lambda _: (left or plan_routes(self.config, self.host)).findings())
+        return self._make(routes=lambda _: findings(left or plan_routes(self.config, self.host)))
 
     def _is_fixable(self, *, is_worse: bool) -> bool:
         """Return True if `check --fix` may help, and has an answer."""
@@ -383,7 +384,7 @@ class _Look:
             self.not_asked += self.applied.not_asked
             return [found for found in self.applied.findings if found.kind != NO_PROGRAM]
         ctx.check()
-        return plan_routes(self.config, self.host).findings()
+        return findings(plan_routes(self.config, self.host))
 
     def _kubelet(self, _ctx: Context) -> _Findings:
         links = self.host.routes.links()

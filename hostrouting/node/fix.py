@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.base.commands import FIX
+from hostrouting.static_routes.entries import accepted, proven_now
 from hostrouting.static_routes.forecast import Forecaster
-from hostrouting.static_routes.plan import plan_routes, proven_now
+from hostrouting.static_routes.plan import plan_routes
 from phases.hosting import interruptible
 
 if TYPE_CHECKING:
@@ -42,8 +43,7 @@ def fixed(
         return f"an image has no routes to be repaired; on a node made of it, run: {FIX}"
     now = proven_now(ctx, config, host) if now is None else now
     if not now.is_proven:
-        accepted = plan_routes(config, host).accepted
-        config = attrs.evolve(config, static_routes=accepted)
+        config = attrs.evolve(config, static_routes=accepted(plan_routes(config, host)))
     return _completed(ctx, config, host, now)
 
 

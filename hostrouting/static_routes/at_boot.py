@@ -9,6 +9,7 @@ from hostrouting.base.errors import HostFileError
 from hostrouting.boot.intent import config_in_force
 from hostrouting.net.rejected import RouteRejectedError
 from hostrouting.static_routes.converge import log_consequences, repair
+from hostrouting.static_routes.plan import plan_routes
 from hostrouting.static_routes.reconcile import read, reconcile
 from hostrouting.static_routes.refusals import giver
 from phases import Change, Context, Transaction
@@ -48,29 +49,25 @@ def repair_once(ctx: Context, config: HostRoutingConfig, host: Host) -> Outcome:
         if config_in_force(host.files) != config:
             raise HostFileError("another config was applied just now")
         routes = config.static_routes.routes
-        observed = read(host.routes, routes)
         try:
-            fixed = repair(made.ctx, routes, observed, host, _logger, devs=config.devs)
+            plan, may_heal = repair(made.ctx, plan_routes(config, host), host, _logger)
         except RouteRejectedError as error:
             # A removal: the kernel might take the route of another program.
             refusals = [*map(str, error.refusals), *error.left_behind]
             return Outcome(made.changes, refusals, may_heal=False, wanted=len(routes))
         after = read(host.routes, routes)
-    if fixed.outcome is not None:
-        log_consequences(fixed.outcome, _logger)
+    log_consequences(plan.outcome, _logger)
     # What to do for a route that no default route completes.
     links = host.routes.links()
     steps = {family: f"; {giver(family, config.devs, links)}" for family in host.routes.families}
     # As the config has them, not as they were completed.
     configured = {route.place: route for route in routes}
     refusals = []
-    for key, waiting in fixed.waiting.items():
-        step = "" if key in fixed.wanted else steps[configured[key].family]
-        refusals.append(f"{configured[key]}: {waiting.reason}{step}")
-    undecided = {key for key in configured if key not in fixed.wanted or key in fixed.waiting}
-    desired = [route for key, route in fixed.wanted.items() if key not in undecided]
+    for key, (_, reason) in plan.waiting.items():
+        step = "" if key in plan.wanted else steps[configured[key].family]
+        refusals.append(f"{configured[key]}: {reason}{step}")
+    desired = [route for key, route in plan.wanted.items() if key not in plan.waiting]
     # The kernel accepted all of it, and here is what it has.
-    lost = reconcile(desired, after, undecided=undecided).changes
+    lost = reconcile(desired, after, undecided=plan.waiting).changes
     refusals += [f"{change}: another program has changed it meanwhile" for change in lost]
-    may_heal = bool(lost) or fixed.may_heal
-    return Outcome(made.changes, refusals, may_heal, wanted=len(routes))
+    return Outcome(made.changes, refusals, may_heal or bool(lost), wanted=len(routes))

@@ -1,8 +1,7 @@
-"""Make the wanted routes those of the kernel, all or none, though other programs change them, too.
+"""Make the changes of a plan of routes, though other programs change them, too.
 
-For `Watch` and at a boot, repair the static routes of a config as far as the node allows now. Such
-a repair never waits, and a route that the kernel refuses does not prevent the rest.
-`ConfigureStaticRoutes` is all or nothing instead: its caller gets the error.
+An apply makes all or none of them, and its caller gets the error. A repair, at a boot and by the
+watch, never waits, and a route that the kernel refuses does not prevent the rest.
 """
 
 from __future__ import annotations
@@ -17,46 +16,21 @@ from hostrouting.base.conflicts import ConflictError, until_settled
 from hostrouting.base.errors import BackendError, LinkNotFoundError
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.rejected import Refusal, RouteRejectedError
-from hostrouting.net.routes import Place, default_routes, place
-from hostrouting.static_routes.account import between, described, inverse
-from hostrouting.static_routes.reconcile import Reconciliation, Routes, read, reconcile, resolve
+from hostrouting.net.routes import Place, place
+from hostrouting.static_routes.account import between, described, way_back
+from hostrouting.static_routes.plan import RoutePlan
+from hostrouting.static_routes.reconcile import Reconciliation, read
 from hostrouting.static_routes.refusals import all_in_the_way, explain, why_merged, with_routes
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Collection, Container, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from hostrouting.config.sections import StaticRoute
-    from hostrouting.host import Host, Route
+    from hostrouting.host import Host
     from phases import Context
 
 #: Refusals that another program's change may cause.
 _CONFLICTS = frozenset({errno.EEXIST, errno.ESRCH, errno.ENOENT})
-
-
-def converge(
-    ctx: Context,
-    desired: Sequence[Route],
-    host: Host,
-    logger: logging.Logger,
-    *,
-    undecided: Container[Place] = (),
-    observed: Routes | None = None,
-) -> Reconciliation:
-    """Make these the routes of hostrouting, record the changes, and return what was done.
-
-    Routes in `undecided` places stay as they are. `observed` is a reading of this moment. Nothing
-    is read back: the caller reads the routes again after each of their events.
-    """
-
-    def decide() -> Reconciliation:
-        return reconcile(desired, read(host.routes, desired), undecided=undecided)
-
-    def make(outcome: Reconciliation, is_last: bool) -> None:
-        make_changes(ctx, outcome, host, logger, is_last=is_last, verify=False)
-
-    first = decide() if observed is None else reconcile(desired, observed, undecided=undecided)
-    return until_settled(first, decide, make)
 
 
 def make_changes(
@@ -127,7 +101,7 @@ def log_consequences(outcome: Reconciliation, logger: logging.Logger) -> None:
 
 
 def _record(ctx: Context, made: Reconciliation, host: Host, logger: logging.Logger) -> None:
-    """Record changes that were made, with one inverse for all of them."""
+    """Record changes that were made, with one undo for all of them."""
 
     def undo(ctx: Context) -> bool:
         with host.lock.hold(ctx):
@@ -135,7 +109,7 @@ def _record(ctx: Context, made: Reconciliation, host: Host, logger: logging.Logg
 
             def decide() -> tuple[Reconciliation, Sequence[str]]:
                 observed = read(host.routes, routes)
-                changes, notes = inverse(made, observed)
+                changes, notes = way_back(made, observed)
                 return Reconciliation(changes=changes, observed=observed), notes
 
             def send(decided: tuple[Reconciliation, object], is_last: bool) -> None:
@@ -150,80 +124,46 @@ def _record(ctx: Context, made: Reconciliation, host: Host, logger: logging.Logg
         ctx.record(described(change, made.hidden), undo=undo)
 
 
-class Waiting(NamedTuple):
-    """A route that cannot be in force now: as the config has it, or completed, and the reason."""
-
-    route: StaticRoute | Route
-    reason: str
-
-
 class Repair(NamedTuple):
     """The outcome of a repair."""
 
-    #: The routes of the config that have a device and a gateway, by their place.
-    wanted: Mapping[Place, Route] = {}
-    #: The routes that cannot be in force now, by their place.
-    waiting: Mapping[Place, Waiting] = {}
-    #: The devices by which these routes leave, or that may change which these are.
-    devices: frozenset[str | None] = frozenset()
+    #: Without the routes that the kernel has refused.
+    plan: RoutePlan
     #: True if a lease, a device, an address or a carrier may end a wait.
-    may_heal: bool = False
-    #: What was done, and its consequences. A watch leaves these to its log of changes.
-    outcome: Reconciliation | None = None
+    may_heal: bool
 
 
-def repair(
-    ctx: Context,
-    routes: Sequence[StaticRoute],
-    observed: Routes,
-    host: Host,
-    logger: logging.Logger,
-    *,
-    devs: Collection[str] = (),
-    leave: Collection[Place] = (),
-) -> Repair:
-    """Make the routes of a config those of hostrouting, except in the places `leave`.
+def repair(ctx: Context, plan: RoutePlan, host: Host, logger: logging.Logger) -> Repair:
+    """Make the changes of a plan, as far as the kernel accepts them; record them.
 
-    Call it under the run lock, with a reading of all routes. A route that lacks a default route, a
-    device or an address waits: its place stays as it is, too.
+    Call it under the run lock. A refused route waits, and its place stays as it is. Nothing is read
+    back: the caller reads the routes again after each of their events.
     """
-    resolution = resolve(routes, observed, devs, host.routes.links())
-    wanted = {place(route): route for route in resolution.routes}
-    waiting = {route.place: Waiting(route, reason) for route, reason in resolution.missing}
-    may_heal = bool(waiting)
+    may_heal = bool(plan.resolution.missing)
+
+    def make(plan: RoutePlan, is_last: bool) -> None:
+        make_changes(ctx, plan.outcome, host, logger, is_last=is_last, verify=False)
+
     while True:
-        undecided = {*waiting, *leave}
-        desired = [route for key, route in wanted.items() if key not in undecided]
         try:
-            outcome = converge(ctx, desired, host, logger, undecided=undecided, observed=observed)
+            done = until_settled(plan, lambda: plan.again(host.routes), make)  # noqa: B023
         except (LinkNotFoundError, RouteRejectedError) as error:
-            refused = _refused(error, desired)
+            refused = _refused(error, plan)
             if not refused:
                 raise
             may_heal = may_heal or error.may_heal or isinstance(error, LinkNotFoundError)
         else:
-            devices = {route.dev for route in routes}
-            devices.update(route.dev for route in wanted.values())
-            for default in default_routes(observed):
-                devices.update(hop.dev for hop in default.hops)
-            return Repair(
-                wanted=wanted,
-                waiting=waiting,
-                devices=frozenset(devices),
-                may_heal=may_heal,
-                outcome=outcome,
-            )
-        waiting |= {key: Waiting(wanted[key], reason) for key, reason in refused.items()}
+            return Repair(done, may_heal)
+        plan = plan.without(refused)
 
 
-def _refused(
-    error: LinkNotFoundError | RouteRejectedError, desired: Sequence[Route]
-) -> dict[Place, str]:
+def _refused(error: LinkNotFoundError | RouteRejectedError, plan: RoutePlan) -> dict[Place, str]:
     """Return the reasons of refused routes by place; {} if the rest was not rolled back."""
+    desired = {key: route for key, route in plan.wanted.items() if key not in plan.refused}
     if isinstance(error, LinkNotFoundError):
-        absent = [route for route in desired if route.dev == error.dev]
-        return dict.fromkeys(map(place, absent), "there is no such device")
+        absent = [key for key, route in desired.items() if route.dev == error.dev]
+        return dict.fromkeys(absent, "there is no such device")
     if not error.rolled_back:
         return {}
     reasons = {place(refusal.change.route): refusal.reason for refusal in error.refusals}
-    return {key: reasons[key] for key in map(place, desired) if key in reasons}
+    return {key: reasons[key] for key in desired if key in reasons}

@@ -29,7 +29,8 @@ from hostrouting.route_overlap.logged import left_unproven
 from hostrouting.route_overlap.proof import check
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.route_overlap.waiting import Checked, check_once, unready_units
-from hostrouting.static_routes.account import between, inverse
+from hostrouting.static_routes.account import between, way_back
+from hostrouting.static_routes.entries import stuck
 from hostrouting.static_routes.lost_hops import LostHop, lost_hops
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ class Forecaster:
 
     def of(self, plan: RoutePlan | None) -> Forecast:
         """Return the proof of the node with the changes of a plan, unless some are stuck."""
-        return self.changed() if plan is None else self.changed(plan.changes, plan.stuck)
+        return self.changed() if plan is None else self.changed(plan.changes, stuck(plan))
 
     def changed(
         self, changes: Sequence[RouteChange] = (), stuck: Mapping[Place, Change] = {}
@@ -296,7 +297,7 @@ class Forecaster:
         try:
             if not any(self._worse(self._before, reports, was, routing)):
                 return Forecast(report)
-            back, _ = inverse(made, _routes(now))
+            back, _ = way_back(made, _routes(now))
             # Another program may have changed it meanwhile: the cloud's agent connects a fabric at
             # any time.
             without = now.changed(back)

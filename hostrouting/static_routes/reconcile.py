@@ -66,18 +66,11 @@ def read(routing: RouteBackend, wanted: Iterable[StaticRoute | Route | ObservedR
     return [*routes, *routing.routes_of(OUR_PROTOCOL, IPV6)]
 
 
-class Unresolved(NamedTuple):
-    """A route of the config that cannot be completed now, with the reason."""
-
-    route: StaticRoute
-    reason: str
-
-
 class Resolution(NamedTuple):
-    """The routes of the config that are complete, and the routes that are not."""
+    """The routes of the config that are complete, and those that are not, with the reason."""
 
     routes: tuple[Route, ...]
-    missing: tuple[Unresolved, ...]
+    missing: tuple[tuple[StaticRoute, str], ...]
 
     @property
     def reasons(self) -> str:
@@ -124,16 +117,16 @@ def resolve(
     complete, missing = _completed(tuple(routes), (*alive.items(),), (*on_device.items(),), fabric)
     first: dict[Place, ObservedRoute] = {}
     # Of hundreds of thousands of routes hardly any matter here.
-    for route in owned_in(observed) if missing else ():
-        first.setdefault(place(route), route)
+    for own in owned_in(observed) if missing else ():
+        first.setdefault(place(own), own)
     restored = []
     lacking = []
-    for entry in missing:
-        installed = first.get(entry.route.place)
-        if installed and entry.route.is_met_by(installed):
+    for route, reason in missing:
+        installed = first.get(route.place)
+        if installed and route.is_met_by(installed):
             restored.append(installed.to_route())
         else:
-            lacking.append(entry)
+            lacking.append((route, reason))
     return Resolution(routes=(*complete, *restored), missing=tuple(lacking))
 
 
@@ -148,27 +141,27 @@ def _completed(
     alive: Sequence[tuple[int, str]],
     on_device: Sequence[tuple[tuple[int, str], NextHop]],
     fabric: Sequence[tuple[int, str]],
-) -> tuple[Sequence[Route], Sequence[Unresolved]]:
+) -> tuple[Sequence[Route], Sequence[tuple[StaticRoute, str]]]:
     """Return the routes that these devices and next hops of default routes complete, and the rest.
 
     The default routes are not the key: those with a dead next hop are equal to those without.
     """
     devices, hops = dict(alive), dict(on_device)
     complete: list[Route] = []
-    missing: list[Unresolved] = []
+    missing: list[tuple[StaticRoute, str]] = []
     for route in routes:
         prefix, gateway, named_dev, metric = _given(route)
         family, network, prefix_length = prefix
         dev = named_dev or devices.get(family)
         if dev is None:
             reason = f"table main has {no_default(family, fabric)}"
-            missing.append(Unresolved(route, reason))
+            missing.append((route, reason))
             continue
         hop = _named_hop(gateway, dev) if gateway else hops.get((family, dev))
         if hop is None:
             name = FAMILY_NAMES[family]
             reason = f"no {name} default route leaves by {dev}, so it has no gateway there"
-            missing.append(Unresolved(route, reason))
+            missing.append((route, reason))
             continue
         complete.append(
             Route(
@@ -244,6 +237,18 @@ class Reconciliation:
             self.hidden[route] = foreign
         return owned
 
+    def place_last(self, route: Route, present: Routes) -> list[ObservedRoute]:
+        """Do the same for the last position: the first route of the place decides, or none."""
+        owned = owned_in(present)
+        same = next((own for own in owned if own.fulfils(route)), None)
+        if same is not None and (same is not present[0] or len(present) == 1):
+            return [own for own in owned if own is not same]
+        if route.family == IPV6 or not present:
+            return self.place_first(route, present)
+        replaced = same or next(iter(owned), None)
+        self.changes.append(RouteChange(replaced, route, "append"))
+        return [own for own in owned if own is not replaced]
+
     def _place_alone(self, route: Route, present: Routes) -> list[ObservedRoute]:
         """Do the same for an IPv6 route, which has to be the only one when it is added."""
         owned = [own for own in owned_in(present) if not is_merged(own)]
@@ -265,9 +270,15 @@ class Reconciliation:
 
 
 def reconcile(
-    desired: Sequence[Route], observed: Routes, *, undecided: Container[Place] = ()
+    desired: Sequence[Route],
+    observed: Routes,
+    *,
+    undecided: Container[Place] = (),
+    behind: Container[Place] = (),
 ) -> Reconciliation:
     """Compare the desired routes with the observed ones; `undecided` places are left as they are.
+
+    A desired route comes first in its place, but in those `behind` last.
 
     >>> from hostrouting.host import Route
     >>> route = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
@@ -285,7 +296,8 @@ def reconcile(
         if for_a_source and key[:4] in for_a_source:
             outcome.refuse(route, for_a_source[key[:4]])
         else:
-            surplus += outcome.place_first(route, present)
+            placed = outcome.place_last if key in behind else outcome.place_first
+            surplus += placed(route, present)
     for key, present in by_place.items():
         if key not in undecided:
             surplus += owned_in(present)

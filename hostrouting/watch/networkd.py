@@ -12,7 +12,7 @@ from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.boot.layout import DROP_IN_NAME, BootFile, read_asset
 from hostrouting.config.siblings import WatchConfig
 from hostrouting.host.units import MASK, assignments
-from hostrouting.static_routes.reconcile import read, resolve
+from hostrouting.static_routes.plan import plan_routes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,12 +136,9 @@ def _managed(config: HostRoutingConfig, host: Host) -> list[str]:
     # Many routes are read only where it matters.
     if not managed:
         return []
-    routes = config.static_routes.routes
-    devs = {route.dev for route in routes}
-    if without := [route for route in routes if route.dev is None]:
-        observed = read(host.routes, without)
-        complete = resolve(without, observed, config.devs, host.routes.links()).routes
-        devs |= {route.dev for route in complete}
+    plan = plan_routes(config, host)
+    devs = {route.dev for route in plan.section.routes}
+    devs |= {route.dev for route in plan.wanted.values()}
     return [name for name in sorted(managed) if name in devs]
 
 

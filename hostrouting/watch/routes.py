@@ -19,8 +19,9 @@ from hostrouting.host import (
     RouteEvent,
 )
 from hostrouting.net.routes import MAIN_TABLE, Place, place, resting
-from hostrouting.static_routes.converge import Repair, repair
-from hostrouting.static_routes.reconcile import Routes, owned_in, read
+from hostrouting.static_routes.converge import repair
+from hostrouting.static_routes.plan import RoutePlan, plan_routes
+from hostrouting.static_routes.reconcile import Routes, owned_in
 from hostrouting.watch.installed import duties_of
 from phases import Change, Context, Transaction
 from phases.hosting import interruptible, unrecorded
@@ -54,7 +55,7 @@ class RouteKeeper(Keeper):
     failure: ClassVar[str] = "the routes cannot be repaired now"
     #: Called when events concern the routes, or were lost.
     _notify: Callable[[], object]
-    _last: Repair = attrs.field(factory=Repair)
+    _last: RoutePlan = attrs.field(factory=RoutePlan)
     #: The config that the log names.
     _config: HostRoutingConfig | None = None
     _routes: Sequence[StaticRoute] = ()
@@ -105,8 +106,8 @@ class RouteKeeper(Keeper):
                 return inf
             # On a node with many routes it takes seconds.
             with interruptible(held):
-                observed = read(self._host.routes, config.static_routes.routes)
-            self._repair(held, config, observed)
+                plan = plan_routes(config, self._host)
+            self._repair(held, config, plan)
         now = ctx.clock.monotonic()
         next_lines = self._log(now)
         due = min(now + config.watch.interval, next_lines, *self._paused.values())
@@ -125,9 +126,9 @@ class RouteKeeper(Keeper):
                 return True
         elif isinstance(event, DeviceEvent):
             (self._down.discard if event.device.up else self._down.add)(event.device.name)
-            return event.device.name in self._last.devices or event.former in self._last.devices
+            return not {event.device.name, event.former}.isdisjoint(self._last.deciding_devices)
         elif isinstance(event, AddressEvent):
-            return event.dev in self._last.devices
+            return event.dev in self._last.deciding_devices
         # The kernel may accept now what it refused.
         return bool(self._last.waiting)
 
@@ -143,7 +144,7 @@ class RouteKeeper(Keeper):
 
     # --- repairs
 
-    def _repair(self, ctx: Context, config: HostRoutingConfig, observed: Routes) -> None:
+    def _repair(self, ctx: Context, config: HostRoutingConfig, plan: RoutePlan) -> None:
         """Make the routes right, but for those that pause."""
         routes = config.static_routes.routes
         now = ctx.clock.monotonic()
@@ -157,18 +158,11 @@ class RouteKeeper(Keeper):
             self._contests = {}
             self._contested = Facts()
             self._paused = {}
-        self._note_contests(observed, now)
+        self._note_contests(plan.observed, now)
         # An endless run must not record its changes: their list would grow for ever.
         changes = Transaction(unrecorded(ctx))
-        self._last = repair(
-            changes.ctx,
-            routes,
-            observed,
-            self._host,
-            self._logger,
-            devs=config.devs,
-            leave=self._paused,
-        )
+        plan = attrs.evolve(plan, leave=self._paused)
+        self._last, _ = repair(changes.ctx, plan, self._host, self._logger)
         self._repairs += changes.changes
 
     def _note_contests(self, observed: Routes, now: float) -> None:
@@ -206,7 +200,7 @@ class RouteKeeper(Keeper):
 
     def _log(self, now: float) -> float:
         """Log repairs and waiting routes; return when to log what is too much for now."""
-        reasons = {waiting.route: waiting.reason for waiting in self._last.waiting.values()}
+        reasons = dict(self._last.waiting.values())
         # A device that comes back has many reasons in turn; `check` has the last one.
         waits = self._waits.after(dict.fromkeys(reasons))
         if not self._repairs and not waits.has_changed:

@@ -72,6 +72,7 @@ def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
         ),
         gates=("kubelet.service",),
         after=("ib_rdma_configure.service",),
+        found_devs=("eth0",),
     )
 
 

@@ -27,6 +27,7 @@ from hostrouting.node.fix import fixed
 from hostrouting.route_overlap.expectation import Expectation
 from hostrouting.route_overlap.fabric import announced_fabric
 from hostrouting.route_overlap.proof import check
+from hostrouting.static_routes.entries import accepted as accepted_in
 from hostrouting.static_routes.plan import plan_routes
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
@@ -78,7 +79,7 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
     backend = kernel_of(node) if isinstance(node, KernelNode) else node
     host = FakeHost(backend)
     fabric = announced_fabric(at_once(), config.route_overlap.fabric, host)
-    accepted = plan_routes(config, host).accepted
+    accepted = accepted_in(plan_routes(config, host))
     found = fixed(at_once(), config, host)
     mended = config if isinstance(found, str) else found
     # The kernel may refuse a route of the config that nothing needs.

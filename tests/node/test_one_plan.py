@@ -37,12 +37,10 @@ def host() -> FakeHost:
     return host
 
 
-#: Counted by their calls: the stories, the plans of routes, and the comparisons with the kernel's.
+#: Counted by their calls: stories, plans of routes, proofs, and comparisons of files.
 CALLS = {
     "stories": "hostrouting.apply.story.Story.__init__",
-    "plans": "hostrouting.static_routes.plan.RoutePlan.__init__",
     "reconciles": "hostrouting.static_routes.plan.reconcile",
-    "repairs": "hostrouting.static_routes.converge.reconcile",
     "proofs": "hostrouting.route_overlap.proof.report_on",
     "files": "hostrouting.boot.steps.Steps.between",
 }
@@ -96,7 +94,7 @@ def test_what_an_apply_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) ->
     before a batch, and for the last proof; files are compared once.
     """
     counts = Counts(host, monkeypatch)
-    one = {"stories": 1, "plans": 2, "reconciles": 2, "files": 1}
+    one = {"stories": 1, "reconciles": 2, "files": 1}
     assert counts.of(Configure(SMALL, host=host)) == {**one, "IPv4": 3, "proofs": 3}
     assert counts.of(Configure(SMALL, host=host)) == {**one, "IPv4": 2, "proofs": 2}
     assert counts.of(Configure(MORE, host=host)) == {**one, "IPv4": 3, "proofs": 3}
@@ -108,7 +106,7 @@ def test_what_an_apply_of_ipv6_needs(host: FakeHost, monkeypatch: pytest.MonkeyP
     more = routed("fd00:8::/64", "fd00:9::/64")
     counts = Counts(host, monkeypatch)
     first, again, changed = (counts.of(Configure(each, host=host)) for each in (small, small, more))
-    one = {"stories": 1, "plans": 2, "reconciles": 2, "files": 1}
+    one = {"stories": 1, "reconciles": 2, "files": 1}
     assert first == {**one, "IPv4": 3, "IPv6": 3, "proofs": 3}
     assert again == {**one, "IPv4": 2, "IPv6": 2, "proofs": 2}
     assert changed == {**one, "IPv4": 3, "IPv6": 3, "proofs": 3}
@@ -118,7 +116,7 @@ def test_what_upstreams_files_need(host: FakeHost, monkeypatch: pytest.MonkeyPat
     """An apply over upstream's files needs what a first one does: hostrouting has not installed them."""
     install_upstream(host.files)
     counts = Counts(host, monkeypatch)
-    one = {"stories": 1, "plans": 2, "reconciles": 2, "files": 1}
+    one = {"stories": 1, "reconciles": 2, "files": 1}
     assert counts.of(Configure(SMALL, host=host)) == {**one, "IPv4": 3, "proofs": 3}
 
 
@@ -131,7 +129,7 @@ def test_what_a_plan_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> N
         plan_of(subtask, at_once(), planned)
     assert planned.forecast.report is not None
     assert planned.forecast.report.ok
-    assert counts.counted == {"plans": 1, "reconciles": 1, "IPv4": 1, "proofs": 1, "files": 1}
+    assert counts.counted == {"reconciles": 1, "IPv4": 1, "proofs": 1, "files": 1}
 
 
 # --- when it is made again

@@ -23,8 +23,8 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import Prefix
 from hostrouting.node.status import verdict_now
 from hostrouting.static_routes.converge import repair
+from hostrouting.static_routes.entries import entries, findings
 from hostrouting.static_routes.plan import RoutePlan, plan_routes
-from hostrouting.static_routes.reconcile import read
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend, Node
 from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route
@@ -98,9 +98,9 @@ def refusal(host: Host, *routes: StaticRoute) -> str:
     assert host.routes.routes(IPV6) == before
     [refused] = caught.value.refusals
     plan = plan_of(host, *routes)
-    [planned] = plan.entries
+    [planned] = entries(plan)
     assert refused.reason in str(planned)
-    [found] = plan.findings()
+    [found] = findings(plan)
     assert refused.reason in found.reason
     return refused.reason
 
@@ -117,7 +117,7 @@ def test_both_families_are_one_batch(node: Node, host: Host) -> None:
     wanted = [StaticRoute(destination=text) for text in ("172.16.1.0/24", "fd00:9::/48")]
     apply(host, *wanted)
     assert at(host) == [f"{PLACE} via fe80::1 dev eth0 proto 142 metric 1"]
-    assert plan_of(host, *wanted).entries == []
+    assert entries(plan_of(host, *wanted)) == []
     assert [str(route) for route in host.routes.routes_of(OUR_PROTOCOL)] == [
         "172.16.1.0/24 via 10.1.0.1 dev eth0 proto 142"
     ]
@@ -179,7 +179,8 @@ def test_a_merge_by_another_program(
     refused = refusal(host, ROUTE)
     assert reason in refused
     other = static_route("fd00:7::/48 via fd00:1::7 dev eth0")
-    done = repair(Context(), [ROUTE, other], read(host.routes, [ROUTE]), host, logging.getLogger())
+    plan = plan_routes(config_of([ROUTE, other]), host)
+    done, _ = repair(Context(), plan, host, logging.getLogger())
     assert [str(route).split() for route, _ in done.waiting.values()] == [OWN_ROUTE.split()]
     assert len(at(host, "fd00:7::/48")) == 1
     error = run(Reset(HostRoutingConfig(), host=host)).error
@@ -270,7 +271,7 @@ def hostrouting_acts(host: Host, random: Random, earlier: list[Transaction]) -> 
             case 0:
                 change_routes(ctx, config_of(wanted), host)
             case 1:
-                repair(ctx, wanted, read(host.routes, wanted), host, logging.getLogger("repair"))
+                repair(ctx, plan_routes(config_of(wanted), host), host, logging.getLogger("repair"))
             case 2:
                 for last in earlier:
                     [*last.rollback(timeout=15)]

@@ -10,8 +10,8 @@ from support.printed import GIVE_ROUTER
 from hostrouting.host import Device, DeviceAddress, ObservedRoute, Route
 from hostrouting.net.addresses import Address, Prefix
 from hostrouting.net.routes import OUR_PROTOCOL, NextHop
-from hostrouting.static_routes.account import between, inverse
-from hostrouting.static_routes.plan import hindrances
+from hostrouting.static_routes.account import between, way_back
+from hostrouting.static_routes.entries import hindrances
 from hostrouting.static_routes.reconcile import reconcile
 from hostrouting.static_routes.refusals import own_gateways
 
@@ -57,7 +57,7 @@ def test_a_link_outlives_the_routes_over_it() -> None:
     link, over = now = [held("fd00:5::/64", gateway=None), held(gateway="fd00:5::1")]
     added = reconcile([over.to_route(), link.to_route()], []).changes
     assert [change.after for change in added] == [link.to_route(), over.to_route()]
-    undo, _ = inverse(between([], now), now)
+    undo, _ = way_back(between([], now), now)
     for changes in reconcile([], now).changes, undo:
         assert [change.before for change in changes] == [over, link]
 
@@ -115,10 +115,10 @@ def test_a_link_local_address_of_the_node_may_be_a_gateway() -> None:
     }
 
 
-def test_an_undo_puts_a_route_without_gateway_where_it_was() -> None:
-    """An undo appends the second own route of a place, so that the first one still decides."""
+def test_an_undo_restores_one_own_route_of_a_place() -> None:
+    """An undo names the second own route of a place, which does not come back."""
     first = held(gateway=None, dev="ib0")
     second = held(gateway=None)
-    [back], notes = inverse(between([first, second], [first]), [first])
-    assert back.verb == "append"
-    assert notes == []
+    back, [note] = way_back(between([first, second], [first]), [first])
+    assert back == []
+    assert note == f"route '{second}' does not come back: '{first}' has its place"

@@ -2,17 +2,16 @@
 no undo loses.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 
 import pytest
 from support.kernel import connect, host_of
 from support.needs import needs
 from support.static_route_nodes import Account
+from support.static_route_nodes import converge as converge_routes
 
 from hostrouting.host import Route
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.static_routes.converge import converge as converge_routes
 from hostrouting.testing import KernelNode
 from hostrouting.testing.route_texts import route
 from phases import Context
@@ -42,7 +41,7 @@ def backend(node: KernelNode) -> NetlinkBackend:
 
 
 def converge(backend: NetlinkBackend, routes: Sequence[Route], ctx: Context | None = None) -> None:
-    converge_routes(ctx or Context(), routes, host_of(backend), logging.getLogger("place"))
+    converge_routes(ctx or Context(), routes, host_of(backend))
 
 
 def shown(backend: NetlinkBackend, destination: str) -> list[str]:
@@ -72,11 +71,14 @@ def test_a_blackhole_by_a_nexthop_object_goes_and_comes_back(
 def test_an_undo_returns_it(
     node: KernelNode, backend: NetlinkBackend, stray: Route, verb: str
 ) -> None:
-    """An undo restores a stray route of our protocol beside the kernel's own route."""
+    """An undo restores a stray route of our protocol behind the kernel's own route; in front of it
+    it never puts one.
+    """
     node.insert_route(stray, verb=verb)
     before = backend.routes()
     account = Account()
     converge(backend, [OWN_ROUTE], within(Context(), account))
     assert shown(backend, "10.224.0.0/16") == [CONNECTED]
-    account.undo()
-    assert backend.routes() == before
+    is_restored = verb == "append"
+    assert {*account.undo()} == {is_restored}
+    assert (backend.routes() == before) is is_restored

@@ -2,7 +2,6 @@
 moved or lost.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -12,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.kernel import connect
 from support.printed import UNTIL_REMOVED
-from support.static_route_nodes import Account
+from support.static_route_nodes import Account, converge
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, Route
-from hostrouting.static_routes.converge import converge
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.faults import Operations
 from phases import Context
@@ -66,7 +64,7 @@ def host(node: BusyNode) -> FakeHost:
 
 def run(host: FakeHost, *routes: Route) -> Account:
     account = Account()
-    converge(within(Context(), account), routes, host, logging.getLogger("races"))
+    converge(within(Context(), account), routes, host)
     return account
 
 
@@ -140,7 +138,7 @@ def test_a_move_that_is_lost_is_reported(node: BusyNode, host: FakeHost) -> None
     node.refuse_at(2)
     node.refuse_at(3)
     with pytest.raises(RouteRejectedError, match="THE ROLLBACK IS INCOMPLETE") as raised:
-        converge(within(Context(), account), [OWN_ROUTE], host, logging.getLogger())
+        converge(within(Context(), account), [OWN_ROUTE], host)
     assert raised.value.left_behind == [f"missing: {OWN_ROUTE}"]
     assert account.changes == [f"- {OWN_ROUTE}"]
 
@@ -193,18 +191,14 @@ class TestUndo:
             assert account.undo() == [True] * len(account.changes)
             assert node.in_place() == shown(*before)
 
-    def test_from_the_middle_it_goes_last(
-        self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """An undo restores a route that was between two foreign ones as the last of its place, with
-        a warning.
+    def test_from_the_middle_it_goes_last(self, node: BusyNode, host: FakeHost) -> None:
+        """An undo restores a route that was between two foreign ones as the last of its place, so
+        that the first of them decides again.
         """
         for route in foreign(73), OWN_ROUTE, foreign(74):
             node.insert_route(route, verb="append")
         run(host, OWN_ROUTE).undo()
         assert node.in_place() == shown(foreign(73), foreign(74), OWN_ROUTE)
-        warning = "is now the last of its place: the kernel puts one first or last only"
-        assert caplog.messages[-1] == f"route '{OWN_ROUTE}' {warning}"
 
     def test_a_changed_place_is_left(
         self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
@@ -230,9 +224,7 @@ class TestUndo:
         account = Account()
         node.steps.fail(2, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
-            converge(
-                within(Context(), account), [OWN_ROUTE, second], host, logging.getLogger("races")
-            )
+            converge(within(Context(), account), [OWN_ROUTE, second], host)
         node.steps = Operations()
         assert account.changes == [f"+ {OWN_ROUTE}"]
         account.undo()

@@ -3,16 +3,17 @@
 import logging
 from collections.abc import Callable
 
+import attrs
 import pytest
 from support.kernel import connect
 from support.printed import NO_DEVICE
 from support.static_route_nodes import Account
-from support.static_route_scripts import static_route
+from support.static_route_scripts import config_of, static_route
 
 from hostrouting import StaticRoute
 from hostrouting.host import OUR_PROTOCOL
-from hostrouting.static_routes.converge import Repair, repair
-from hostrouting.static_routes.reconcile import read
+from hostrouting.static_routes.converge import repair
+from hostrouting.static_routes.plan import RoutePlan, plan_routes
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.route_texts import route
 from phases import Context
@@ -35,16 +36,17 @@ def host(node: MemoryBackend) -> FakeHost:
     return FakeHost(node)
 
 
-def repaired(host: FakeHost, *routes: StaticRoute, leave: tuple[StaticRoute, ...] = ()) -> Repair:
-    places = [route.place for route in leave]
+def repaired(
+    host: FakeHost,
+    *routes: StaticRoute,
+    leave: tuple[StaticRoute, ...] = (),
+    account: Account | None = None,
+) -> RoutePlan:
+    plan = plan_routes(config_of(routes), host)
+    plan = attrs.evolve(plan, leave=[route.place for route in leave])
     return repair(
-        Context(),
-        routes,
-        read(host.routes, routes),
-        host,
-        logging.getLogger("repair"),
-        leave=places,
-    )
+        within(Context(), account or Account()), plan, host, logging.getLogger("repair")
+    ).plan
 
 
 def own_routes(node: MemoryBackend) -> list[str]:
@@ -63,9 +65,7 @@ def test_a_foreign_route_that_is_hidden_again_and_again_is_not_logged(
     """
     repaired(host, FIRST)
     node.insert_route(FOREIGN, verb="prepend")
-    outcome = repaired(host, FIRST).outcome
-    assert outcome is not None
-    [[hidden]] = outcome.hidden.values()
+    [[hidden]] = repaired(host, FIRST).outcome.hidden.values()
     assert str(hidden) == "172.16.1.0/24 via 10.224.0.9 dev eth0 proto dhcp"
     assert caplog.messages == []
 
@@ -138,11 +138,5 @@ def test_the_changes_are_recorded(host: FakeHost, node: MemoryBackend) -> None:
     node.set_up("eth1", up=False)
     node.delete_route(next(route for route in node.routes() if route.protocol == OUR_PROTOCOL))
     account = Account()
-    repair(
-        within(Context(), account),
-        [FIRST, SECOND],
-        host.routes.routes(),
-        host,
-        logging.getLogger("repair"),
-    )
+    repaired(host, FIRST, SECOND, account=account)
     assert account.changes == ["+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"]

@@ -26,6 +26,7 @@ from support.static_route_scripts import config_of, static_route
 from hostrouting import Configure, ConfigureStaticRoutes, HostRoutingConfig, StaticRoute
 from hostrouting.exceptions import BackendError, RouteRejectedError, UnitError
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.static_routes.entries import accepted, findings
 from hostrouting.static_routes.plan import plan_routes
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import CancelledError, Context, TaskFailedError, execute, plan, run, with_retry
@@ -348,8 +349,8 @@ def test_only_a_refused_route_leaves_its_place_to_a_suggested_one() -> None:
     waits = StaticRoute(destination="172.16.8.0/22")
     refused = static_route("172.16.16.0/24 via 10.99.0.1 dev eth0")
     planned = plan_routes(config_of([waits, refused]), FakeHost(node))
-    assert planned.accepted.routes == (waits,)
-    assert [found.apply for found in planned.findings()] == ["later", ""]
+    assert accepted(planned).routes == (waits,)
+    assert [found.apply for found in findings(planned)] == ["later", ""]
 
 
 def test_an_announced_fabric_excuses_no_route_that_leads_there() -> None:

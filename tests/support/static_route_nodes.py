@@ -1,11 +1,16 @@
 """A GPU node in memory for ConfigureStaticRoutes, and an account of the changes of a run."""
 
+import logging
+from collections.abc import Sequence
 from threading import Lock
 
 from support.kernel import connect
 
 from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
-from hostrouting.host import OUR_PROTOCOL
+from hostrouting.base.conflicts import until_settled
+from hostrouting.host import OUR_PROTOCOL, Host, Route
+from hostrouting.static_routes.converge import make_changes
+from hostrouting.static_routes.reconcile import Reconciliation, read, reconcile
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 from phases import Context, Report, Serial, Work
@@ -57,6 +62,18 @@ def other_routes(host: FakeHost) -> list[str]:
 def state(host: FakeHost) -> object:
     """All that a run can change."""
     return list(map(str, host.routes.routes())), host.files.tree.snapshot()
+
+
+def converge(ctx: Context, desired: Sequence[Route], host: Host) -> None:
+    """Make these the routes of hostrouting, as an apply does."""
+
+    def plan() -> Reconciliation:
+        return reconcile(desired, read(host.routes, desired))
+
+    def make(outcome: Reconciliation, is_last: bool) -> None:
+        make_changes(ctx, outcome, host, logging.getLogger("routes"), is_last=is_last)
+
+    until_settled(plan(), plan, make)
 
 
 class Account(Step):

@@ -49,7 +49,7 @@ class Looks:
         self._node = node
         self._ctx = Context(timeout=SECONDS)
         self._count = 0
-        monkeypatch.setattr("hostrouting.watch.routes.read", self._read)
+        monkeypatch.setattr("hostrouting.static_routes.plan.read", self._read)
 
     def _read(self, *given: Any) -> Routes:
         self._count += 1

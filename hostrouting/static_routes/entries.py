@@ -1,0 +1,149 @@
+"""A plan of routes as people read it: entries of a report, and findings of a check."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import attrs
+
+from hostrouting.base.findings import AWAITED, REFUSED, NodeFinding, hindered
+from hostrouting.net.routes import ObservedRoute, Place, Route, RouteChange, place
+from hostrouting.route_overlap.waiting import check_once
+from hostrouting.static_routes.account import described
+from hostrouting.static_routes.plan import RoutePlan, plan_routes
+from hostrouting.static_routes.refusals import (
+    all_in_the_way,
+    lack,
+    no_way,
+    own_gateways,
+    why_merged,
+    without_gateway,
+)
+from phases import Change, Context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from hostrouting.config.sections import HostRoutingConfig, StaticRoutesConfig
+    from hostrouting.host import Host
+    from hostrouting.net.links import Device
+    from hostrouting.route_overlap.proven import OverlapReport
+    from hostrouting.static_routes.reconcile import Reconciliation
+
+
+def entries(plan: RoutePlan) -> list[Change]:
+    """Return the changes as entries of a report, with those that the kernel certainly refuses."""
+    hindered_by = dict(hindrances(plan.outcome, plan.devices))
+    planned = (_entry(plan, change, hindered_by.get(change)) for change in plan.changes)
+    return [*_without_change(plan).values(), *planned]
+
+
+def stuck(plan: RoutePlan) -> dict[Place, Change]:
+    """Return the entries of routes that are refused or incomplete, by their places."""
+    # Thousands of changes are fine, and need no text here.
+    refused = {
+        place(change.route): _entry(plan, change, hindrance)
+        for change, hindrance in hindrances(plan.outcome, plan.devices)
+        if not hindrance.may_end
+    }
+    return _without_change(plan) | refused
+
+
+def accepted(plan: RoutePlan) -> StaticRoutesConfig:
+    """Return the section without the routes that the kernel certainly refuses."""
+    refused = stuck(plan).keys() - {route.place for route, _ in plan.resolution.missing}
+    routes = tuple(route for route in plan.section.routes if route.place not in refused)
+    return attrs.evolve(plan.section, routes=routes)
+
+
+def findings(plan: RoutePlan) -> Iterator[NodeFinding]:
+    """Return the findings of `check` about the routes."""
+    return findings_of(entries(plan), plan.outcome.connected)
+
+
+def proven_now(ctx: Context, config: HostRoutingConfig, host: Host) -> OverlapReport:
+    """Prove the expected CIDRs without a wait; an apply accepts the routes that are suggested."""
+    at_once = ctx.child(timeout=0)
+
+    def accepted_now() -> StaticRoutesConfig:
+        return accepted(plan_routes(config, host))
+
+    return check_once(ctx, config, host, waiting=at_once, accepted=accepted_now).report
+
+
+def _entry(plan: RoutePlan, change: RouteChange, hindrance: Hindrance | None) -> Change:
+    entry = described(change, plan.outcome.hidden)
+    if hindrance is None:
+        return entry
+    if hindrance.may_end:
+        return entry._replace(detail=hindrance.reason, kind=AWAITED)
+    return hindered(entry.action, entry.subject, hindrance.reason)
+
+
+def _without_change(plan: RoutePlan) -> dict[Place, Change]:
+    """Return the entries of routes that are incomplete, or that cannot be removed."""
+    found: dict[Place, Change] = {}
+    for lacking, reason in plan.resolution.missing:
+        waits = f"looked up when a default route is there: {reason}"
+        found[lacking.place] = Change("+", str(lacking), waits, AWAITED)
+        if fact := no_way(lacking, plan.devices):
+            found[lacking.place] = hindered("+", str(lacking), f"{fact}; correct its 'dev'")
+    for route in plan.outcome.merged:
+        found[place(route)] = hindered("-", str(route), why_merged(route))
+    return found
+
+
+class Hindrance(NamedTuple):
+    """Why a change cannot be made now."""
+
+    reason: str
+    #: True if a lease, an address or a carrier ends it: the kernel does not certainly refuse it.
+    may_end: bool = False
+
+
+def hindrances(
+    outcome: Reconciliation, devices: Mapping[str, Device]
+) -> Iterator[tuple[RouteChange, Hindrance]]:
+    """Yield the changes of a reconciliation that cannot be made now."""
+    own = own_gateways(devices.values())
+    no_gateway = without_gateway(outcome)
+    in_the_way = all_in_the_way(outcome)
+    for change in outcome.changes:
+        route = change.after
+        if change in in_the_way:
+            yield change, Hindrance(in_the_way[change])
+        elif route is None or not route.dev:
+            continue
+        elif fact := no_way(route, devices):
+            yield change, Hindrance(f"{fact}; correct its 'dev'")
+        elif route.gateway in own:
+            yield change, Hindrance(f"its gateway {own[route.gateway]}")
+        elif needed := lack(devices[route.dev], route):
+            yield change, Hindrance(f"waits up to 30 s, since {route.dev} {needed}", may_end=True)
+        elif change in no_gateway:
+            yield change, Hindrance(no_gateway[change])
+
+
+def findings_of(
+    changes: Iterable[Change], connected: Mapping[Route, ObservedRoute]
+) -> Iterator[NodeFinding]:
+    """Yield the findings of `check` on planned changes, and on routes before the kernel's own."""
+    states = {
+        "+": "is not in force",
+        "-": "has protocol 142, but is not in this config",
+        "~": "is another one now",
+    }
+    for change in changes:
+        state = states[change.action]
+        reason = f"{state} ({change.detail})" if change.detail else state
+        apply: Literal["", "now", "later"] = "later" if change.kind == AWAITED else "now"
+        if change.kind == REFUSED:
+            apply = ""
+        yield NodeFinding("lost-route", change.subject, reason, apply=apply, action=change.action)
+    for route, own in connected.items():
+        reason = (
+            f"comes before the kernel's own route '{own}', which hostrouting would not hide if it "
+            f"had to add its route now"
+        )
+        step = "configure narrower destinations"
+        yield NodeFinding("hides-connected", str(route), reason, "warning", step)
