@@ -284,6 +284,18 @@ def test_a_route_of_an_image_follows_the_default_route() -> None:
     assert node_status(at_once(), host).ok
 
 
+def test_a_right_route_that_an_apply_would_move() -> None:
+    """Where an apply would move a right route to another expected device, the step is its plan."""
+    host = applied()
+    section = {**ONE_ROUTE["routeOverlap"], "expectedDevs": ["eth0", "eth1"]}
+    config = HostRoutingConfig.from_mapping({**ONE_ROUTE, "routeOverlap": section})
+    assert run(Configure(config, host=host), at_once()).ok
+    host.routes.add_route("default", gateway=ETH1[1], dev="eth1", metric=7)
+    status = node_status(at_once(), host)
+    assert status.overlap.ok
+    assert status.next == f"hostrouting plan {INTENT_PATH}"
+
+
 def test_a_gateway_that_failed_in_a_record() -> None:
     """A plan of a record judges a gateway by the neighbours in the record, and reports that the
     node would be worse by one that has FAILED.

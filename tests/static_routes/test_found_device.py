@@ -40,7 +40,8 @@ def test_a_named_exit_completes_routes(named: tuple[str, ...]) -> None:
     """
     own = DeviceAddress.parse("10.224.0.4/16")
     links = LINKS[0]._replace(addresses=(own,)), LINKS[1]
-    [route] = resolve([ROUTE], [IB0, ETH0], named, links).routes
+    devs = config_of([ROUTE], devs=("eth9", *named)).devs
+    [route] = resolve([ROUTE], [IB0, ETH0], devs, links).routes
     assert str(route) == "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
 
 
