@@ -29,8 +29,9 @@ import attrs
 import hostrouting
 import phases
 from hostrouting import CheckRouteOverlap, HostRoutingConfig
+from hostrouting.apply.carry_out import Apply
+from hostrouting.apply.plan import NodePlan, Wanted
 from hostrouting.apply.run import locked
-from hostrouting.apply.story import Story, Wanted
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.keeper import InstalledConfig
 from hostrouting.host import IPV4, Host, ObservedRoute
@@ -126,7 +127,7 @@ def walk_route(host: Host) -> None:
     config = _config(staticRoutes={"enabled": True, "routes": [ROUTE]})
     logger = logging.getLogger("walk")
     with locked(_context(), host, Boot(host), logger) as run:
-        Story(Wanted(config, is_proven=False), run).settle(run.ctx)
+        Apply(run, Wanted(config, is_proven=False)).settle(NodePlan(), run.ctx)
     assert b"172.16.8.0/22" in render_script(config)
 
 

@@ -1,7 +1,8 @@
-"""An apply: read, decide, carry out, prove; commit or undo.
+"""An apply: read, decide, carry out, check; commit or undo.
 
-story       what a run selects, its plan, and the order of its steps
-run         the run lock, the gates that wait, the commit and the undo
-pair        ConfigureStaticRoutes and CheckRouteOverlap: tasks that are selections of the story
+plan        what a run brings into force, and what that changes on a node
+carry_out   the order of its steps, and the check that commits it
+run         the run lock, the parts of a run, the gates that wait, the commit and the undo
+pair        ConfigureStaticRoutes and CheckRouteOverlap: tasks that do a part of an apply
 capability  both in the list of a node's capabilities
 """

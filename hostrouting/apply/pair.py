@@ -1,4 +1,4 @@
-"""The routing pair as tasks of their own: each is a selection of the story."""
+"""The routing pair as tasks of their own: each does a part of an apply."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hostrouting.apply.run import locked
-from hostrouting.apply.story import Story, Wanted, Ways, decide, forget_boot
+from hostrouting.apply.carry_out import Apply, forget_boot
+from hostrouting.apply.plan import Wanted, decide
+from hostrouting.apply.run import CHECK, ROUTES, locked
 from hostrouting.base.findings import REFUSED, UNPROVEN
 from hostrouting.boot.intent import installed_over, refuse_local_over
 from hostrouting.boot.layout import WAIT_SECONDS
@@ -51,7 +52,7 @@ class ConfigureStaticRoutes(SectionTask):
     own mode, as far as this one does not prove them. An undo is never refused.
     """
 
-    name = "configure-static-routes"
+    name = ROUTES
     section = "static_routes"
     _undo_options: ClassVar[Mapping[str, Any]] = {"force": True}
 
@@ -69,10 +70,9 @@ class ConfigureStaticRoutes(SectionTask):
     def do(self, ctx: Context) -> None:
         """Change the live routes, and install the boot files that do so at every boot."""
         with locked(ctx, self._host, self._boot, self._logger) as run:
-            story = Story(self._wanted(run.config_over(self._config)), run)
             refuse_own_gateways(self._config, self._host)
-            story.decide()
-            story.carry_out(Ways())
+            apply = Apply(run, self._wanted(run.config_over(self._config)))
+            apply.carry_out(apply.decide())
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make, and its refusal; do not wait."""
@@ -105,7 +105,7 @@ class CheckRouteOverlap(SectionTask):
     them and is degraded.
     """
 
-    name = "check-route-overlap"
+    name = CHECK
     section = "route_overlap"
 
     @property
@@ -117,12 +117,12 @@ class CheckRouteOverlap(SectionTask):
         """Install boot files, prove the routing and write the marker."""
         wanted = Wanted(self._config, lambda _: self._parts, has_routes=False, is_proven=False)
         with locked(ctx, self._host, self._boot, self._logger) as run:
-            story = Story(wanted, run)
-            story.decide()
+            apply = Apply(run, wanted)
+            plan = apply.decide()
             earlier = run.config_over(self._config)
             refuse_local_over(earlier, self._config)
             log_dropped(run.ctx, earlier, self._config, self._logger)
-            story.carry_out(Ways())
+            apply.carry_out(plan)
             self.act(run.ctx)
 
     def plan(self, ctx: Context) -> list[Change]:

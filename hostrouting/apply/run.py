@@ -1,35 +1,71 @@
-"""A run: the lock, the gates that wait, and the changes that are committed or undone together."""
+"""A run: its lock, its parts, the gates that wait, and the changes that it commits or undoes."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import attrs
 
 from hostrouting.base.errors import HostFileError
 from hostrouting.boot.intent import config_over, first_intent
 from hostrouting.boot.layout import GATE_LOCK, WAIT_SECONDS, BootFile
 from hostrouting.boot.recorded import RecordedFiles, UnfinishedUndoError
-from phases import Context, TaskFailedError, Transaction
+from phases import (
+    CancelledError,
+    Context,
+    DeadlineExceededError,
+    Task,
+    TaskFailedError,
+    Transaction,
+    execute,
+    task,
+)
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from hostrouting.boot.boot import Boot
     from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
-    from phases import Change, Work
+    from phases import Change
+
+    _T = TypeVar("_T")
 
 
+#: The parts of a run by the names of their tasks.
+FILES: Final = "install-boot-files"
+ROUTES: Final = "configure-static-routes"
+CHECK: Final = "check-route-overlap"
+#: The step in which a run decides all changes.
+DECIDE: Final = "plan-changes"
 #: The time of an undo, or of the end of a commit: the deadline of the run may have passed.
 SECONDS_TO_UNDO: Final = 15.0
 
 
+@attrs.frozen(kw_only=True)
+class Steps:
+    """Each part of a run is a step of the report by itself."""
+
+    #: The parts without which a run is degraded.
+    proving: Collection[str] = ()
+    logger: logging.Logger | None = None
+
+
 @contextmanager
-def locked(ctx: Context, host: Host, boot: Boot, logger: logging.Logger) -> Iterator[Run]:
-    """Hold the run lock around a run."""
+def locked(
+    ctx: Context,
+    host: Host,
+    boot: Boot,
+    logger: logging.Logger,
+    *,
+    steps: Steps | None = None,
+    alone: str | None = None,
+) -> Iterator[Run]:
+    """Hold the run lock around a run; it may do one part alone."""
     with host.lock.hold(ctx) as held:
-        run = Run(held, host, boot, logger)
+        run = Run(held, host, boot, logger, steps=steps, alone=alone)
         try:
             yield run
         finally:
@@ -45,8 +81,19 @@ class Run:
     check.
     """
 
-    def __init__(self, ctx: Context, host: Host, boot: Boot, logger: logging.Logger) -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        host: Host,
+        boot: Boot,
+        logger: logging.Logger,
+        *,
+        steps: Steps | None = None,
+        alone: str | None = None,
+    ) -> None:
         """See `locked`."""
+        self._steps = steps
+        self._alone = alone
         self._transaction = Transaction(ctx)
         self.ctx: Context = self._transaction.ctx
         self.host = host
@@ -107,13 +154,57 @@ class Run:
             gates.enter_context(self.host.lock.hold_file(self.ctx, GATE_LOCK))
             self._gates = gates.pop_all()
 
-    def attempt(self, *works: Work, ctx: Context | None = None) -> None:
-        """Run `works` in turn, and keep the failures of their tasks."""
-        for work in works:
+    def step(
+        self, name: str, work: Callable[[Context], _T], *, ctx: Context | None = None
+    ) -> _T | None:
+        """Do a part, however often, as the same step of the report; return what the work returns.
+
+        A run of one task does it directly. None for a part that is left out.
+        """
+        if self._alone is not None and name not in {self._alone, DECIDE}:
+            return None
+        ctx = ctx or self.ctx
+        if self._steps is None:
+            return work(ctx)
+        if self._alone is not None:
+            # It is a step already.
+            return _named((), work, ctx)
+        results: list[_T] = []
+
+        def do(ctx: Context) -> None:
+            results.append(work(ctx))
+
+        part = task(name, records=True, proves=name in self._steps.proving)(do)
+        execute(part, ctx, logger=self._steps.logger)
+        # A run may skip it.
+        return results[0] if results else None
+
+    def attempt(
+        self,
+        name: str,
+        work: Callable[[Context], _T],
+        *,
+        ctx: Context | None = None,
+        counts: bool = True,
+    ) -> _T | None:
+        """Do a part, and keep its failure if that counts; the report has it anyway."""
+        try:
+            return self.step(name, work, ctx=ctx)
+        except TaskFailedError as error:
+            self.failures += [error] if counts else []
+            return None
+
+    def attempt_others(self, tasks: Sequence[Task]) -> None:
+        """Do tasks that are no part of a run, and keep their failures."""
+        for each in tasks if self._alone is None else ():
             try:
-                work(ctx or self.ctx)
+                execute(each, self.ctx, logger=self._steps.logger if self._steps else None)
             except TaskFailedError as error:
                 self.failures.append(error)
+
+    def named(self, name: str, work: Callable[[Context], _T]) -> _T:
+        """Do work that is no step; in a run with steps its failure has the name of one."""
+        return work(self.ctx) if self._steps is None else _named((name,), work, self.ctx)
 
     @contextmanager
     def undoing(self, state: str, *, always: bool) -> Iterator[None]:
@@ -175,3 +266,13 @@ class Run:
         self.log.error(text, len(changes), newest)
         for change in reversed(others):
             self.log.error("not undone: %s", change)
+
+
+def _named(path: tuple[str, ...], work: Callable[[Context], _T], ctx: Context) -> _T:
+    """Do work that the runner does not do; its failure is as one of the runner."""
+    try:
+        return work(ctx)
+    except (CancelledError, DeadlineExceededError, TaskFailedError):
+        raise
+    except Exception as error:
+        raise TaskFailedError(path, error) from error

@@ -17,11 +17,12 @@ class ConflictError(Exception):
 
 
 def until_settled(
-    plan: _T, plan_again: Callable[[], _T], carry_out: Callable[[_T, bool], object]
+    plan: _T, plan_again: Callable[[_T], _T], carry_out: Callable[[_T, bool], object]
 ) -> _T:
     """Carry out a plan, and a new one after each `ConflictError`; return the one that was.
 
-    `carry_out` receives True for the last try: then the plan need not be compared once more.
+    `plan_again` receives the last plan, and `carry_out` True for the last try: then the plan need
+    not be compared once more.
     """
     for left in reversed(range(_MOST)):
         try:
@@ -31,5 +32,5 @@ def until_settled(
                 raise
         else:
             break
-        plan = plan_again()
+        plan = plan_again(plan)
     return plan

@@ -7,13 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import attrs
 
-from hostrouting.apply.pair import CheckRouteOverlap, ConfigureStaticRoutes
-from hostrouting.apply.run import SECONDS_TO_UNDO, Run, locked
-from hostrouting.apply.story import NodePlan, Story, Wanted, Ways, decide
+from hostrouting.apply.carry_out import Apply, Made
+from hostrouting.apply.pair import CheckRouteOverlap
+from hostrouting.apply.plan import NodePlan, Wanted, decide
+from hostrouting.apply.run import CHECK, DECIDE, FILES, ROUTES, SECONDS_TO_UNDO, Run, Steps, locked
 from hostrouting.base.errors import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent, Part, installed_over, refuse_local_over, with_found_devs
@@ -46,10 +47,10 @@ if TYPE_CHECKING:
 
     from hostrouting.boot.capability import Capability
     from hostrouting.node.report import NodeReport
-    from phases import Work
+    from hostrouting.route_overlap.proven import OverlapReport
+    from hostrouting.static_routes.plan import RoutePlan
 
     _T = TypeVar("_T", bound=NodeTask)
-    _R = TypeVar("_R")
 
 #: A sibling of the routing pair may take this long, and never more than half of the time that is
 #: left.
@@ -84,6 +85,16 @@ class _Part(NamedTask):
         self.carry_out(ctx, self)
 
 
+class _Seen(NamedTuple):
+    """What a run has seen of the node last."""
+
+    #: The check of the report, and the reading of which it was made; None for a new one.
+    overlap: OverlapReport | None = None
+    node: Host | None = None
+    #: What the node lacked of the config then.
+    left: RoutePlan | None = None
+
+
 class _Whole(NamedTask, ABC):
     """Tasks under one hold of the run lock: all are attempted, and one error has all failures."""
 
@@ -107,9 +118,9 @@ class _Whole(NamedTask, ABC):
         is_strict = config.route_overlap.mode is OverlapMode.STRICT
         check = self._pair_check
         whole = self._plan_for, self._carry_out
-        self._files = _Part("install-boot-files", self._plan_files, *whole, is_strict)
-        self._routes = _Part(ConfigureStaticRoutes.name, self._plan_changes, *whole)
-        self._check = _Part(check.name, self._plan_check, *whole, check.proves)
+        self._files = _Part(FILES, self._plan_files, *whole, is_strict)
+        self._routes = _Part(ROUTES, self._plan_changes, *whole)
+        self._check = _Part(CHECK, self._plan_check, *whole, check.proves)
 
     def _make(self, kind: type[_T]) -> _T:
         return kind(self._config, host=self._host, logger=self._log)
@@ -144,13 +155,17 @@ class _Whole(NamedTask, ABC):
             ctx, self._wanted(ctx, installed_over(self._host.files, self._config)), self._host
         )
 
-    def _carry_out(self, ctx: Context, alone: _Part | None = None) -> Story:
+    def _carry_out(self, ctx: Context, alone: _Part | None = None) -> _Seen:
         """Do all tasks, or one alone, under the run lock, and start the units that were held."""
-        with locked(ctx, self._host, self._boot, self._log) as run:
+        proving = [part.name for part in (self._files, self._routes, self._check) if part.proves]
+        steps = Steps(proving=proving, logger=self._logger)
+        name = alone.name if alone else None
+        with locked(ctx, self._host, self._boot, self._log, steps=steps, alone=name) as run:
             held = self._boot.held(run.ctx)
-            story = Story(self._wanted(run.ctx, run.config_over(self._config)), run)
+            wanted = self._wanted(run.ctx, run.config_over(self._config))
+            seen = _Seen()
             try:
-                self._do_all(story, alone)
+                seen = self._do_all(Apply(run, wanted))
             except BaseException as error:
                 if run.is_complete:
                     self._log.warning("%s; the rest was interrupted", self._committed)
@@ -160,7 +175,7 @@ class _Whole(NamedTask, ABC):
             self._release(run, held)
         if run.failures:
             raise TaskFailedError.combine(run.failures)
-        return story
+        return seen
 
     def _release(self, run: Run, held: Sequence[str]) -> None:
         """Start the units that were held if routing is right, and report what happened to them."""
@@ -198,33 +213,8 @@ class _Whole(NamedTask, ABC):
         return earlier if self._config.asks else None
 
     @abstractmethod
-    def _do_all(self, story: Story, alone: _Part | None) -> None:
+    def _do_all(self, apply: Apply) -> _Seen:
         """Attempt all tasks, or one, under the lock."""
-
-    def _ways(self, alone: _Part | None) -> Ways:
-        """Return how the parts of a run are done: as steps of its report, or as one task alone."""
-        return Ways(
-            files=self._as_step(alone, self._files),
-            routes=self._as_step(alone, self._routes),
-            proof=lambda work: partial(_named, (self._check.name,), work),
-        )
-
-    def _as_step(self, alone: _Part | None, part: _Part) -> Callable[[Work], Work]:
-        """Return how a part is done, however often: as the same step of the report each time."""
-        if alone is None:
-            return lambda work: partial(self._own, part.name, work=work, proves=part.proves)
-        if part is alone:
-            return lambda work: partial(_named, (), work)
-        # It is left out.
-        return lambda _: lambda _: None
-
-    def _own(self, name: str, ctx: Context, work: Work, *, proves: bool = False) -> None:
-        """Do a part, or what belongs to none of the tasks, as a step of the report."""
-        execute(task(name, records=True, proves=proves)(work), ctx, logger=self._logger)
-
-    def _others(self, alone: _Part | None, tasks: Sequence[Task]) -> list[Work]:
-        """Return the works of tasks beside the pair."""
-        return [partial(execute, each, logger=self._logger) for each in tasks if alone is None]
 
     def _finds_devs(self, ctx: Context) -> bool:
         section = self._config.route_overlap
@@ -340,13 +330,14 @@ class Configure(_Whole):
             for subtask in self.subtasks:
                 execute(subtask, ctx, logger=self._logger)
             return
-        story = self._carry_out(ctx)
+        seen = self._carry_out(ctx)
         pair = (self._files, self._routes, self._check)
         # A task that is skipped, or that does not install anything for a boot, is so on purpose.
         if self._files in self.subtasks and not any(skips(ctx, part.name) for part in pair):
             # The changes are made, so the end of the run does not matter.
             own = ctx.shielded().child(_SECONDS_TO_LOOK)
-            self._own("check-node", own, partial(self._look, ctx, story))
+            look = task("check-node", records=True)(partial(self._look, ctx, seen))
+            execute(look, own, logger=self._logger)
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""
@@ -358,40 +349,46 @@ class Configure(_Whole):
         if self._config.given is not None:
             Reset(self._config, host=self._host, logger=self._logger).do(ctx)
 
-    def _do_all(self, story: Story, alone: _Part | None) -> None:
-        run = story.run
+    def _do_all(self, apply: Apply) -> _Seen:
+        run = apply.run
         self._refuse_mistakes(run)
-        if alone is None:
-            self._own("plan-changes", run.ctx, lambda _: story.decide())
-        else:
-            story.decide()
-        if not story.carry_out(self._ways(alone)):
-            return
+        plan = run.step(DECIDE, lambda _: apply.decide()) or NodePlan()
+        made = apply.carry_out(plan)
+        if not made.is_kept:
+            return _Seen()
         turn = self.subtasks.index(self._check)
-        before = [each for each in self.subtasks[:turn] if not isinstance(each, _Part)]
-        # After a sweep the node is another one.
-        if any(map(self._precedes_proof, SIBLINGS)):
-            story.look = story.node = None
+        before, after = (
+            [each for each in part if not isinstance(each, _Part)]
+            for part in (self.subtasks[:turn], self.subtasks[turn + 1 :])
+        )
         try:
-            run.attempt(
-                *self._others(alone, before),
-                self._as_step(alone, self._check)(partial(self._report_proof, story)),
-                *self._others(alone, self.subtasks[turn + 1 :]),
-            )
+            run.attempt_others(before)
+            # Where routes have failed, they decide whether a retry may help: a check that fails,
+            # too, is a consequence, which the report has.
+            work = partial(self._check_node, apply, made)
+            seen = run.attempt(CHECK, work, counts=not made.lacks_routes) or _Seen()
+            run.attempt_others(after)
         finally:
-            if run.failures and not story.has_undone_files and self._boot.is_installed:
+            if run.failures and not made.has_undone_files and self._boot.is_installed:
                 message = "this config is installed all the same"
                 self._log.warning("%s; gated units start once this is fixed", message)
+        return seen
 
-    def _report_proof(self, story: Story, ctx: Context) -> None:
-        """Report the proof that committed the run, or another one if it is of another node."""
-        look = story.look
-        story.overlap = self._pair_check.act(
-            ctx, seconds=story.run.seconds, checked=look, accepted=story.accepted
+    def _check_node(self, apply: Apply, made: Made, ctx: Context) -> _Seen:
+        """Report the check that committed the run, or another one if it is of another node."""
+        # After a sweep the node is another one.
+        last = None if any(map(self._precedes_proof, SIBLINGS)) else made.last
+        left = made.last.left if made.last else None
+        overlap = self._pair_check.act(
+            ctx,
+            seconds=apply.run.seconds,
+            checked=last.checked if last else None,
+            accepted=partial(apply.accepted, left),
         )
-        if look is None or story.overlap is not look.report:
-            # It was proven again after a wait.
-            story.node = None
+        # After a wait there was another check.
+        if last is None or overlap is not last.checked.report:
+            return _Seen(overlap)
+        return _Seen(overlap, last.node, last.left)
 
     def _refuse_mistakes(self, run: Run) -> None:
         """Refuse what is wrong in itself, before anything is changed; log what is dropped."""
@@ -412,7 +409,7 @@ class Configure(_Whole):
             # The installed proof stays.
             ctx.degrade("the installed proof stays, and nothing compares it with this config")
 
-    def _look(self, ctx: Context, story: Story, own: Context) -> None:
+    def _look(self, ctx: Context, seen: _Seen, own: Context) -> None:
         """Degrade the step if the aim is not reached, by all that was done, and by its proof."""
         # Imported late: an agent may do without the check after an apply.
         from hostrouting.node.check import look_after_apply
@@ -423,9 +420,9 @@ class Configure(_Whole):
                 own.expiring(),
                 self._config,
                 self._host,
-                overlap=story.overlap,
-                node=story.node,
-                left=story.left,
+                overlap=seen.overlap,
+                node=seen.node,
+                left=seen.left,
             )
             leave(ctx, self.applied)
             # Under WARN an address that leaves wrong is not an error of the node.
@@ -508,44 +505,41 @@ class Reset(_Whole):
         # One that installs nothing restores what it has removed.
         return 1 if section.part_names() else 2
 
-    def _do_all(self, story: Story, alone: _Part | None) -> None:
-        run = story.run
-        ways = self._ways(alone)
-        story.decide_files()
+    def _do_all(self, apply: Apply) -> _Seen:
+        run = apply.run
+        plan = apply.with_files(NodePlan())
         # The gates and the config stay, so the routes must, too.
         undone = "what was installed is in force, live and for the next boot"
-        if not story.change_files(ways, undone=undone):
-            return
+        if not apply.change_files(plan, undone=undone):
+            return _Seen()
         run.is_complete = True
         if run.failures:
             self._log.warning("%s all the same", self._committed)
-        check = self._as_step(alone, self._check)(self._pair_check.act)
-        own = {self._routes: ways.routes(story.settle), self._check: check}
         for each in self.subtasks[1:]:
-            works = [own[each]] if isinstance(each, _Part) else self._others(alone, [each])
-            run.attempt(*works)
+            if each is self._routes:
+                run.attempt(ROUTES, partial(apply.settle, plan))
+            elif each is self._check:
+                run.attempt(CHECK, self._pair_check.act)
+            else:
+                run.attempt_others([each])
         # The same failure of several tasks is reported once.
         by_cause: dict[str, TaskFailedError] = {}
         for failure in run.failures:
             by_cause.setdefault(str(failure.cause), failure)
         run.failures = [*by_cause.values()]
+        return _Seen()
 
 
 def plan_of(task: Task, ctx: Context, planned: NodePlan) -> Sequence[Change]:
     """Return the part of a plan that a task carries out."""
     if not isinstance(task, _Part):
         return plan(task, ctx).changes
-    return _named((task.name,), task.planned, ctx, planned)
-
-
-def _named(path: tuple[str, ...], work: Callable[..., _R], *given: object) -> _R:
-    """Do the work of a task that the runner does not do; its failure is as one of the runner."""
     try:
-        return work(*given)
+        return task.planned(ctx, planned)
     except (CancelledError, DeadlineExceededError, TaskFailedError):
         raise
     except Exception as error:
-        raise TaskFailedError(path, error) from error
+        raise TaskFailedError((task.name,), error) from error
 
 
 def dropped(earlier: HostRoutingConfig, config: HostRoutingConfig) -> Iterator[str]:

@@ -115,7 +115,7 @@ def _record(ctx: Context, made: Reconciliation, host: Host, logger: logging.Logg
             def send(decided: tuple[Reconciliation, object], is_last: bool) -> None:
                 _send(host, decided[0], is_last=is_last)
 
-            _, notes = until_settled(decide(), decide, send)
+            _, notes = until_settled(decide(), lambda _: decide(), send)
             for note in notes:
                 logger.warning("%s", note)
             return not notes
@@ -146,7 +146,7 @@ def repair(ctx: Context, plan: RoutePlan, host: Host, logger: logging.Logger) ->
 
     while True:
         try:
-            done = until_settled(plan, lambda: plan.again(host.routes), make)  # noqa: B023
+            done = until_settled(plan, lambda last: last.again(host.routes), make)
         except (LinkNotFoundError, RouteRejectedError) as error:
             refused = _refused(error, plan)
             if not refused:

@@ -306,8 +306,8 @@ def test_a_first_try_needs_no_systemd(node: KernelNode, config: Path, checked: P
 def test_a_first_try_names_what_it_leaves_out_and_advises_no_refused_route(
     node: KernelNode, tmp_path: Path
 ) -> None:
-    """`apply --live` names the sections that it leaves out, and the routes that it and `check`
-    suggest do not include a refused one.
+    """`apply --live` names the sections that it leaves out, and the routes that `check` suggests do
+    not include a refused one.
     """
     refused = {"destination": "172.20.0.0/16", "gateway": "10.99.0.1"}
     path = config_of(
@@ -319,10 +319,9 @@ def test_a_first_try_names_what_it_leaves_out_and_advises_no_refused_route(
     tried = run("apply", "--live", path, inside=node)
     checked = run("check", path, inside=node)
     assert "--live leaves these sections out: gates, probeSnat\n" in tried.stderr
-    for text in tried.stderr, checked.stdout:
-        [section] = re.findall('"staticRoutes": {.*', text)
-        assert "172.16.8.0/22" in section
-        assert "172.20" not in section
+    [section] = re.findall('"staticRoutes": {.*', checked.stdout)
+    assert "172.16.8.0/22" in section
+    assert "172.20" not in section
 
 
 @needs_kernel

@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import attrs
 import pytest
 from support.intent_nodes import forget_devs
 from support.kernel import connect, host_of, kernel_of, needs_kernel
@@ -287,8 +288,8 @@ def test_a_route_of_an_image_follows_the_default_route() -> None:
 def test_a_right_route_that_an_apply_would_move() -> None:
     """Where an apply would move a right route to another expected device, the step is its plan."""
     host = applied()
-    section = {**ONE_ROUTE["routeOverlap"], "expectedDevs": ["eth0", "eth1"]}
-    config = HostRoutingConfig.from_mapping({**ONE_ROUTE, "routeOverlap": section})
+    section = attrs.evolve(require_intent(host).route_overlap, expected_devs=("eth0", "eth1"))
+    config = attrs.evolve(require_intent(host), route_overlap=section)
     assert run(Configure(config, host=host), at_once()).ok
     host.routes.add_route("default", gateway=ETH1[1], dev="eth1", metric=7)
     status = node_status(at_once(), host)

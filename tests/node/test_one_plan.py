@@ -15,7 +15,7 @@ from support.patience import at_once
 from support.run_nodes import gpu_node, lose_our_routes, routed
 
 from hostrouting import Configure, HostRoutingConfig, OverlapMode, RouteOverlapConfig
-from hostrouting.apply.story import Story
+from hostrouting.apply.carry_out import Apply
 from hostrouting.boot.intent import require_intent
 from hostrouting.boot.layout import GATE_LOCK, UNFINISHED
 from hostrouting.exceptions import BackendError, WorseRoutingError
@@ -37,9 +37,9 @@ def host() -> FakeHost:
     return host
 
 
-#: Counted by their calls: stories, plans of routes, proofs, and comparisons of files.
+#: Counted by their calls: runs, plans of routes, proofs, and comparisons of files.
 CALLS = {
-    "stories": "hostrouting.apply.story.Story.__init__",
+    "runs": "hostrouting.apply.carry_out.Apply.__init__",
     "reconciles": "hostrouting.static_routes.plan.reconcile",
     "proofs": "hostrouting.route_overlap.proof.report_on",
     "files": "hostrouting.boot.steps.Steps.between",
@@ -94,7 +94,7 @@ def test_what_an_apply_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) ->
     before a batch, and for the last proof; files are compared once.
     """
     counts = Counts(host, monkeypatch)
-    one = {"stories": 1, "reconciles": 2, "files": 1}
+    one = {"runs": 1, "reconciles": 2, "files": 1}
     assert counts.of(Configure(SMALL, host=host)) == {**one, "IPv4": 3, "proofs": 3}
     assert counts.of(Configure(SMALL, host=host)) == {**one, "IPv4": 2, "proofs": 2}
     assert counts.of(Configure(MORE, host=host)) == {**one, "IPv4": 3, "proofs": 3}
@@ -106,7 +106,7 @@ def test_what_an_apply_of_ipv6_needs(host: FakeHost, monkeypatch: pytest.MonkeyP
     more = routed("fd00:8::/64", "fd00:9::/64")
     counts = Counts(host, monkeypatch)
     first, again, changed = (counts.of(Configure(each, host=host)) for each in (small, small, more))
-    one = {"stories": 1, "reconciles": 2, "files": 1}
+    one = {"runs": 1, "reconciles": 2, "files": 1}
     assert first == {**one, "IPv4": 3, "IPv6": 3, "proofs": 3}
     assert again == {**one, "IPv4": 2, "IPv6": 2, "proofs": 2}
     assert changed == {**one, "IPv4": 3, "IPv6": 3, "proofs": 3}
@@ -116,7 +116,7 @@ def test_what_upstreams_files_need(host: FakeHost, monkeypatch: pytest.MonkeyPat
     """An apply over upstream's files needs what a first one does: hostrouting has not installed them."""
     install_upstream(host.files)
     counts = Counts(host, monkeypatch)
-    one = {"stories": 1, "reconciles": 2, "files": 1}
+    one = {"runs": 1, "reconciles": 2, "files": 1}
     assert counts.of(Configure(SMALL, host=host)) == {**one, "IPv4": 3, "proofs": 3}
 
 
@@ -298,13 +298,13 @@ def test_what_the_last_reading_shows_is_in_the_verdict(
     )
     if is_installed:
         assert run(Configure(config, host=host), at_once()).ok
-    after = Story._prove
+    after = Apply._check
 
-    def prove(story: Story, *given: Any) -> None:
+    def prove(apply: Apply, *given: Any) -> object:
         trouble(host)
-        after(story, *given)
+        return after(apply, *given)
 
-    monkeypatch.setattr(Story, "_prove", prove)
+    monkeypatch.setattr(Apply, "_check", prove)
     report = run(Configure(config, host=host), at_once())
     assert report.ok
     assert report.degraded
@@ -319,7 +319,7 @@ def test_a_network_that_is_connected_during_the_proof_is_not_blamed_on_the_chang
     the lookups of its last proof makes addresses wrong.
     """
     lookup = host.routes.lookup
-    after = Story._prove
+    after = Apply._check
 
     def connect_first(destinations: Sequence[int], **options: Any) -> object:
         if not any(link.name == "eth1" for link in host.routes.links()):
@@ -327,11 +327,11 @@ def test_a_network_that_is_connected_during_the_proof_is_not_blamed_on_the_chang
             host.routes.add_address("eth1", "10.96.0.129/25")
         return lookup(destinations, **options)
 
-    def prove(story: Story, *given: Any) -> None:
+    def prove(apply: Apply, *given: Any) -> object:
         monkeypatch.setattr(host.routes, "lookup", connect_first)
-        after(story, *given)
+        return after(apply, *given)
 
-    monkeypatch.setattr(Story, "_prove", prove)
+    monkeypatch.setattr(Apply, "_check", prove)
     report = run(Configure(routed("10.96.0.0/24"), host=host), at_once())
     assert isinstance(report.error, TaskFailedError)
     [failure] = report.error.failures
@@ -347,7 +347,7 @@ def test_a_proof_that_the_kernel_refuses_has_the_name_of_its_task(
     of the proof.
     """
     assert run(Configure(SMALL, host=host), at_once()).ok
-    monkeypatch.setattr(Story, "_prove", Mock(side_effect=BackendError("no answer")))
+    monkeypatch.setattr(Apply, "_check", Mock(side_effect=BackendError("no answer")))
     report = run(Configure(MORE, host=host), at_once())
     assert str(report.error) == "configure/check-route-overlap: no answer"
     assert require_intent(host).static_routes == SMALL.static_routes

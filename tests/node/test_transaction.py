@@ -33,7 +33,7 @@ from hostrouting import (
     Reset,
     RouteOverlapConfig,
 )
-from hostrouting.apply.story import Wanted, decide
+from hostrouting.apply.plan import Wanted, decide
 from hostrouting.boot.layout import UNFINISHED
 from hostrouting.exceptions import HostFileError, HostRoutingError, WorseRoutingError
 from hostrouting.fib import Fib, UnknownDecisionError

@@ -3,8 +3,9 @@
 import logging
 
 from hostrouting import Host, HostRoutingConfig
+from hostrouting.apply.carry_out import Apply
+from hostrouting.apply.plan import NodePlan, Wanted
 from hostrouting.apply.run import locked
-from hostrouting.apply.story import Story, Wanted
 from hostrouting.boot.boot import Boot
 from phases import Context
 
@@ -15,4 +16,4 @@ def change_routes(
     """Make the routes of a config those of hostrouting; wait for what may heal."""
     logger = logging.getLogger("live")
     with locked(ctx, host, Boot(host, logger=logger), logger) as run:
-        Story(Wanted(config, is_proven=False), run).settle(run.ctx, waits=waits)
+        Apply(run, Wanted(config, is_proven=False)).settle(NodePlan(), run.ctx, waits=waits)

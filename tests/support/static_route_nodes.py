@@ -73,7 +73,7 @@ def converge(ctx: Context, desired: Sequence[Route], host: Host) -> None:
     def make(outcome: Reconciliation, is_last: bool) -> None:
         make_changes(ctx, outcome, host, logging.getLogger("routes"), is_last=is_last)
 
-    until_settled(plan(), plan, make)
+    until_settled(plan(), lambda _: plan(), make)
 
 
 class Account(Step):
