@@ -267,7 +267,8 @@ def with_retry(
     and so does a cancellation. The pauses begin with `backoff` seconds, and double up to 30 if they
     are shorter; they end with the context. The last error is raised, with the earlier ones in its
     `failures`; if the context ends, its error has them in `earlier`. A group is retried if all its
-    failures allow it. An observer gets an event `retrying` for each failed attempt.
+    failures allow it. After an undo that was `partial` nothing is. An observer gets an event
+    `retrying` for each failed attempt.
 
     >>> answers = [OSError("busy"), OSError("busy"), None]
     >>> @task("flaky")
@@ -303,7 +304,8 @@ def with_retry(
                     error.earlier += tuple(failure.under(*names) for failure in failures)
                     raise
                 last = as_failure(error)
-                if len(failures) + 1 == attempts or not all(map(may_be_repeated, last.failures)):
+                is_last = len(failures) + 1 == attempts or step.report.undo == "partial"
+                if is_last or not all(map(may_be_repeated, last.failures)):
                     # The message begins with the last error; the earlier ones follow.
                     raise TaskFailedError.combine([last, *failures]) from last.cause
             failures.append(last)

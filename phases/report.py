@@ -92,8 +92,9 @@ class Report(NoTruth):
         self.result: Any = None
         #: Why the task itself is degraded, see `Context.degrade`.
         self.reasons: list[str] = []
-        #: For the runner; see `changes`.
+        #: For the runner; see `changes`, and `undo`.
         self.records: list[Record] = []
+        self.has_stayed = False
         subtasks = task.subtasks if is_group(task) else ()
         self.children: list[Report] = [Report(subtask, self) for subtask in subtasks]
         #: The same by name: a group may have thousands.
@@ -210,6 +211,26 @@ class Report(NoTruth):
         """Those changes that were undone."""
         return self._changes(are_undone=True)
 
+    @property
+    def undo(self) -> Literal["none", "complete", "partial"]:
+        """What became of the undo of the task and of all tasks inside; `none` if there was none.
+
+        After a `partial` one a change is left that only a person can judge.
+
+        >>> from phases import Change, run, task
+        >>> @task("hosts")
+        ... def edit(ctx):
+        ...     ctx.record(Change("~", "/etc/hosts"), undo=lambda _: False)
+        ...     raise OSError("busy")
+        >>> report = run(edit, undo_on_failure=True)
+        >>> report.undo, report.error.retryable
+        ('partial', False)
+        """
+        reports = [*self.walk()]
+        if any(report.has_stayed for report in reports):
+            return "partial"
+        return "complete" if self.undone else "none"
+
     def _changes(self, *, are_undone: bool) -> tuple[Change, ...]:
         records = (record for report in self.walk() for record in report.records)
         wanted = (record.changes for record in records if record.is_undone == are_undone)
@@ -283,6 +304,7 @@ class Report(NoTruth):
             "error": None if self.error is None else describe(self.error),
             "failures": [_failure_to_mapping(*failure) for failure in self._failures()],
             **as_result(self.result),
+            **({} if self.undo == "none" else {"undo": self.undo}),
             "changes": [*chain.from_iterable(record.to_mappings() for record in self.records)],
             "children": [child.to_mapping() for child in self.children],
         }

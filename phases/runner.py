@@ -155,11 +155,18 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
                 return
             if refusal is not raised:
                 seen = raised = refusal
+            _mark_partial(raised, report)
         raise raised from raised.__cause__
     finally:
         step.end(status, raised, ctx.clock.monotonic() - begun)
         # The line names the task already, so the error is without its path.
         log_line(log, prefix + word, report, status, seen)
+
+
+def _mark_partial(error: BaseException | None, report: Report) -> None:
+    """Say that no retry may help, where an undo has left changes."""
+    if isinstance(error, TaskFailedError) and report.undo == "partial":
+        error.retryable = False
 
 
 def _refusal(failure: TaskFailedError, report: Report) -> TaskFailedError | None:
@@ -452,12 +459,14 @@ def _undo_run(outermost: Step, ctx: Context) -> None:
                 fail(record.report, result)
     except BaseException as interrupt:
         for record in reversed(outermost.records or ()):
+            record.report.has_stayed = True
             log_line(ctx.log.error, "not undone", record.report, "failed", interrupt)
             fail(record.report, interrupt)
         raise
     finally:
         if failures and isinstance(whole.error, TaskFailedError):
             whole.error = TaskFailedError.combine([whole.error, *failures])
+        _mark_partial(whole.error, whole)
 
 
 def _name_what_was_left(whole: Report, ctx: Context) -> None:

@@ -105,9 +105,11 @@ class Step(NamedTuple):
                 if interrupt is not None or ctx.cancelled:
                     raise
                 result = interrupt = error
-            else:
-                if result is not False:
-                    self._mark_undone(record)
+            if result is not False and not isinstance(result, BaseException):
+                self._mark_undone(record)
+            elif record.changes or record.undo:
+                # Of a task without both it is unknown whether it has changed anything.
+                record.report.has_stayed = True
             # Not always the last one: a thread may have added a record meanwhile.
             self.records.remove(record)
             yield record, result

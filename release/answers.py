@@ -261,6 +261,9 @@ _REPORTED: Final = Form(
         ),
         "result": Key(object, "what the task returned"),
         "repr": _rare(bool, "true if `result` has a part by its text"),
+        "undo": _rare(
+            Literal["complete", "partial"], "what became of the undo, of all steps inside, too"
+        ),
         "changes": Key(
             [
                 _CHANGE._replace(

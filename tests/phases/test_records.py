@@ -5,6 +5,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import count
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,8 @@ from phases import (
     Serial,
     Task,
     TaskFailedError,
+    Transaction,
+    Work,
     execute,
     run,
     task,
@@ -140,6 +143,49 @@ def test_a_task_that_failed_is_not_undone() -> None:
     report = run(_recording(A, fail=True), undo_on_failure=True)
     assert report.undone == (A,)
     assert report.status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("inverse", "outcome"),
+    [
+        (lambda _: None, "complete"),
+        (lambda _: False, "partial"),
+        (Mock(side_effect=OSError), "partial"),
+    ],
+)
+def test_an_undo_that_leaves_a_change_ends_the_retries(inverse: Work, outcome: str) -> None:
+    """A task that has rolled back all its changes is tried again, and one that has left a change is
+    not: the report says which, and its error is not retryable.
+    """
+
+    @task("routes")
+    def change(ctx: Context) -> None:
+        transaction = Transaction(ctx)
+        transaction.ctx.record(A, undo=inverse)
+        for _ in transaction.rollback(timeout=1):
+            pass
+        raise OSError("busy")
+
+    report = run(with_retry(change, attempts=2, backoff=0))
+    assert report.undo == report.to_mapping()["undo"] == outcome
+    assert report.attempts == (2 if outcome == "complete" else 1)
+    assert isinstance(report.error, TaskFailedError)
+    assert report.error.retryable == (outcome == "complete")
+
+
+@pytest.mark.parametrize(("inverse", "outcome"), [(None, "partial"), (lambda _: None, "complete")])
+def test_what_a_run_could_not_undo(inverse: Work | None, outcome: str) -> None:
+    """A run is undone in part if it recorded a change without an inverse; a task that recorded
+    nothing does not count.
+    """
+
+    @task("routes")
+    def change(ctx: Context) -> None:
+        ctx.record(A, undo=inverse)
+        raise OSError("busy")
+
+    report = run(Serial(task("look")(lambda _: None), change), undo_on_failure=True)
+    assert report.undo == outcome
 
 
 def test_a_group_that_is_undone_in_part_has_failed() -> None:
