@@ -280,6 +280,8 @@ def with_found_devs(config: HostRoutingConfig, files: FileStore) -> HostRoutingC
     return config
 
 
+# Each run needs it several times, and what is made of one config is cached.
+@lru_cache(maxsize=4)
 def _with_devs(config: HostRoutingConfig, devs: tuple[str, ...]) -> HostRoutingConfig:
     if config.route_overlap.expected_devs:
         devs = ()

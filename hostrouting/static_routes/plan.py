@@ -79,7 +79,9 @@ class RoutePlan:
     def outcome(self) -> Reconciliation:
         """The changes, and their consequences for other routes."""
         undecided = {*self.waiting, *self.leave}
-        desired = [route for key, route in self.wanted.items() if key not in undecided]
+        desired: Sequence[Route] = self.resolution.routes
+        if undecided:
+            desired = [route for key, route in self.wanted.items() if key not in undecided]
         return reconcile(desired, self.observed, undecided=undecided)
 
     @property
