@@ -195,6 +195,15 @@ class _Look:
         return Boot(self.host, gates=self.config.gates)
 
     @property
+    def _is_strict(self) -> bool:
+        return self.config.route_overlap.mode is OverlapMode.STRICT
+
+    @property
+    def _is_new(self) -> bool:
+        """True for a config that is not in force."""
+        return installed_over(self.host.files, self.config) is not self.config
+
+    @property
     def lacks_routes(self) -> bool:
         """True if routes of a config would resolve findings of the proof."""
         return any(report.suggested_routes for report in self.overlap.cidrs)
@@ -304,6 +313,10 @@ class _Look:
         """Return True if `check --fix` may help, and has an answer."""
         if not (self.lacks_routes or is_worse):
             return False
+        stays = any(finding.stays for _, finding in self.overlap.findings)
+        if is_worse and stays and self._is_strict and self._is_new:
+            # The answer would shut the gates, too.
+            return False
         # Imported late: most nodes need no other config.
         from hostrouting.node.fix import fixed
 
@@ -314,16 +327,16 @@ class _Look:
         return isinstance(answer, HostRoutingConfig)
 
     def is_worse(self) -> bool:
-        """Return True if an apply would be refused, make addresses worse, or mend nothing.
+        """Return True if an apply would be refused, make addresses worse, or shut the gates.
 
-        The first apply of a config is in vain where no route should mend what is wrong.
+        A config that is not in force yet shuts them where its addresses would leave wrong under
+        STRICT.
         """
         if self.applied is not None or not self.host.is_live:
             return False
         left = [finding for _, finding in self.overlap.findings]
-        is_strict = self.config.route_overlap.mode is OverlapMode.STRICT
         with suppress(HostRoutingError, DeadlineExceededError):
-            if left and is_strict and all(each.stays for each in left):
+            if left and self._is_strict and all(each.stays for each in left):
                 return not self.boot.has_traces
             # Imported late: only a wrong node needs the forecast.
             from hostrouting.static_routes.forecast import Forecaster
@@ -337,7 +350,10 @@ class _Look:
             # Where nothing is expected, a forecast would read all routes in vain.
             if forecaster.expects:
                 forecast = forecaster.of(plan_routes(self.config, forecaster.node))
-                return bool(forecast.lost or forecast.worse)
+                foreseen = forecast.report
+                is_wrong = foreseen is not None and not foreseen.is_proven
+                shuts_gates = is_wrong and self._is_strict and is_counted and self._is_new
+                return shuts_gates or bool(forecast.lost or forecast.worse)
         return False
 
     def _of_capability(self, capability: Capability, waiting: bool) -> _Findings:

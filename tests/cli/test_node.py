@@ -20,19 +20,21 @@ from support.patience import wait_until
 from support.printed import KEPT_NOWHERE, NOT_APPLIED, WITHOUT_IT, leaves, next_step
 from support.processes import ended
 
+from hostrouting.node.report import fix_line
 from hostrouting.testing import KernelNode
 
 FINE = leaves("172.16.8.0/22", "eth0")
 
 
-def not_applied(config: str | Path) -> dict[str, str]:
+def not_applied(config: str | Path, step: str = "") -> dict[str, str]:
     """Return the finding on a node that nothing of a config was applied to."""
+    command = step or f"hostrouting apply {config}"
     return {
         "kind": "not-applied",
         "subject": "hostRouting",
-        "reason": f"{NOT_APPLIED} for the next boot; run: hostrouting apply {config}",
+        "reason": f"{NOT_APPLIED} for the next boot; run: {command}",
         "severity": "warning",
-        "command": f"hostrouting apply {config}",
+        "command": command,
     }
 
 
@@ -48,7 +50,7 @@ def test_check_answers_in_the_wire_form(node: KernelNode, checked: Path) -> None
         "version": 1,
         "ok": False,
         "verdict": f"wrong: {leaves('172.16.8.0/22', 'ib0')}, and 1 more",
-        "next": f"hostrouting apply {checked}",
+        "next": fix_line(str(checked)),
         "mode": "STRICT",
         "expected_devs": ["eth0"],
         "cidrs": [
@@ -75,7 +77,7 @@ def test_check_answers_in_the_wire_form(node: KernelNode, checked: Path) -> None
                 ],
             }
         ],
-        "findings": [not_applied(checked)],
+        "findings": [not_applied(checked, fix_line(str(checked)))],
     }
 
 
@@ -335,13 +337,13 @@ def test_without_systemd_no_unit_is_waited_for(node: KernelNode, tmp_path: Path)
 
 @needs_kernel
 def test_advice_names_no_stdin(node: KernelNode, checked: Path) -> None:
-    """The advice of `check -` has CONFIG in place of `-`, since a line with `-` would wait for a
-    config.
+    """The advice of `check -` has CONFIG in place of `-`, since a line that reads `-` first would
+    wait for a config.
     """
     with checked.open("rb") as source:
         answer = within(node, "check", "-", capture_output=True, stdin=source).stdout
-    assert answer.endswith(next_step("hostrouting apply CONFIG\n"))
-    assert "apply -" not in answer
+    assert answer.endswith(next_step("hostrouting check CONFIG --fix | hostrouting apply -\n"))
+    assert "check -" not in answer.replace("check CONFIG", "")
 
 
 @needs_kernel

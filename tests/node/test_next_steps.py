@@ -20,9 +20,12 @@ from hostrouting.host import Host
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import default_routes
+from hostrouting.node.check import check_node
 from hostrouting.node.fix import fixed
+from hostrouting.node.report import fix_line
 from hostrouting.static_routes.lost_hops import LostHop
 from hostrouting.testing import FakeHost
+from hostrouting.testing.route_texts import route
 from phases import run
 
 CIDRS = ("172.16.8.0/22", "172.16.16.0/24", "10.96.0.0/16", "10.244.0.0/16")
@@ -116,9 +119,9 @@ def _another_gateway(node: Node) -> None:
     held = {link.name: link.addresses for link in routing.links()}
     name = "eth9" if "eth9" in held else "eth0"
     gateway = f"{str(held[name][0].address).rpartition('.')[0]}.9"
-    for route in default_routes(routing.routes()):
-        if route.dev == name:
-            routing.delete_route(route)
+    for each in default_routes(routing.routes()):
+        if each.dev == name:
+            routing.delete_route(each)
     routing.add_route("default", gateway=gateway, dev=name, metric=100)
     node.host.link_layer.mute.add((name, gateway))
 
@@ -283,6 +286,40 @@ def test_a_route_of_an_image_follows_the_default_route() -> None:
     assert not Configure(config, host=host).planned(at_once()).forecast.worse
     assert run(Configure(config, host=host), at_once()).ok
     assert node_status(at_once(), host).ok
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+@pytest.mark.parametrize(
+    ("given", "blackhole", "step"),
+    [
+        ({}, False, fix_line("new.json")),
+        (ONE_ROUTE, False, "hostrouting apply new.json"),
+        (ONE_ROUTE, True, "hostrouting plan new.json"),
+    ],
+    ids=["without its route", "with its route", "with a blackhole"],
+)
+def test_a_config_that_would_shut_the_gates_is_no_step(
+    given: dict[str, Any], step: str, *, blackhole: bool, is_installed: bool
+) -> None:
+    """The step of a STRICT config that is not in force is its apply only if that leaves all
+    addresses right; a fix is offered only if it does.
+    """
+    host = FakeHost()
+    connect(host.routes, eth0="10.224.0.4/16", ib0="172.16.1.4/16")
+    host.routes.add_route("default", gateway=ETH0[1], dev="eth0")
+    if is_installed:
+        warned = {"expectedCidrs": ["172.16.8.0/22"], "mode": "WARN"}
+        document = {"routeOverlap": warned, "gates": []}
+        run(Configure(HostRoutingConfig.from_mapping(document), host=host), at_once())
+    if blackhole:
+        host.routes.insert_route(route("blackhole 172.16.9.0/24 proto bird"))
+    config = HostRoutingConfig.from_mapping({**ONE_ROUTE, "staticRoutes": {}, **given})
+    report = check_node(at_once(), config, host, path="new.json")
+    assert (report.overlap.ok, report.next) == (False, step)
+    if step == fix_line("new.json"):
+        mended = fixed(at_once(), config, host)
+        assert isinstance(mended, HostRoutingConfig)
+        assert run(Configure(mended, host=host), at_once()).ok
 
 
 def test_a_right_route_that_an_apply_would_move() -> None:
