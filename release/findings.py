@@ -83,12 +83,6 @@ OF_THE_NODE: Final = (
         _APPLY,
     ),
     Kind(
-        "tried",
-        "note",
-        "an apply of this config has failed, and the node is as it was then",
-        "change what the other findings name, and apply again",
-    ),
-    Kind(
         "boot-file", "error", "a script, unit or gate on the disk is not that of the config", _APPLY
     ),
     Kind(

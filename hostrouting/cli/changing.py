@@ -12,12 +12,10 @@ from hostrouting.base.errors import sentence_of
 from hostrouting.base.findings import RESTARTED, STARTED
 from hostrouting.base.signals import CANCELLING, status_of_signal
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.intent import installed_over
 from hostrouting.cli.shared import DEFAULT_TIMEOUT, explained, print_answer, refuse, status_after
 from hostrouting.node.configure import RELEASED
 from hostrouting.node.output import end_log
 from hostrouting.node.status import verdict_now
-from hostrouting.node.tried import forget, remember, without_tried
 from hostrouting.route_overlap.proven import OverlapReport
 from phases import CancelledError, Context, cancel_on_signals, run
 from phases.hosting import reason_of
@@ -57,7 +55,7 @@ def run_task(
     with cancel_on_signals(Context(), signals=CANCELLING, second=second) as ctx:
         try:
             report = run(task, ctx, timeout=arguments.timeout or DEFAULT_TIMEOUT, logger=_logger)
-            return _answer(arguments, report, ctx, host, installs)
+            return _answer(arguments, report, ctx, host, installs if report.ok else None)
         except KeyboardInterrupt as interrupt:
             reason = reason_of(ctx)
             if reason is None:
@@ -71,19 +69,13 @@ def _answer(
     report: Report,
     ctx: Context,
     host: Host,
-    config: HostRoutingConfig | None,
+    installs: HostRoutingConfig | None,
 ) -> int:
-    """Look at the node after a run, print the answer, and return the exit status.
-
-    `config` is that of an apply that installs it.
-    """
-    installs = config if report.ok else None
+    """Look at the node after a run, print the answer, and return the exit status."""
     # After a signal ended the run, another one may still end the look.
     look = (ctx.shielded() if ctx.cancelled else ctx).child(_SECONDS_TO_LOOK)
     applied = getattr(report.task, "applied", None) if report.ok else None
     node = verdict_now(look, host, installs, applied)
-    if config is not None and host.is_live:
-        node = _noted(host, config, report, node)
     sentence, step = node.sentence, node.next
     if arguments.live:
         sentence, step = _verdict_of_live(report, node)
@@ -111,20 +103,6 @@ def _answer(
     if report.error:
         return status_after(report.error)
     return BAD if is_wrong else FINE
-
-
-def _noted(host: Host, config: HostRoutingConfig, report: Report, node: NodeReport) -> NodeReport:
-    """Remember an apply that has failed, unless a retry may help; return the report without it."""
-    if report.ok and not node.is_wrong:
-        forget(host)
-        return node
-    may_help = getattr(report.error, "retryable", False) or os.geteuid()
-    if node.absence or report.status == "cancelled" or may_help:
-        return node
-    remember(host, config, node)
-    # The step is the apply of the config in force, which may be another one.
-    is_in_force = installed_over(host.files, config) is config
-    return without_tried(host, config, node) if is_in_force else node
 
 
 def _account(report: Report, node: NodeReport, held: Sequence[str]) -> dict[str, object]:

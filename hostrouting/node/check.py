@@ -42,7 +42,6 @@ from hostrouting.node.capabilities import CAPABILITIES, sibling_units
 from hostrouting.node.kubelet import off_the_exit
 from hostrouting.node.report import NodeReport, fix_line
 from hostrouting.node.state import NO_PROGRAM
-from hostrouting.node.tried import without_tried
 from hostrouting.route_overlap.proof import silent_routers
 from hostrouting.route_overlap.proven import OverlapReport
 from hostrouting.static_routes.entries import findings, proven_now
@@ -219,37 +218,33 @@ class _Look:
         if self.host.is_live and (needs_apply or self.lacks_routes):
             findings = (*obstacles(self.host.files), *findings)
         step = None
-        answer = None
+        is_fixable = False
         if path:
             applies = any(finding.apply for finding in findings)
             is_worse = applies and self.is_worse()
             refused = {finding.kind for finding in findings if finding.is_refused}
             # An apply of the answer would be refused, too.
-            if "foreign-file" not in refused:
-                answer = self._fix(is_worse=is_worse)
+            is_fixable = "foreign-file" not in refused and self._is_fixable(is_worse=is_worse)
             if applies:
                 step = command_line("plan" if is_worse or refused else "apply", path, root=root)
-            if step and answer and is_worse:
+            if step and is_fixable and is_worse:
                 step = fix_line(path)
             # An apply waits for each route, and fails without it, unless it is refused at once.
             waits = not refused and any(finding.apply == "later" for finding in findings)
             if step:
                 findings = _with_command(findings, step, "later" if waits else "now")
-        report = NodeReport(
+        return NodeReport(
             overlap=self.overlap,
             mode=self.config.route_overlap.mode,
             findings=findings,
             path=path,
             step=step,
-            is_fixable=answer is not None,
+            is_fixable=is_fixable,
             not_asked=tuple(dict.fromkeys(self.not_asked)),
             unread=tuple(self.unread),
             unanswered=tuple(self.unanswered),
             spared=tuple(self.spared),
         )
-        if not (path and self.host.is_live):
-            return report
-        return without_tried(self.host, self.config, report, answer=answer)
 
     def findings(self) -> _Findings:
         """Yield all findings, the most important first; of an image those that matter at a boot."""
@@ -314,22 +309,22 @@ class _Look:
             return ()
         return self._make(routes=lambda _: findings(left or plan_routes(self.config, self.host)))
 
-    def _fix(self, *, is_worse: bool) -> HostRoutingConfig | None:
-        """Return the answer of `check --fix`, if that may help, and has one."""
+    def _is_fixable(self, *, is_worse: bool) -> bool:
+        """Return True if `check --fix` may help, and has an answer."""
         if not (self.lacks_routes or is_worse):
-            return None
+            return False
         stays = any(finding.stays for _, finding in self.overlap.findings)
         if is_worse and stays and self._is_strict and self._is_new:
             # The answer would shut the gates, too.
-            return None
+            return False
         # Imported late: most nodes need no other config.
         from hostrouting.node.fix import fixed
 
         try:
             answer = fixed(self.ctx, self.config, self.host, now=self.overlap)
         except (HostRoutingError, DeadlineExceededError):
-            return None
-        return answer if isinstance(answer, HostRoutingConfig) else None
+            return False
+        return isinstance(answer, HostRoutingConfig)
 
     def is_worse(self) -> bool:
         """Return True if an apply would be refused, make addresses worse, or shut the gates.

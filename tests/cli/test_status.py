@@ -2,7 +2,6 @@
 them prints.
 """
 
-import errno
 import json
 import os
 import re
@@ -61,7 +60,6 @@ from hostrouting.node import history
 from hostrouting.node.status import node_status
 from hostrouting.route_overlap.script import MARKER_DETECTED
 from hostrouting.testing import FakeHost, KernelNode
-from hostrouting.testing.faults import Operations
 from phases import Context
 
 NSPAWN = "systemd-nspawn@.service"
@@ -962,37 +960,3 @@ def test_status_waits_until_the_node_is_right(
     refused = run_here("status", "--wait", "soon")
     assert refused.returncode == 2
     assert "must be more than 0 seconds, such as 60 (got soon)" in refused.stderr
-
-
-def test_an_apply_that_has_failed_is_not_offered_again(host: FakeHost) -> None:
-    """An apply that has just failed on the same node is no step of `apply`, `status` or `check`,
-    which has a note on it; once a device has changed it is offered again, and an apply that does
-    not fail ends this.
-    """
-    assert on_mended("apply").returncode == 0
-    [own] = host.routes.routes_of(OUR_PROTOCOL)
-    host.routes.delete_route(own)
-    assert f"next: {APPLY}" in run_here("status").stdout
-    for step in range(1, 40):
-        host.routes.refuse_at(step, number=errno.EINVAL)
-    failed = on_mended("apply")
-    assert failed.returncode != 0
-    checked = run_here("check").stdout
-    for shown in failed.stdout, run_here("status").stdout, checked:
-        assert f"next: {APPLY}" not in shown
-    assert "note: tried: hostrouting apply: has failed" in checked
-    host.routes.add_address("eth0", "10.224.0.5/16")
-    assert f"next: {APPLY}" in run_here("status").stdout
-    host.routes.steps = Operations()
-    assert on_mended("apply").returncode == 0
-    assert not host.files.exists("/run/hostrouting/tried")
-
-
-def test_a_failure_that_may_pass_is_offered_again(host: FakeHost) -> None:
-    """An apply that failed for lack of memory may be tried again at once."""
-    assert on_mended("apply").returncode == 0
-    [own] = host.routes.routes_of(OUR_PROTOCOL)
-    host.routes.delete_route(own)
-    host.routes.refuse_at(1)
-    assert on_mended("apply").returncode != 0
-    assert f"next: {APPLY}" in run_here("status").stdout
