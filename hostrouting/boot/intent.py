@@ -280,6 +280,14 @@ def with_found_devs(config: HostRoutingConfig, files: FileStore) -> HostRoutingC
     return config
 
 
+def as_installed(config: HostRoutingConfig, host: Host) -> HostRoutingConfig:
+    """Return a config as an apply would install it on a node, or in an image.
+
+    An image may boot on another node, so it has no device.
+    """
+    return with_found_devs(config, host.files) if host.is_live else _with_devs(config, ())
+
+
 # Each run needs it several times, and what is made of one config is cached.
 @lru_cache(maxsize=4)
 def _with_devs(config: HostRoutingConfig, devs: tuple[str, ...]) -> HostRoutingConfig:

@@ -11,7 +11,7 @@ import attrs
 
 from hostrouting.base.errors import BackendError
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.intent import ATTRIBUTES, Intent, intent_names, with_found_devs
+from hostrouting.boot.intent import ATTRIBUTES, Intent, as_installed, intent_names
 from hostrouting.config.sections import HostRoutingConfig, require_config
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6
@@ -92,7 +92,7 @@ class SectionTask(NodeTask):
     @property
     def _on_node(self) -> HostRoutingConfig:
         """The config as it is to be installed here."""
-        return with_found_devs(self._config, self._host.files)
+        return as_installed(self._config, self._host)
 
     @property
     def _intent(self) -> Intent:

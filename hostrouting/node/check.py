@@ -19,7 +19,7 @@ from hostrouting.base.errors import (
 from hostrouting.base.findings import NodeFinding, Severity, boot_file
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.capability import Inquiry
-from hostrouting.boot.intent import Intent, installed_over, mode_of, with_found_devs
+from hostrouting.boot.intent import Intent, as_installed, installed_over, mode_of
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.config.sections import (
     HostRoutingConfig,
@@ -415,7 +415,7 @@ class _Look:
         return "the boot files are" if self.overlap.ok else "routing and the boot files are"
 
     def _files(self, ctx: Context) -> _Findings:
-        config = with_found_devs(self.config, self.host.files)
+        config = as_installed(self.config, self.host)
         parts = (*boot_parts(config), Intent(config=config))
         for change in self.boot.drift(ctx, *parts):
             # What a mask prevents has a kind.

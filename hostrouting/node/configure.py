@@ -17,7 +17,7 @@ from hostrouting.apply.plan import NodePlan, Wanted, decide
 from hostrouting.apply.run import CHECK, DECIDE, FILES, ROUTES, SECONDS_TO_UNDO, Run, Steps, locked
 from hostrouting.base.errors import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.intent import Intent, Part, installed_over, refuse_local_over, with_found_devs
+from hostrouting.boot.intent import Intent, Part, as_installed, installed_over, refuse_local_over
 from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH
 from hostrouting.boot.task import NamedTask, NodeTask
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode, require_config
@@ -237,12 +237,9 @@ class _Whole(NamedTask, ABC):
 
     def _as_installed(self, ctx: Context, forecast: Forecast) -> HostRoutingConfig:
         """Return the config with the device by which the node leaves, if it does not name one."""
-        # An image may boot on another node.
-        if not self._host.is_live:
-            return attrs.evolve(self._config, found_devs=())
         found = forecast.found_devs if self._finds_devs(ctx) else None
-        if found is None:
-            return with_found_devs(self._config, self._host.files)
+        if found is None or not self._host.is_live:
+            return as_installed(self._config, self._host)
         return attrs.evolve(self._config, found_devs=found)
 
 

@@ -23,7 +23,7 @@ from hostrouting.static_routes.reconcile import (
 from phases import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hostrouting.net.routes import ObservedRoute
 
@@ -67,18 +67,30 @@ def way_back(made: Reconciliation, observed: Routes) -> tuple[list[RouteChange],
         if _own(now.get(key, [])) not in (_own(before), _left_by(changes, before)):
             notes.append(f"route '{changes[0].route}' {_CHANGED}")
             continue
-        for route in owned_in(before):
-            first = wanted.setdefault(key, route.to_route())
-            # No run leaves two of ours in one place.
-            if not route.fulfils(first):
-                notes.append(_LOST.format(route, first))
+        for route in owned_in(before)[:1]:
+            # A run that was killed between the steps of a replacement leaves a second one, which
+            # each run removes.
+            wanted[key] = route.to_route()
         if before and before[0].protocol != OUR_PROTOCOL:
             behind.add(key)
+            notes += _moved(before, now.get(key, []))
         now.pop(key, None)
     back = reconcile([*wanted.values()], observed, undecided=now, behind=behind)
     for change, rival in back.in_the_way.items():
         notes.append(_LOST.format(change.after, rival))
     return [change for change in back.changes if change not in back.in_the_way], notes
+
+
+def _moved(before: Routes, present: Routes) -> Iterator[str]:
+    """Yield a note if a route was between two of other programs: the kernel puts one last only."""
+    own = next((at for at, route in enumerate(before) if route.protocol == OUR_PROTOCOL), None)
+    later = [] if own is None else before[own + 1 :]
+    if own is not None and any(route in present for route in later if not _is_own(route)):
+        yield f"route '{before[own]}' is now the last of its place"
+
+
+def _is_own(route: ObservedRoute) -> bool:
+    return route.protocol == OUR_PROTOCOL
 
 
 def _own(routes: Iterable[ObservedRoute]) -> set[object]:

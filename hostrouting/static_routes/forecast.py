@@ -126,12 +126,12 @@ class Forecast(NamedTuple):
 
     @property
     def found_devs(self) -> tuple[str, ...] | None:
-        """The device by which the node leaves, if all leaves right; None if it does not."""
+        """The device by which the node leaves, if all leaves right, and by one device."""
         report = self.report
         if report is None or not (report.cidrs and report.is_proven):
             return None
         devs = {dev for _, dev in report.exits}
-        return (*devs,) if len(devs) == 1 else ()
+        return (*devs,) if len(devs) == 1 else None
 
     @property
     def is_refused(self) -> bool:

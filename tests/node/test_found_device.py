@@ -205,6 +205,29 @@ def test_an_image_has_no_device(host: FakeHost) -> None:
         assert found_devs(image) is None
 
 
+def test_a_check_of_an_image_finds_the_device_of_another_node(host: FakeHost) -> None:
+    """A check of an image that was made of a live node names the files with its device, which an
+    apply changes.
+    """
+    config = config_of(ROUTES, CHECKED)
+    assert applied(host, config).ok
+    image = copied(host)
+    changed = {finding.subject for finding in check_node(at_once(), config, image).findings}
+    assert INTENT_PATH in changed
+    assert applied(image, config).ok
+    changed = {finding.subject for finding in check_node(at_once(), config, image).findings}
+    assert INTENT_PATH not in changed
+
+
+def test_addresses_that_leave_by_an_allowed_device(host: FakeHost) -> None:
+    """An apply keeps the device found while all addresses leave by another one that is allowed."""
+    config = config_of(ROUTES, FAR, allowedDevs=["ib*"])
+    assert applied(host, config).ok
+    host.routes.add_route("10.96.0.0/16", dev="ib0")
+    assert applied(host, config).ok
+    assert found_devs(host) == ["eth0"]
+
+
 def test_an_image_has_the_device_that_its_config_names(host: FakeHost) -> None:
     """The script of an image completes the routes by the device that `expectedDevs` names."""
     image = copied(host)

@@ -191,14 +191,17 @@ class TestUndo:
             assert account.undo() == [True] * len(account.changes)
             assert node.in_place() == shown(*before)
 
-    def test_from_the_middle_it_goes_last(self, node: BusyNode, host: FakeHost) -> None:
+    def test_from_the_middle_it_goes_last(
+        self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """An undo restores a route that was between two foreign ones as the last of its place, so
-        that the first of them decides again.
+        that the first of them decides again, and names it.
         """
         for route in foreign(73), OWN_ROUTE, foreign(74):
             node.insert_route(route, verb="append")
         run(host, OWN_ROUTE).undo()
         assert node.in_place() == shown(foreign(73), foreign(74), OWN_ROUTE)
+        assert caplog.messages[-1] == f"route '{OWN_ROUTE}' is now the last of its place"
 
     def test_a_changed_place_is_left(
         self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
