@@ -69,7 +69,7 @@ def test_an_image(tmp_path: Path) -> None:
     the same ones in a run; a second run changes nothing, and a fault is reported.
     """
     control = Control(tmp_path, ansible_connection="local")
-    image = tmp_path / "image"
+    (image := tmp_path / "image").mkdir()
     # A gate needs it in STRICT mode.
     Host.offline(image).files.write("/usr/bin/python3", b"", mode=0o755)
     arguments = {"config": CONFIG, "root": str(image), "command": COMMAND}
