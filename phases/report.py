@@ -94,6 +94,7 @@ class Report(NoTruth):
         self.reasons: list[str] = []
         #: For the runner; see `changes`, and `undo`.
         self.records: list[Record] = []
+        #: True once an undo has left a change of the task.
         self.has_stayed = False
         subtasks = task.subtasks if is_group(task) else ()
         self.children: list[Report] = [Report(subtask, self) for subtask in subtasks]
@@ -292,6 +293,7 @@ class Report(NoTruth):
         mappings, enums, paths and dates by their usual form. With `repr`, a text stands for a part
         that JSON cannot hold. A change that was reversed has `undone`.
         """
+        undo = self.undo
         return {
             "name": self.name,
             "path": self.path,
@@ -304,7 +306,7 @@ class Report(NoTruth):
             "error": None if self.error is None else describe(self.error),
             "failures": [_failure_to_mapping(*failure) for failure in self._failures()],
             **as_result(self.result),
-            **({} if self.undo == "none" else {"undo": self.undo}),
+            **({} if undo == "none" else {"undo": undo}),
             "changes": [*chain.from_iterable(record.to_mappings() for record in self.records)],
             "children": [child.to_mapping() for child in self.children],
         }

@@ -50,22 +50,18 @@ class Steps:
 
     #: The parts without which a run is degraded.
     proving: Collection[str] = ()
+    #: The one part that is done; None for all of them.
+    alone: str | None = None
     logger: logging.Logger | None = None
 
 
 @contextmanager
 def locked(
-    ctx: Context,
-    host: Host,
-    boot: Boot,
-    logger: logging.Logger,
-    *,
-    steps: Steps | None = None,
-    alone: str | None = None,
+    ctx: Context, host: Host, boot: Boot, logger: logging.Logger, steps: Steps | None = None
 ) -> Iterator[Run]:
-    """Hold the run lock around a run; it may do one part alone."""
+    """Hold the run lock around a run; without `steps` it is that of one task."""
     with host.lock.hold(ctx) as held:
-        run = Run(held, host, boot, logger, steps=steps, alone=alone)
+        run = Run(held, host, boot, logger, steps)
         try:
             yield run
         finally:
@@ -87,13 +83,11 @@ class Run:
         host: Host,
         boot: Boot,
         logger: logging.Logger,
-        *,
         steps: Steps | None = None,
-        alone: str | None = None,
     ) -> None:
         """See `locked`."""
         self._steps = steps
-        self._alone = alone
+        self._alone = steps.alone if steps else None
         self._transaction = Transaction(ctx)
         self.ctx: Context = self._transaction.ctx
         self.host = host
@@ -168,7 +162,7 @@ class Run:
             return work(ctx)
         if self._alone is not None:
             # It is a step already.
-            return _named((), work, ctx)
+            return with_name((), work, ctx)
         results: list[_T] = []
 
         def do(ctx: Context) -> None:
@@ -204,7 +198,7 @@ class Run:
 
     def named(self, name: str, work: Callable[[Context], _T]) -> _T:
         """Do work that is no step; in a run with steps its failure has the name of one."""
-        return work(self.ctx) if self._steps is None else _named((name,), work, self.ctx)
+        return work(self.ctx) if self._steps is None else with_name((name,), work, self.ctx)
 
     @contextmanager
     def undoing(self, state: str, *, always: bool) -> Iterator[None]:
@@ -268,8 +262,8 @@ class Run:
             self.log.error("not undone: %s", change)
 
 
-def _named(path: tuple[str, ...], work: Callable[[Context], _T], ctx: Context) -> _T:
-    """Do work that the runner does not do; its failure is as one of the runner."""
+def with_name(path: tuple[str, ...], work: Callable[[Context], _T], ctx: Context) -> _T:
+    """Do work that is no task of the runner; its failure has a path as one of a task has."""
     try:
         return work(ctx)
     except (CancelledError, DeadlineExceededError, TaskFailedError):

@@ -14,7 +14,17 @@ import attrs
 from hostrouting.apply.carry_out import Apply, Made
 from hostrouting.apply.pair import CheckRouteOverlap
 from hostrouting.apply.plan import NodePlan, Wanted, decide
-from hostrouting.apply.run import CHECK, DECIDE, FILES, ROUTES, SECONDS_TO_UNDO, Run, Steps, locked
+from hostrouting.apply.run import (
+    CHECK,
+    DECIDE,
+    FILES,
+    ROUTES,
+    SECONDS_TO_UNDO,
+    Run,
+    Steps,
+    locked,
+    with_name,
+)
 from hostrouting.base.errors import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent, Part, as_installed, installed_over, refuse_local_over
@@ -158,9 +168,9 @@ class _Whole(NamedTask, ABC):
     def _carry_out(self, ctx: Context, alone: _Part | None = None) -> _Seen:
         """Do all tasks, or one alone, under the run lock, and start the units that were held."""
         proving = [part.name for part in (self._files, self._routes, self._check) if part.proves]
-        steps = Steps(proving=proving, logger=self._logger)
         name = alone.name if alone else None
-        with locked(ctx, self._host, self._boot, self._log, steps=steps, alone=name) as run:
+        steps = Steps(proving=proving, alone=name, logger=self._logger)
+        with locked(ctx, self._host, self._boot, self._log, steps) as run:
             held = self._boot.held(run.ctx)
             wanted = self._wanted(run.ctx, run.config_over(self._config))
             seen = _Seen()
@@ -531,12 +541,7 @@ def plan_of(task: Task, ctx: Context, planned: NodePlan) -> Sequence[Change]:
     """Return the part of a plan that a task carries out."""
     if not isinstance(task, _Part):
         return plan(task, ctx).changes
-    try:
-        return task.planned(ctx, planned)
-    except (CancelledError, DeadlineExceededError, TaskFailedError):
-        raise
-    except Exception as error:
-        raise TaskFailedError((task.name,), error) from error
+    return with_name((task.name,), lambda ctx: task.planned(ctx, planned), ctx)
 
 
 def dropped(earlier: HostRoutingConfig, config: HostRoutingConfig) -> Iterator[str]:

@@ -82,15 +82,12 @@ def way_back(made: Reconciliation, observed: Routes) -> tuple[list[RouteChange],
 
 
 def _moved(before: Routes, present: Routes) -> Iterator[str]:
-    """Yield a note if a route was between two of other programs: the kernel puts one last only."""
-    own = next((at for at, route in enumerate(before) if route.protocol == OUR_PROTOCOL), None)
-    later = [] if own is None else before[own + 1 :]
-    if own is not None and any(route in present for route in later if not _is_own(route)):
-        yield f"route '{before[own]}' is now the last of its place"
-
-
-def _is_own(route: ObservedRoute) -> bool:
-    return route.protocol == OUR_PROTOCOL
+    """Yield a note if our route was between two of other programs: it can only be put last."""
+    for route in owned_in(before)[:1]:
+        later = before[before.index(route) + 1 :]
+        foreign = {rival for rival in later if rival.protocol != OUR_PROTOCOL}
+        if not foreign.isdisjoint(present):
+            yield f"route '{route}' is now the last of its place"
 
 
 def _own(routes: Iterable[ObservedRoute]) -> set[object]:

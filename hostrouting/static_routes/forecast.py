@@ -130,7 +130,12 @@ class Forecast(NamedTuple):
         report = self.report
         if report is None or not (report.cidrs and report.is_proven):
             return None
-        devs = {dev for _, dev in report.exits}
+        exits = dict(report.exits)
+        # IPv6 follows IPv4, and not the other way round.
+        routes = report.config.static_routes.routes
+        if IPV4 not in exits and any(route.family == IPV4 for route in routes):
+            return None
+        devs = {*exits.values()}
         return (*devs,) if len(devs) == 1 else None
 
     @property

@@ -228,6 +228,25 @@ def test_addresses_that_leave_by_an_allowed_device(host: FakeHost) -> None:
     assert found_devs(host) == ["eth0"]
 
 
+def test_a_device_of_ipv6_completes_no_route_of_ipv4(host: FakeHost) -> None:
+    """The device by which IPv6 leaves is not found while a route of IPv4 follows several default
+    routes, so that a second apply moves nothing.
+    """
+    connect(host.routes, eth1="10.9.0.4/16")
+    [default] = [route for route in host.routes.routes() if not route.prefix_length]
+    host.routes.delete_route(default)
+    hops = NextHop(Address.parse("10.224.0.1"), "eth0"), NextHop(Address.parse("10.9.0.1"), "eth1")
+    host.routes.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=3))
+    host.routes.add_address("eth1", "2001:db8::4/64")
+    host.routes.add_route("::/0", gateway="2001:db8::1", dev="eth1")
+    config = config_of(ROUTES, {"routeOverlap": {"expectedCidrs": ["fd00:9::/64"]}})
+    assert applied(host, config).ok
+    before = own_routes(host)
+    assert found_devs(host) is None
+    assert applied(host, config).ok
+    assert own_routes(host) == before
+
+
 def test_an_image_has_the_device_that_its_config_names(host: FakeHost) -> None:
     """The script of an image completes the routes by the device that `expectedDevs` names."""
     image = copied(host)

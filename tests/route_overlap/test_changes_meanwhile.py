@@ -214,7 +214,8 @@ def test_an_exchanged_route_hides_no_address(
         assert any(
             Address.parse(finding.first).number <= number <= Address.parse(finding.last).number
             for _, finding in report.findings
-            if finding.kind == "overlap"
+            # Linux 5.15 refuses the lookup of a route whose object lost its gateway.
+            if finding.kind in {"overlap", "blocked"}
         )
 
 
