@@ -221,12 +221,14 @@ def in_any_order(routes: Sequence[ObservedRoute]) -> dict[object, list[ObservedR
 
 
 def settled(links: Sequence[Device]) -> Sequence[object]:
-    """Return devices without neighbours, and without IPv6 addresses, which the kernel announces
-    later.
+    """Return devices without neighbours, and without what the kernel announces later: IPv6
+    addresses, and the carrier of the peer of a device that was set up or down.
     """
     return sorted(
         (
-            link._replace(neighbours=(), failed=(), addresses=()),
+            link._replace(
+                neighbours=(), failed=(), addresses=(), carrier=link.carrier and link.name != "p0"
+            ),
             [own for own in link.addresses if own.family == IPV4],
         )
         for link in links
