@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hostrouting.apply.pair import CheckRouteOverlap, ConfigureStaticRoutes
     from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
     from hostrouting.azure.stale_cni.task import CleanStaleCNI
-    from hostrouting.base.findings import NodeFinding
+    from hostrouting.base.findings import NextStep, NodeFinding
     from hostrouting.boot.layout import BootFile
     from hostrouting.config.sections import (
         HostRoutingConfig,
@@ -75,6 +75,7 @@ __all__ = [
     "Finding",
     "Host",
     "HostRoutingConfig",
+    "NextStep",
     "NodeFacts",
     "NodeFinding",
     "NodeReport",
@@ -107,7 +108,7 @@ _NAMES = {
     "apply.pair": ("CheckRouteOverlap", "ConfigureStaticRoutes"),
     "azure.probe_snat.task": ("ConfigureProbeSNAT",),
     "azure.stale_cni.task": ("CleanStaleCNI",),
-    "base.findings": ("NodeFinding",),
+    "base.findings": ("NextStep", "NodeFinding"),
     "boot.layout": ("BootFile",),
     "config.sections": (
         "HostRoutingConfig",

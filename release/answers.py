@@ -210,12 +210,29 @@ _SPARED: Final = Form(
     },
 )
 _VERDICT: Final = Key(str, "the node in a sentence")
-_NEXT: Final = Key(str | None, "the command that repairs it")
+_NEXT: Final[dict[str, Key]] = {
+    "next": Key(str | None, "the command that repairs it"),
+    "step": Key(
+        (
+            Form(
+                "NextStep",
+                "What to do next.",
+                {
+                    "type": Key(Literal["fix", "look", "owner"], "`owner`: a person has to act"),
+                    "command": Key(str | None, "as `next`"),
+                    "owner": Key(str | None, "what a person has to do"),
+                },
+            ),
+            None,
+        ),
+        "null if nothing is to do",
+    ),
+}
 _CHECKED: Final[dict[str, Key]] = {
     **_PROOF,
     "ok": Key(bool, "no finding is an error, and all was read"),
     "verdict": _VERDICT,
-    "next": _NEXT,
+    **_NEXT,
     "findings": _rare([_NODE_FINDING], "all but those of `cidrs`"),
     "not_asked": _rare(list[str], "what could not be looked at"),
     "unread": _rare(list[str], "parts that the deadline cut off"),
@@ -287,7 +304,7 @@ ANSWERS: Final[dict[str, Form]] = {
             "ok": _CHECKED["ok"],
             "state": Key(Verdict),
             "verdict": _VERDICT,
-            "next": _NEXT,
+            **_NEXT,
             "config": Key(str | None, "the path of the installed config"),
             "mode": Key(OverlapMode),
             "last_change": Key(str | None, "of the config, its units and gates; UTC"),
@@ -334,7 +351,7 @@ ANSWERS: Final[dict[str, Form]] = {
         "`apply`, `reset`",
         {
             "verdict": _VERDICT,
-            "next": _NEXT,
+            **_NEXT,
             **_REPORTED.keys,
             "children": Key([_REPORTED]),
             "ok": Key(bool, "the run succeeded, and the node is right"),

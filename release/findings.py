@@ -165,10 +165,42 @@ OF_THE_NODE: Final = (
         "`ip link set` it `up`",
     ),
     Kind(
+        "no-device",
+        "warning",
+        "the node has no device of a name in `expectedDevs`, and addresses are wrong",
+        "name the right device, or see the driver",
+    ),
+    Kind(
+        "enslaved",
+        "warning",
+        "the device by which addresses should leave is a port of a bridge or bond, which takes its "
+        "packets",
+        "take it out, or give the address and the default route to the bridge or bond",
+    ),
+    Kind(
+        "no-carrier",
+        "warning",
+        "the device by which addresses should leave has no carrier",
+        "see its cable, the port of its switch and its driver",
+    ),
+    Kind(
+        "unmanaged",
+        "warning",
+        "no program manages the device that has no address, or no default route",
+        "let its manager manage it: the finding has the setting",
+    ),
+    Kind(
         "lost-default",
         "warning",
         "the device by which addresses should leave has no address, or no default route",
-        "the command of its manager (networkd, netplan, NetworkManager), then `hostrouting apply`",
+        "the command of its manager (networkd, netplan, NetworkManager, ifupdown), then "
+        "`hostrouting apply`",
+    ),
+    Kind(
+        "no-lock",
+        "warning",
+        "an apply is needed, and a folder is in the place of its lock",
+        "move the folder away",
     ),
     Kind(
         "read-only",

@@ -33,7 +33,7 @@ _ROWS: Final = (
     {"watch": 2, "apply": 2},
     {"static_routes": 2, "route_overlap": 1, "azure": 1},
     {"boot": 2, "testing": 2},
-    {"config": 2, "host": 1, "fib": 1},
+    {"config": 1, "managers": 1, "host": 1, "fib": 1},
     {"net": 2, "base": 2},
     {"phases": 4},
 )

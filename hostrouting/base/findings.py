@@ -134,6 +134,34 @@ class NodeFinding(LightValue):
         return f"{self.severity}: {self.kind}: {self.text}"
 
 
+@attrs.frozen
+class NextStep(LightValue):
+    """What to do next: a command, or what somebody has to do where no command helps.
+
+    >>> print(NextStep("fix", command="ip link set eth0 up"))
+    ip link set eth0 up
+    >>> print(NextStep("owner", text="see the cable of eth0"))
+    no command repairs this: see the cable of eth0
+    """
+
+    #: `fix` for a command that removes the finding, `look` for one that waits and shows more, and
+    #: `owner` for what a person has to do.
+    type: Literal["fix", "look", "owner"]
+    command: str = ""
+    text: str = ""
+
+    def to_mapping(self) -> dict[str, str | None]:
+        """Return the step for JSON."""
+        return {
+            "type": self.type,
+            "command": self.command or None,
+            "owner": self.text or None,
+        }
+
+    def __str__(self) -> str:
+        return self.command or f"no command repairs this: {self.text}"
+
+
 def hindered(
     action: Literal["+", "-", "~"], subject: str, reason: str, *, optional: bool = False
 ) -> Change:

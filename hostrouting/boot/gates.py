@@ -336,8 +336,8 @@ class Gates:
             is_known = state.load_state in {"loaded", "masked"}
             if is_known and self.is_crashing(ctx, state):
                 reason = "fails by itself, again and again: its gate lets it start"
-                command = quoted("journalctl", "-b", "-u", state.name)
-                yield NodeFinding("gate-failed", state.name, reason, "warning", command=command)
+                step = f"see: {quoted('journalctl', '-b', '-u', state.name)}"
+                yield NodeFinding("gate-failed", state.name, reason, "warning", step)
                 continue
             if not is_known or not _is_down(state) or state.name in held:
                 continue

@@ -153,6 +153,14 @@ def _beside(files: FileStore, folder: str) -> bytes | None:
     return files.read(f"{folder}/{APPLIED_PATH.rpartition('/')[2]}")
 
 
+def edited_config(files: FileStore) -> HostRoutingConfig:
+    """Return the config for people; raise `InvalidConfigError` if an apply would refuse it."""
+    config = _config_of(files.read(INTENT_PATH))
+    if config is None:
+        raise InvalidConfigError([ConfigMistake("", NOT_INSTALLED)])
+    return config
+
+
 def is_edited(files: FileStore) -> bool:
     """Return True if the installed config differs from the one in force."""
     return files.read(INTENT_PATH) != read_applied(files)

@@ -7,9 +7,11 @@ import os
 import signal
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from hostrouting.base.commands import BAD, FINE
 from hostrouting.base.errors import sentence_of
-from hostrouting.base.findings import RESTARTED, STARTED
+from hostrouting.base.findings import RESTARTED, STARTED, NextStep
 from hostrouting.base.signals import CANCELLING, status_of_signal
 from hostrouting.boot.boot import Boot
 from hostrouting.cli.shared import DEFAULT_TIMEOUT, explained, print_answer, refuse, status_after
@@ -76,19 +78,25 @@ def _answer(
     look = (ctx.shielded() if ctx.cancelled else ctx).child(_SECONDS_TO_LOOK)
     applied = getattr(report.task, "applied", None) if report.ok else None
     node = verdict_now(look, host, installs, applied)
-    sentence, step = node.sentence, node.next
+    sentence, step = node.sentence, node.step
     if arguments.live:
         sentence, step = _verdict_of_live(report, node)
     # Another user may lack the rights for it, too.
     if step and report.error and os.geteuid():
-        step = step.replace("hostrouting apply", "sudo hostrouting apply")
+        command = step.command.replace("hostrouting apply", "sudo hostrouting apply")
+        step = attrs.evolve(step, command=command)
     # A program is missing, or another one has changed a route since the proof.
     is_wrong = installs is not None and node.is_wrong
     arguments.verdict = report.error or sentence
     answer: dict[str, object] = {}
     if arguments.json:
         held = [] if report.ok else _held(look, host)
-        answer = {"verdict": sentence, "next": step, **report.to_mapping()}
+        answer = {
+            "verdict": sentence,
+            "next": (step and step.command) or None,
+            "step": step and step.to_mapping(),
+            **report.to_mapping(),
+        }
         answer["ok"] = report.ok and not is_wrong
         answer |= _account(report, node, held)
     if report.error:
@@ -167,7 +175,7 @@ def lines_of(report: Report, *, stay: str = "these changes stay") -> list[str]:
     return lines
 
 
-def _verdict_of_live(report: Report, seen: NodeReport) -> tuple[str, str | None]:
+def _verdict_of_live(report: Report, seen: NodeReport) -> tuple[str, NextStep | None]:
     """Return the verdict after a run that changed the kernel alone, and the next step.
 
     `seen` is that of the node: its config, if one is installed, is still in force.
@@ -176,11 +184,11 @@ def _verdict_of_live(report: Report, seen: NodeReport) -> tuple[str, str | None]
     if report.error and (proof is None or proof.ok):
         # Not the proof failed, but a change, or the run was refused.
         if not seen.absence:
-            return seen.sentence, seen.next
+            return seen.sentence, seen.step
         return f"wrong: {sentence_of(report.error)}", None
     state = proof.headline if proof is not None else "the routes of CONFIG are in force"
     word = "warning" if report.ok else "wrong"
-    step: str | None = "hostrouting check CONFIG"
+    step: NextStep | None = NextStep("look", command="hostrouting check CONFIG")
     if report.ok and not report.degraded:
         word = "right"
         step = None

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 _WIRED = frozenset({"", "bond", "team", "vlan", "veth"})
 
 
+#: The kinds of devices that take the packets of their ports.
+_TAKING = frozenset({"bridge", "bond", "team", "openvswitch"})
+
+
 class DeviceAddress(NamedTuple):
     """An address of a device; `peer` is the far end of a point-to-point link, or the address.
 
@@ -84,6 +88,19 @@ class Device(NamedTuple):
         It is neither InfiniBand nor virtual: hardware, or of a kind that leads to a wire.
         """
         return self.kind in _WIRED and not (self.loopback or self.infiniband)
+
+
+def enslaving(device: Device, devices: Mapping[str, Device]) -> Device | None:
+    """Return the bridge or bond that takes the packets of a device; None without one.
+
+    A VRF takes none, and neither does the synthetic device in front of hardware, which has no kind.
+
+    >>> bridge, eth0 = Device("br0", 3, up=True, kind="bridge"), Device("eth0", 2, up=True)
+    >>> enslaving(eth0._replace(master="br0"), {"br0": bridge}) is bridge
+    True
+    """
+    master = devices.get(device.master or "")
+    return master if master and master.kind in _TAKING else None
 
 
 def address_families(link: Device) -> set[int]:

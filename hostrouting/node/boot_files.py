@@ -31,6 +31,7 @@ from hostrouting.boot.program import interpreter_finding
 from hostrouting.boot.steps import program_file
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.host import Host
+from hostrouting.host.files.lock import LOCK
 from hostrouting.node.capabilities import CAPABILITIES
 from hostrouting.route_overlap import script as overlap
 from hostrouting.static_routes import script as routes
@@ -147,7 +148,11 @@ def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> Rend
 
 
 def obstacles(files: FileStore) -> Iterator[NodeFinding]:
-    """Yield a warning if the disk, and one if /run, is read-only or full where an apply writes."""
+    """Yield a warning for each thing that keeps an apply from its lock, or from writing files."""
+    if files.folder_mode(LOCK) is not None:
+        reason = "is a folder, so no apply gets its lock"
+        command = quoted("mv", LOCK, f"{LOCK}.moved")
+        yield NodeFinding("no-lock", LOCK, reason, "warning", command=command)
     folders = (SCRIPT_DIRECTORY, UNIT_DIRECTORY)
     found = (_obstacle(files, folder, 1 << 16, _NOT_INSTALLED) for folder in folders)
     yield from [*filter(None, found)][:1]
@@ -164,6 +169,10 @@ def _obstacle(files: FileStore, folder: str, size: int, effect: str) -> NodeFind
             kind, state = _DISK_STATES[error.errno]
             reason = f"{state.format(size >> 10)}, so {effect}"
             command = disk_command(error.errno, folder)
+            if error.errno == errno.ENOSPC:
+                # It only shows what may go.
+                step = f"remove what is not needed; see: {command}"
+                return NodeFinding(kind, folder, reason, "warning", step)
             return NodeFinding(kind, folder, reason, "warning", command=command)
     return None
 

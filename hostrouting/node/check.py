@@ -19,8 +19,15 @@ from hostrouting.base.errors import (
 from hostrouting.base.findings import NodeFinding, Severity, boot_file
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.capability import Inquiry
-from hostrouting.boot.intent import Intent, as_installed, installed_over, mode_of
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.intent import (
+    Intent,
+    as_installed,
+    edited_config,
+    installed_over,
+    is_edited,
+    mode_of,
+)
+from hostrouting.boot.layout import APPLIED_PATH, INTENT_PATH
 from hostrouting.config.sections import (
     HostRoutingConfig,
     OverlapMode,
@@ -49,7 +56,7 @@ from hostrouting.static_routes.plan import plan_routes
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from hostrouting.boot.capability import Capability
     from hostrouting.net.routes import ObservedRoute
@@ -58,6 +65,8 @@ if TYPE_CHECKING:
     _Findings: TypeAlias = Iterable[NodeFinding]
     _Looker: TypeAlias = Callable[[Context], _Findings]
 
+#: Puts the config in force back in the place of an edited one, which is kept.
+_RESTORE = f"cp -p {INTENT_PATH} {INTENT_PATH}.rejected && hostrouting apply {APPLIED_PATH}"
 #: Seconds for all checks except the proof; requests to the cloud have another limit.
 _LONGEST_LOOK = 30.0
 
@@ -160,13 +169,25 @@ def own_routes(node: Host) -> list[ObservedRoute]:
 
 
 def _with_command(
-    findings: Sequence[NodeFinding], command: str, moment: Literal["now", "later"]
+    findings: Iterable[NodeFinding], command: str, step: str, moment: Literal["now", "later"]
 ) -> tuple[NodeFinding, ...]:
-    """Return the findings, with the command and its moment for those that an apply repairs."""
+    """Return the findings, with the command or step and its moment for those of an apply."""
     return tuple(
-        attrs.evolve(finding, command=command, apply=moment) if finding.apply else finding
+        attrs.evolve(finding, command=command, step=step, apply=moment)
+        if finding.apply
+        else finding
         for finding in findings
     )
+
+
+def _without_edit(findings: Iterable[NodeFinding], refusal: str) -> Iterator[NodeFinding]:
+    """Yield the findings; no apply helps against an edit whose apply would be refused."""
+    step = (
+        f"its apply would fail: {refusal}; correct it, or put the config in force back: {_RESTORE}"
+    )
+    for finding in findings:
+        is_edit = (finding.kind, finding.subject) == ("boot-file", INTENT_PATH)
+        yield attrs.evolve(finding, step=step, apply="") if is_edit else finding
 
 
 @attrs.define(eq=False, repr=False)
@@ -209,42 +230,65 @@ class _Look:
         return any(report.suggested_routes for report in self.overlap.cidrs)
 
     def report(self, path: str, root: str | None) -> NodeReport:
-        """Return the report with all findings, each with its command: an apply, or a plan.
+        """Return the report with all findings, and the commands that help against them.
 
-        Where an apply would not help, it is a `check --fix` that has an answer.
+        An apply is no such command if it would be refused, or would make the node worse.
         """
         findings = (*self.overlap.notes, *self.findings())
         needs_apply = any(found.apply or found.kind == "boot-file" for found in findings)
         if self.host.is_live and (needs_apply or self.lacks_routes):
             findings = (*obstacles(self.host.files), *findings)
-        step = None
-        is_fixable = False
+        command = fix = None
         if path:
+            refusal = self._why_an_edit_fails() if path == INTENT_PATH and not root else None
+            findings = tuple(_without_edit(findings, refusal)) if refusal else findings
             applies = any(finding.apply for finding in findings)
-            is_worse = applies and self.is_worse()
-            refused = {finding.kind for finding in findings if finding.is_refused}
+            # Of an edited config, that was judged which an apply brings into force.
+            is_worse = applies and refusal != "" and self.is_worse()
+            is_refused = any(finding.is_refused for finding in findings)
+            is_foreign = any(found.kind == "foreign-file" for found in findings if found.is_refused)
             # An apply of the answer would be refused, too.
-            is_fixable = "foreign-file" not in refused and self._is_fixable(is_worse=is_worse)
-            if applies:
-                step = command_line("plan" if is_worse or refused else "apply", path, root=root)
-            if step and is_fixable and is_worse:
-                step = fix_line(path)
+            if not is_foreign and self._is_fixable(is_worse=is_worse):
+                fix = fix_line(path)
+            if applies and not (is_worse or is_refused):
+                command = _RESTORE if refusal else command_line("apply", path, root=root)
+            elif is_worse:
+                command = fix
             # An apply waits for each route, and fails without it, unless it is refused at once.
-            waits = not refused and any(finding.apply == "later" for finding in findings)
-            if step:
-                findings = _with_command(findings, step, "later" if waits else "now")
+            waits = not is_refused and any(finding.apply == "later" for finding in findings)
+            step = "" if command else f"see why: {command_line('plan', path, root=root)}"
+            findings = _with_command(findings, command or "", step, "later" if waits else "now")
         return NodeReport(
             overlap=self.overlap,
             mode=self.config.route_overlap.mode,
             findings=findings,
-            path=path,
-            step=step,
-            is_fixable=is_fixable,
+            command=command,
+            fix=fix,
             not_asked=tuple(dict.fromkeys(self.not_asked)),
             unread=tuple(self.unread),
             unanswered=tuple(self.unanswered),
             spared=tuple(self.spared),
         )
+
+    def _why_an_edit_fails(self) -> str | None:
+        """Return why an apply of an edited installed config fails, "" if it does not.
+
+        None if nobody has edited it.
+        """
+        files = self.host.files
+        try:
+            if not is_edited(files):
+                return None
+            edited = edited_config(files)
+            overlap = proven_now(self.ctx, edited, self.host)
+            look = _Look(self.ctx, edited, self.host, overlap)
+            report = look.report("CONFIG", None)
+        except (HostRoutingError, DeadlineExceededError) as error:
+            return str(error).partition("\n")[0]
+        if report.command:
+            return ""
+        refused = [finding.text for finding in report.findings if finding.is_refused]
+        return next(iter(refused), report.headline)
 
     def findings(self) -> _Findings:
         """Yield all findings, the most important first; of an image those that matter at a boot."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 
 from hostrouting.base.commands import CHECK, FIX, SHOW_HISTORY, command_line
-from hostrouting.base.findings import NodeFinding, first_of, rfc3339
+from hostrouting.base.findings import NextStep, NodeFinding, first_of, rfc3339
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.node.state import NodeState, PlanFacts
 from hostrouting.node.words import cut, in_full, in_short, text_of
@@ -69,41 +69,66 @@ class NodeReport(NodeState):
     def next(self) -> str | None:
         """The command that repairs the node; None if there is none.
 
-        An apply or a `check --fix` needs the `path` that `check_node` got. With the facts of a
-        node, it may be a check: if that has steps for wrong addresses, or more is not looked at.
+        An apply or a `check --fix` needs the `path` that `check_node` got.
         """
-        if self.absence:
-            return self.step
-        remedy = None if self.is_in_order else self._remedy
-        facts = self.facts
-        if facts is None or not facts.is_live:
-            return remedy if facts is None else None
-        # The first line names who gives a device what it lacks.
-        names_giver = any(each.kind == "lost-default" for each in self.overlap.causes)
-        # The line of a route has what it waits for. A check has the steps for other addresses.
-        waits = any(each.apply == "later" for each in self.findings)
-        only_waits = waits and all(each.ok or each.configured_routes for each in self.overlap.cidrs)
-        # Of all else than addresses the page has the steps, too.
-        is_proven = self.overlap.is_proven or bool(self.under_way)
-        shows_all = (is_proven and not self.not_asked) or names_giver or only_waits
-        return remedy or (None if shows_all else CHECK)
+        return (self.step and self.step.command) or None
 
     @property
-    def _remedy(self) -> str | None:
+    def step(self) -> NextStep | None:
+        """What to do next; None if nothing is to do.
+
+        Where a lower layer fails, no command for a higher one helps: whoever gives a device what it
+        lacks comes before an apply.
+        """
+        if self.absence:
+            return NextStep("look", self.command) if self.command else None
+        is_image = self.facts is not None and not self.facts.is_live
+        if is_image or self.is_in_order:
+            return None
+        if self.causes:
+            cause = self.causes[0]
+            kind: Literal["fix", "look"] = "look" if self.under_way else "fix"
+            return NextStep(kind, cause.command) if cause.command else _by_hand(cause)
+        if command := self._command:
+            return NextStep("fix", command)
+        return self._by_hand
+
+    @property
+    def _command(self) -> str | None:
+        """The command that repairs a node on which no lower layer fails."""
         # Of a node that is right the summary names the first warning.
-        for finding in self.causes or (self._named[:1] if self.ok else ()):
+        for finding in self._named[:1] if self.ok else ():
             if finding.command and not finding.apply:
                 return finding.command
         configured = any(report.configured_routes for report in self.overlap.cidrs)
-        # A route that waits has another step first: `check` names it.
+        # A route that waits has another step first.
         if all(finding.apply != "later" for finding in self.findings):
-            if self.step and (self._repairable or configured):
-                return self.step
-            if self.is_fixable:
-                return fix_line(self.path)
+            if self.command and (self._repairable or configured):
+                return self.command
+            if self.fix:
+                return self.fix
         # A gate that is open helps a node that is wrong.
         opened = [each.command for each in self.findings if each.kind == "disabled" and self.ok]
         return next(filter(None, [*self.overlap.commands, *opened]), None)
+
+    @property
+    def _by_hand(self) -> NextStep | None:
+        """What somebody has to do where no command helps."""
+        if self.verdict == "right":
+            # The warnings about it say what to do.
+            unread = "".join(self.not_asked[:1])
+            return NextStep("owner", text=f"not looked at: {unread}") if unread else None
+        refused = [each for each in self.findings if each.is_refused]
+        stepped = [each for each in (*self.first, *self.overlap.explanations) if each.step]
+        waiting = [each for each in self.findings if each.apply == "later"]
+        if found := refused or stepped or waiting:
+            return _by_hand(found[0])
+        if sentences := [*self.overlap.manual_steps, *self.not_asked]:
+            return NextStep("owner", text=sentences[0].removesuffix("."))
+        if self.overlap.suggested_routes:
+            return NextStep("owner", text=f"the config lacks routes, which it shows: {CHECK}")
+        found = self.first or self._named
+        return _by_hand(found[0]) if found else None
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the report for JSON: as of `status` or `plan` by its facts, else as of `check`."""
@@ -121,7 +146,7 @@ class NodeReport(NodeState):
             **self.overlap.to_mapping(mode=self.mode),
             "ok": self.ok,
             "verdict": self.sentence,
-            "next": self.next,
+            **self._next,
         }
         return answer | {name: value for name, value in more.items() if value}
 
@@ -133,7 +158,7 @@ class NodeReport(NodeState):
             "ok": self.ok,
             "state": self.verdict,
             "verdict": self.sentence,
-            "next": self.next,
+            **self._next,
             "config": None if self.absence else INTENT_PATH,
             "mode": str(self.mode),
             "last_change": None if self.absence else rfc3339(facts.changed_at),
@@ -148,6 +173,10 @@ class NodeReport(NodeState):
             "findings": self._all_findings,
             "not_asked": [*self.not_asked],
         }
+
+    @property
+    def _next(self) -> dict[str, object]:
+        return {"next": self.next, "step": self.step and self.step.to_mapping()}
 
     def _plan(self, planned: PlanFacts) -> dict[str, Any]:
         """Return the report of a plan, without empty values."""
@@ -179,11 +208,11 @@ class NodeReport(NodeState):
         first = self.headline
         is_said = first == f"{self.verdict}: {overlap.headline}"
         lines = [first, "" if is_said else overlap.verdict, *map(str, explanations), overlap.steps]
-        step = self.next
         findings = (finding for finding in self.findings if finding not in explanations)
-        lines += [f"{each.severity}: {each.kind}: {each.text_before(step)}" for each in findings]
+        command = self.next
+        lines += [f"{each.severity}: {each.kind}: {each.text_before(command)}" for each in findings]
         lines += [f"note: not looked at: {reason}" for reason in self.not_asked]
-        lines += [f"next: {step}"] if step else []
+        lines += [f"next: {step}"] if (step := self.step) else []
         return [*filter(None, lines)]
 
     def _lines_of_plan(self, planned: PlanFacts, verdict: str) -> Iterator[str]:
@@ -213,8 +242,8 @@ class NodeReport(NodeState):
         lines += [f"{name}: {text}" for name, text in states.items()]
         gates = facts.gates or {}
         lines += [f"  {unit}: {_of_gate(gate)}" for unit, gate in gates.items()]
-        if self.next:
-            return [*lines, f"next: {self.next}"]
+        if step := self.step:
+            return [*lines, f"next: {step}"]
         return [*lines, "next: nothing to do"] if self.is_in_order else lines
 
     def _summary(self) -> Iterator[str]:
@@ -296,6 +325,11 @@ def planned_report(
             undecided=forecast.undecided,
         ),
     )
+
+
+def _by_hand(finding: NodeFinding) -> NextStep:
+    """Return what somebody has to do against a finding."""
+    return NextStep("owner", text=finding.text if finding.reason else finding.subject)
 
 
 def fix_line(path: str) -> str:

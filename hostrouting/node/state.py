@@ -11,24 +11,15 @@ from hostrouting.base.findings import NodeFinding, Severity, first_of
 from hostrouting.base.values import LightValue
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.host.units import template_of
-from hostrouting.route_overlap.proven import OverlapReport, defaults_of
+from hostrouting.route_overlap.proven import CAUSES, OverlapReport, defaults_of
 from phases.mistakes import NoTruth
 
 Verdict: TypeAlias = Literal["right", "unknown", "waiting", "warning", "wrong"]
 #: The kind of the finding about a program that a boot lacks.
 NO_PROGRAM = "no-program"
-#: The kinds of findings whose command comes before an apply: first what makes an apply needless,
-#: then what stands in its way.
-_ORDER: Final = (
-    "under-way",
-    "device-down",
-    "lost-default",
-    "lost-rule",
-    "read-only",
-    "no-room",
-    "exposed",
-    "boot-file",
-)
+#: The kinds of findings that come before an apply: what makes it needless, the way out of the node,
+#: and what stands in its way.
+_ORDER: Final = ("under-way", *CAUSES, "no-lock", "read-only", "no-room", "exposed", "boot-file")
 
 #: The warnings of a node that is right, but does not do all of its work.
 _AILING: Final = frozenset({"failed-unit", "failed-trigger", "gate-failed", "silent-gateway"})
@@ -83,12 +74,10 @@ class NodeState(LightValue, NoTruth):
     overlap: OverlapReport = attrs.field(factory=OverlapReport)
     mode: OverlapMode = OverlapMode.WARN
     findings: tuple[NodeFinding, ...] = ()
-    #: The path of the config, as commands name it.
-    path: str = ""
     #: The command that findings name for most of them.
-    step: str | None = None
-    #: True if `check --fix` has an answer, for findings that routes could resolve.
-    is_fixable: bool = False
+    command: str | None = None
+    #: The command that applies the answer of `check --fix`, if it has one.
+    fix: str | None = None
     not_asked: tuple[str, ...] = ()
     #: Their names, and of those for which no time was left.
     unanswered: tuple[str, ...] = ()
@@ -147,10 +136,12 @@ class NodeState(LightValue, NoTruth):
 
     @property
     def causes(self) -> list[NodeFinding]:
-        """The findings whose command comes before an apply, in the order of these commands."""
+        """The findings that come before an apply, the lowest layer first."""
         rest = (finding for finding in self.findings if finding not in self.overlap.notes)
         found = (*self.overlap.causes, *rest)
-        before = [each for each in found if each.kind in _ORDER and each.command and not each.apply]
+        before = [each for each in found if each.kind in _ORDER and not each.apply]
+        # Without a command, a file may follow from anything.
+        before = [each for each in before if each.command or each.kind != "boot-file"]
         return sorted(before, key=lambda finding: _ORDER.index(finding.kind))
 
     @property
@@ -188,9 +179,8 @@ class NodeState(LightValue, NoTruth):
     def first(self) -> list[NodeFinding]:
         """Of what is wrong, that of which the rest is a consequence."""
         wrong = self.wrong
-        causes = [*self.causes, *self.overlap.causes]
-        if causes := causes or [each for each in wrong if each.kind == "no-exit"]:
-            return list(dict.fromkeys(causes))
+        if causes := self.causes or [each for each in wrong if each.kind == "no-exit"]:
+            return causes
         lost = [each for each in wrong if each.kind == "lost-route" and each.apply == "now"]
         mended = {each.cidr for each in self.overlap.cidrs if lost and each.configured_routes}
         primary = [

@@ -177,14 +177,14 @@ def verdict_now(
         report = node_status(ctx, host, config=config, applied=applied)
         if absence:
             # A config with nothing but a sweep installs nothing.
-            report = attrs.evolve(report, absence=absence, step=None)
+            report = attrs.evolve(report, absence=absence, command=None)
     except (HostRoutingError, *CONTEXT_OVER) as error:
         reason = " ".join(str(error).split())
         state = "the state of the node is unknown" if host.is_live else "unknown"
         # A check has the same error of a damaged config, which names its step.
         is_damaged = isinstance(error, InvalidConfigError)
-        step = CHECK if host.is_live and not is_damaged else None
-        return NodeReport(absence=f"{state}: {reason}", unread=("node",), step=step)
+        command = CHECK if host.is_live and not is_damaged else None
+        return NodeReport(absence=f"{state}: {reason}", unread=("node",), command=command)
     return report
 
 

@@ -38,8 +38,8 @@ _LATE = (
     "hostrouting.host.packets.nft",
     "hostrouting.host.systemd.notify",
     "hostrouting.host.trial",
+    "hostrouting.managers",
     "hostrouting.route_overlap.announced",
-    "hostrouting.route_overlap.owners",
     "hostrouting.route_overlap.policy",
     "hostrouting.route_overlap.suggest",
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import CHECK
 from hostrouting.net.addresses import Prefix
-from hostrouting.route_overlap.proven import CLAUSES
+from hostrouting.route_overlap.proven import CAUSES, CLAUSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hostrouting.base.findings import NodeFinding
 
 #: The kinds whose subject and reason read as a sentence.
-_SENTENCES: Final = frozenset({"device-down", "lost-default", "lost-rule", "no-room", "read-only"})
+_SENTENCES: Final = frozenset({*CAUSES, "no-lock", "no-room", "read-only"})
 #: The columns of the first line of an answer.
 _COLUMNS: Final = 80
 #: The findings below the first line; `check` has all of them.

@@ -8,25 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import attrs
 
-from hostrouting.base.commands import quoted
-from hostrouting.base.findings import NodeFinding
-from hostrouting.net.addresses import (
-    FAMILY_NAMES,
-    GIVERS,
-    LOGS,
-    Address,
-    Prefix,
-    is_device_name,
-    is_network,
-)
-from hostrouting.net.exits import candidates, fabric_exits, named_devices, set_down, unnamed
-from hostrouting.net.links import Device, address_families
-from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute
+from hostrouting.net.addresses import Prefix, is_device_name, is_network
+from hostrouting.net.exits import fabric_exits, set_down, unnamed
+from hostrouting.net.routes import MAIN_TABLE, ObservedRoute
+from hostrouting.route_overlap import ways_out
 from hostrouting.route_overlap.proven import CidrReport, Finding, OverlapReport, SuggestedRoute
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from hostrouting.base.findings import NodeFinding
     from hostrouting.config.sections import HostRoutingConfig, StaticRoute
     from hostrouting.route_overlap.snapshot import RoutingSnapshot
 
@@ -86,7 +77,7 @@ class FamilyProof(NamedTuple):
             absent_devs=absent,
             fabric_exits=() if expected else fabric_exits(node.defaults, node.links),
             deciding=self.deciding,
-            notes=tuple(self._notes(config, down, lacks_default=lacks_default)),
+            notes=tuple(self._notes(config, down, dead_ends, lacks_default=lacks_default)),
         )
 
     def _absent(self) -> tuple[str, ...]:
@@ -96,82 +87,42 @@ class FamilyProof(NamedTuple):
         return tuple(dev for dev in self.node.allowed.expected if dev not in known)
 
     def _notes(
-        self, config: HostRoutingConfig, down: Sequence[str], *, lacks_default: bool
+        self,
+        config: HostRoutingConfig,
+        down: Sequence[str],
+        dead_ends: Collection[str],
+        *,
+        lacks_default: bool,
     ) -> Iterator[NodeFinding]:
         """Yield the notes; where an address has a finding, the causes of a lost way out first."""
         if any(self.findings):
-            yield from _set_down_notes(down)
-            # Without its rule, the table of the default route is not searched.
-            if lacks_default and all(note.kind != "lost-rule" for note in self.notes):
-                yield from self._lost_default(config)
+            yield from self._causes(config, down, dead_ends, lacks_default=lacks_default)
         yield from self.notes
+
+    def _causes(
+        self,
+        config: HostRoutingConfig,
+        down: Sequence[str],
+        dead_ends: Collection[str],
+        *,
+        lacks_default: bool,
+    ) -> Iterator[NodeFinding]:
+        node = self.node
+        absent = [*ways_out.absent(self._absent(), node)] if lacks_default else []
+        yield from absent
+        yield from ways_out.set_down(down)
+        used = {each.dev for part in self.findings for each in part if each.kind == "dead-end"}
+        unable = [dev for dev in node.allowed.expected if dev in used or dev in dead_ends]
+        yield from ways_out.unable(unable, node.links)
+        # Without its rule, the table of the default route is not searched.
+        is_searched = all(note.kind != "lost-rule" for note in self.notes)
+        if lacks_default and is_searched and not absent:
+            yield from ways_out.lost_default(node, self._may_be_exit, config)
 
     @property
     def _may_be_exit(self) -> Sequence[str]:
         """The devices, or networks, that the config names, that were found, or that decide."""
         return self.node.expected or self.node.found or self.node.allowed.expected
-
-    def _lost_default(self, config: HostRoutingConfig) -> Iterator[NodeFinding]:
-        """Yield a warning about the device that lacks its default route, or those that may.
-
-        These are the ones that a program configures, or else that the config names.
-        """
-        # Imported late: most nodes have their default route.
-        from hostrouting.route_overlap.owners import keeper_of
-
-        node = self.node
-        names = self._may_be_exit
-        found = candidates(names, node.links)
-        is_meant = any(map(is_network, names)) or named_devices(names, node.links)
-        have_one = {dev for route in node.defaults for dev in route.devs}
-        able = [link for link in found if link.up and link.carrier and link.name not in have_one]
-        kept = {link: keeper_of(link, node.files, node.family) for link in able}
-        links = [link for link, (keeper, _) in kept.items() if keeper]
-        if is_meant or len(found) == 1:
-            links = links or able
-        if links:
-            keepers = dict.fromkeys(kept[link][0] for link in links)
-            commands = dict.fromkeys(kept[link][1] for link in links)
-            command = "".join(commands) if len(commands) == 1 else ""
-            yield self._lack_of(links, " or ".join(keepers), command, config)
-
-    def _lack_of(
-        self, links: Sequence[Device], keeper: str, command: str, config: HostRoutingConfig
-    ) -> NodeFinding:
-        """Return the warning, with the command of the program that keeps the devices."""
-        family = self.node.family
-        has_address = any(family in address_families(link) for link in links)
-        what = f"{FAMILY_NAMES[family]} {'default route' if has_address else 'address'}"
-        names = " or ".join(link.name for link in links)
-        reason = f"has no {what}, which {keeper} gives it"
-        step = f"see {LOGS[family]}"
-        if not keeper:
-            reason = f"has no {what}, which {GIVERS[family]} or you must give it"
-            form = "route add default via GATEWAY" if has_address else "address add ADDRESS/LENGTH"
-            step = f"use ip {form} dev {names}, or {step}"
-        gateways = self._gateways(links[0], config)
-        if has_address and not keeper and len(links) == len(gateways) == 1:
-            command = quoted("ip", "route", "add", "default", "via", *gateways, "dev", names)
-        return NodeFinding("lost-default", names, reason, "warning", step, command=command)
-
-    def _gateways(self, link: Device, config: HostRoutingConfig) -> set[str]:
-        """Return the gateways on a device that routes in force, or of the config, have."""
-        networks = [
-            Prefix(own.family, own.peer, own.prefix_length)
-            for own in link.addresses
-            if own.family == self.node.family
-        ]
-        wanted = (route.gateway for route in config.static_routes.routes if route.gateway)
-        in_force = {
-            str(route.gateway)
-            for route in self.node.routes
-            if route.protocol == OUR_PROTOCOL and route.dev == link.name and route.gateway
-        }
-        return in_force | {
-            gateway
-            for gateway in wanted
-            if any(network.masked.covers(Address.parse(gateway)) for network in networks)
-        }
 
     def _reports(self, config: HostRoutingConfig) -> Iterator[CidrReport]:
         """Yield the report on each CIDR: suggested are the routes that help and the config lacks.
@@ -234,17 +185,6 @@ def report_on(
             of_each = (getattr(report, field.name) for report in reports)
             values[field.name] = _each_once(chain.from_iterable(of_each))
     return OverlapReport(**values)
-
-
-def _set_down_notes(devs: Sequence[str]) -> Iterator[NodeFinding]:
-    """Yield a warning for each device that is set down."""
-    reason = "is set down, and no packet leaves by it"
-    step = ""
-    if len(devs) > 1:
-        step = "set up the one that leads to the cluster: ip link set DEVICE up"
-    for dev in devs:
-        command = "" if step else quoted("ip", "link", "set", dev, "up")
-        yield NodeFinding("device-down", dev, reason, "warning", step, command=command)
 
 
 def _by_prefix(routes: Iterable[StaticRoute]) -> Mapping[Prefix, Sequence[StaticRoute]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -30,17 +30,26 @@ from hostrouting.route_overlap.judgement import Kind
 from hostrouting.route_overlap.lasting import endings
 from phases.mistakes import NoTruth
 
+#: The kinds of notes on what has changed on the node, the lowest layer first: a device that is set
+#: down or lacks a carrier explains all else.
+CAUSES: Final = (
+    "no-device",
+    "device-down",
+    "enslaved",
+    "no-carrier",
+    "unmanaged",
+    "lost-default",
+    "lost-rule",
+)
 #: The kinds of notes that explain why addresses are wrong.
-_EXPLANATIONS: Final = frozenset({"lost-rule", "several-exits", "device-down", "lost-default"})
-#: The kinds of these notes on what has changed on the node.
-_CAUSES: Final = _EXPLANATIONS - {"several-exits"}
+_EXPLANATIONS: Final = frozenset({*CAUSES, "several-exits"})
 #: What is wrong with addresses, as the end of a sentence about them.
 CLAUSES: Final[dict[str, str]] = {
     "overlap": "leaves by {dev}",
     "no-route": "has no route",
     "blocked": "is blocked",
     "local": "is the node itself, on {dev}",
-    "dead-end": "leaves by {dev}, which has no carrier",
+    "dead-end": "leaves by {dev}, which carries no packets",
     "unknown-exit": "leaves by {dev}",
     "undecided": "is undecided",
     "announced": "will leave by the fabric",
@@ -53,17 +62,17 @@ class Finding(LightValue):
 
     `kind` is `overlap` (they leave by another device), `no-route`, `blocked` (blackhole,
     unreachable, prohibit), `local` (the node itself has the address, on another device), `dead-end`
-    (an expected device is without carrier), `unknown-exit` (they leave by `devs`, and neither a
-    default route nor the config names the right device), `undecided` (they get the header of a
-    tunnel, a segment or a label, which leads anywhere) or `announced` (they will leave by the
-    fabric once its `network`, which `source` announces, is connected; no route takes the addresses
-    `own` from it). `dev` is the first of `devs` that is not allowed. `route` is the deciding route,
-    or rule, as `ip` prints it; None if there is none. `rule` is the rule that decides, or that
-    leads to the table of the route, unless that is a usual one; `program` has probably added it, or
-    the blackhole that is `route`. No route takes `own` addresses, those of hardware, either.
-    `command` deletes that rule, or removes a `local` address from a virtual device. `cause` is
-    `changing` if they are undecided since routing changed during each reading, and `by-flow` if a
-    rule suppresses the device of some flows.
+    (an expected device carries no packets: it lacks a carrier, or is a port of a bridge), `unknown-
+    exit` (they leave by `devs`, and neither a default route nor the config names the right device),
+    `undecided` (they get the header of a tunnel, a segment or a label, which leads anywhere) or
+    `announced` (they will leave by the fabric once its `network`, which `source` announces, is
+    connected; no route takes the addresses `own` from it). `dev` is the first of `devs` that is not
+    allowed. `route` is the deciding route, or rule, as `ip` prints it; None if there is none.
+    `rule` is the rule that decides, or that leads to the table of the route, unless that is a usual
+    one; `program` has probably added it, or the blackhole that is `route`. No route takes `own`
+    addresses, those of hardware, either. `command` deletes that rule, or removes a `local` address
+    from a virtual device. `cause` is `changing` if they are undecided since routing changed during
+    each reading, and `by-flow` if a rule suppresses the device of some flows.
     """
 
     kind: Kind
@@ -250,8 +259,8 @@ class OverlapReport(LightValue, NoTruth):
     exits_in_turns: tuple[str, ...] = ()
     #: The families without a default route by an expected device, whose gateway suggestions need.
     lacks_default: tuple[int, ...] = ()
-    #: Expected devices without carrier, if no default route leads out by another one: they hide the
-    #: gateway, too.
+    #: Expected devices that carry no packets, if no default route leads out by another one: they
+    #: hide the gateway, too.
     dead_ends: tuple[str, ...] = ()
     #: Devices that are set down: of these, or those of which one would be the exit.
     down_devs: tuple[str, ...] = ()
@@ -288,7 +297,8 @@ class OverlapReport(LightValue, NoTruth):
     @property
     def causes(self) -> list[NodeFinding]:
         """The notes on lost ways out and lost built-in rules, if addresses are wrong."""
-        return [note for note in self.explanations if note.kind in _CAUSES]
+        found = [note for note in self.explanations if note.kind in CAUSES]
+        return sorted(found, key=lambda note: CAUSES.index(note.kind))
 
     @property
     def explanations(self) -> list[NodeFinding]:
@@ -380,7 +390,18 @@ class OverlapReport(LightValue, NoTruth):
     @property
     def steps(self) -> str:
         """The steps that resolve the findings; may be empty."""
-        return "" if self.is_proven else "\n".join(self._steps())
+        return "\n".join(self._steps(_ways_out, _configured, _suggested, *_OTHER_STEPS))
+
+    @property
+    def manual_steps(self) -> list[str]:
+        """What somebody has to do, where no route of the config helps."""
+        return [*self._steps(_ways_out, *_OTHER_STEPS)]
+
+    def _steps(self, *kinds: Callable[[OverlapReport], Iterator[str]]) -> Iterator[str]:
+        for steps in () if self.is_proven else kinds:
+            # Without an expected device nothing is known but the ways out.
+            if self.expected_devs or steps is _ways_out:
+                yield from steps(self)
 
     def __str__(self) -> str:
         return "\n".join(filter(None, (self.verdict, *self.refusals, self.advice)))
@@ -414,36 +435,6 @@ class OverlapReport(LightValue, NoTruth):
                 continue
             unknown = f"it is unknown where {listed} should leave"
             yield f"{defaults} and the config names no expectedDevs, so {unknown}", aimless
-
-    def _steps(self) -> Iterator[str]:
-        yield from _ways_out(self)
-        if not self.expected_devs:
-            return
-        configured = dict.fromkeys(
-            name for report in self.cidrs for name in report.configured_routes
-        )
-        if configured:
-            yield (
-                f"The config has routes for it that are not in force ({', '.join(configured)}); "
-                "an apply adds them, or says why they are refused"
-            )
-        for chosen in self.chosen_routes:
-            yield (
-                f"'{chosen}' is a route of the config, and stays: if it is right, name its device "
-                "in expectedDevs of routeOverlap; if not, correct it in staticRoutes."
-            )
-        suggested = self.suggested_routes
-        if suggested:
-            where = "that of hostRouting in the agent's config"
-            yield f"To fix it, make this section {where}, and apply it again:"
-            yield f'  "staticRoutes": {json.dumps(self.merged_routes.to_mapping())}'
-        for route in suggested:
-            if route.takes_from:
-                yield f"  {route.destination} takes addresses from {', '.join(route.takes_from)}"
-            if route.warning:
-                yield f"  WARNING, {route.destination}: {route.warning}"
-        for steps in _OTHER_STEPS:
-            yield from steps(self)
 
 
 def defaults_of(report: OverlapReport, family: int) -> str:
@@ -482,13 +473,11 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
     present = [
         dev for dev in report.expected_devs if not is_network(dev) and dev not in report.absent_devs
     ]
-    # What else a device lacks shows once it is up.
-    is_named = any(note.kind == "lost-default" for note in report.causes)
-    lacks_default = () if report.down_devs or is_named else report.lacks_default
+    # The note on a device names what it lacks.
+    is_named = any(note.kind != "lost-rule" for note in report.causes)
+    lacks_default = () if is_named else report.lacks_default
     if lacks_default and report.absent_devs:
-        step = "correct expectedDevs, or see the driver of the device (ip link show)."
-        if any(map(is_network, report.absent_devs)):
-            step = "see its addresses and routes (ip address; ip route), or correct expectedDevs."
+        step = "see its addresses and routes (ip address; ip route), or correct expectedDevs."
         absent = " and no device ".join(map(described, report.absent_devs))
         yield f"The node has no device {absent}: {step}"
     by = f" by {' or '.join(present)}" if present else ""
@@ -507,6 +496,36 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
         yield f"{dev} is set down: if it leads to the cluster, run: {command}"
     if IPV6 in report.without_exit and IPV6 not in report.lacks_default:
         yield f"Name {named}"
+
+
+def _configured(report: OverlapReport) -> Iterator[str]:
+    names = dict.fromkeys(name for each in report.cidrs for name in each.configured_routes)
+    if names:
+        yield (
+            f"The config has routes for it that are not in force ({', '.join(names)}); "
+            "an apply adds them, or says why they are refused"
+        )
+
+
+def _suggested(report: OverlapReport) -> Iterator[str]:
+    suggested = report.suggested_routes
+    if suggested:
+        where = "that of hostRouting in the agent's config"
+        yield f"To fix it, make this section {where}, and apply it again:"
+        yield f'  "staticRoutes": {json.dumps(report.merged_routes.to_mapping())}'
+    for route in suggested:
+        if route.takes_from:
+            yield f"  {route.destination} takes addresses from {', '.join(route.takes_from)}"
+        if route.warning:
+            yield f"  WARNING, {route.destination}: {route.warning}"
+
+
+def _chosen(report: OverlapReport) -> Iterator[str]:
+    for chosen in report.chosen_routes:
+        yield (
+            f"'{chosen}' is a route of the config, and stays: if it is right, name its device "
+            "in expectedDevs of routeOverlap; if not, correct it in staticRoutes."
+        )
 
 
 def _routers(report: OverlapReport) -> Iterator[str]:
@@ -532,16 +551,6 @@ def _unresolved(report: OverlapReport) -> Iterator[str]:
     if any(finding.kind == "announced" for _, finding in report.findings):
         remedy = "rules (ip rule), or narrow expectedCidrs"
     yield f"No route in the main table would fix {', '.join(unresolved)}: change the {remedy}."
-
-
-def _cables(report: OverlapReport) -> Iterator[str]:
-    found = [each.dev for _, each in report.findings if each.kind == "dead-end" and each.dev]
-    devs = dict.fromkeys([*found, *report.dead_ends])
-    # What else a device lacks shows once it is up.
-    dead = [dev for dev in devs if dev not in report.down_devs]
-    if dead:
-        places = "its cable, its switch and its driver (ip link show)"
-        yield f"{', '.join(dead)} has no carrier: see {places}."
 
 
 def _presets(report: OverlapReport) -> Iterator[str]:
@@ -605,9 +614,9 @@ def _local_addresses(report: OverlapReport) -> Iterator[str]:
 
 #: The steps of findings against which no route of the config helps.
 _OTHER_STEPS: Final = (
+    _chosen,
     _routers,
     _unresolved,
-    _cables,
     _presets,
     _own_addresses,
     _rules,

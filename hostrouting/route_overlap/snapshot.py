@@ -24,6 +24,7 @@ from hostrouting.net.addresses import (
     is_network,
 )
 from hostrouting.net.exits import named_devices, unnamed, working
+from hostrouting.net.links import enslaving
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     IP_TUNNELS,
@@ -94,7 +95,7 @@ class AllowedDevices(NamedTuple):
     #: The devices by which expected traffic should leave.
     expected: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
-    #: The expected devices without carrier, which may not carry traffic.
+    #: The expected devices that carry nothing: set down, without a carrier, or a port of a bridge.
     dead_ends: frozenset[str] = frozenset()
     #: The networks among the expected devices that stand for none, each with those that hold it.
     undecided: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -372,7 +373,7 @@ class RoutingSnapshot:
         if self.files is None:
             return ""
         # Imported late: most nodes have one default route.
-        from hostrouting.route_overlap.owners import metric_step
+        from hostrouting.managers import metric_step
 
         return metric_step(route, self.defaults, self.links, self.files)
 
@@ -605,11 +606,16 @@ def allowed_devices(
         # Where not one device holds a network, that stays: no device has such a name.
         single = {network: devs[0] for network, devs in held.items() if len(devs) == 1}
         expected = tuple(dict.fromkeys(single.get(dev, dev) for dev in expected_devs))
-    without_carrier = [device.name for device in node.links if not (device.up and device.carrier)]
+    devices = {link.name: link for link in node.links}
+    unable = [
+        name
+        for name, link in devices.items()
+        if not (link.up and link.carrier) or enslaving(link, devices)
+    ]
     return AllowedDevices(
         expected=expected,
         patterns=tuple(patterns),
-        dead_ends=frozenset(expected).intersection(without_carrier),
+        dead_ends=frozenset(expected).intersection(unable),
         undecided=tuple((network, tuple(devs)) for network, devs in held.items() if len(devs) > 1),
     )
 

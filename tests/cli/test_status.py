@@ -286,8 +286,8 @@ def lose_ipv6(host: FakeHost) -> None:
 
 
 def test_a_route_that_waits_beside_a_right_address(host: FakeHost) -> None:
-    """A status is without a next step while a route of the config waits for its default route, for
-    which an apply would wait.
+    """No command is the next step while a route of the config waits for its default route, for
+    which an apply would wait, too.
     """
     routes = [{"destination": "fd00:64::/48"}, {"destination": "172.16.8.0/22"}]
     expected = {"expectedCidrs": ["172.16.8.0/22", "10.224.0.0/16"], "mode": "WARN"}
@@ -296,11 +296,13 @@ def test_a_route_that_waits_beside_a_right_address(host: FakeHost) -> None:
     assert applied.returncode == 0
     lose_ipv6(host)
     lose_our_routes(host)
-    assert "\nnext:" not in run_here("status").stdout
+    [*_, last] = run_here("status").stdout.splitlines()
+    assert last.startswith(next_step("no command repairs this: fd00:64::/48 "))
+    assert f"; {ONCE_ADDED}run: {APPLY}" in last
 
 
 def test_a_route_that_waits_beside_an_address_without_a_route(host: FakeHost) -> None:
-    """The next step is a check if an address lacks a route while a route of the config waits: the
+    """The route of the config that waits is named first if an address lacks another one, too: the
     check names the route for that address.
     """
     section = {"enabled": True, "routes": [{"destination": "fd00:64::/48"}]}
@@ -310,13 +312,13 @@ def test_a_route_that_waits_beside_an_address_without_a_route(host: FakeHost) ->
     lose_ipv6(host)
     lines = run_here("status").stdout.splitlines()
     assert f"; {ONCE_ADDED}run: {APPLY}" in lines[2]
-    assert lines[-1] == next_step("hostrouting check")
+    assert lines[-1].startswith(next_step("no command repairs this: fd00:64::/48 "))
     assert '"destination": "172.16.128.0/24"' in run_here("check").stdout
 
 
 def test_a_route_that_waits_beside_one_that_is_refused(host: FakeHost) -> None:
-    """The next step is a plan if one route of the config waits for a default route and another one
-    is refused.
+    """The route that would be refused is named as the next step if another route of the config
+    waits for a default route.
     """
     connect(host.routes, eth9="10.9.0.4/16")
     routes = [
@@ -329,11 +331,13 @@ def test_a_route_that_waits_beside_one_that_is_refused(host: FakeHost) -> None:
     host.routes.remove_link("eth9")
     status = run_here("status").stdout
     assert "once each route can be added" not in status
-    assert status.splitlines()[-1] == next_step(f"hostrouting plan {INTENT_PATH}")
+    last = status.splitlines()[-1]
+    assert last.startswith(next_step("no command repairs this: 172.16.64.0/24 "))
+    assert last.endswith("there is no network device eth9; correct its 'dev')")
 
 
 def test_a_file_of_another_owner_is_named_once(host: FakeHost) -> None:
-    """A foreign file in the way of the config is an error with its step, and without a next one; a
+    """A foreign file in the way of the config is an error with its step, which no command does; a
     namesake that is not in the way has one row.
     """
     on_mended("apply")
@@ -343,11 +347,10 @@ def test_a_file_of_another_owner_is_named_once(host: FakeHost) -> None:
     assert run_here("status").stdout.count(row) == 1
     host.files.write("/etc/systemd/system/check-route-overlap.service", text, mode=0o644)
     lines = run_here("status").stdout.splitlines()
-    assert [line.partition("; ")[2] for line in lines if "check-route-overlap.service" in line] == [
-        "",
-        "an apply that needs its place is refused: move it away or rename it",
-    ]
-    assert not any(line.startswith("next:") for line in lines)
+    moving = "an apply that needs its place is refused: move it away or rename it"
+    steps = [line.partition("; ")[2] for line in lines if "check-route-overlap.service" in line]
+    assert steps == ["", moving, moving]
+    assert lines[-1].startswith(next_step("no command repairs this: "))
 
 
 def test_the_next_step_of_a_user_without_rights(
@@ -598,7 +601,8 @@ def test_a_status_without_an_answer_of_systemd(
     assert result.returncode == 0
     assert sentence == f"right as far as asked: {IN_FORCE}, ..."
     assert unasked == "  not looked at: no answer"
-    assert facts[-2:] == [f"  {NSPAWN}: open (unknown)", next_step("hostrouting check")]
+    last = next_step("no command repairs this: not looked at: no answer")
+    assert facts[-2:] == [f"  {NSPAWN}: open (unknown)", last]
 
 
 @needs_kernel
@@ -921,7 +925,8 @@ def test_warnings_of_a_node_that_is_right(host: FakeHost) -> None:
     expected = gated({"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}})
     applied = on_stdin(expected, "apply")
     silent = f"172.16.0.1 dev ib0: {ASKED_AGAIN}"
-    assert applied.stdout.splitlines()[-1] == f"warning: {silent}"
+    last = next_step(f"no command repairs this: {silent}")
+    assert applied.stdout.splitlines()[-2:] == [f"warning: {silent}", last]
     host.link_layer.mute.clear()
     assert run_here("status").stdout.splitlines()[:2] == [
         f"right: {DEFAULT_BY}ib0: {CHOSEN}eth0",

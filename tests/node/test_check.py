@@ -44,7 +44,7 @@ from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import Lookup, default_routes
 from hostrouting.node.check import check_node
 from hostrouting.node.fix import fixed, replaced
-from hostrouting.node.report import NodeReport
+from hostrouting.node.report import NodeReport, fix_line
 from hostrouting.node.units import with_read_units
 from hostrouting.route_overlap import proof
 from hostrouting.route_overlap.expectation import Expectation
@@ -97,7 +97,8 @@ def test_a_node_that_is_as_the_config_wants_it(host: FakeHost) -> None:
     assert report.ok
     assert report.lines() == ["right: 172.16.8.0/22 leaves by eth0"]
     assert check(host, applied(host, **ROUTES)).lines() == ["right: no findings"]
-    assert set(report.to_mapping()) == {"ok", "verdict", "next", "mode", "expected_devs", "cidrs"}
+    keys = {"ok", "verdict", "next", "step", "mode", "expected_devs", "cidrs"}
+    assert set(report.to_mapping()) == keys
 
 
 LOST = "a route that another program removes stays lost"
@@ -382,7 +383,7 @@ def test_the_proof_of_now_is_made_once(host: FakeHost) -> None:
     proof.check(host.routes, Expectation.of(config))
     once = len(lookups)
     report = check_node(at_once(), config, host, path="node.json")
-    assert report.is_fixable
+    assert report.next == fix_line("node.json")
     assert len(lookups) == 2 * once
 
 
@@ -708,7 +709,7 @@ def test_what_an_apply_would_refuse_is_not_suggested(host: FakeHost) -> None:
     """Instead of an IPv6 route that an apply would refuse beside a foreign one, `check` suggests
     the halves of its network, which an apply accepts.
 
-    The next step is a plan instead of an apply, and the plan names the refused route once.
+    The next step is that answer instead of an apply, and the plan names the refused route once.
     """
     host.routes.add_address("ib0", "fd00:1b::4/64")
     arrange(
@@ -726,7 +727,7 @@ def test_what_an_apply_would_refuse_is_not_suggested(host: FakeHost) -> None:
     )
     report = check_node(at_once(), config, host, path="a.json")
     assert [kind for _, kind, _ in findings_of(report)] == ["not-applied", "lost-route"]
-    assert report.step == "hostrouting plan a.json"
+    assert report.next == fix_line("a.json")
     mended = report.overlap.merged_routes
     assert [route.destination for route in mended.routes] == [
         "fd00:1b::1:0/113",

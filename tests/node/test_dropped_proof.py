@@ -265,7 +265,7 @@ def test_the_scripts_know_what_the_installed_config_has_lost(
     assert causes(run(Configure(wanted, host=host), at_once())) == [WorseRoutingError]
     assert causes(run(ConfigureStaticRoutes(wanted, host=host), at_once())) == [WorseRoutingError]
     assert own_routes(host) == [WIDE]
-    assert check_node(at_once(), wanted, host, path="new.json").step == _FIX
+    assert check_node(at_once(), wanted, host, path="new.json").next == _FIX
     assert run(Configure(wanted, host=host, force=True), at_once()).ok
     assert own_routes(host) == ["172.16.16.0/24"]
 

@@ -193,7 +193,7 @@ def test_no_silent_gateway_takes_the_place_of_one_that_answers() -> None:
     )
     # So `status` does not offer it.
     run(Configure(config, host=host), at_once())
-    assert node_status(at_once(), host).next == "hostrouting check"
+    assert node_status(at_once(), host).next is None
     host.link_layer.mute.clear()
     assert node_status(at_once(), host).next == FIX
 

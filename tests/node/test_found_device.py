@@ -20,7 +20,7 @@ from hostrouting import (
     Reset,
     node_status,
 )
-from hostrouting.base.commands import CHECK, FIX
+from hostrouting.base.commands import FIX
 from hostrouting.boot.intent import require_intent
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.fleet import NodeRecord, prove_record, take_record
@@ -146,7 +146,7 @@ def test_a_later_default_route_moves_nothing_from_a_named_exit(
     assert applied(host, config).ok
     bring_the_later_route(host)
     report = check_node(at_once(), config, host, path=INTENT_PATH)
-    assert (report.overlap.ok, report.step, node_status(at_once(), host).next) == (True, None, None)
+    assert (report.overlap.ok, report.next, node_status(at_once(), host).next) == (True, None, None)
     assert applied(host, config).changes == ()
     assert not repair_once(at_once(), config, host).changes
     assert own_routes(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
@@ -296,7 +296,7 @@ def test_a_later_default_route_moves_no_route(host: FakeHost, *, explicit: bool)
     before = own_routes(host)
     bring_the_later_route(host)
     report = check_node(at_once(), config, host, path=INTENT_PATH)
-    assert (report.ok, report.step) == (True, None)
+    assert (report.ok, report.next) == (True, None)
     assert [finding.kind for finding in report.findings] == ["chosen-exit"]
     assert not applied(host, config).changes
     assert not repair_once(at_once(), require_intent(host), host).changes
@@ -329,7 +329,7 @@ def test_a_fix_is_not_advised_where_its_apply_would_be_refused(host: FakeHost) -
     assert node_status(at_once(), host).next == FIX
     unit = "/etc/systemd/system/check-route-overlap.service"
     host.files.write(unit, b"[Service]\nExecStart=/opt/site/check\n", mode=0o644)
-    assert node_status(at_once(), host).next == CHECK
+    assert node_status(at_once(), host).next is None
     config = require_intent(host)
     assert check_node(at_once(), config, host, path=INTENT_PATH).next is None
 

@@ -2,7 +2,7 @@
 
 import pytest
 from support.kernel import connect, kernel_of, needs_kernel
-from support.printed import ALIKE, NOT_APPLIED, UNKNOWN_EXIT, overlap
+from support.printed import ALIKE, NOT_APPLIED, UNKNOWN_EXIT, next_step, overlap
 
 from hostrouting import prove_egress
 from hostrouting.config.sections import HostRoutingConfig, RouteOverlapConfig
@@ -59,6 +59,9 @@ def test_check_reports_once_that_several_exits_decide() -> None:
         report.overlap.verdict,
         (f"warning: several-exits: the IPv4 default routes by eth0 and ib0: {ALIKE}{_CHOICE}"),
         (f"warning: not-applied: hostRouting: {NOT_APPLIED} for the next boot; apply the config"),
+        next_step(
+            f"no command repairs this: the IPv4 default routes by eth0 and ib0: {ALIKE}{_CHOICE}"
+        ),
     ]
 
 

@@ -107,16 +107,16 @@ def test_without_the_expected_device(prover: WayOutNode) -> None:
     prover.links("eth0", "eth1", dead="eth1")
     prover.default("eth0")
     advice = prover.prove(SERVICES, expectedDevs=["Eth0", "gone0"]).advice
-    assert advice.startswith(
-        "The node has no device Eth0 and no device gone0: correct expectedDevs, "
-        "or see the driver of the device (ip link show)."
-    )
+    assert [line.partition(";")[0] for line in advice.splitlines()] == [
+        "Eth0: is named by expectedDevs, and the node has no such device",
+        "gone0: is named by expectedDevs, and the node has no such device",
+    ]
+    assert advice.endswith("if eth0 is meant, which has a default route, name that in expectedDevs")
     assert "\nGive " not in advice
     advice = prover.prove(SERVICES, expectedDevs=["gone0", "eth1"]).advice
-    assert [line.partition(": ")[0] for line in advice.splitlines()[:3]] == [
-        "The node has no device gone0",
-        "Give the node a default route by eth1",
-        "eth1 has no carrier",
+    assert [line.partition(";")[0] for line in advice.splitlines()] == [
+        "gone0: is named by expectedDevs, and the node has no such device",
+        "eth1: has no carrier",
     ]
 
 
@@ -135,12 +135,12 @@ def test_the_default_device_without_carrier(prover: WayOutNode) -> None:
         report = prover.prove(SERVICES, **section)
         assert shapes(report) == [(SERVICES, "dead-end", ("eth0",), "eth0")]
         assert (
-            "10.96.0.0 to 10.96.255.255: leaves by eth0, which has no carrier (default via 10.224.0.1 dev eth0"
+            "10.96.0.0 to 10.96.255.255: leaves by eth0, which carries no packets (default via 10.224.0.1 dev eth0"
             in str(report)
         )
         assert (
             report.advice
-            == "eth0 has no carrier: see its cable, its switch and its driver (ip link show)."
+            == "eth0: has no carrier; see its cable, the port of its switch and its driver (ip link show)"
         )
     [(_, own)] = prover.prove("10.224.0.4/32", "10.224.0.4/31").findings
     assert own.first == "10.224.0.5"
@@ -153,7 +153,7 @@ def test_the_default_device_without_carrier(prover: WayOutNode) -> None:
     assert suggested(report) == []
     # An overlap alone names the device, too, and not the main table, in which a route will help
     # once it is back.
-    assert prover.prove("172.16.8.0/22").advice.startswith("eth0 has no carrier: ")
+    assert prover.prove("172.16.8.0/22").advice.startswith("eth0: has no carrier; ")
 
 
 @pytest.mark.parametrize("prover", ["kernel"], indirect=True)
@@ -174,9 +174,9 @@ def test_its_own_address_is_carried_by_another(prover: WayOutNode) -> None:
     ("dead", "kind", "words"),
     [
         # The kernel goes on to send some of the flows by it.
-        ("eth1", "dead-end", "leaves by eth1, which has no carrier, one of eth0, eth1 ("),
+        ("eth1", "dead-end", "leaves by eth1, which carries no packets, one of eth0, eth1 ("),
         # The carrier comes back by itself, the second device stays wrong.
-        ("eth0", "overlap", "eth0 has no carrier: see its cable"),
+        ("eth0", "overlap", "eth0: has no carrier; see its cable"),
     ],
 )
 def test_one_of_two_next_hops(prover: WayOutNode, dead: str, kind: str, words: str) -> None:

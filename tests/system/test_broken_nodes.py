@@ -30,11 +30,9 @@ from support.systemd_box import require_program
 from system.test_lost_default import LEASED
 from system.troubles import RUN_FULL
 
-from hostrouting.base.commands import CHECK
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import APPLIED_PATH, INTENT_PATH
 
 APPLY = f"hostrouting apply {INTENT_PATH}"
-PLAN = f"hostrouting plan {INTENT_PATH}"
 FIX = "hostrouting check --fix | hostrouting apply -"
 LOST = f"ip route del {CIDR}\n"
 #: A second card, in its own network or in that of eth0.
@@ -61,9 +59,14 @@ WITH_GATEWAY = json.dumps(
         "staticRoutes": {"enabled": True, "routes": [{"destination": CIDR, "gateway": GATEWAY}]},
     }
 )
+#: It names a device that the node does not have.
+OTHER_NAME = json.dumps(
+    {**CONFIG, "routeOverlap": {**CONFIG["routeOverlap"], "expectedDevs": ["eno1"]}}
+)
+LOCK = "/run/hostrouting.lock"
+RESTORE = f"cp -p {INTENT_PATH} {INTENT_PATH}.rejected && hostrouting apply {APPLIED_PATH}"
 WATCHED = json.dumps({**CONFIG, "watch": {"enabled": True}})
 REMOUNT = 'mount -o remount,rw "$(findmnt -n -o TARGET -T /etc/aks-flex-node)"'
-LARGEST = 'du -xah "$(findmnt -n -o TARGET -T /run)" | sort -h | tail'
 START = f"systemctl reset-failed {KUBELET}; systemctl start {KUBELET}"
 SETTINGS = f"/run/systemd/system/{KUBELET}.d"
 
@@ -87,8 +90,6 @@ class Node(NamedTuple):
     commands: str
     steps: tuple[str, ...] = ()
     beyond: str = ""
-    #: True if the first line says all that a check would.
-    no_step: bool = False
     #: The page of first aid shows it.
     first_aid: bool = False
     way: str = "via 10.224.0.1 dev eth0"
@@ -125,7 +126,7 @@ BROKEN = {
     ),
     "a default route of an image's node has its turns": Node(
         f"{IMAGE}{OTHER_NETWORK}{LOST}ip route append default via 10.225.0.1 dev eth1 metric 100",
-        (f"{PLAN} # ip route del default via 10.225.0.1 dev eth1 metric 100", APPLY),
+        (" # ip route del default via 10.225.0.1 dev eth1 metric 100", APPLY),
     ),
     "a default route by the wrong device has its turns": Node(
         f"{OTHER_NETWORK}{LOST}ip route append default via 10.225.0.1 dev eth1 metric 100", (APPLY,)
@@ -217,22 +218,33 @@ BROKEN = {
         ("ip route add default via 10.224.0.1 dev eth0", APPLY),
     ),
     "its static device was down, and nothing names the gateway": Node(
-        "ip link set eth0 down; ip link set eth0 up", no_step=True
+        "ip link set eth0 down; ip link set eth0 up"
     ),
     "two devices may be the one that has lost its address": Node(
         f"hostrouting apply - <<< '{NETWORK}'; ip address flush dev eth0; ip link set eth1 up",
-        no_step=True,
     ),
     "the node of an image has no address": Node(
         f"hostrouting reset; ip address flush dev eth0\n"
         f"hostrouting apply --root / - <<< '{NETWORK}'",
-        no_step=True,
     ),
     "the address is lost, and no program gives one": Node(
         "ip address flush dev eth0",
         (f" # ip address add 10.224.0.4/24 dev eth0; {DEFAULT_ROUTE}", APPLY),
     ),
     "the carrier is lost": Node("", beyond="link set wire down"),
+    "the device is a port of a bridge": Node(
+        "ip link add docker0 type bridge; ip link set docker0 up; ip link set eth0 master docker0",
+        (" # ip link set eth0 nomaster", ""),
+    ),
+    "the config names a device that the node does not have": Node(
+        f"hostrouting apply --force - <<< '{OTHER_NAME}'",
+    ),
+    "a folder is in the place of the lock": Node(
+        f"{LOST}rm -f {LOCK}; mkdir {LOCK}", (f"mv {LOCK} {LOCK}.moved", APPLY)
+    ),
+    "the installed config was edited, and an apply would refuse it": Node(
+        f"{LOST}sed -i s,{CIDR},172.16.8.1/22, {INTENT_PATH}", (RESTORE,)
+    ),
     "the gateway is silent": Node(
         "ip neigh flush dev eth0",
         beyond="address del 10.224.0.1/24 dev bridge",
@@ -243,7 +255,7 @@ BROKEN = {
         (REMOUNT, APPLY),
     ),
     "/run is full": Node(
-        LOST + RUN_FULL, (f"{LARGEST} # rm /run/filling; mount -o remount,size=64m /run", APPLY)
+        LOST + RUN_FULL, (" # rm /run/filling; mount -o remount,size=64m /run", APPLY)
     ),
     "others may change what the gates believe": Node(
         f"{LOST}chmod 777 {RUN}", (f"chown 0 {RUN} && chmod go-w {RUN}", APPLY)
@@ -276,7 +288,7 @@ BROKEN = {
         _setting("[Service]\\nExecStart=\\nExecStart=/bin/false\\n[Unit]\\nStartLimitBurst=9\\n")
         + f"systemctl restart {KUBELET}; until systemctl is-failed {KUBELET}; do sleep .1; done",
         first_aid=True,
-        steps=(f"journalctl -b -u {KUBELET} # rm -r {SETTINGS}; systemctl daemon-reload\n{START}",),
+        steps=(f" # rm -r {SETTINGS}; systemctl daemon-reload\n{START}",),
     ),
     "an agent has no gate": Node(
         "printf '[Service]\\nExecStart=/bin/sleep 9999\\n' > /etc/systemd/system/k3s-agent.service\n"
@@ -311,7 +323,7 @@ class Restored:
     """One machine for all troubles of routing, which is made right again before each."""
 
     _RESTORE = f"""
-umount /etc; rm -f /run/filling /run/hostrouting.disabled; mount -o remount,size=64m /run
+umount /etc; rm -f /run/filling /run/hostrouting.disabled; rm -rf {LOCK}.moved; mount -o remount,size=64m /run
 systemctl stop k3s-agent.service; rm /etc/systemd/system/k3s-agent.service
 rm -r {SETTINGS}; systemctl unmask {KUBE} static-routes.service; systemctl daemon-reload
 for dev in docker0 tailscale0 wg0 cali1; do ip link del $dev; done
@@ -349,7 +361,7 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restored]:
 @pytest.mark.parametrize("name", BROKEN)
 def test_the_offered_commands_mend_it(restored: Restored, name: str) -> None:
     """A broken node is right after the offered commands, two at most, and a packet is answered;
-    where a person must act, the check is the only command that may be offered.
+    where a person must act, none is offered, and the step says so.
     """
     machine = restored.machine()
     broken = BROKEN[name]
@@ -361,7 +373,7 @@ def test_the_offered_commands_mend_it(restored: Restored, name: str) -> None:
         offered, _, own = step.partition(" # ")
         status = machine.status()
         assert status["next"] == (offered or None), status
-        if offered in (runs := {APPLY, PLAN, FIX}):
+        if offered in (runs := {APPLY, FIX}):
             assert runs & {each.get("command") for each in status["findings"]} <= {offered}, status
         machine.shell(offered)
         machine.shell(own)
@@ -371,9 +383,10 @@ def test_the_offered_commands_mend_it(restored: Restored, name: str) -> None:
         )
         assert_right(machine, way=broken.way)
     else:
-        assert machine.status()["next"] in ({None} if broken.no_step else {None, CHECK}), (
-            machine.status()
-        )
+        status = machine.status()
+        assert status["next"] is None, status
+        # A person has to act, if the node is wrong.
+        assert status["state"] == "right" or status["step"]["type"] == "owner", status
 
 
 def test_an_apply_mends_a_node_whose_default_route_has_two_next_hops(restored: Restored) -> None:
@@ -415,7 +428,7 @@ def test_a_blackhole_stays(
     machine.shell(commands)
     status = machine.status()
     assert status["state"] == state
-    assert status["next"] in {None, CHECK}, status
+    assert status["next"] is None, status
     owners = [found["program"] for found in status["findings"] if found["kind"] == "blocked"]
     assert owners == [program] * bool(program)
     assert "blackhole 172.16.8.0/26" in machine.shell("ip route get 172.16.8.1; ip route")
@@ -433,7 +446,7 @@ def test_an_own_address_in_the_cidr(restored: Restored) -> None:
     machine.shell(FIX)
     assert machine.way() == "via 10.224.0.1 dev eth0"
     status = machine.status()
-    assert (status["state"], status["next"]) == ("wrong", CHECK), status
+    assert (status["state"], status["next"]) == ("wrong", None), status
     assert status["verdict"].startswith(
         f"wrong: {CIDR} is right, all but 172.16.9.4, the node's own address on ib0"
     )

@@ -5,10 +5,6 @@ from support.kernel import connect
 from support.printed import DEFAULT_BY, IF_RIGHT
 
 from hostrouting import prove_egress
-from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.links import Device, DeviceAddress
-from hostrouting.net.routes import SCOPE_LINK
-from hostrouting.route_overlap.owners import keeper_of
 from hostrouting.testing import FakeHost
 
 CIDR = "10.96.0.0/16"
@@ -98,31 +94,3 @@ def test_the_setting_of_the_owner(protocol: int, files: dict[str, str], step: st
     named = prove_egress(host, [CIDR], expected_devs=["eth0"]).notes
     assert [note.step for note in named] == ([step] if step else [])
     assert not prove_egress(host, [CIDR], expected_devs=["eth1"]).notes
-
-
-@pytest.mark.parametrize(
-    ("addresses", "state", "family", "step"),
-    [
-        (["10.224.0.5/16"], "configured", IPV4, "networkctl reconfigure eth1"),
-        ([], "configured", IPV4, "networkctl reconfigure eth1"),
-        ([], "configuring", IPV4, "journalctl -b -u systemd-networkd.service"),
-        (["fe80::5/64"], "configured", IPV6, "journalctl -b -u systemd-networkd.service"),
-        (["fe80::5/64"], "configured", IPV4, "networkctl reconfigure eth1"),
-        (["fe80::5/64", "fd00::5/64"], "configured", IPV6, "networkctl reconfigure eth1"),
-    ],
-)
-def test_a_device_that_waits_is_not_configured_anew(
-    addresses: list[str], state: str, family: int, step: str
-) -> None:
-    """The step for a device is networkd's log while networkd configures the device, or if that has
-    only a link-local address of the family, since networkd then waits for an answer. Otherwise the
-    step is a reconfiguration.
-    """
-    host = FakeHost()
-    # As the kernel has it.
-    scopes = {"fe80::5/64": SCOPE_LINK}
-    own = (DeviceAddress.parse(each)._replace(scope=scopes.get(each, 0)) for each in addresses)
-    link = Device("eth1", 7, up=True, addresses=tuple(own))
-    text = f"ADMIN_STATE={state}\nNETWORK_FILE=/etc/systemd/network/10-eth1.network\n"
-    host.files.write(f"/run/systemd/netif/links/{link.ifindex}", text.encode(), mode=0o644)
-    assert keeper_of(link, host.files, family) == ("systemd-networkd", step)

@@ -1,0 +1,68 @@
+"""ifupdown of Debian, with dhclient."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.base.commands import quoted
+from hostrouting.managers.managed import Managed, value_of
+from hostrouting.net.addresses import IPV4
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hostrouting.host.ports import FileStore
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import ObservedRoute
+
+_PROGRAM: Final = "ifupdown"
+_INTERFACES: Final = "/etc/network/interfaces"
+#: Has a line `DEVICE=NAME` for each device that it has set up.
+_STATE: Final = "/run/network/ifstate"
+#: dhclient writes the first when it has a lease or begins to wait, and the second with each lease.
+_PID: Final = "/run/dhclient.{}.pid"
+_LEASES: Final = "/var/lib/dhcp/dhclient.{}.leases"
+#: A client without an answer asks for a minute before it waits.
+_SECONDS_TO_ASK: Final = 30.0
+
+
+def managed(device: Device, files: FileStore, family: int) -> Managed | None:
+    """See `DeviceManager`."""
+    if not _is_configured(files, device.name):
+        return None
+    if not value_of(files, _STATE, device.name):
+        return Managed(_PROGRAM, command=quoted("ifup", device.name))
+    if family == IPV4 and _waits(files, device.name):
+        advice = (
+            "its DHCP client got no answer, and asks again by itself: see that the DHCP server is "
+            "up; see: journalctl -b -t dhclient"
+        )
+        return Managed(_PROGRAM, advice=advice)
+    return Managed(_PROGRAM, command=quoted("ifup", "--force", device.name))
+
+
+def metric_step(_device: Device, _files: FileStore, _route: ObservedRoute, _metric: int) -> str:
+    """See `DeviceManager`: a device may get its default route by any of several files."""
+    return ""
+
+
+def _is_configured(files: FileStore, dev: str) -> bool:
+    stanza = re.compile(rb"^\s*iface\s+" + re.escape(dev.encode()) + rb"\s", re.MULTILINE)
+    return any(stanza.search(files.read(path) or b"") for path in _files(files))
+
+
+def _files(files: FileStore) -> Iterator[str]:
+    yield _INTERFACES
+    for name in files.names(f"{_INTERFACES}.d"):
+        yield f"{_INTERFACES}.d/{name}"
+
+
+def _waits(files: FileStore, dev: str) -> bool:
+    """Return True for a client that runs, and has got no lease since it began."""
+    pid = (files.read(_PID.format(dev)) or b"").decode(errors="replace").strip()
+    if not (pid.isdecimal() and files.exists(f"/proc/{pid}")):
+        return False
+    began = files.modified(_PID.format(dev)) or 0.0
+    leased = files.modified(_LEASES.format(dev))
+    return leased is None or began > leased + _SECONDS_TO_ASK

@@ -1,0 +1,101 @@
+"""systemd-networkd, which netplan configures on Ubuntu."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.base.commands import quoted
+from hostrouting.managers.managed import Managed, runs, value_of
+from hostrouting.net.links import address_families
+from hostrouting.net.routes import PROTOCOL_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hostrouting.host.ports import FileStore
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import ObservedRoute
+
+_UNIT: Final = "systemd-networkd.service"
+#: A boot starts it by this link.
+_ENABLED: Final = f"/etc/systemd/system/multi-user.target.wants/{_UNIT}"
+#: What it knows of a device, by index. A clean stop removes the file.
+_STATE: Final = "/run/systemd/netif/links/{}"
+_NETPLAN: Final = "/etc/netplan"
+#: netplan writes these for networkd.
+_OF_NETPLAN: Final = re.compile(r"/run/systemd/network/\d+-netplan-")
+#: The section and the key of networkd, by the protocol of the route.
+_KEYS: Final = {
+    "dhcp": ("DHCPv4", "RouteMetric"),
+    "ra": ("IPv6AcceptRA", "RouteMetric"),
+    "static": ("Route", "Metric"),
+}
+#: The key of netplan, and the mapping of the device that has it.
+_IN_NETPLAN: Final = {
+    "dhcp": ("route-metric", "dhcp4-overrides"),
+    "static": ("metric", "the default route in routes"),
+}
+
+
+def managed(device: Device, files: FileStore, family: int) -> Managed | None:
+    """See `DeviceManager`."""
+    state = _STATE.format(device.ifindex)
+    program = "systemd-networkd"
+    if path := value_of(files, state, "NETWORK_FILE"):
+        command = quoted("networkctl", "reconfigure", device.name)
+        if _OF_NETPLAN.match(path):
+            program, command = "netplan", "netplan apply"
+        is_configuring = value_of(files, state, "ADMIN_STATE") == "configuring"
+        if is_configuring or _has_link_address_alone(device, family):
+            # It would wait anew.
+            advice = (
+                "it waits for the answer of a DHCP server or router: see that this one is up; "
+                f"see: journalctl -b -u {_UNIT}"
+            )
+            return Managed(program, advice=advice)
+        return Managed(program, command=command)
+    if runs(files, _UNIT):
+        advice = (
+            f"no .network file matches {device.name}, whose name may have changed: correct "
+            f"[Match] of its file, or netplan's; see: {quoted('networkctl', 'status', device.name)}"
+        )
+        return Managed(program, manages=False, advice=advice)
+    if files.read_link(_ENABLED) is not None:
+        return Managed(program, command=f"systemctl start {_UNIT}")
+    return None
+
+
+def metric_step(device: Device, files: FileStore, route: ObservedRoute, metric: int) -> str:
+    """See `DeviceManager`."""
+    path = value_of(files, _STATE.format(device.ifindex), "NETWORK_FILE")
+    protocol = PROTOCOL_NAMES.get(route.protocol)
+    if not path or protocol not in _KEYS:
+        return ""
+    if _OF_NETPLAN.match(path) and protocol in _IN_NETPLAN:
+        key, mapping = _IN_NETPLAN[protocol]
+        place = " or ".join(_netplan_files(files, device.name)) or f"a file of {_NETPLAN}"
+        return (
+            f"set {key}: {metric} in {mapping} of {device.name} in {place}, and run: netplan apply"
+        )
+    section, key = _KEYS[protocol]
+    # Another [Route] in a drop-in would be another route.
+    name = path.rpartition("/")[2]
+    drop_in = f"/etc/systemd/network/{name}.d/metric.conf"
+    place = path if protocol == "static" else drop_in
+    # It configures the devices of changed files anew. A `reconfigure` directly behind it can leave
+    # 252 waiting for the removal of an address, and the device without one.
+    return f"set {key}={metric} in [{section}] of {place}, and run: networkctl reload"
+
+
+def _has_link_address_alone(device: Device, family: int) -> bool:
+    has_one = any(own.family == family for own in device.addresses)
+    return has_one and family not in address_families(device)
+
+
+def _netplan_files(files: FileStore, dev: str) -> Iterator[str]:
+    """Yield the files that name a device."""
+    for name in files.names(_NETPLAN):
+        path = f"{_NETPLAN}/{name}"
+        if name.endswith(".yaml") and dev.encode() in (files.read(path) or b""):
+            yield path
