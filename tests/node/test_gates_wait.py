@@ -144,6 +144,27 @@ def test_a_first_apply_waits_for_a_lease_and_no_gate_for_that(
     assert host.lock.locked_files == set()
 
 
+def test_gates_open_while_an_apply_waits_for_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A route that the kernel refuses, since its device has no address yet, is tried again under the
+    lock of the gates, and no gate waits in between.
+    """
+    host = gpu_node()
+    host.routes.add_link("eth1")
+    moments = Moments(host, monkeypatch)
+    clock = ActingClock()
+
+    def look() -> None:
+        moments.note("waiting")
+        if clock.monotonic() > 3:
+            host.routes.add_address("eth1", "10.9.0.4/16")
+            clock.on_wait = lambda: None
+
+    clock.on_wait = look
+    late = {"destination": "192.168.77.0/24", "gateway": "10.9.0.1", "dev": "eth1"}
+    execute(Configure(config(RIGHT, late), host=host), Context(clock=clock))
+    assert moments.seen[-2:] == ["waiting, gates open", "routes, gates wait"]
+
+
 def test_a_wait_before_the_first_change(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """An apply over an installed config waits for a lease before its first change, while the gates
     are open.
