@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import quoted
+from hostrouting.base.errors import HostFileError
 from hostrouting.managers.managed import Managed, runs, value_of
-from hostrouting.net.addresses import IPV4
-from hostrouting.net.links import address_families
+from hostrouting.net.addresses import IPV4, IPV6
 
 if TYPE_CHECKING:
     from hostrouting.host.ports import FileStore
@@ -18,6 +19,12 @@ _PROGRAM: Final = "NetworkManager"
 _UNIT: Final = "NetworkManager.service"
 #: What it knows of a device, by index; it stays when NetworkManager stops.
 _STATE: Final = "/run/NetworkManager/devices/{}"
+_PROFILES: Final = (
+    "/etc/NetworkManager/system-connections",
+    "/run/NetworkManager/system-connections",
+)
+#: The section of a profile by family.
+_SECTIONS: Final = {IPV4: "ipv4", IPV6: "ipv6"}
 
 
 def managed(device: Device, files: FileStore, family: int) -> Managed | None:
@@ -36,16 +43,25 @@ def managed(device: Device, files: FileStore, family: int) -> Managed | None:
     if not connection:
         # Somebody has disconnected it, or its profile is inactive.
         return Managed(_PROGRAM, command=quoted("nmcli", "device", "connect", device.name))
-    # It has a metric for the default route that the profile asks for, and for no other one.
-    asks_default = value_of(files, state, "route-metric-default-aspired")
-    if family == IPV4 and family in address_families(device) and not asks_default:
-        shown = quoted("nmcli", "connection", "show", connection)
-        advice = (
-            f"its profile gives {device.name} no default route: see ipv4.never-default and "
-            f"ipv4.gateway of: {shown}"
-        )
+    if _is_never_default(files, connection, family):
+        name = f"{_SECTIONS[family]}.never-default"
+        words = ("nmcli", "connection", "modify", connection, name, "no")
+        again = quoted("nmcli", "device", "reapply", device.name)
+        advice = f"its profile has {name}: if it should not, run: {quoted(*words)}; {again}"
         return Managed(_PROGRAM, advice=advice)
     return Managed(_PROGRAM, command=quoted("nmcli", "device", "reapply", device.name))
+
+
+def _is_never_default(files: FileStore, connection: str, family: int) -> bool:
+    """Return True if a profile refuses a default route; only root can read it."""
+    with suppress(HostFileError):
+        for folder in _PROFILES:
+            for name in files.names(folder):
+                text = (files.read(f"{folder}/{name}") or b"").decode(errors="replace")
+                if f"\nuuid={connection}\n" in text:
+                    section = text.partition(f"\n[{_SECTIONS[family]}]\n")[2].partition("\n[")[0]
+                    return "never-default=true" in section.splitlines()
+    return False
 
 
 def metric_step(device: Device, files: FileStore, route: ObservedRoute, metric: int) -> str:
@@ -53,6 +69,6 @@ def metric_step(device: Device, files: FileStore, route: ObservedRoute, metric: 
     connection = value_of(files, _STATE.format(device.ifindex), "connection-uuid")
     if not connection:
         return ""
-    family = "ipv4" if route.family == IPV4 else "ipv6"
-    words = ("nmcli", "connection", "modify", connection, f"{family}.route-metric", str(metric))
+    name = f"{_SECTIONS[route.family]}.route-metric"
+    words = ("nmcli", "connection", "modify", connection, name, str(metric))
     return f"run: {quoted(*words)}; {quoted('nmcli', 'device', 'reapply', device.name)}"

@@ -85,7 +85,8 @@ def lost_default(
     managers: dict[Device, Managed | None] = dict.fromkeys(able)
     if node.files is not None:
         managers |= {link: managed(link, node.files, node.family) for link in able}
-    links = [link for link in able if managers[link]]
+    links = [link for link, manager in managers.items() if manager and manager.manages]
+    # A program that leaves a device alone says nothing about which one is the exit.
     if is_meant or len(found) == 1:
         links = links or able
     if links:

@@ -25,10 +25,9 @@ NETWORKD_RUNS = {RUNNING.format("systemd-networkd"): "-> 0123"}
 NM_RUNS = {RUNNING.format("NetworkManager"): "-> 0123"}
 OF_NETWORKD = "ADMIN_STATE=configured\nNETWORK_FILE=/etc/systemd/network/10-eth1.network\n"
 OF_NETPLAN = "ADMIN_STATE=configured\nNETWORK_FILE=/run/systemd/network/10-netplan-eth1.network\n"
-CONNECTED = (
-    "[device]\nmanaged=true\nconnection-uuid=1c8a\nroute-metric-default-aspired=100\n"
-    "[dhcp4]\ndhcp4.routers=10.224.0.1\n"
-)
+CONNECTED = "[device]\nmanaged=true\nconnection-uuid=1c8a\nnm-owned=false\n"
+PROFILE = "[connection]\nid=eth1\nuuid={}\n\n[ipv4]\nmethod=auto\n{}\n[ipv6]\nmethod=auto\n"
+PROFILES = "/etc/NetworkManager/system-connections/{}.nmconnection"
 INTERFACES = {"/etc/network/interfaces": "auto lo\niface lo inet loopback\niface eth1 inet dhcp\n"}
 IS_UP = {"/run/network/ifstate": "lo=lo\neth1=eth1\n"}
 
@@ -113,11 +112,24 @@ DEVICES = {
     ),
     "a profile with never-default": Lacking(
         {
-            NETWORK_MANAGER: CONNECTED.replace("route-metric-default-aspired=100\n", ""),
+            NETWORK_MANAGER: CONNECTED,
+            PROFILES.format("a"): PROFILE.format("77", "never-default=true\n"),
+            PROFILES.format("eth1"): PROFILE.format("1c8a", "never-default=true\n"),
             **NM_RUNS,
         },
         "NetworkManager",
-        "... nmcli connection show 1c8a",
+        "... nmcli connection modify 1c8a ipv4.never-default no; nmcli device reapply eth1",
+        (ADDRESS,),
+    ),
+    "a profile with never-default for IPv6 alone": Lacking(
+        {
+            NETWORK_MANAGER: CONNECTED,
+            PROFILES.format("a"): PROFILE.format("77", "never-default=true\n"),
+            PROFILES.format("eth1"): PROFILE.format("1c8a", "") + "never-default=true\n",
+            **NM_RUNS,
+        },
+        "NetworkManager",
+        "nmcli device reapply eth1",
         (ADDRESS,),
     ),
     "ifupdown": Lacking({**INTERFACES, **IS_UP}, "ifupdown", "ifup --force eth1"),

@@ -46,6 +46,7 @@ ROOMS = {
     "fib": "tests/fib",
     "fleet": "tests/fleet",
     "host": "tests/host tests/test_errors.py",
+    "managers": "tests/managers",
     "net": "tests/net tests/fib/test_vrf.py tests/static_routes/test_ipv6_decisions.py"
     " tests/test_errors.py",
     "node": "tests/node tests/cli/test_status.py tests/cli/test_watch_json.py"

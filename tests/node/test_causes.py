@@ -302,7 +302,7 @@ KEEPERS = {
     ),
     "NetworkManager": (
         "/run/NetworkManager/devices/{}",
-        "managed=true\nconnection-uuid=5ad\nroute-metric-default-aspired=100",
+        "managed=true\nconnection-uuid=5ad",
         "nmcli device reapply eth0",
     ),
     "": ("/run/nobody", "", None),

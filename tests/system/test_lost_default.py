@@ -135,8 +135,62 @@ ln -s /lib/systemd/system/NetworkManager.service /etc/systemd/system/multi-user.
 _PACKAGES = (
     *("python3", "systemd", "dbus", "iproute2", "procps"),
     # debootstrap does not find the one that polkitd needs.
-    *("libpam-systemd", "network-manager"),
+    *("libpam-systemd", "network-manager", "ifupdown", "isc-dhcp-client"),
 )
+#: Bash that has ifupdown manage eth0.
+_RAISED = """
+rm -f /etc/systemd/system/multi-user.target.wants/NetworkManager.service
+cat > /etc/network/interfaces <<'END'
+auto lo
+iface lo inet loopback
+auto eth0
+iface eth0 inet dhcp
+END
+ln -s /lib/systemd/system/networking.service /etc/systemd/system/multi-user.target.wants/
+"""
+APPLY = f"hostrouting apply {INTENT_PATH}"
+#: By the trouble: its commands, and the next steps until the node is right.
+OF_NETWORK_MANAGER = {
+    "NetworkManager: it is stopped": (
+        "systemctl stop NetworkManager; ip address flush dev eth0",
+        ["systemctl start NetworkManager.service", APPLY],
+    ),
+    "NetworkManager: the device is disconnected": (
+        "nmcli device disconnect eth0",
+        ["nmcli device connect eth0", APPLY],
+    ),
+}
+OF_IFUPDOWN = {
+    "ifupdown: the address is lost": (
+        "ip address flush dev eth0",
+        ["ifup --force eth0", APPLY],
+    ),
+    "ifupdown: its client is dead, and the address is lost": (
+        "kill $(cat /run/dhclient.eth0.pid); ip address flush dev eth0",
+        ["ifup --force eth0", APPLY],
+    ),
+    "ifupdown: the device was taken down by ifdown": (
+        "ifdown eth0",
+        ["ip link set eth0 up", "ifup eth0", APPLY],
+    ),
+}
+
+
+def follow(machine: SystemdBox, trouble: str, steps: list[str]) -> None:
+    """Follow the next steps of a node in trouble until it is right."""
+    for number, step in enumerate(steps):
+        status = machine.status()
+        if not number:
+            assert_first_line(trouble, status["verdict"])
+        assert status["next"] == step, status
+        machine.shell(step)
+        if step not in {APPLY, "ip link set eth0 up"}:
+            wait_until(
+                lambda: "via 10.224.0.1 dev eth0" in machine.shell("ip route show default"),
+                f"the default route after {step}",
+            )
+    status = machine.status()
+    assert (status["state"], status["next"]) == ("right", None), status
 
 
 @pytest.fixture(scope="module")
@@ -175,3 +229,28 @@ def test_network_manager_gives_it_back(tree: Path, tmp_path: Path, address: str)
             machine.shell(f"hostrouting apply {INTENT_PATH}")
             status = machine.status()
             assert (status["state"], status["next"]) == ("right", None), status
+        for trouble, (commands, steps) in OF_NETWORK_MANAGER.items():
+            machine.shell(commands)
+            follow(machine, trouble, steps)
+        never = "nmcli connection modify eth0 ipv4.never-default yes ipv4.gateway ''"
+        machine.shell(f"{never}; nmcli device reapply eth0; ip route flush proto 142")
+        status = machine.status()
+        assert_first_line("NetworkManager: a profile with never-default", status["verdict"])
+        assert status["next"] is None, status
+        assert "ipv4.never-default" in status["step"]["owner"], status
+
+
+@pytest.mark.soak
+def test_ifupdown_gives_it_back(tree: Path, tmp_path: Path) -> None:
+    """The offered commands restore an address that ifupdown has given and that was lost."""
+    install_command(tmp_path / "image", python=Path("/usr/bin/python3"))
+    with SystemdBox(prepare=ROUTER + _RAISED + FABRIC, image=tmp_path / "image", tree=tree) as node:
+        wait_until(
+            lambda: "via 10.224.0.1 dev eth0" in node.shell("ip route show default"),
+            "the default route of ifupdown",
+        )
+        ungated = {**CONFIG, "gates": []}
+        node.shell(f"hostrouting apply - <<< '{json.dumps(ungated)}'")
+        for trouble, (commands, steps) in OF_IFUPDOWN.items():
+            node.shell(commands)
+            follow(node, trouble, steps)
