@@ -151,7 +151,7 @@ class Reading:
         which networks the next events concern.
         """
         # Imported late: while most nodes are checked, nothing changes.
-        from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent
+        from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent, RuleEvent
 
         events = [*events]
         replaced = {place(event.route) for event in events if event.verb == "replace"}
@@ -166,10 +166,11 @@ class Reading:
                     unclear |= self._follow_device(event)
                 elif isinstance(event, AddressEvent):
                     unclear |= self._follow_address(event)
+                elif isinstance(event, RuleEvent):
+                    self._follow_rule(event.rule)
                 else:
-                    # A rule; or a nexthop object or a setting, whose routes change silently.
+                    # The routes of a nexthop object, or of a setting, change silently.
                     unclear.update(self.families)
-                    self._rules.clear()
                     self._change_all()
         for family in unclear:
             self._routes.pop(family, None)
@@ -228,6 +229,18 @@ class Reading:
             self._routes[family] = kept
             return set()
         return {family} if own else set()
+
+    def _follow_rule(self, rule: Rule) -> None:
+        """Read the rules again; note the destinations of this one, if it selects own packets."""
+        before = self._rules.pop(rule.family, ())
+        sources = (own.address for link in self._links.values() for own in link.addresses)
+        if not rule.may_select(sources):
+            return
+        network = Prefix(rule.family, *rule.destination)
+        # Who jumps to a rule, or is not selected by it, may go anywhere.
+        if rule.inverted or any(each.goto is not None for each in (rule, *before)):
+            network = Prefix(rule.family, 0, 0)
+        self._changed[rule.family].append(network)
 
     def _follow_address(self, event: AddressEvent) -> set[int]:
         address = event.address

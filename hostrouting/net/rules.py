@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, TABLE_NAMES, Extra
 
 #: The names of uninterpreted selectors by the number of their attribute.
@@ -144,6 +144,23 @@ class Rule(NamedTuple):
         if self.inverted and self.destination[1]:
             words.append(f"to {self._selector(self.destination)}")
         return "packets " + "other than those " * self.inverted + ", ".join(words)
+
+    def may_select(self, sources: Iterable[Address]) -> bool:
+        """Return True if it may select a packet that the node itself sends from these sources.
+
+        Such a packet comes in by no other device, is bound to none, and has no mark.
+
+        >>> pod = Rule(100, table=2, source=(0x0AE00009, 32))
+        >>> own = Address.parse("10.224.0.4")
+        >>> pod.may_select([own]), pod._replace(inverted=True).may_select([own])
+        (False, True)
+        """
+        if self.inverted:
+            return True
+        if self.iif not in {"", "lo"} or self.oif or (self.mark and self.mark_mask):
+            return False
+        network = Prefix(self.family, *self.source)
+        return not network.length or any(map(network.covers, sources))
 
     @property
     def program(self) -> str | None:

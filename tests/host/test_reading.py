@@ -331,3 +331,41 @@ def test_a_reading_follows_the_kernel(
                         address = Address(family, number)
                         assert any(network.covers(address) for network in networks), str(address)
                 before[family] = after
+
+
+@needs("kernel")
+@pytest.mark.parametrize(
+    ("rule", "networks"),
+    [
+        ("to 172.16.9.0/24 lookup 90", ["172.16.9.0/24"]),
+        ("from 10.224.0.4 lookup 90", ["0.0.0.0/0"]),
+        ("from 10.224.0.4 to 172.16.9.0/24 lookup 90", ["172.16.9.0/24"]),
+        # Of a pod, as a CNI adds one for each.
+        ("from 10.224.7.7 lookup 90", []),
+        ("not from 10.224.7.7 lookup 90", ["0.0.0.0/0"]),
+        ("fwmark 0x1 lookup 90", []),
+        ("iif ib0 lookup 90", []),
+        ("iif lo lookup 90", ["0.0.0.0/0"]),
+        ("oif ib0 lookup 90", []),
+        ("to 172.16.9.0/24 goto 32766", ["0.0.0.0/0"]),
+    ],
+)
+def test_a_rule_concerns_its_destinations(rule: str, networks: list[str]) -> None:
+    """A rule that is added or removed after a reading concerns the destinations that it selects, and
+    none if it selects no packet of the node itself; the routes are not read again.
+    """
+    with KernelNode.made() as node:
+        run_batch(node, [*DEVICES, *IN_USE])
+        backend = NetlinkBackend(netns=node.name)
+        reading = reading_of(backend)
+        reading.links()
+        for family in (IPV4, IPV6):
+            reading.routes(family)
+            reading.rules(family)
+        backend.routes = None  # type: ignore[method-assign, assignment]
+        for verb in ("add", "del"):
+            node.ip(f"rule {verb} pref 200 {rule}")
+            assert [str(network) for network in reading.catch_up(IPV4)] == networks
+            assert reading.catch_up(IPV6) == []
+            assert reading.routes(IPV4)
+            assert len(reading.rules(IPV4)) == (4 if verb == "add" else 3)
