@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from hostrouting.config.siblings import (
         ProbeSNATConfig,
         StaleCNIConfig,
-        StaleCNIForce,
         WatchConfig,
     )
     from hostrouting.host import Host, RouteBackend
@@ -88,7 +87,6 @@ __all__ = [
     "RouteBackend",
     "RouteOverlapConfig",
     "StaleCNIConfig",
-    "StaleCNIForce",
     "StaticRoute",
     "StaticRoutesConfig",
     "SuggestedRoute",
@@ -117,7 +115,7 @@ _NAMES = {
         "StaticRoute",
         "StaticRoutesConfig",
     ),
-    "config.siblings": ("ProbeSNATConfig", "StaleCNIConfig", "StaleCNIForce", "WatchConfig"),
+    "config.siblings": ("ProbeSNATConfig", "StaleCNIConfig", "WatchConfig"),
     "host": ("Host", "RouteBackend"),
     "node.boot_files": ("RenderedFiles", "render_files"),
     "node.check": ("check_node",),

@@ -7,14 +7,13 @@
     ├── BackendError                 the kernel, or a fake, refused a request or could not answer
     │   ├── EventsLostError          events were lost: read everything anew
     │   ├── LinkNotFoundError        a device that a route names does not exist
-    │   ├── NeighbourRejectedError   changes of neighbours were refused; the rest was made
     │   ├── PermissionDeniedError    a capability is missing
     │   ├── RouteRejectedError       changes were refused; each refusal, and the rollback
     │   ├── ToolNotFoundError        a program is not installed; the package that has it
     │   └── UnknownDecisionError     the kernel's decision depends on more than a model holds
     ├── RouteOverlapError            expected addresses would leave by another device; the report
     │   └── WorseRoutingError        the same for addresses that leave right without the config
-    ├── StaleCNIError                the sweep would remove live objects, or they come back
+    ├── StaleCNIError                a cleanup was refused, or the entries come back
     ├── UnitError                    systemd refused a request, or a unit failed
     ├── HostFileError                a file could not be read, written or removed
     └── LockHeldError                another run of hostrouting holds the machine
@@ -41,7 +40,7 @@ from hostrouting.base.errors import (
     UnknownDecisionError,
     UnreadableConfigError,
 )
-from hostrouting.net.rejected import NeighbourRejectedError, Refusal, RouteRejectedError
+from hostrouting.net.rejected import Refusal, RouteRejectedError
 from hostrouting.route_overlap.errors import RouteOverlapError, WorseRoutingError
 
 __all__ = [
@@ -54,7 +53,6 @@ __all__ = [
     "InvalidConfigError",
     "LinkNotFoundError",
     "LockHeldError",
-    "NeighbourRejectedError",
     "PermissionDeniedError",
     "Refusal",
     "RouteOverlapError",

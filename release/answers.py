@@ -14,15 +14,12 @@ from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin,
 import attrs
 from config_schema import config_schema
 
-from hostrouting.azure.stale_cni.verdicts import Kind as Sort
+from hostrouting.azure.stale_cni.leftovers import Kind as Sort
 from hostrouting.base.findings import Severity
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.fleet import NodeRecord, NodeVerdict
-from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import Address, Prefix
-from hostrouting.net.links import Neighbour
 from hostrouting.net.mappings import FORMS, OWN
-from hostrouting.net.routes import ObservedRoute
 from hostrouting.node.state import Verdict
 from hostrouting.route_overlap.explain import ExplainedPart
 from hostrouting.route_overlap.proven import CidrReport, Finding, SuggestedRoute
@@ -187,26 +184,16 @@ _RUN_PROOF: Final = Form(
     "Proof", "The proof of a run.", {name: key for name, key in _PROOF.items() if name != "mode"}
 )
 _PLANNED_PROOF: Final = Form("PlannedProof", "The proof of the planned node.", _PROOF)
-_OBJECTS: Final = {
-    "ebtables rule": EbtablesRule,
-    "neighbour": Neighbour,
-    "route": ObservedRoute,
-}
-_DETAILS: Final = tuple(
-    Form(f"Removed{kind.__name__}", "", {name: Key(str), **_recorded(kind).keys})
-    for name, kind in _OBJECTS.items()
-)
 #: Of the values that are fields of others.
 _FORMS: Final = {Finding: _PART, SuggestedRoute: _SUGGESTED}
 _SPARED: Final = Form(
     "SparedObject",
-    "An object that a sweep leaves alone.",
+    "An entry that a cleanup leaves alone.",
     {
         "object": Key(str),
         "kind": Key(Sort),
         "address": Key(str | None, "of the pod that it was made for"),
         "reason": Key(str),
-        "details": Key(_DETAILS, "the object in the form of the journal"),
     },
 )
 _VERDICT: Final = Key(str, "the node in a sentence")
@@ -236,7 +223,7 @@ _CHECKED: Final[dict[str, Key]] = {
     "findings": _rare([_NODE_FINDING], "all but those of `cidrs`"),
     "not_asked": _rare(list[str], "what could not be looked at"),
     "unread": _rare(list[str], "parts that the deadline cut off"),
-    "spared": _rare([_SPARED], "what a sweep would leave alone"),
+    "spared": _rare([_SPARED], "what a cleanup would leave alone"),
 }
 _SIBLING: Final = Form("Sibling", "A unit.", {"unit": Key(str), "active_state": Key(str)})
 _GATE: Final = Form(
@@ -292,7 +279,12 @@ _REPORTED: Final = Form(
         "children": Key(["Task"]),
     },
 )
-_SWEPT: Final = [Form("Swept", "A stale object.", {"object": Key(str), "reason": Key(str)})]
+_STALE: Final = Form("Stale", "A stale entry.", {"object": Key(str), "reason": Key(str)})
+_REMOVED: Final = Form(
+    "Removed",
+    "A removed entry.",
+    {**_STALE.keys, "restore": Key(str, "the command that adds it again")},
+)
 
 #: By the names of files. Each has a `version`, too.
 ANSWERS: Final[dict[str, Form]] = {
@@ -366,15 +358,15 @@ ANSWERS: Final[dict[str, Form]] = {
         "sweep",
         "`sweep`",
         {
-            "ok": Key(bool, "nothing stale is left that a sweep could not remove"),
+            "ok": Key(bool, "nothing stale is left that could not be removed"),
             "verdict": Key(str),
             "dry_run": Key(bool),
-            "removed": _rare(_SWEPT),
-            "would_remove": _rare(_SWEPT, "with --dry-run"),
+            "removed": _rare([_REMOVED]),
+            "would_remove": _rare([_STALE], "with --dry-run"),
             "spared": Key([_SPARED], "of live pods and of the node"),
             "unknown": Key([_SPARED], "what is not understood"),
-            "record": _rare(str | None, "the path of the journal"),
-            "obstacle": _rare(str, "why a sweep would be refused"),
+            "backup": _rare(str | None, "the file with the state before, and with these commands"),
+            "obstacle": _rare(str, "why nothing can be removed"),
             "error": _rare(str),
         },
     ),

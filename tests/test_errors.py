@@ -26,7 +26,6 @@ from hostrouting.exceptions import (
     InvalidConfigError,
     LinkNotFoundError,
     LockHeldError,
-    NeighbourRejectedError,
     PermissionDeniedError,
     Refusal,
     RouteOverlapError,
@@ -38,7 +37,7 @@ from hostrouting.exceptions import (
     UnreadableConfigError,
     WorseRoutingError,
 )
-from hostrouting.host import Neighbour, NeighbourChange, Route, RouteChange
+from hostrouting.host import Route, RouteChange
 from hostrouting.testing import MemoryBackend
 from phases import (
     CancelledError,
@@ -51,7 +50,6 @@ from phases import (
 
 REPORT = prove_egress(MemoryBackend(), ["172.16.0.0/16"])
 ADDITION = RouteChange.add(Route.parse("10.0.0.0/8", dev="eth0"))
-POD = Neighbour("10.0.0.7", "eth0", "02:00:00:00:00:01", permanent=True)
 ERRORS: list[HostRoutingError | PhaseError] = [
     HostRoutingError("what, why, next step"),
     ConfigError("x"),
@@ -63,10 +61,6 @@ ERRORS: list[HostRoutingError | PhaseError] = [
     PermissionDeniedError("x"),
     RouteRejectedError(
         [Refusal(ADDITION, 101, "unreachable")], rolled_back=False, left_behind=["y"]
-    ),
-    NeighbourRejectedError(
-        [Refusal(NeighbourChange("remove", POD), 1, "refused")],
-        [POD._replace(address="10.0.0.8")],
     ),
     ToolNotFoundError("nft", package="nftables", purpose="to list"),
     RouteOverlapError(REPORT, retryable=True),
@@ -144,21 +138,18 @@ def test_an_error_of_a_moment_can_be_tried_again(name: str) -> None:
     number = getattr(errno, name)
     passing = Refusal(ADDITION, number, name)
     lasting = Refusal(ADDITION, errno.EINVAL, "EINVAL")
-    neighbour = Refusal(NeighbourChange("remove", POD), number, name)
     errors = [
         BackendError("x", errno=number),
         LinkNotFoundError("x", dev="eth0", errno=number),
         RouteRejectedError([passing], rolled_back=True),
-        NeighbourRejectedError([neighbour]),
     ]
-    assert [error.retryable for error in errors] == [name in PASSING] * 4
+    assert [error.retryable for error in errors] == [name in PASSING] * 3
     assert not any(error.may_heal for error in errors)
     changed = [
         RouteRejectedError([passing], rolled_back=False),
         RouteRejectedError([passing, lasting], rolled_back=True),
-        NeighbourRejectedError([neighbour], [POD]),
     ]
-    assert [error.retryable for error in changed] == [False] * 3
+    assert [error.retryable for error in changed] == [False] * 2
 
 
 def test_a_refused_and_an_unreadable_config_are_config_errors() -> None:

@@ -1,5 +1,5 @@
 """For Azure's nodes alone; each room is optional, and node/capabilities.py alone imports it.
 
 probe_snat/   rules by which IPv6 probes of the load balancer reach pods
-stale_cni/    the sweep of objects that azure-vnet left, with its journal
+stale_cni/    the cleanup after azure-vnet
 """

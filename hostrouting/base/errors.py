@@ -181,7 +181,7 @@ class UnknownDecisionError(BackendError):
 
 
 class StaleCNIError(HostRoutingError):
-    """The sweep was refused, or its objects came back: another program still uses them."""
+    """A cleanup was refused, or the entries came back: another program still uses them."""
 
 
 class UnitError(HostRoutingError):

@@ -72,7 +72,7 @@ _UNNEEDED = """
     hostrouting.host.imds hostrouting.host.packets hostrouting.host.ports hostrouting.host.pyroute
     hostrouting.host.trial hostrouting.host.netlink.classifiers
     hostrouting.host.netlink.link_layer hostrouting.host.netlink.neighbours
-    hostrouting.host.netlink.probes hostrouting.host.systemd.notify hostrouting.node.boot_files
+    hostrouting.host.systemd.notify hostrouting.node.boot_files
     hostrouting.node.capabilities hostrouting.node.check hostrouting.node.configure
     hostrouting.node.first_config hostrouting.node.fix hostrouting.node.history
     hostrouting.node.kubelet hostrouting.node.output hostrouting.node.report hostrouting.node.state

@@ -35,8 +35,6 @@ class NodeTask(NamedTask, ABC):
 
     #: The runner reverses the recorded changes of a run; `undo` would also reverse earlier runs.
     records = True
-    #: True if the proof counts what the task has changed.
-    precedes_proof: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -109,16 +109,8 @@ class ProbeSNATConfig(Sibling):
 
 
 @attrs.frozen(kw_only=True)
-class StaleCNIForce(LightValue, WireValue):
-    """Signs of a live CNI that the sweep ignores, for operators certain that it has ended."""
-
-    conflist: bool = setting("Sweep although a file in /etc/cni/net.d still names the CNI.")
-    lock: bool = setting("Sweep although one of its programs still holds a lock.")
-
-
-@attrs.frozen(kw_only=True)
 class StaleCNIConfig(Sibling):
-    """The sweep of objects that azure-vnet left on a node: only those of addresses in podCidrs."""
+    """The removal of what azure-vnet left on a node: only entries of addresses in podCidrs."""
 
     enabled: bool = setting("Sweeps at each apply.")
     pod_cidrs: tuple[str, ...] = setting(
@@ -127,17 +119,11 @@ class StaleCNIConfig(Sibling):
         default=(),
     )
     bridge: str = setting("The bridge of the removed CNI.", rules.device, default="azure0")
-    confirmations: int = setting(
-        "The number of readings in a row that must agree before an object is removed.",
-        rules.whole_number(1, 10),
-        default=2,
-    )
     backup_dir: str = setting(
-        "Where removed objects are recorded, for a reset.",
+        "Where a cleanup writes what was there before, and the commands that add it again.",
         rules.folder,
         default="/var/lib/hostrouting/stale-cni",
     )
-    force: StaleCNIForce = StaleCNIForce()
     required: bool = setting("A failure fails the apply; otherwise it is a warning.")
     sweep: Literal["report", "clean"] = setting(
         "In watch mode service, for objects that become stale: report logs, clean removes them.",

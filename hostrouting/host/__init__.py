@@ -29,7 +29,7 @@ from hostrouting.base.errors import HostFileError
 from hostrouting.host.offline import NoSupervisor, absent, late, offline_routes
 from hostrouting.host.units import UnitState
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
-from hostrouting.net.links import Device, DeviceAddress, Neighbour, NeighbourChange, Station
+from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
     Encapsulation,
@@ -94,7 +94,6 @@ __all__ = [
     "Listener",
     "Lookup",
     "Neighbour",
-    "NeighbourChange",
     "Network",
     "NetworkEvent",
     "NetworkEvents",

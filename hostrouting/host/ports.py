@@ -5,7 +5,7 @@ The docstrings are the contract.
 The contract suites of `hostrouting.testing` hold an implementation to every promise. The first
 paragraph of a method is what it does, with an example; *Refusals* and *Kernel* follow where there
 are any. `RouteBackend` reads and changes the routing of both families. `LinkLayer` has neighbours,
-bridge stations, BPF programs, and requests on the link. `NetworkEvents` announces the changes of
+bridge stations and BPF programs. `NetworkEvents` announces the changes of
 other programs. `Nftables` and `Ebtables` are the packet filters. The rest of the machine follows:
 files, units, the service manager, the run lock and the cloud.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from ipaddress import IPv4Network, IPv6Network
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from hostrouting.host.files.rooted import Exposure
 from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
@@ -209,21 +209,6 @@ class LinkLayer(Protocol):
         ports.
         """
 
-    def answering(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
-        """Return those of the pairs (device, address) that answer an ARP or ND request on the link.
-
-        It returns after a second, or as soon as every address has answered. A device that is down
-        or gone yields no answers. For example, the pods that are still alive::
-
-            alive = link_layer.answering(ctx, [("azure0", "10.240.0.9"), ("azure0", "fd00::9")])
-
-        *Refusals*: without CAP_NET_RAW it is a `PermissionDeniedError`.
-
-        *Kernel*: the tables of this node stay as they are. A node that gets a request for an IPv6
-        address may note the sender, as for any packet, in an entry that ages; its permanent entries
-        stay. An address that it is still probing (tentative) stays, too, and does not answer yet.
-        """
-
     def silent(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """Return those of the pairs (device, IPv4 address) from which the kernel gets no answer.
 
@@ -239,19 +224,15 @@ class LinkLayer(Protocol):
         resolved.
         """
 
-    def change_neighbours(
-        self, verb: Literal["remove", "add"], neighbours: Sequence[Neighbour]
-    ) -> None:
-        """Remove neighbours, each by its full description, or add them to empty places.
+    def remove_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
+        """Remove neighbours, each by its full description; one that has changed by now stays.
 
-        One that differs stays; a removed neighbour keeps every detail if added again.
-        `NeighbourRejectedError` names each refusal, and has the neighbours whose change was made:
-        they do not come back by themselves. What can be known is refused before anything is sent.
-        Missing privilege is a `PermissionDeniedError`.
+        `remove_neighbours([entry for entry in link_layer.neighbours() if is_stale(entry)])`, for
+        example.
 
-        Refusals, by errno: ENOENT a removal of a neighbour that does not exist, or instead of which
-        the kernel would remove another; EEXIST an addition to an occupied place; ENODEV a device
-        that is gone; EINVAL a neighbour that the kernel would not show so.
+        *Refusals*: if one is absent or has changed, nothing is removed, and the `BackendError`
+        names it. After any other failure the rest may be removed. Missing privilege is a
+        `PermissionDeniedError`.
         """
 
 
@@ -361,20 +342,10 @@ class Ebtables(Protocol):
         """Delete the rules, each by its full description, through its backend.
 
         `ebtables.delete(ctx, [rule for rule in reading.rules if is_stale(rule)])`, for example. Of
-        identical rules the first ones are deleted. That matters only for their order after
-        `insert`, unless all of them are deleted.
+        identical rules the first ones are deleted.
 
-        *Refusals*: if a rule is gone, nothing is deleted. If one is refused, or another program
-        adds one again, the `BackendError` has the program's own words; rules that were deleted by
-        then do not come back by themselves, but by `insert`.
-        """
-
-    def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
-        """Insert the rules into their chains at their `position`, in ascending order.
-
-        In a shorter chain a rule comes last. So `insert(ctx, rules)` after `delete(ctx, rules)`
-        restores their places, unless another program has changed the chain. After a refusal the
-        rules that were inserted by then stay.
+        *Refusals*: a rule that is absent or refused is a `BackendError` with the program's own
+        words. Nothing of nft's rules is deleted then; of legacy's, those before it are.
         """
 
 

@@ -5,7 +5,7 @@ Addresses of neighbours are text, as `ip` prints it: they are few, and most go i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.net.addresses import IPV4, Address, Prefix
 from hostrouting.net.routes import SCOPE_LINK, NextHop
@@ -154,7 +154,7 @@ def source_by(hop: NextHop, scope: int, links: Iterable[Device]) -> int | None:
 
 
 class Neighbour(NamedTuple):
-    """An entry of the neighbour table, with every detail that restoring it needs.
+    """An entry of the neighbour table.
 
     >>> str(Neighbour("10.240.0.9", "azure0", "12:34:56:78:9a:bc", permanent=True))
     '10.240.0.9 dev azure0 lladdr 12:34:56:78:9a:bc PERMANENT'
@@ -175,21 +175,6 @@ class Neighbour(NamedTuple):
         return f"{self.address} dev {self.dev} lladdr {self.mac}{state}"
 
 
-class NeighbourChange(NamedTuple):
-    """A neighbour that a program adds or removes.
-
-    >>> pod = Neighbour("10.240.0.9", "azure0", "12:34:56:78:9a:bc", permanent=True)
-    >>> str(NeighbourChange("add", pod))
-    '+ 10.240.0.9 dev azure0 lladdr 12:34:56:78:9a:bc PERMANENT'
-    """
-
-    verb: Literal["add", "remove"]
-    neighbour: Neighbour
-
-    def __str__(self) -> str:
-        return f"{'+' if self.verb == 'add' else '-'} {self.neighbour}"
-
-
 class Station(NamedTuple):
     """An entry of a bridge's forwarding database: the port that leads to a hardware address."""
 
@@ -203,17 +188,3 @@ class Station(NamedTuple):
 def neighbour_order(neighbour: Neighbour) -> tuple[object, ...]:
     """Return the sort key of neighbours: device, address, hardware address."""
     return neighbour.dev, Address.parse(neighbour.address), neighbour.mac
-
-
-def is_as_shown(neighbour: Neighbour) -> bool:
-    """Return True if the kernel shows a neighbour exactly so, and it can be found again.
-
-    >>> is_as_shown(Neighbour("FD00::9", "azure0", "12:34:56:78:9a:bc", permanent=True))
-    False
-    """
-    try:
-        mac = bytes.fromhex(neighbour.mac.replace(":", "")).hex(":")
-        shown = mac, str(Address.parse(neighbour.address))
-    except ValueError:
-        return False
-    return bool(mac) and shown == (neighbour.mac, neighbour.address)

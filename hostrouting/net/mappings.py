@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 import attrs
 
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, Address, Prefix, address_bits, mask_of
-from hostrouting.net.links import Device, DeviceAddress, Neighbour, is_as_shown
+from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import KIND_NUMBERS, KINDS, Encapsulation, NextHop, ObservedRoute
 from hostrouting.net.rules import Range, Rule
 
@@ -228,11 +228,6 @@ def _check_network(value: Any) -> None:
         raise ValueError(".network: has host bits")
 
 
-def _check_neighbour(neighbour: Neighbour) -> None:
-    if not is_as_shown(neighbour):
-        raise ValueError("is not as the kernel shows it")
-
-
 Form(Range)
 Form(Rule)
 Form(Encapsulation)
@@ -240,4 +235,3 @@ Form(NextHop)
 Form(ObservedRoute, _check_network, kind=lambda value: KINDS[KIND_NUMBERS[value]])
 Form(DeviceAddress, _check_network)
 Form(Device)
-Form(Neighbour, _check_neighbour)

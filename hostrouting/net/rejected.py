@@ -1,25 +1,21 @@
-"""The errors of a batch in which the kernel refused changes of routes or of neighbours."""
+"""The error of a batch in which the kernel refused changes of routes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, TypeVar
 
 import attrs
 
 from hostrouting.base.errors import PASSING, BackendError, TextPart, lines_of
 from hostrouting.base.values import LightValue
-from hostrouting.net.links import Neighbour, NeighbourChange
 from hostrouting.net.routes import RouteChange
-
-ChangeT = TypeVar("ChangeT", "RouteChange", "NeighbourChange")
 
 
 @attrs.frozen
-class Refusal(LightValue, Generic[ChangeT]):
-    """One refused change: of a route or of a neighbour, the errno, and the kernel's message."""
+class Refusal(LightValue):
+    """One refused change of a route, the errno, and the kernel's message."""
 
-    change: ChangeT
+    change: RouteChange
     errno: int
     reason: str
 
@@ -37,7 +33,7 @@ class RouteRejectedError(BackendError):
 
     def __init__(
         self,
-        refusals: list[Refusal[RouteChange]],
+        refusals: list[Refusal],
         *,
         rolled_back: bool,
         left_behind: Iterable[str] = (),
@@ -66,25 +62,5 @@ class RouteRejectedError(BackendError):
         return lines_of(self.parts)
 
 
-class NeighbourRejectedError(BackendError):
-    """Changes of neighbours were refused (`refusals`); those of the neighbours `made` were not."""
-
-    def __init__(
-        self, refusals: list[Refusal[NeighbourChange]], made: Sequence[Neighbour] = ()
-    ) -> None:
-        self.refusals = refusals
-        self.made = made
-        super().__init__(lines_of(self.parts), errno=refusals[0].errno)
-        self.retryable = not made and _are_passing(refusals)
-
-    @property
-    def parts(self) -> tuple[TextPart, ...]:
-        """The refusals, and the neighbours that were changed all the same."""
-        refused = TextPart("changes of neighbours were refused", tuple(map(str, self.refusals)))
-        if not self.made:
-            return refused, TextPart("nothing was changed")
-        return refused, TextPart("these were made", tuple(map(str, self.made)))
-
-
-def _are_passing(refusals: Sequence[Refusal[Any]]) -> bool:
+def _are_passing(refusals: Sequence[Refusal]) -> bool:
     return bool(refusals) and all(refusal.errno in PASSING for refusal in refusals)

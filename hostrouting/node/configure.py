@@ -254,7 +254,7 @@ class _Whole(NamedTask, ABC):
 
 
 class Configure(_Whole):
-    """Configure a node, now and for every boot: routes, proof, gates, sweep, probes and watch.
+    """Configure a node, now and for every boot: routes, proof, gates, cleanup, probes and watch.
 
     >>> from hostrouting import HostRoutingConfig
     >>> from hostrouting.testing import FakeHost
@@ -278,7 +278,7 @@ class Configure(_Whole):
     wrong and stays so is installed and held. On a node without hostrouting the boot files come
     first, and stay: a node that fails the check must not start its machine at the next boot either.
 
-    A sibling (the sweep, the probes, the watch) that fails is a warning, unless its section is
+    A sibling (the cleanup, the probes, the watch) that fails is a warning, unless its section is
     `required`; one error with all failures is raised at the end. Each of `subtasks` may be executed
     by itself: it does its part of the whole, with a plan, the lock and a proof of its own. An empty
     config changes nothing, and is refused over an installed one; a whole agent config without
@@ -300,20 +300,10 @@ class Configure(_Whole):
         #: the aim is reached.
         self.applied: NodeReport | None = None
         self._force = force
-        self.subtasks = self._arranged()
+        siblings = map(self._sibling, SIBLINGS)
+        self.subtasks = (self._files, self._routes, self._check, *siblings)
         if config.void:
             self.subtasks = tuple(self._idle(subtask.name) for subtask in self.subtasks)
-
-    def _arranged(self) -> tuple[Task, ...]:
-        before: list[Task] = []
-        after: list[Task] = []
-        for sibling in SIBLINGS:
-            siblings = before if self._precedes_proof(sibling) else after
-            siblings.append(self._sibling(sibling))
-        return self._files, self._routes, *before, self._check, *after
-
-    def _precedes_proof(self, sibling: Capability) -> bool:
-        return sibling.in_config(self._config).asks and sibling.task().precedes_proof
 
     def _idle(self, name: str) -> Task:
         """Return a stand-in for a task without work; of a void config, the first plan raises."""
@@ -363,18 +353,12 @@ class Configure(_Whole):
         made = apply.carry_out(plan)
         if not made.is_kept:
             return _Seen()
-        turn = self.subtasks.index(self._check)
-        before, after = (
-            [each for each in part if not isinstance(each, _Part)]
-            for part in (self.subtasks[:turn], self.subtasks[turn + 1 :])
-        )
         try:
-            run.attempt_others(before)
             # Where routes have failed, they decide whether a retry may help: a check that fails,
             # too, is a consequence, which the report has.
             work = partial(self._check_node, apply, made)
             seen = run.attempt(CHECK, work, counts=not made.lacks_routes) or _Seen()
-            run.attempt_others(after)
+            run.attempt_others([each for each in self.subtasks if not isinstance(each, _Part)])
         finally:
             if run.failures and not made.has_undone_files and self._boot.is_installed:
                 message = "this config is installed all the same"
@@ -382,17 +366,14 @@ class Configure(_Whole):
         return seen
 
     def _check_node(self, apply: Apply, made: Made, ctx: Context) -> _Seen:
-        """Report the check that committed the run, or another one if it is of another node."""
-        # After a sweep the node is another one.
-        last = None if any(map(self._precedes_proof, SIBLINGS)) else made.last
-        left = made.last.left if made.last else None
+        """Report the check that committed the run, or another one after a wait."""
+        last = made.last
         overlap = self._pair_check.act(
             ctx,
             seconds=apply.run.seconds,
             checked=last.checked if last else None,
-            accepted=partial(apply.accepted, left),
+            accepted=partial(apply.accepted, last.left if last else None),
         )
-        # After a wait there was another check.
         if last is None or overlap is not last.checked.report:
             return _Seen(overlap)
         return _Seen(overlap, last.node, last.left)
@@ -476,7 +457,7 @@ class ConfigureLive(Configure):
 
 
 class Reset(_Whole):
-    """Remove everything that hostrouting installed, by any config, and restore swept objects.
+    """Remove everything that hostrouting installed, by any config.
 
     If a boot file cannot be removed, all changes are undone; after any other failure the rest of
     the tasks goes on.
@@ -498,19 +479,16 @@ class Reset(_Whole):
         removals = (
             pair.get(each.name) or each.task().reset(config, self._host, self._log)
             for each in sorted(CAPABILITIES, key=self._turn)
+            if each.in_config(self._config).part_names()
         )
         # The gate first: the units would add the routes again if a gated machine started
         # meanwhile.
         self.subtasks = (self._files, *removals)
 
-    def _turn(self, capability: Capability) -> int:
-        """Return the place of a capability in the order of a reset."""
-        section = capability.in_config(self._config)
-        if not FREE_UNITS.isdisjoint(section.units):
-            # It keeps the rest right, and would restore it.
-            return 0
-        # One that installs nothing restores what it has removed.
-        return 1 if section.part_names() else 2
+    def _turn(self, capability: Capability) -> bool:
+        """Return False for a capability that is reset before the others."""
+        # It keeps the rest right, and would restore it.
+        return FREE_UNITS.isdisjoint(capability.in_config(self._config).units)
 
     def _do_all(self, apply: Apply) -> _Seen:
         run = apply.run

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from functools import partial
 
-from hostrouting.base.errors import PermissionDeniedError
-from hostrouting.host.netlink.neighbours import (
-    Verb,
-    check_changes,
-    refuse_impossible,
-)
-from hostrouting.host.netlink.probes import pack_address
+from hostrouting.host.netlink.neighbours import refuse_changed, refuse_failed
 from hostrouting.host.ports import LinkAddress, LinkLayer
 from hostrouting.net.links import Neighbour, Station, neighbour_order
 from hostrouting.testing.faults import FaultyBatches, Refused
@@ -28,7 +21,7 @@ class MemoryLinkLayer(FaultyBatches, ports=[LinkLayer]):
     >>> from hostrouting.testing import MemoryBackend
     >>> layer = MemoryLinkLayer(MemoryBackend(links={"azure0": ["10.240.0.4/16"]}))
     >>> pod = Neighbour("10.240.0.9", "azure0", "12:34:56:78:9a:bc", permanent=True)
-    >>> layer.change_neighbours("add", [pod])
+    >>> layer.table.append(pod)
     >>> layer.neighbours() == [pod]
     True
     """
@@ -36,20 +29,17 @@ class MemoryLinkLayer(FaultyBatches, ports=[LinkLayer]):
     def __init__(self, node: MemoryBackend | None = None) -> None:
         super().__init__(Refused(errno.EPERM).of("rtnetlink"))
         self.node: MemoryBackend = node or MemoryBackend()
-        #: The (device, address) pairs that answer, while the device exists and is up.
-        self.alive: set[LinkAddress] = set()
         #: The (device, IPv4 address) pairs from which the kernel gets no answer, though the device
         #: has carrier.
         self.mute: set[LinkAddress] = set()
-        #: True if the process has the privilege to send probes.
-        self.may_probe = True
         #: The seconds since an IPv6 address was added to each device that has one.
         self.ages: dict[str, float] = {}
         #: The names of the BPF programs on each device.
         self.programs: dict[str, tuple[str, ...]] = {}
         #: By bridge and hardware address: an address is at one port only.
         self._stations: dict[tuple[str, str], Station] = {}
-        self._table: list[Neighbour] = []
+        #: The neighbours, which a test adds.
+        self.table: list[Neighbour] = []
 
     def newest_address(self, dev: str) -> float | None:
         """See `LinkLayer.newest_address`."""
@@ -61,25 +51,15 @@ class MemoryLinkLayer(FaultyBatches, ports=[LinkLayer]):
 
     def neighbours(self) -> list[Neighbour]:
         """See `LinkLayer.neighbours`."""
-        return sorted(self._table, key=neighbour_order)
+        return sorted(self.table, key=neighbour_order)
 
     def stations(self, bridge: str) -> list[Station]:
         """See `LinkLayer.stations`."""
         return sorted(station for (name, _), station in self._stations.items() if name == bridge)
 
-    def answering(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
-        """See `LinkLayer.answering`; it never waits."""
-        if addresses and not self.may_probe:
-            raise PermissionDeniedError(
-                "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked"
-            )
-        wired = self._wired()
-        alive = {(dev, pack_address(address)) for dev, address in self.alive if dev in wired}
-        return frozenset(pair for pair in addresses if (pair[0], pack_address(pair[1])) in alive)
-
     def silent(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """See `LinkLayer.silent`; it never waits."""
-        resolved = {(neighbour.dev, neighbour.address) for neighbour in self._table}
+        resolved = {(neighbour.dev, neighbour.address) for neighbour in self.table}
         mute = self.mute - resolved
         wired = self._wired()
         return frozenset(pair for pair in addresses if pair in mute and pair[0] in wired)
@@ -87,13 +67,8 @@ class MemoryLinkLayer(FaultyBatches, ports=[LinkLayer]):
     def _wired(self) -> set[str]:
         return {name for name, device in self.node.fib.devices.items() if device.carrier}
 
-    def change_neighbours(self, verb: Verb, neighbours: Sequence[Neighbour]) -> None:
-        """See `LinkLayer.change_neighbours`."""
-        refuse_impossible(verb, neighbours, self._table, self.node.fib.devices)
-        failures = self.steps.each(partial(self._take, verb), neighbours)
-        check_changes(verb, neighbours, failures, self._table)
-
-    def _take(self, verb: Verb, neighbour: Neighbour) -> None:
-        if neighbour.dev not in self.node.fib.devices:
-            raise Refused(errno.ENODEV)
-        (self._table.append if verb == "add" else self._table.remove)(neighbour)
+    def remove_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
+        """See `LinkLayer.remove_neighbours`."""
+        refuse_changed(neighbours, self.table)
+        failures = self.steps.each(self.table.remove, neighbours)
+        refuse_failed(neighbours, failures, self.table)

@@ -18,9 +18,8 @@ from hostrouting.host.packets.ebtables_rules import (
     BACKENDS,
     EbtablesReading,
     EbtablesRule,
-    matches,
+    EbtablesSave,
     parse_save,
-    why_unsafe,
 )
 from hostrouting.host.packets.nft import Listing, check_table_name
 from hostrouting.host.ports import Ebtables, Nftables
@@ -214,35 +213,29 @@ class MemoryEbtables(Faulty, ports=[Ebtables]):
         """See `Ebtables.read`."""
         if not self.may_read:
             return EbtablesReading((), (*self.notes, _DENIED), denied=True)
-        texts = tuple((backend, self._text(backend)) for backend in BACKENDS)
-        return EbtablesReading(tuple(self._rules()), tuple(self.notes), texts=texts)
+        saves = tuple(
+            EbtablesSave(backend, f"ebtables-{backend}", self._text(backend))
+            for backend in BACKENDS
+        )
+        return EbtablesReading(tuple(self._rules()), tuple(self.notes), saves=saves)
 
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""
-        self._refuse(rules)
-        for rule in reversed(matches(self._rules(), rules)):
-            del self._chains[rule.backend][rule.chain][rule.position - 1]
-
-    def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
-        """See `Ebtables.insert`."""
-        self._refuse(rules)
-        for rule in rules:
-            if rule.chain not in self._chains[rule.backend]:
-                raise BackendError(
-                    f"not inserted: {rule.line}: No chain/target/match by that name.\n"
-                    "nothing was inserted"
-                )
-        for rule in sorted(rules, key=lambda rule: rule.position):
-            chain = self._chains[rule.backend][rule.chain]
-            is_inside = 1 <= rule.position <= len(chain)
-            chain.insert(rule.position - 1 if is_inside else len(chain), rule.line)
-
-    def _refuse(self, rules: Sequence[EbtablesRule]) -> None:
         if not self.may_read:
             raise PermissionDeniedError(_DENIED)
-        for rule in rules:
-            if reason := why_unsafe(rule):
-                raise BackendError(f"{rule.line}: {reason}; nothing was changed, do it by hand")
+        for backend in BACKENDS:
+            left = [rule for rule in self._rules() if rule.backend == backend]
+            for rule in (rule for rule in rules if rule.backend == backend):
+                if rule not in left:
+                    raise BackendError(f"not deleted: {rule}: rule does not exist")
+                left.remove(rule)
+                if backend == "legacy":
+                    self._set(backend, left)
+            self._set(backend, left)
+
+    def _set(self, backend: str, rules: Sequence[EbtablesRule]) -> None:
+        for chain in self._chains[backend]:
+            self._chains[backend][chain] = [rule.line for rule in rules if rule.chain == chain]
 
     def _rules(self) -> Iterator[EbtablesRule]:
         for backend in BACKENDS:

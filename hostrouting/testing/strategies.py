@@ -30,7 +30,7 @@ from hostrouting.config.sections import (
     StaticRoute,
     StaticRoutesConfig,
 )
-from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, StaleCNIForce, WatchConfig
+from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, WatchConfig
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
 
 if TYPE_CHECKING:
@@ -170,13 +170,11 @@ def stale_cni_configs() -> SearchStrategy[StaleCNIConfig]:
         pod_cidrs=st.lists(_of_both(partial(cidrs, min_length=1)), min_size=1, max_size=3).map(
             tuple
         ),
-        force=st.builds(StaleCNIForce, conflist=st.booleans(), lock=st.booleans()),
         required=st.booleans(),
         sweep=st.sampled_from(["report", "clean"]),
         **_default_or(
             StaleCNIConfig(),
             bridge=device_names(),
-            confirmations=st.integers(1, 10),
             backup_dir=st.text("abc/-_ é", max_size=20).map("/{}".format),
         ),
     )

@@ -19,7 +19,7 @@ from hostrouting.config.sections import (
     StaticRoute,
     StaticRoutesConfig,
 )
-from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, StaleCNIForce, WatchConfig
+from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, WatchConfig
 from hostrouting.config.wire import WireValue, wire_fields
 from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.host import IPV4, IPV6
@@ -61,9 +61,7 @@ def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
             enabled=True,
             pod_cidrs=("10.240.0.0/16", "fd00::/64"),
             bridge="azure1",
-            confirmations=3,
             backup_dir="/var/backups",
-            force=StaleCNIForce(conflist=True, lock=True),
             required=True,
             sweep="clean",
         ),
@@ -80,7 +78,7 @@ def test_the_example_has_every_field() -> None:
     """The example config of the tests has every field of every section."""
     config = HostRoutingConfig.from_mapping(FULL)
     sections = attrs.asdict(config, recurse=False).values()
-    parts = [config, *sections, config.static_routes.routes[0], config.stale_cni.force]
+    parts = [config, *sections, config.static_routes.routes[0]]
     for part in filter(lambda part: isinstance(part, WireValue), parts):
         assert list(part.to_mapping()) == [*wire_fields(type(part))]
 

@@ -10,14 +10,13 @@ from typing import Any
 from support import played_kernel
 from support.played_kernel import PlayedKernel, listener_of, played
 
-from hostrouting.host import IPV6, Neighbour, RouteChange
+from hostrouting.host import IPV6, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.frames import HEADER_LENGTH
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.testing.route_texts import route
 
-_NEIGHBOUR = Neighbour("10.0.0.77", "e0", "02:00:00:00:00:77", permanent=True)
 _IPV6_ROUTE = route("fd00:77::/64 dev e0 metric 1024")
 _ROUTE = route("172.30.0.0/16 via 10.0.0.2 dev e0 proto 142")
 
@@ -107,9 +106,6 @@ READERS: dict[str, list[Callable[[bytes], object]]] = {
     },
     # Read before a change, and after it.
     "read-backs": [_reader([played_kernel.ROUTES], call) for call in _ADDITIONS],
-    "acks": [
-        _reader([played_kernel.NEW_ROUTE, played_kernel.NEW_NEIGHBOUR], call)
-        for call in (*_ADDITIONS, partial(_LAYER.change_neighbours, "add", [_NEIGHBOUR]))
-    ],
+    "acks": [_reader([played_kernel.NEW_ROUTE], call) for call in _ADDITIONS],
     "events": [_events],
 }

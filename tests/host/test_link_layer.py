@@ -14,7 +14,6 @@ from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks, needs_bpf
 from support.memory_links import MemoryLinks
 
-from hostrouting.exceptions import NeighbourRejectedError
 from hostrouting.host import LinkLayer, Neighbour, RouteBackend, Station
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.device_codec import parse_stations
@@ -108,74 +107,17 @@ def test_a_station_in_several_vlans_is_one() -> None:
 
 
 @needs_kernel
-class TestPuttingBack:
-    """Neighbours that are removed and added again."""
-
-    def test_all_details_come_back(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """Neighbours that are removed and added again have every detail that `ip -d neigh`
-        prints.
-        """
-        variety(node)
-        before = node.listed("-d", "neigh")
-        known = layer.neighbours()
-        layer.change_neighbours("remove", known)
-        assert node.listed("-d", "neigh") == []
-        layer.change_neighbours("add", known)
-        assert node.listed("-d", "neigh") == before
-
-    def test_a_place_that_traffic_has_resolved_is_free(
-        self, node: KernelLinks, layer: NetlinkLinkLayer
-    ) -> None:
-        """A packet to a removed neighbour leaves an entry without hardware address, which does not
-        block a restore.
-        """
-        node.add_neighbour("10.240.0.9", "azure0", POD_MAC)
-        before = layer.neighbours()
-        layer.change_neighbours("remove", before)
-        node.kernel.ip("neigh replace 10.240.0.9 dev azure0 nud failed")
-        assert layer.neighbours() == []
-        layer.change_neighbours("add", before)
-        assert layer.neighbours() == before
-
-    def test_a_neighbour_in_use_is_removed_and_put_back(
-        self, node: KernelLinks, layer: NetlinkLinkLayer
-    ) -> None:
-        """A neighbour in use, which the kernel keeps as failed, counts as removed, and is replaced
-        when it is added again.
-        """
-        node.add_neighbour("10.240.0.9", "azure0", POD_MAC)
-        node.kernel.run(
-            *(sys.executable, "-c"),
-            "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('10.240.0.9', 9))",
-        )
-        there = layer.neighbours()
-        layer.change_neighbours("remove", there)
-        assert layer.neighbours() == []
-        layer.change_neighbours("add", there)
-        assert layer.neighbours() == there
-        layer.change_neighbours("remove", there)
-        layer.change_neighbours("add", [there[0]._replace(mac="02:00:00:00:00:09")])
-        assert [neighbour.mac for neighbour in layer.neighbours()] == ["02:00:00:00:00:09"]
-
-
-@needs_kernel
-def test_a_device_that_vanishes_midway(
-    node: KernelLinks, layer: NetlinkLinkLayer, monkeypatch: pytest.MonkeyPatch
+def test_neighbours_with_every_detail_are_removed(
+    node: KernelLinks, layer: NetlinkLinkLayer
 ) -> None:
-    """An addition whose device vanishes midway raises an error with the refusal and the neighbours
-    that were added.
+    """Neighbours are removed whatever flags and protocol they have, also one in use, which the
+    kernel keeps as failed.
     """
-    wanted = [Neighbour("10.240.0.9", dev, POD_MAC, permanent=True) for dev in ("azv2", "azure0")]
-
-    def refuse(*_: object) -> None:
-        node.remove_device("azv2")
-
-    monkeypatch.setattr("hostrouting.host.netlink.link_layer.refuse_impossible", refuse)
-    with pytest.raises(NeighbourRejectedError) as caught:
-        layer.change_neighbours("add", wanted)
-    assert [refusal.errno for refusal in caught.value.refusals] == [errno.ENODEV]
-    assert caught.value.made == layer.neighbours() == [wanted[1]]
-    assert str(caught.value).endswith(f"\nthese were made:\n  {wanted[1]}")
+    variety(node)
+    send = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('10.240.0.9', 9))"
+    node.kernel.run(sys.executable, "-c", send)
+    layer.remove_neighbours(layer.neighbours())
+    assert layer.neighbours() == []
 
 
 @needs_kernel
@@ -189,13 +131,13 @@ def test_an_agent_may_call_it_inside_its_event_loop(
 
     async def work() -> list[Neighbour]:
         known = layer.neighbours()
-        layer.change_neighbours("remove", known)
-        layer.change_neighbours("add", known)
+        layer.remove_neighbours(known)
         assert layer.stations("azure0")
         assert layer.classifiers("azure0") == ()
         return known
 
-    assert asyncio.run(work()) == layer.neighbours() != []
+    assert asyncio.run(work()) != []
+    assert layer.neighbours() == []
 
 
 @needs_kernel
@@ -210,10 +152,10 @@ from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 layer = NetlinkLinkLayer()
 assert layer.stations("azure0")
 try:
-    layer.change_neighbours("remove", layer.neighbours())
+    layer.remove_neighbours(layer.neighbours())
 except PermissionDeniedError as error:
     print(error, error.errno, len(layer.neighbours()))
 """
     assert node.kernel.run(*powerless(), sys.executable, "-c", program) == (
-        f"changing neighbours needs root or CAP_NET_ADMIN; nothing was changed {errno.EPERM} 1\n"
+        f"removing neighbours needs root or CAP_NET_ADMIN {errno.EPERM} 1\n"
     )

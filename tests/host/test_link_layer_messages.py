@@ -1,4 +1,4 @@
-"""Packed neighbours, against our parsers."""
+"""Neighbours as the kernel sends them, read by our parsers."""
 
 import struct
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostrouting.host import Address, Neighbour
-from hostrouting.host.netlink.device_codec import pack_neighbour, parse_devices, parse_neighbours
+from hostrouting.host.netlink.device_codec import parse_devices, parse_neighbours
 from hostrouting.host.netlink.frames import attribute
 from hostrouting.net.addresses import parse_address, parse_ipv4
 
@@ -24,6 +24,22 @@ def without_mac(address: str, index: int, state: int) -> bytes:
     return fixed + attribute(1, Address(family, number).packed)
 
 
+def packed(neighbour: Neighbour, index: int = 3) -> bytes:
+    """Return the payload of a neighbour, as the kernel sends it."""
+    family, _ = Address.parse(neighbour.address)
+    state = 0x80 if neighbour.permanent else REACHABLE
+    fixed = struct.pack("=BxxxiHBB", family, index, state, neighbour.flags & 0xFF, 0)
+    return b"".join(
+        [
+            fixed,
+            attribute(1, Address.parse(neighbour.address).packed),
+            attribute(2, bytes.fromhex(neighbour.mac.replace(":", ""))),
+            attribute(12, bytes([neighbour.protocol])),
+            attribute(15, struct.pack("=I", neighbour.flags >> 8)),
+        ]
+    )
+
+
 @given(
     st.builds(
         Neighbour,
@@ -35,9 +51,9 @@ def without_mac(address: str, index: int, state: int) -> bytes:
         protocol=st.integers(0, 255),
     )
 )
-def test_a_packed_neighbour_parses_to_itself(neighbour: Neighbour) -> None:
-    """A packed neighbour is parsed back with every detail."""
-    assert parse_neighbours([pack_neighbour(neighbour, 3)], {3: "azure0"}).known == [neighbour]
+def test_a_neighbour_is_read_in_every_detail(neighbour: Neighbour) -> None:
+    """A neighbour is read with its flags and protocol, which tell whose it is."""
+    assert parse_neighbours([packed(neighbour)], {3: "azure0"}).known == [neighbour]
 
 
 def test_a_device_has_its_neighbours_by_index() -> None:
@@ -53,7 +69,7 @@ def test_a_device_has_its_neighbours_by_index() -> None:
         for address in ("10.0.0.10", "10.0.0.9", "fd00::9")
     ]
     neighbours = [
-        *(pack_neighbour(neighbour, 3) for neighbour in known),
+        *(packed(neighbour) for neighbour in known),
         without_mac("10.0.0.7", 3, REACHABLE),
         without_mac("10.0.0.8", 3, INCOMPLETE),
         without_mac("fd00::2", 4, FAILED),

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from support.played_kernel import pack_route
 from support.printed import ANOTHER_FAMILY
 
-from hostrouting.azure.stale_cni.journal import object_to_mapping
 from hostrouting.host import IPV4, IPV6, Address, ObservedRoute
 from hostrouting.host.netlink.bulk import RouteWriter
 from hostrouting.net.mappings import FORMS
@@ -75,11 +74,6 @@ def test_a_route_that_is_read_can_be_packed(mapping: dict[str, Any]) -> None:
     else:
         assert pack_route(route, indexes)
     assert form.read(json.loads(json.dumps(form.brief(route)))) == route
-
-
-def test_a_route_is_readable() -> None:
-    """The JSON form of a route contains the text that `ip` prints."""
-    assert object_to_mapping(ObservedRoute(0, 0, dev="ppp0"))["route"] == "default dev ppp0 proto 0"
 
 
 def test_a_route_whose_time_has_ended_is_read() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, find, settings
 from support.config_json import FULL
-from support.patience import at_once
 from support.run_nodes import gpu_node
 
 import hostrouting
@@ -17,11 +16,9 @@ from hostrouting.boot.layout import SCRIPT_DIRECTORY, Departure, unit_path, unit
 from hostrouting.config.sections import SECTIONS, HostRoutingConfig
 from hostrouting.node.boot_files import render_files
 from hostrouting.node.capabilities import CAPABILITIES, SIBLINGS
-from hostrouting.node.check import check_node
 from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing.strategies import configs
 from hostrouting.watch.capability import WATCH
-from phases import run
 
 PACKAGE = Path(hostrouting.__file__).parent
 #: The files outside of its room that name a sibling, each with the reason.
@@ -138,42 +135,24 @@ def test_the_pair_declares_its_removal(capability: Capability) -> None:
     assert {*part.paths} == {*map(unit_path, section.units), *section.files}
 
 
-def test_an_apply_proves_after_the_sweep_and_before_other_siblings() -> None:
-    """An apply sweeps stale objects, which may shadow routes, before its proof, and configures IPv6
-    probes, which may wait for the cloud, and the watch after the proof.
+def test_an_apply_proves_before_the_optional_capabilities() -> None:
+    """An apply checks the routes before it attends to the optional capabilities, whose programs may
+    hang.
     """
     apply = Configure(HostRoutingConfig.from_mapping(FULL), host=gpu_node())
     assert [task.name for task in apply.subtasks] == [
         "install-boot-files",
         "configure-static-routes",
-        "clean-stale-cni",
         "check-route-overlap",
+        "clean-stale-cni",
         "configure-probe-snat",
         "configure-watch",
     ]
 
 
-def test_an_apply_proves_the_node_that_the_sweep_has_left() -> None:
-    """An apply proves the node without the route of a removed pod, which its sweep deletes, and so
-    finds the network of the fabric behind that route.
-    """
-    host = gpu_node()
-    host.routes.add_link("azv1")
-    host.routes.add_route("172.16.8.9/32", dev="azv1")
-    config = HostRoutingConfig.from_mapping(
-        {
-            "staleCni": {"enabled": True, "podCidrs": ["172.16.8.0/24"]},
-            "routeOverlap": {"mode": "STRICT", "expectedCidrs": ["172.16.8.9/32"]},
-        }
-    )
-    assert check_node(at_once(), config, host).overlap.ok
-    report = run(Configure(config, host=host), at_once())
-    assert "172.16.8.9: leaves by ib0 (172.16.0.0/16 dev ib0 " in str(report.error)
-
-
 def test_a_reset_takes_the_watch_first_then_the_pair() -> None:
     """A reset removes the watch first, since a watch would restore routes, then the routes and
-    their check, and at last the optional capabilities, whose programs may hang.
+    their check, and at last the rules for probes. The cleanup has nothing to remove.
     """
     reset = Reset(HostRoutingConfig.from_mapping(FULL), host=gpu_node())
     assert [task.name for task in reset.subtasks] == [
@@ -182,7 +161,6 @@ def test_a_reset_takes_the_watch_first_then_the_pair() -> None:
         "configure-static-routes",
         "check-route-overlap",
         "configure-probe-snat",
-        "restore-stale-cni",
     ]
 
 

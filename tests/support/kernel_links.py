@@ -19,6 +19,7 @@ import pytest
 
 from hostrouting.host.netlink.conversation import Adapter, in_namespace
 from hostrouting.host.netlink.frames import attribute, message
+from hostrouting.net.links import Neighbour
 from hostrouting.testing import KernelNode
 
 
@@ -118,6 +119,14 @@ class KernelLinks:
         words += ["extern_learn"] if flags & 0x10 else []
         words += ["protocol", str(protocol)] if protocol else []
         self.kernel.ip(f"neigh add {address} lladdr {mac}", *words, f"dev {dev}")
+
+    def add_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
+        """`ip -batch`, for many permanent neighbours."""
+        lines = [
+            f"neigh add {each.address} lladdr {each.mac} nud permanent dev {each.dev}"
+            for each in neighbours
+        ]
+        self.kernel.run("sh", "-c", 'printf "$1" | ip -batch -', "sh", "\\n".join([*lines, ""]))
 
     def learn(self, mac: str, dev: str, *, permanent: bool = False) -> None:
         """`bridge fdb add`."""

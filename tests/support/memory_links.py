@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hostrouting.host.netlink.neighbours import refuse_impossible
 from hostrouting.net.links import Neighbour, Station
 from hostrouting.testing import MemoryLinkLayer
 
@@ -17,10 +16,9 @@ def add_device(
         add_address(layer, name, address)
 
 
-def add_pod(layer: MemoryLinkLayer, dev: str, *addresses: str, **options: Any) -> None:
-    """Add a veth of a pod that has these addresses, and answers for them; see `add_device`."""
+def add_pod(layer: MemoryLinkLayer, dev: str, *_addresses: str, **options: Any) -> None:
+    """Add a veth of a pod that has these addresses; see `add_device`."""
     add_device(layer, dev, kind="veth", **options)
-    layer.alive.update((dev, address) for address in addresses)
 
 
 def silence(layer: MemoryLinkLayer, dev: str, address: str) -> None:
@@ -44,7 +42,7 @@ def remove_address(layer: MemoryLinkLayer, dev: str, address: str) -> None:
 def remove_device(layer: MemoryLinkLayer, name: str) -> None:
     """Remove the device with its neighbours, routes and stations."""
     layer.node.remove_link(name)
-    layer._table = [neighbour for neighbour in layer._table if neighbour.dev != name]
+    layer.table = [neighbour for neighbour in layer.table if neighbour.dev != name]
     stations = layer._stations.items()
     layer._stations = {
         key: station for key, station in stations if name not in {key[0], station.dev}
@@ -64,9 +62,12 @@ def add_neighbour(
 
     `fields` are its `flags` and its `protocol`.
     """
-    neighbour = Neighbour(address, dev, mac, permanent, **fields)
-    refuse_impossible("add", [neighbour], layer._table, layer.node.fib.devices)
-    layer._take("add", neighbour)
+    layer.table.append(Neighbour(address, dev, mac, permanent, **fields))
+
+
+def add_neighbours(layer: MemoryLinkLayer, neighbours: Sequence[Neighbour]) -> None:
+    """Add many neighbours."""
+    layer.table.extend(neighbours)
 
 
 def learn(layer: MemoryLinkLayer, mac: str, dev: str, *, permanent: bool = False) -> None:
@@ -89,5 +90,6 @@ class MemoryLinks(MemoryLinkLayer):
     remove_address = remove_address
     remove_device = remove_device
     add_neighbour = add_neighbour
+    add_neighbours = add_neighbours
     learn = learn
     attach = attach

@@ -7,7 +7,7 @@ from typing import Any
 from support.memory_links import add_device, learn
 
 from hostrouting import HostRoutingConfig, StaleCNIConfig
-from hostrouting.host import IPV6, EbtablesRule
+from hostrouting.host import EbtablesRule
 from hostrouting.testing import FakeHost
 from phases import Context
 from phases.testing import ManualClock
@@ -38,28 +38,21 @@ def dnat(address: str, mac: str) -> str:
 
 def rules_of(*lines: str) -> tuple[EbtablesRule, ...]:
     """The rules of nft, as a reading has them."""
-    positions: dict[str, int] = {}
-    rules = []
-    for line in lines:
-        rule = EbtablesRule.parse(line, backend="nft")
-        positions[rule.chain] = positions.get(rule.chain, 0) + 1
-        rules.append(rule._replace(position=positions[rule.chain]))
-    return tuple(rules)
+    return tuple(EbtablesRule.parse(line, backend="nft") for line in lines)
 
 
-def state_of(endpoints: Mapping[str, Sequence[str]] | Sequence[tuple[str, Sequence[str]]]) -> bytes:
-    """azure-vnet's state with one endpoint for each device (or entry), which has these addresses."""
-    entries = endpoints if isinstance(endpoints, Sequence) else endpoints.items()
+def state_of(endpoints: Mapping[str, Sequence[str]], mac: str = "EjRWeJq8") -> bytes:
+    """azure-vnet's state with one endpoint for each device, which has these addresses."""
     records = {
         f"{number:08x}-eth0": {
             "Id": f"{number:08x}-eth0",
             "IfName": "eth0",
             "HostIfName": device,
-            "MacAddress": "EjRWeJq8",
+            "MacAddress": mac,
             "IPAddresses": [{"IP": address, "Mask": "//8AAA=="} for address in addresses],
             "Gateways": ["10.240.0.1"],
         }
-        for number, (device, addresses) in enumerate(entries)
+        for number, (device, addresses) in enumerate(endpoints.items())
     }
     interface = {
         "Name": "eth0",
@@ -102,7 +95,7 @@ def cns_state_of(endpoints: Mapping[str, Sequence[str]]) -> bytes:
 
 
 def config_of(**section: Any) -> HostRoutingConfig:
-    """A config with a sweep of the pod networks of these worlds."""
+    """A config with a cleanup of the pod networks of these worlds."""
     values = {"enabled": True, "pod_cidrs": POD_CIDRS, **section}
     return HostRoutingConfig(stale_cni=StaleCNIConfig(**values))
 
@@ -116,7 +109,6 @@ def node_of(host: FakeHost) -> FakeHost:
     """Add the common parts of a node with azure-vnet's bridge: eth0 and a pod's veth on azure0, and
     its rules.
     """
-    host.files.tree.write("/proc/sys/kernel/random/boot_id", b"boot-1\n", mode=0o444)
     layer = host.link_layer
     add_device(layer, "azure0", mac=NODE_MAC, kind="bridge", addresses=(f"{NODE_ADDRESS}/16",))
     add_device(layer, "eth0", mac=NODE_MAC, master="azure0")
@@ -129,12 +121,10 @@ def node_of(host: FakeHost) -> FakeHost:
 
 
 def whole_state(host: FakeHost) -> tuple[object, ...]:
-    """Return all objects that a sweep might change, in their order."""
+    """Return all that a cleanup might change, in its order."""
     ctx = Context()
     return (
         host.ebtables.read(ctx).rules,
         host.link_layer.neighbours(),
-        host.routes.routes(IPV6),
-        host.routes.routes(),
         host.files.tree.snapshot(),
     )

@@ -96,9 +96,7 @@ def _with_route(**route: str) -> Sections:
 #: Every task of a config for a node with IPv6 has something to change.
 PROBES = config(*_BOTH, probeSnat={"enabled": True, "dev": "eth0", "detect": "always"})
 _CLOUD = config(*_BOTH, probeSnat={"enabled": True, "dev": "eth0", "detect": "imds"})
-_SWEEP = config(
-    *_BOTH, staleCni={"enabled": True, "podCidrs": ["10.240.0.0/16"], "confirmations": 1}
-)
+_SWEEP = config(*_BOTH, staleCni={"enabled": True, "podCidrs": ["10.240.0.0/16"]})
 _NO_LEASE = "ip address flush dev eth0 && ip route flush table main exact default"
 #: A rule for a pod that is gone, and the file by which the container runtime would call azure-vnet.
 _AZURE_VNET = """

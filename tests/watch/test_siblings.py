@@ -200,9 +200,8 @@ def test_the_cni_is_exchanged(
     """
     for name, value in SHORT.items():
         monkeypatch.setattr(f"hostrouting.{name}", value)
-    for folder in "proc/sys/kernel/random", "var/lib", "etc/cni/net.d":
+    for folder in "var/lib", "etc/cni/net.d":
         (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
     (tmp_path / CONFLIST[1:]).write_text(json.dumps({"plugins": [{"type": "azure-vnet"}]}))
     with World.made(tmp_path) as world, ExitStack() as streams:
         host = attrs.evolve(world.host(), events=NetlinkEvents(netns=world.node.name))

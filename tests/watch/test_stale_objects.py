@@ -7,7 +7,6 @@ from typing import Any
 
 import attrs
 import pytest
-from support.memory_links import add_pod, remove_device
 from support.printed import IN_USE
 from support.stale_cni_sweeps import CONFLIST, DEAD, DEAD_MAC, LIVE, STALE, made_host, there
 from support.stale_cni_worlds import config_of, context, dnat, whole_state
@@ -121,7 +120,7 @@ def test_objects_for_a_moment_are_not_named(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_stale_objects_are_removed(caplog: pytest.LogCaptureFixture) -> None:
-    """A sweep removes all stale objects in one act, with a line each and a record, and leaves the
+    """A sweep removes all stale objects in one act, with a line each and a backup, and leaves the
     rules of a live pod.
     """
     node = kept(sweep="clean")
@@ -151,28 +150,6 @@ def test_without_stale_objects_nothing_is_locked() -> None:
     node.acts()
     assert node.looks() == before + 1
     assert node.host.lock.operations.calls == []
-
-
-def test_a_silent_pod_that_answers(caplog: pytest.LogCaptureFixture) -> None:
-    """The objects of a silent pod that answers a probe stay and are not named, and later looks do
-    not take the lock for them.
-    """
-    host = made_host()
-    add_pod(host.link_layer, "azv2", "10.240.0.12", master="azure0")
-    host.ebtables.add(ANOTHER)
-    node = kept(host, sweep="clean")
-    node.acts()
-    assert len(named(caplog, "removed: ")) == len(STALE)
-    node.host.lock.operations.calls.clear()
-    looks = node.looks()
-    while node.looks() < looks + 4:
-        node.acts(2)
-    assert node.host.lock.operations.calls == []
-    assert [message for message in caplog.messages if "10.240.0.12" in message] == []
-    remove_device(host.link_layer, "azv2")
-    node.acts(2)
-    assert ANOTHER in named(caplog, "removed: ")[-1]
-    assert node.host.lock.operations.calls != []
 
 
 def test_while_azure_vnet_is_configured(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from hostrouting.net.addresses import Address
 from hostrouting.net.mappings import typed_or_null
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from hostrouting.host import FileStore
 
@@ -51,9 +51,9 @@ T = TypeVar("T")
 # --- is it in use?
 
 
-def in_use(files: FileStore, *, conflist: bool, lock: bool) -> str | None:
+def in_use(files: FileStore) -> str | None:
     """Return why azure-vnet may be making rules now, by its configuration or locks, or None."""
-    signs = [*(configured(files) if conflist else ()), *(locked(files) if lock else ())]
+    signs = [*configured(files), *locked(files)]
     return f"azure-vnet is still in use: {'; '.join(signs)}" if signs else None
 
 
@@ -117,38 +117,8 @@ class Endpoint(NamedTuple):
     #: In lower case, with leading zeros; empty if the state does not give it.
     mac: str = ""
 
-    @property
-    def own_macs(self) -> set[str]:
-        """Its hardware address, unless pods share it."""
-        return {self.mac} - {"", TUNNEL_MAC}
-
-
-def pods_by_device(endpoints: Iterable[Endpoint]) -> dict[str, list[list[Endpoint]]]:
-    """Return the endpoints of each device, grouped by pod.
-
-    Endpoints belong to one pod if they share a hardware address, or an address without conflicting
-    hardware addresses.
-
-    >>> old, new = Endpoint(("10.240.0.9",), "azv1"), Endpoint(("10.240.0.10",), "azv1")
-    >>> pods_by_device([old, new, new._replace(mac="aa:bb:cc:00:00:10")])["azv1"] == [
-    ...     [old], [new, new._replace(mac="aa:bb:cc:00:00:10")]]
-    True
-    """
-    pods: dict[str, list[list[Endpoint]]] = {}
-    for endpoint in endpoints:
-        earlier = pods.get(endpoint.host_device, [])
-        same = [pod for pod in earlier if any(_is_same_pod(endpoint, record) for record in pod)]
-        merged = [record for pod in same for record in pod]
-        rest = [pod for pod in earlier if pod not in same]
-        pods[endpoint.host_device] = [*rest, [*merged, endpoint]]
-    return pods
-
-
-def _is_same_pod(first: Endpoint, second: Endpoint) -> bool:
-    if first.own_macs and second.own_macs:
-        # A pod that was created again with the same address has another one, for example.
-        return first.mac == second.mac
-    return not set(first.addresses).isdisjoint(second.addresses)
+    def __str__(self) -> str:
+        return f"the record of {self.host_device or 'a pod without a device'}"
 
 
 def read_endpoints(files: FileStore) -> tuple[Endpoint, ...]:

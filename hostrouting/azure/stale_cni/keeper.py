@@ -20,7 +20,6 @@ from phases.hosting import unrecorded
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hostrouting.azure.stale_cni.verdicts import Verdict
     from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.config.siblings import StaleCNIConfig
 
@@ -36,8 +35,6 @@ class StaleObjectKeeper(SiblingKeeper):
     #: The stale objects of the last look, and those that two looks agreed on.
     _seen: frozenset[str] = frozenset()
     _stale: Facts[str, None] = attrs.field(factory=Facts)
-    #: Objects that look stale, until their pods are asked.
-    _alive: frozenset[str] = frozenset()
     #: The objects that were swept within an hour.
     _contests: dict[str, Contest] = attrs.field(factory=dict)
     #: The objects that are left to the program that adds them.
@@ -57,19 +54,11 @@ class StaleObjectKeeper(SiblingKeeper):
         if self._sweep is None or self._sweep[0] != config:
             self._sweep = config, CleanStaleCNI(config, host=self._host, logger=self._logger)
         task = self._sweep[1]
-        if config.stale_cni.sweep == "report":
-            self._tell(_by_name(task.foresee(ctx).stale), task)
-            return
-        # This asks no pod, and holds no lock: on most nodes, and most of the time, there is nothing
-        # to sweep.
-        stale = _by_name(task.suspects(ctx))
-        now = ctx.clock.monotonic()
-        may_clean = not stale or (not task.obstacle() and not self._is_contested(stale, now=now))
-        if stale and (not may_clean or stale.keys() <= self._alive):
-            # Asking takes a second, which a sweep takes anyway, under the lock.
-            stale = _by_name(task.foresee(ctx).stale)
-        if stale and may_clean:
-            self._clean(ctx, task, config.stale_cni, suspects=stale)
+        # This holds no lock: most of the time there is nothing to remove.
+        stale = {str(each.object): each.reason for each in task.foresee(ctx).stale}
+        may_clean = config.stale_cni.sweep == "clean" and stale and not task.obstacle()
+        if may_clean and not self._is_contested(stale, now=ctx.clock.monotonic()):
+            self._clean(ctx, task, config.stale_cni)
         else:
             self._tell(stale, task)
 
@@ -94,10 +83,8 @@ class StaleObjectKeeper(SiblingKeeper):
 
     # --- sweep: clean
 
-    def _clean(
-        self, ctx: Context, task: CleanStaleCNI, section: StaleCNIConfig, *, suspects: Iterable[str]
-    ) -> None:
-        """Sweep as an apply does, with the same readings and the same record."""
+    def _clean(self, ctx: Context, task: CleanStaleCNI, section: StaleCNIConfig) -> None:
+        """Sweep as an apply does, with the same readings and the same backup."""
         with self._host.lock.hold(ctx) as held:
             run = Transaction(unrecorded(held))
             if self._installed.read().stale_cni != section or self._installed.is_reset:
@@ -114,7 +101,6 @@ class StaleObjectKeeper(SiblingKeeper):
                     for change in run.changes
                 }
                 self.log_each(WARNING, lines, event="repair")
-        self._alive = frozenset(suspects) - {change.subject for change in run.changes}
         self._tell({}, task)
 
     def _is_contested(self, suspects: Iterable[str], *, now: float) -> bool:
@@ -135,8 +121,3 @@ class StaleObjectKeeper(SiblingKeeper):
             )
             self.log(ERROR, message, name, MOST_CHANGES, object=name)
         return bool(contested)
-
-
-def _by_name(verdicts: Iterable[Verdict]) -> dict[str, str]:
-    """Return the reasons of verdicts by the names of their objects."""
-    return {str(each.object): each.reason for each in verdicts}

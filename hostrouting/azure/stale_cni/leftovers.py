@@ -1,45 +1,285 @@
-"""A snapshot of a node -> the objects that azure-vnet may have left, with their pods; pure.
+"""A snapshot of a node -> a verdict on each rule and neighbour that azure-vnet may have left; pure.
 
-Recorded objects are compared with a snapshot here, too: they are present, missing or lost.
+Which pods live is decided from azure-vnet's records and the devices of the node. A record counts if
+its `azv*` device exists, or if it names none. An entry of a pod is
 
-An ebtables rule counts as azure-vnet's only if it has exactly the options of one of its forms: a
-rule with another option, or with a negated one, belongs to another program.
+    node     if its address is a gateway or on an uplink, or a device of the node has its MAC
+    live     if a bridge has learned its MAC on a port, or if a record has its MAC or its address
+    unknown  if a pod that no record describes in full may need it
+    stale    if none of this applies
+
+Where a record has the address but another MAC of its own, and nothing has the MAC of the entry, the
+entry is stale: it takes the packets of the pod that has the address now. In tunnel mode all pods
+share one MAC, so there the address decides.
+
+A rule counts as azure-vnet's only if it has exactly the options of one of its forms: a rule with
+another option, or with a negated one, belongs to another program.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import attrs
 
 from hostrouting.azure.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC, Endpoint
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
-from hostrouting.net.addresses import IPV6, Address, Prefix, address_bits, parse_address
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, parse_address
 from hostrouting.net.links import Device, Neighbour, Station
-from hostrouting.net.routes import (
-    KERNEL_PROTOCOL,
-    MAIN_TABLE,
-    OUR_PROTOCOL,
-    RA_PROTOCOL,
-    ObservedRoute,
-    place,
-)
+from phases import Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hostrouting.azure.stale_cni.journal import Restorable
-    from hostrouting.host.ports import LinkAddress
+Leftover: TypeAlias = EbtablesRule | Neighbour
+Kind = Literal["stale", "live", "node", "unknown"]
 
-OF_NODE: Final = "it serves the node itself, and every pod on the bridge needs it"
-OF_OTHER_NODE: Final = f"ip-masq-agent adds neighbours with {TUNNEL_MAC} for other nodes"
+
+class Verdict(NamedTuple):
+    """The kind of an entry, and the reason; `address` is the pod's, if it was made for a pod."""
+
+    object: Leftover
+    kind: Kind
+    address: str | None
+    reason: str
+
+    @property
+    def removal(self) -> Change:
+        """The removal of a stale entry, for a report."""
+        return Change("-", str(self.object), self.reason)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the verdict for JSON."""
+        return {**self._asdict(), "object": str(self.object)}
+
+
+@attrs.frozen(kw_only=True)
+class Snapshot:
+    """The state of a node at one time, as far as the cleanup needs it."""
+
+    #: The ebtables table `nat` of all backends.
+    rules: tuple[EbtablesRule, ...] = ()
+    #: The neighbours of all devices and both families, learned ones included.
+    neighbours: tuple[Neighbour, ...] = ()
+    devices: tuple[Device, ...] = ()
+    #: The forwarding databases of all bridges.
+    stations: tuple[Station, ...] = ()
+    #: The gateways of all routes, as text.
+    gateways: frozenset[str] = frozenset()
+    #: The devices of default routes.
+    uplinks: frozenset[str] = frozenset()
+    #: The pods in the records of azure-vnet and of CNS.
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+class Judgement(NamedTuple):
+    """The verdicts on a snapshot."""
+
+    verdicts: tuple[Verdict, ...]
+    #: The `azv*` devices that no record names, if entries look stale but may be of their pods.
+    unnamed: tuple[str, ...] = ()
+
+
+def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> Judgement:
+    """Return a verdict on each rule of the table `nat` and each neighbour that a program added.
+
+    >>> neighbour = Neighbour("10.240.0.9", "azure0", "aa:bb:cc:00:00:09", permanent=True)
+    >>> snapshot = Snapshot(neighbours=(neighbour,))
+    >>> (verdict,), _ = judge(snapshot, pod_cidrs=["10.240.0.0/16"], bridge="azure0")
+    >>> verdict.kind, verdict.reason
+    ('stale', 'no record of a live pod, bridge port or device has aa:bb:cc:00:00:09')
+    """
+    entries = [*_entries(snapshot, bridge)]
+    owners = _Owners(snapshot, entries, bridge)
+    pods = [Prefix.parse(cidr) for cidr in pod_cidrs]
+    verdicts = tuple(_verdict(entry, owners, pods) for entry in entries)
+    recorded = {endpoint.host_device for endpoint in snapshot.endpoints}
+    unnamed = tuple(
+        device.name
+        for device in snapshot.devices
+        if device.name.startswith(POD_DEVICE) and device.name not in recorded
+    )
+    if not unnamed or all(verdict.kind != "stale" for verdict in verdicts):
+        return Judgement(verdicts)
+    # Any of the entries may be of such a device's pod.
+    reason = f"it may be of the pod of {unnamed[0]}, which no record names"
+    doubted = (
+        verdict._replace(kind="unknown", reason=reason) if verdict.kind == "stale" else verdict
+        for verdict in verdicts
+    )
+    return Judgement(tuple(doubted), unnamed)
+
+
+# --- entries
+
+
+class _Entry(NamedTuple):
+    """A rule or a neighbour that azure-vnet may have made."""
+
+    object: Leftover
+    #: The pod's; None if it was not made for a single address.
+    address: str | None = None
+    mac: str = ""
+    #: Why it is not an entry for a pod, or not certainly; empty if it is.
+    oddity: str = ""
+    #: True if it is an entry that the node itself needs.
+    is_of_node: bool = False
+
+
+def _entries(snapshot: Snapshot, bridge: str) -> Iterator[_Entry]:
+    for rule in snapshot.rules:
+        if pod := read_pod_rule(rule):
+            yield _Entry(rule, *pod)
+        elif is_of_node(rule):
+            yield _Entry(rule, oddity=_OF_NODE, is_of_node=True)
+        else:
+            yield _Entry(rule, oddity="it is none of the rules that azure-vnet makes for a pod")
+    for neighbour in snapshot.neighbours:
+        leads_to_pod = neighbour.dev == bridge or neighbour.dev.startswith(POD_DEVICE)
+        if neighbour.permanent and leads_to_pod:
+            yield _neighbour_entry(neighbour)
+
+
+def _neighbour_entry(neighbour: Neighbour) -> _Entry:
+    entry = _Entry(neighbour, neighbour.address, neighbour.mac)
+    if neighbour.mac == TUNNEL_MAC:
+        return entry._replace(oddity=_OF_OTHER_NODE, is_of_node=True)
+    if neighbour.protocol or neighbour.flags:
+        return entry._replace(oddity="it has a protocol or flags, and azure-vnet sets none")
+    return entry
+
+
+def _verdict(entry: _Entry, owners: _Owners, pods: Sequence[Prefix]) -> Verdict:
+    address, mac = entry.address, entry.mac
+    kind: Kind
+    if entry.oddity or address is None:
+        kind = "node" if entry.is_of_node else "unknown"
+        reason = entry.oddity
+    elif of_node := owners.of_node(address, mac):
+        kind, reason = "node", of_node
+    elif not any(pod.covers(Address.parse(address)) for pod in pods):
+        kind, reason = "unknown", f"{address} is outside podCidrs"
+    elif sign := owners.sign_of_life(address, mac):
+        kind, reason = "live", sign
+    elif doubt := owners.doubt(address, mac):
+        kind, reason = "unknown", doubt
+    else:
+        kind, reason = "stale", owners.why_stale(address, mac)
+    return Verdict(entry.object, kind, address, reason)
+
+
+# --- owners
+
+
+class _Owners:
+    """Who has addresses and hardware addresses: the node, and the pods of azure-vnet."""
+
+    def __init__(self, snapshot: Snapshot, entries: Iterable[_Entry], bridge: str) -> None:
+        self._gateways = snapshot.gateways
+        names = {device.name for device in snapshot.devices}
+        #: The devices of the node by their hardware addresses, and by their addresses.
+        self._by_mac = {device.mac: device.name for device in snapshot.devices if device.mac}
+        self._by_address: dict[str, str] = {}
+        self._on_uplinks: set[str] = set()
+        for device in snapshot.devices:
+            own = {str(address.address) for address in device.addresses}
+            self._by_address |= dict.fromkeys(own, device.name)
+            if device.name in snapshot.uplinks or bridge in (device.name, device.master):
+                self._on_uplinks |= own
+        #: The ports on which bridges have learned hardware addresses.
+        bridges = {bridge, *(device.name for device in snapshot.devices if device.kind == "bridge")}
+        self._learned = {
+            station.mac: station.dev
+            for station in snapshot.stations
+            if not station.permanent and station.dev not in bridges
+        }
+        #: The records that count, by their hardware addresses, and by their addresses.
+        self._of_mac: defaultdict[str, list[Endpoint]] = defaultdict(list)
+        self._of_address: defaultdict[str, list[Endpoint]] = defaultdict(list)
+        #: Those without an address of a family.
+        self._without: dict[int, list[Endpoint]] = {IPV4: [], IPV6: []}
+        for record in snapshot.endpoints:
+            if record.host_device and record.host_device not in names:
+                continue
+            self._of_mac[record.mac].append(record)
+            for address in record.addresses:
+                self._of_address[address].append(record)
+            for family in {IPV4, IPV6}.difference(map(_family_of, record.addresses)):
+                self._without[family].append(record)
+        #: What is no hardware address of one pod alone.
+        self._shared = {"", TUNNEL_MAC}
+        for mac, records in self._of_mac.items():
+            if len({record.host_device for record in records}) > 1:
+                self._shared.add(mac)
+        # A pod has at most one address of each family.
+        given = {(entry.mac, entry.address) for entry in entries if entry.address is not None}
+        times = Counter((mac, _family_of(address)) for mac, address in given)
+        #: What entries give to several pods, as tunnel mode does with its hardware address.
+        self._given_often = {mac for (mac, _), count in times.items() if count > 1}
+
+    def of_node(self, address: str, mac: str) -> str | None:
+        """Return why the node itself needs an entry; None if it does not."""
+        if address in self._gateways:
+            return f"{address} is a gateway of the node"
+        # DHCP may renew an address, which is absent meanwhile; the hardware address stays.
+        if mac in self._by_mac:
+            return f"{mac} is the hardware address of {self._by_mac[mac]}"
+        if address in self._on_uplinks or not self._decides(mac):
+            return self._own(address)
+        return None
+
+    def sign_of_life(self, address: str, mac: str) -> str | None:
+        """Return why a pod of azure-vnet needs an entry; None if nothing suggests that."""
+        if mac not in self._shared:
+            if mac in self._learned:
+                return f"{mac} is learned on {self._learned[mac]}"
+            for record in self._of_mac.get(mac, ()):
+                return f"{record} has {mac}"
+        for record in self._of_address.get(address, ()):
+            # One whose own hardware address is known is another pod.
+            if record.mac in self._shared or not self._decides(mac):
+                return f"{record} has {address}"
+        return None
+
+    def doubt(self, address: str, mac: str) -> str | None:
+        """Return why the entry may be of a pod that its record does not describe in full."""
+        for record in self._without[_family_of(address)]:
+            if mac in self._shared or record.mac in self._shared:
+                return f"{record} has no address of this family, and may be of the same pod"
+        return None
+
+    def why_stale(self, address: str, mac: str) -> str:
+        """Return the reason for a verdict, if all else returned None."""
+        if mac in self._shared:
+            return f"no record of a live pod has {address}"
+        own = self._own(address)
+        reason = f"no record of a live pod, bridge port or device has {mac}"
+        return f"{reason}; {own}" if own else reason
+
+    def _own(self, address: str) -> str | None:
+        device = self._by_address.get(address)
+        return f"{address} is an address of {device}" if device else None
+
+    def _decides(self, mac: str) -> bool:
+        """Return True if the hardware address of an entry tells of which pod it is."""
+        return mac not in self._shared and mac not in self._given_often
+
+
+def _family_of(address: str) -> int:
+    return IPV6 if ":" in address else IPV4
+
+
+# --- ebtables rules
+
+_OF_NODE: Final = "it serves the node itself, and every pod on the bridge needs it"
+_OF_OTHER_NODE: Final = f"ip-masq-agent adds neighbours with {TUNNEL_MAC} for other nodes"
 
 
 def _forms(*lines: str) -> tuple[tuple[str, dict[str, str]], ...]:
     rules = (EbtablesRule.parse(line, backend="") for line in lines)
-    return tuple((rule.chain, dict(rule.normal)) for rule in rules)
+    return tuple((rule.chain, rule.options) for rule in rules)
 
 
 #: The words in the forms below that stand for any value.
@@ -57,91 +297,6 @@ _FOR_NODE = _forms(
 )
 
 
-@attrs.frozen(kw_only=True)
-class Snapshot:
-    """The state of a node at one time, as far as the sweep needs it."""
-
-    #: The ebtables table `nat` of all backends.
-    rules: tuple[EbtablesRule, ...] = ()
-    #: The neighbours of all devices and both families, learned ones included.
-    neighbours: tuple[Neighbour, ...] = ()
-    #: The routes of both families.
-    routes: tuple[ObservedRoute, ...] = ()
-    devices: tuple[Device, ...] = ()
-    #: The forwarding databases of all bridges.
-    stations: tuple[Station, ...] = ()
-    #: The pods in azure-vnet's own state.
-    endpoints: tuple[Endpoint, ...] = ()
-    #: The (device, address) that answered a probe; see `to_probe`.
-    answered: frozenset[LinkAddress] = frozenset()
-
-
-def identity(leftover: Restorable) -> Restorable:
-    """Return the object without its position: a rule is the same at any position of its chain."""
-    return leftover._replace(position=0) if isinstance(leftover, EbtablesRule) else leftover
-
-
-def place_of(leftover: Restorable) -> object:
-    """Return the place of an object; two routes or neighbours cannot be added to one place.
-
-    A route of the new CNI to the same address with another metric has another place: the leftover
-    steals its packets.
-    """
-    if isinstance(leftover, ObservedRoute):
-        # Every device may have its own IPv6 route.
-        return *place(leftover), leftover.dev if leftover.family == IPV6 else None
-    if isinstance(leftover, Neighbour):
-        return leftover.address, leftover.dev
-    return identity(leftover)
-
-
-def pod_devices(devices: Iterable[Device]) -> list[Device]:
-    """Return the host's ends of pods' veth pairs."""
-    return [device for device in devices if device.name.startswith(POD_DEVICE)]
-
-
-class Candidate(NamedTuple):
-    """An object that azure-vnet may have left."""
-
-    object: Restorable
-    #: The pod's; None if it was not made for a single address.
-    address: str | None
-    mac: str | None = None
-    #: Why the sweep does not understand it; empty if it does.
-    oddity: str = ""
-
-
-def candidates(snapshot: Snapshot, pods: Sequence[Prefix], bridge: str) -> Iterator[Candidate]:
-    """Yield the rules of the nat table, and neighbours and routes for pods."""
-    for rule in snapshot.rules:
-        if pod := read_pod_rule(rule):
-            yield Candidate(rule, *pod)
-        else:
-            foreign = "it is none of the rules that azure-vnet makes for a pod"
-            yield Candidate(rule, None, oddity=OF_NODE if is_of_node(rule) else foreign)
-    for neighbour in snapshot.neighbours:
-        leads_to_pod = neighbour.dev == bridge or neighbour.dev.startswith(POD_DEVICE)
-        if neighbour.permanent and leads_to_pod:
-            oddity = ""
-            if neighbour.mac == TUNNEL_MAC:
-                oddity = OF_OTHER_NODE
-            elif neighbour.protocol:
-                oddity = f"it has the protocol {neighbour.protocol}, and azure-vnet sets none"
-            elif neighbour.flags:
-                oddity = f"it has the flags {neighbour.flags:#x}, and azure-vnet sets none"
-            yield Candidate(neighbour, neighbour.address, neighbour.mac, oddity)
-    routes = [route for route in snapshot.routes if _may_be_for_pod(route, pods, bridge)]
-    networks = {route.network for route in routes}
-    # Of hundreds of thousands of routes hardly any share a network with these.
-    places = Counter(place_of(route) for route in snapshot.routes if route.network in networks)
-    for route in routes:
-        oddity = "another route has the same place" if places[place_of(route)] > 1 else ""
-        yield Candidate(route, _pod_of(route), oddity=_oddity_of_route(route) or oddity)
-
-
-# --- ebtables rules
-
-
 def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
     """Return address and hardware address of the pod that a rule was made for, or None.
 
@@ -154,9 +309,10 @@ def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
     values = _free_values(rule, _FOR_POD)
     if values is None:
         return None
-    # Not every form has an uplink. Neither a pattern nor a pod's device counts as one.
+    # Not every form has an uplink. Neither a pattern (`eth+`) nor a pod's device counts as one, nor
+    # a name that ebtables-restore may not read as ebtables-save printed it.
     uplink = values.get("uplink", "any")
-    if not uplink or uplink.endswith("+") or uplink.startswith(POD_DEVICE):
+    if not re.fullmatch(r"[\w.:-]+", uplink, re.ASCII) or uplink.startswith(POD_DEVICE):
         return None
     # The first byte of a unicast address is even; names (`Broadcast`) do not match.
     mac = values["mac"]
@@ -175,101 +331,10 @@ def _free_values(
     rule: EbtablesRule, forms: Iterable[tuple[str, dict[str, str]]]
 ) -> dict[str, str] | None:
     """Return the values of the free options, if the rule has exactly the options of any form."""
-    options = dict(rule.normal)
-    # azure-vnet never repeats or negates an option.
-    if len(options) != len(rule.normal) or any(value.startswith("!") for value in options.values()):
-        return None
+    options = rule.options
     for chain, form in forms:
         free = {word: options.get(name, "") for name, word in form.items() if word in _FREE}
         expected = {name: free.get(word, word) for name, word in form.items()}
         if rule.chain == chain and options == expected:
             return free
     return None
-
-
-# --- routes
-
-
-def _may_be_for_pod(route: ObservedRoute, pods: Sequence[Prefix], bridge: str) -> bool:
-    if route.dev == bridge:
-        # Of `boot` or `static`, as azure-vnet's are; those of DHCP clients and routing daemons are
-        # the node's.
-        return route.protocol in {3, 4} and not _oddity_of_route(route)
-    devs = (route.dev,) if route.dev else route.devs
-    is_on_pod = any(dev.startswith(POD_DEVICE) for dev in devs)
-    if not is_on_pod or route.protocol in {KERNEL_PROTOCOL, RA_PROTOCOL, OUR_PROTOCOL}:
-        return False
-    network = Prefix(route.family, route.network, route.prefix_length)
-    return any(pod.covers(network) for pod in pods) or not _oddity_of_route(route)
-
-
-def _oddity_of_route(route: ObservedRoute) -> str:
-    """Return why azure-vnet cannot have made the route for a pod; empty if it may have."""
-    if route.kind != "unicast":
-        return f"it is a route of the kind {route.kind}"
-    if route.dev is None:
-        return "it has several next hops"
-    if route.gateway is not None:
-        return "it has a gateway"
-    if route.table != MAIN_TABLE:
-        return f"it is in table {route.table}"
-    if route.from_prefix is not None:
-        return f"it is only for packets from {route.from_prefix}"
-    if route.expires:
-        return "it expires"
-    return "" if _pod_of(route) else "it is to a network, not to one address"
-
-
-def _pod_of(route: ObservedRoute) -> str | None:
-    """Return the single address that the route leads to; None if it leads to a network."""
-    is_host = route.prefix_length == address_bits(route.family)
-    return str(Address(route.family, route.network)) if is_host else None
-
-
-# --- recorded objects
-
-
-class Comparison(NamedTuple):
-    """Recorded objects and the state of the node."""
-
-    present: list[Restorable]
-    #: Absent objects that can be restored.
-    missing: list[Restorable]
-    #: Absent objects that cannot be restored, with the reason.
-    lost: dict[Restorable, str]
-
-    @property
-    def absent(self) -> list[Restorable]:
-        """All missing and lost objects."""
-        return [*self.missing, *self.lost]
-
-
-def compare(objects: Iterable[Restorable], snapshot: Snapshot) -> Comparison:
-    """Compare recorded objects with the state of the node; each identical rule counts once."""
-    places: defaultdict[object, list[Restorable]] = defaultdict(list)
-    for observed in snapshot.rules, snapshot.neighbours, snapshot.routes:
-        for present in observed:
-            places[place_of(present)].append(present)
-    devices = {device.name for device in snapshot.devices}
-    result = Comparison([], [], {})
-    for wanted in objects:
-        in_place = places[place_of(wanted)]
-        if any(_is_same(present, wanted) for present in in_place):
-            result.present.append(wanted)
-        elif not isinstance(wanted, EbtablesRule) and wanted.dev not in devices:
-            result.lost[wanted] = f"the device {wanted.dev} is gone"
-        elif in_place:
-            result.lost[wanted] = f"its place was taken meanwhile by '{in_place[0]}'"
-        else:
-            result.missing.append(wanted)
-            in_place.append(wanted)
-        if isinstance(wanted, EbtablesRule):
-            # One less for the next rule that is the same.
-            in_place.pop()
-    return result
-
-
-def _is_same(present: Restorable, wanted: Restorable) -> bool:
-    if isinstance(present, ObservedRoute) and isinstance(wanted, ObservedRoute):
-        return present.fulfils(wanted)
-    return identity(present) == identity(wanted)

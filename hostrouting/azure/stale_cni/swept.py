@@ -16,9 +16,9 @@ from phases import task as part
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from hostrouting.azure.stale_cni.verdicts import Verdict
+    from hostrouting.azure.stale_cni.leftovers import Verdict
     from hostrouting.host import Host
 
 _KINDS = {"live": "of live pods", "node": "of the node", "unknown": "not understood"}
@@ -26,41 +26,44 @@ _KINDS = {"live": "of live pods", "node": "of the node", "unknown": "not underst
 
 @attrs.frozen(kw_only=True)
 class SweepReport:
-    """The objects that a sweep has removed, or would remove, and those that it leaves alone."""
+    """The entries that a sweep has removed, or would remove, and those that it leaves alone."""
 
     #: True if `changes` are a forecast.
     dry_run: bool
     changes: tuple[Change, ...] = ()
-    #: The verdicts on the objects that are left alone.
+    #: The verdicts on the entries that are left alone.
     spared: tuple[Verdict, ...] = ()
-    #: The path of the sweep's record; None if nothing was removed.
-    record: str | None = None
+    #: The file with the state before, and a command for each removed entry; None without a removal.
+    backup: str | None = None
+    #: The command that adds an entry again, by the subject of its removal.
+    restore: Mapping[str, str] = attrs.field(factory=dict)
     #: Why a sweep would be refused now; None if it would not.
     obstacle: str | None = None
-    error: TaskFailedError | None = None
+    error: BaseException | None = None
 
     @property
     def ok(self) -> bool:
         """True if nothing stale is left that this sweep, or the next one, could not remove."""
-        return self.error is None and (self.obstacle is None or not self.changes)
+        return self.error is None and self.obstacle is None
 
     @property
     def verdict(self) -> str:
         """The answer in one line."""
         if self.error is not None:
             return sentence_of(self.error)
-        count = f"{len(self.changes)} stale object{'' if len(self.changes) == 1 else 's'}"
+        count = f"{len(self.changes)} stale {'entry' if len(self.changes) == 1 else 'entries'}"
         if not self.changes:
-            return "nothing stale of azure-vnet was found"
+            nothing = "nothing stale of azure-vnet was found"
+            return f"nothing can be removed: {self.obstacle}" if self.obstacle else nothing
         if not self.dry_run:
-            return f"removed {count}, recorded in {self.record}"
+            return f"removed {count}; `sh {self.backup}` adds them again"
         refused = f"; will be refused: {self.obstacle}" if self.obstacle else ""
         return f"would remove {count}{refused}"
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the output of `sweep --json`."""
         answer: dict[str, Any] = {"ok": self.ok, "verdict": self.verdict, "dry_run": self.dry_run}
-        removed = [{"object": change.subject, "reason": change.detail} for change in self.changes]
+        removed = [self._removal(change) for change in self.changes]
         answer["would_remove" if self.dry_run else "removed"] = removed
         answer["spared"] = []
         answer["unknown"] = []
@@ -68,12 +71,18 @@ class SweepReport:
             key = "unknown" if verdict.kind == "unknown" else "spared"
             answer[key].append(verdict.to_mapping())
         if not self.dry_run:
-            answer["record"] = self.record
+            answer["backup"] = self.backup
         if self.obstacle:
             answer["obstacle"] = self.obstacle
         if self.error:
             answer["error"] = str(self.error)
         return answer
+
+    def _removal(self, change: Change) -> dict[str, str | None]:
+        removal = {"object": change.subject, "reason": change.detail}
+        if not self.dry_run:
+            removal["restore"] = self.restore[change.subject]
+        return removal
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
         """Yield the report as text: the removed objects by reason, and the number of the rest."""
@@ -104,8 +113,7 @@ def sweep_node(
     """Sweep a node under the run lock, or forecast a sweep by one reading.
 
     A config in which the section is not enabled raises InvalidConfigError. An error of the sweep is
-    the report's `error`; a forecast raises PermissionDeniedError if pods cannot be probed, or a
-    lack of privilege may have hidden all stale objects.
+    the report's `error`; a forecast raises PermissionDeniedError if ebtables may not be read.
     """
     if not require_config(config).stale_cni.enabled:
         reason = (
@@ -121,17 +129,19 @@ def sweep_node(
             dry_run=True,
             changes=changes,
             spared=tuple(reading.spared),
-            obstacle=task.obstacle() if changes else None,
+            obstacle=reading.doubt or (task.obstacle() if changes else None),
         )
     swept = Swept()
     with host.lock.hold(ctx) as held:
         done = run(part(task.name)(partial(task.sweep, swept=swept)), held, logger=logger)
-    if done.error is not None and not isinstance(done.error, TaskFailedError):
+    # A cancelled run may have removed entries, which only a report names.
+    if done.error is not None and not (isinstance(done.error, TaskFailedError) or done.changes):
         raise done.error
     return SweepReport(
         dry_run=False,
         changes=done.changes,
         spared=tuple(swept.spared),
-        record=swept.record,
+        backup=swept.backup if done.changes else None,
+        restore=swept.restore,
         error=done.error,
     )

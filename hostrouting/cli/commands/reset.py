@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.cli.changing import run_task
 from hostrouting.cli.command import ROOT, Command
-from hostrouting.cli.shared import config_of, host_of
+from hostrouting.cli.shared import host_of
 from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.node.configure import Reset
 
@@ -16,17 +16,15 @@ if TYPE_CHECKING:
 
 def run(arguments: Namespace) -> int:
     """Remove everything that hostrouting installed."""
-    # Reset removes everything, of any config; CONFIG only names the folder of a sweep's records.
-    config = HostRoutingConfig() if arguments.config is None else config_of(arguments)
     host = host_of(arguments)
-    return run_task(arguments, Reset(config, host=host), host)
+    # It removes everything, of any config.
+    return run_task(arguments, Reset(HostRoutingConfig(), host=host), host)
 
 
 COMMAND = Command(
     run=run,
-    summary="remove everything that hostrouting installed, and restore swept objects",
+    summary="remove everything that hostrouting installed",
     position=20,
-    config="any config; only the records of a sweep with a backupDir need one",
     options=ROOT,
     changes=True,
     is_guessed=False,

@@ -1,4 +1,4 @@
-"""`hostrouting sweep`: the stale objects of azure-vnet removed."""
+"""`hostrouting sweep`: the stale entries of azure-vnet removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _logger = logging.getLogger("hostrouting")
 
 
 def run(arguments: Namespace) -> int:
-    """Remove stale objects, or show them only."""
+    """Remove stale entries, or show them only."""
     config = config_of(arguments)
     is_dry = arguments.dry_run
     limited = Context(timeout=arguments.timeout or DEFAULT_TIMEOUT)
@@ -30,7 +30,7 @@ def run(arguments: Namespace) -> int:
     print_answer(arguments, report.to_mapping(), report.lines(verbose=arguments.verbose))
     if report.error:
         _logger.error("%s", report.error)
-        # The signal is the reason of whatever failed then, such as the restoring of an object.
+        # The signal is the reason of whatever failed then.
         reason = reason_of(ctx)
         return FAILED if reason is None else status_of_signal(reason)
     if not report.ok:
@@ -40,11 +40,11 @@ def run(arguments: Namespace) -> int:
 
 COMMAND = Command(
     run=run,
-    summary="remove the stale objects of azure-vnet; `reset` restores them",
+    summary="remove the ebtables rules and neighbours that azure-vnet left",
     position=30,
     config=INSTALLED,
     options={
-        "--dry-run": switch("only show the objects that a sweep would remove"),
+        "--dry-run": switch("only show the entries that would be removed"),
         "--exit-code": switch("with --dry-run: exit with 4 if there is something to sweep"),
     },
     changes=True,

@@ -16,7 +16,6 @@ from hostrouting.host.netlink.frames import (
     checked_length,
     number_of,
     parsed,
-    word,
 )
 from hostrouting.host.netlink.route_codec import Names, device_of, ifinfomsg, link_name, parse_names
 from hostrouting.net.addresses import IPV4, IPV6, Address
@@ -138,7 +137,6 @@ def parse_youngest(addresses: Iterable[bytes], dev: int | None, now: float) -> f
     return min(ages, default=None)
 
 
-NEWNEIGH = 28
 DELNEIGH = 29
 _AF_BRIDGE = 7
 
@@ -153,7 +151,6 @@ _NDA_MASTER = 9
 _NDA_PROTOCOL = 12
 _NDA_FLAGS_EXT = 15
 _NUD_INCOMPLETE = 0x1
-_NUD_STALE = 0x4
 _NUD_FAILED = 0x20
 _NUD_NOARP = 0x40
 _NUD_PERMANENT = 0x80
@@ -223,21 +220,9 @@ def parse_neighbours(payloads: Iterable[bytes], names: Names) -> NeighbourTable:
 
 
 def pack_neighbour(neighbour: Neighbour, index: int) -> bytes:
-    """Return the payload of a message that adds or removes the neighbour.
-
-    A neighbour that the kernel had learned is added as `stale`: the kernel confirms it before it
-    relies on it.
-    """
+    """Return the payload of a message that removes the neighbour."""
     address = Address.parse(neighbour.address)
-    state = _NUD_PERMANENT if neighbour.permanent else _NUD_STALE
-    packed = _ndmsg.pack(address.family, index, state, neighbour.flags & 0xFF, 0)
-    packed += attribute(_NDA_DST, address.packed)
-    packed += attribute(_NDA_LLADDR, bytes.fromhex(neighbour.mac.replace(":", "")))
-    if neighbour.protocol:
-        packed += attribute(_NDA_PROTOCOL, bytes([neighbour.protocol]))
-    if neighbour.flags >> _EXT_SHIFT:
-        packed += attribute(_NDA_FLAGS_EXT, word.pack(neighbour.flags >> _EXT_SHIFT))
-    return packed
+    return _ndmsg.pack(address.family, index, 0, 0, 0) + attribute(_NDA_DST, address.packed)
 
 
 def parse_stations(payloads: Iterable[bytes], names: Names, bridge: str) -> list[Station]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 import time
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from hostrouting.host.netlink import classifiers, device_codec, probes
+from hostrouting.host.netlink import classifiers, device_codec
 from hostrouting.host.netlink.conversation import (
     BATCH,
     Adapter,
@@ -19,20 +21,15 @@ from hostrouting.host.netlink.conversation import (
 )
 from hostrouting.host.netlink.frames import (
     CHANGE_FLAGS,
-    REPLACE,
     AnswersLostError,
     Failures,
     message,
 )
-from hostrouting.host.netlink.neighbours import (
-    Verb,
-    check_changes,
-    refuse_impossible,
-)
+from hostrouting.host.netlink.neighbours import refuse_changed, refuse_failed
 from hostrouting.host.netlink.route_codec import LINKS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hostrouting.host.ports import LinkAddress
     from hostrouting.net.links import Device, Neighbour, Station
@@ -44,8 +41,8 @@ _logger = logging.getLogger(__name__)
 _SECONDS_TO_RESOLVE = 2.5
 _SECONDS_BETWEEN_READINGS = 0.05
 _SECONDS_BETWEEN_DATAGRAMS = 1.25
-#: The length of a hardware address as text.
-_ETHERNET = len("02:00:00:00:00:01")
+_DISCARD_PORT = 9
+_GONE = frozenset({errno.ENETDOWN, errno.ENXIO, errno.ENODEV})
 
 
 class NetlinkLinkLayer(Adapter):
@@ -72,18 +69,6 @@ class NetlinkLinkLayer(Adapter):
                 )
             )
 
-    def answering(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
-        """Return those of the pairs (device, address) that answer on the link."""
-        ctx.check()
-        if not addresses:
-            return frozenset()
-        macs = {
-            device.name: bytes.fromhex(device.mac.replace(":", ""))
-            for device in self._devices()
-            if device.up and len(device.mac) == _ETHERNET
-        }
-        return probes.ask(ctx, addresses, macs, netns=self._netns)
-
     def silent(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """Make the kernel resolve each (device, IPv4 address); return those without an answer."""
         ctx.check()
@@ -94,7 +79,7 @@ class NetlinkLinkLayer(Adapter):
         wired = {device.name for device in self._devices() if device.carrier}
         waiting = frozenset(pair for pair in waiting if pair[0] in wired)
         # Hardly ever: a node has resolved the neighbours to which it sends.
-        probes.touch(waiting, netns=self._netns)
+        touch(waiting, netns=self._netns)
         until = ctx.clock.monotonic() + _SECONDS_TO_RESOLVE
         again = ctx.clock.monotonic() + _SECONDS_BETWEEN_DATAGRAMS
         while True:
@@ -106,7 +91,7 @@ class NetlinkLinkLayer(Adapter):
             if now >= again:
                 # For the first datagram the kernel may have been at the end of an earlier
                 # resolution.
-                probes.touch(waiting, netns=self._netns)
+                touch(waiting, netns=self._netns)
                 again = until
             ctx.sleep(_SECONDS_BETWEEN_READINGS)
 
@@ -147,34 +132,46 @@ class NetlinkLinkLayer(Adapter):
                 self._has_logged_tcx = True
         return tuple(sorted(names))
 
-    def change_neighbours(self, verb: Verb, neighbours: Sequence[Neighbour]) -> None:
-        """Add or remove neighbours."""
-        if not neighbours:
-            return
+    def remove_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
+        """Remove neighbours, each by its full description."""
         with self._open() as kernel:
-            table = _table(kernel)
+            refuse_changed(neighbours, _table(kernel).known)
             indexes = kernel.indexes()
-            refuse_impossible(verb, neighbours, table.known, indexes)
-            packed = []
-            for number, neighbour in enumerate(neighbours):
-                # An entry without a known hardware address need not hinder an addition.
-                is_free = (neighbour.dev, neighbour.address) not in table.unresolved
-                flags = (
-                    CHANGE_FLAGS[verb]
-                    if verb == "remove" or is_free
-                    else CHANGE_FLAGS["append"] | REPLACE
+            messages = [
+                message(
+                    device_codec.DELNEIGH,
+                    CHANGE_FLAGS["remove"],
+                    device_codec.pack_neighbour(neighbour, indexes[neighbour.dev]),
+                    sequence=socket.htonl(number),
                 )
-                kind = device_codec.DELNEIGH if verb == "remove" else device_codec.NEWNEIGH
-                payload = device_codec.pack_neighbour(neighbour, indexes[neighbour.dev])
-                packed.append(message(kind, flags, payload, sequence=socket.htonl(number + 1)))
+                for number, neighbour in enumerate(neighbours, 1)
+            ]
             batches = (
-                b"".join(packed[start : start + BATCH]) for start in range(0, len(packed), BATCH)
+                b"".join(messages[start : start + BATCH])
+                for start in range(0, len(messages), BATCH)
             )
             failures: Failures = {}
             # After lost answers the reading decides.
             with suppress(AnswersLostError):
-                failures = kernel.deliver(batches, len(packed))
-            check_changes(verb, neighbours, failures, _table(kernel).known)
+                failures = kernel.deliver(batches, len(messages))
+            refuse_failed(neighbours, failures, _table(kernel).known)
+
+
+def touch(pairs: Iterable[LinkAddress], *, netns: str | None) -> None:
+    """Send an empty datagram to each (device, IPv4 address), so that the kernel resolves it."""
+    for dev, address in pairs:
+        made = partial(socket.socket, socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        denied = f"no datagram to {address} may be sent by {dev}; its answer is unknown"
+        name = dev.encode(errors="surrogateescape")
+        with errors_of(f"a datagram to {address} by {dev}", denied=denied):
+            try:
+                with in_namespace(netns, made) as opened:
+                    opened.setblocking(False)
+                    opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name)
+                    opened.sendto(b"", (address, _DISCARD_PORT))
+            except OSError as error:
+                if error.errno not in _GONE:
+                    raise
 
 
 def _table(kernel: Conversation) -> device_codec.NeighbourTable:

@@ -7,12 +7,10 @@ plain `ebtables`.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import attrs
 
@@ -22,48 +20,22 @@ from hostrouting.host.packets.ebtables_rules import (
     BACKENDS,
     EbtablesReading,
     EbtablesRule,
-    arguments,
-    identity,
+    EbtablesSave,
     listing_to_save,
-    matches,
     parse_save,
-    titles,
-    why_unsafe,
 )
 from phases import CommandFailedError, Context, run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-
-class TableCommand(NamedTuple):
-    """One command in the table `nat`: `-D`, `-A`, or `-I` at a position."""
-
-    verb: str
-    rule: EbtablesRule
-    position: int | None = None
-
-    @property
-    def words(self) -> list[str]:
-        """The command without the rule's description."""
-        position = [] if self.position is None else [str(self.position)]
-        return [self.verb, self.rule.chain, *position]
+    from collections.abc import Sequence
 
 
 class UnsupportedError(BackendError):
     """The kernel does not support a backend."""
 
 
-#: The errors for a backend that cannot be read: a note in a reading, and a refusal of a change.
+#: The errors for a backend that cannot be read: each is a note in a reading.
 UNSEEN: Final = (PermissionDeniedError, ToolNotFoundError, UnsupportedError)
-
-
-class RefusedError(Exception):
-    """The program refused a change, in its own words; `rule` is the refused one, if known."""
-
-    def __init__(self, words: str, rule: EbtablesRule | None) -> None:
-        self.rule = rule
-        super().__init__(words)
 
 
 @attrs.frozen
@@ -96,35 +68,27 @@ class _Tools:
 
 
 class NftTools(_Tools):
-    """ebtables-nft: a file of up to a thousand commands is one transaction of the kernel."""
+    """ebtables-nft: a file of commands is one transaction of the kernel."""
 
     backend = "nft"
     #: Debian's name; other distributions use similar ones.
     package = "iptables"
-    #: The most commands for one process, which does all of them or nothing. One process takes
-    #: 10,000 as well, but reports no progress then, and one refusal costs the whole time.
-    most = 1000
 
     def save(self, ctx: Context) -> str:
         """Return the rules as ebtables-save prints them; raise one of `UNSEEN` on failure."""
         return self._read(ctx, f"{self.name}-save")
 
-    def change(self, ctx: Context, commands: Sequence[TableCommand]) -> None:
-        """Run up to `most` commands, or raise RefusedError and run none of them."""
-        lines = [" ".join([*command.words, *command.rule.spec]) for command in commands]
+    def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
+        """Delete all the rules or, if one is absent or refused, none of them."""
+        deletions = [" ".join(("-D", rule.chain, *rule.spec)) for rule in rules]
         # Without --noflush the program would first empty the table.
         argv = [*self.prefix, f"{self.name}-restore", "--noflush"]
+        script = "\n".join(["*nat", *deletions, "COMMIT", ""])
         try:
-            run_command(ctx, argv, input="\n".join(["*nat", *lines, "COMMIT", ""]), env=with_sbin())
+            run_command(ctx, argv, input=script, env=with_sbin())
         except CommandFailedError as error:
-            words = _words(error)
-            # `line 3 failed: Bad rule`, `line 3: RULE_APPEND failed`, `Error occurred at line: 3`;
-            # `*nat` is line 1. If the kernel refuses a deletion (1.8.9 does for some rules with
-            # --among), the line may be another rule's.
-            line = re.search(r"line:? (\d+)\b(?!: RULE_DELETE)", words)
-            index = int(line[1]) - 2 if line else -1
-            raise RefusedError(
-                words, commands[index].rule if 0 <= index < len(commands) else None
+            raise BackendError(
+                f"none of {len(rules)} ebtables rules (nft) was deleted: {_words(error)}"
             ) from error
 
 
@@ -139,22 +103,20 @@ class LegacyTools(_Tools):
 
     backend = "legacy"
     package = "ebtables"
-    most = 1
 
     def save(self, ctx: Context) -> str:
         """See `NftTools.save`."""
         # Not ebtables-legacy-save: it calls /usr/sbin/ebtables, which may be ebtables-nft.
         return listing_to_save(self._read(ctx, self.name, "-t", "nat", "-L"))
 
-    def change(self, ctx: Context, commands: Sequence[TableCommand]) -> None:
-        """See `NftTools.change`."""
-        for command in commands:
-            words = [*command.words, *arguments(command.rule)]
-            argv = [*self.prefix, self.name, "--concurrent", "-t", "nat", *words]
+    def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
+        """Delete the rules one by one, up to the first that is absent or refused."""
+        for rule in rules:
+            words = ["--concurrent", "-t", "nat", "-D", rule.chain, *rule.spec]
             try:
-                run_command(ctx, argv, env=with_sbin())
+                run_command(ctx, [*self.prefix, self.name, *words], env=with_sbin())
             except CommandFailedError as error:
-                raise RefusedError(_words(error), command.rule) from error
+                raise BackendError(f"not deleted: {rule}: {_words(error)}") from error
 
 
 Tools: TypeAlias = NftTools | LegacyTools
@@ -216,15 +178,11 @@ def _words(error: CommandFailedError) -> str:
     return " ".join(line for line in lines if line and not line.startswith("Try `")) or str(error)
 
 
-_logger = logging.getLogger(__name__)
-
-
 @attrs.frozen
 class EbtablesCommand:
     """The ebtables rules of this machine, or where `prefix` leads: `("ip", "netns", "exec", NAME)`.
 
-    It implements `Ebtables`. Of identical rules in a chain it deletes the first ones, whichever
-    were named.
+    It implements `Ebtables`.
     """
 
     prefix: Sequence[str] = ()
@@ -233,123 +191,30 @@ class EbtablesCommand:
         """See `Ebtables.read`."""
         rules = []
         notes = []
-        texts = []
+        saves = []
         denied = False
         for backend in BACKENDS:
             if backend == "legacy" and not legacy_may_have_rules():
                 continue  # a table that was never loaded is empty
             try:
-                text = find(ctx, self.prefix, backend).save(ctx)
+                tools = find(ctx, self.prefix, backend)
+                text = tools.save(ctx)
             except UNSEEN as error:
                 notes.append(str(error))
                 denied |= isinstance(error, PermissionDeniedError)
-            else:
-                rules += parse_save(text, backend=backend)
-                texts.append((backend, text))
-                # "# Table `nat' contains incompatible base-chains, use 'nft' tool to list them."
-                notes += [
-                    f"ebtables ({backend}): {line[2:]}"
-                    for line in text.split("\n")
-                    if "# Table `nat'" in line
-                ]
-        return EbtablesReading(tuple(rules), tuple(notes), denied=denied, texts=tuple(texts))
+                continue
+            rules += parse_save(text, backend=backend)
+            saves.append(EbtablesSave(backend, tools.name, text))
+            # "# Table `nat' contains incompatible base-chains, use 'nft' tool to list them."
+            notes += [
+                f"ebtables ({backend}): {line[2:]}"
+                for line in text.split("\n")
+                if "# Table `nat'" in line
+            ]
+        return EbtablesReading(tuple(rules), tuple(notes), denied=denied, saves=tuple(saves))
 
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""
-        # In the order of the chain: the program searches from its beginning, and so finds each rule
-        # at once.
-        self._change(
-            ctx,
-            rules,
-            "deleted",
-            lambda before: [TableCommand("-D", rule) for rule in matches(before, rules)],
-        )
-
-    def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
-        """See `Ebtables.insert`."""
-        self._change(ctx, rules, "inserted", lambda before: insertions(before, rules))
-
-    def _change(
-        self,
-        ctx: Context,
-        rules: Sequence[EbtablesRule],
-        word: str,
-        plan: Callable[[list[EbtablesRule]], list[TableCommand]],
-    ) -> None:
-        """Make the change, batch by batch; log each batch with its `progress`: (done, total)."""
-        ctx.check()
-        for rule in rules:
-            if reason := why_unsafe(rule):
-                raise BackendError(f"{rule.line}: {reason}; nothing was {word}, do it by hand")
-        changed = {rule.backend for rule in rules}
-        programs = {name: find(ctx, self.prefix, name) for name in BACKENDS if name in changed}
-
-        def read() -> list[EbtablesRule]:
-            return [
-                rule
-                for backend, tools in programs.items()
-                for rule in parse_save(tools.save(ctx), backend=backend)
-            ]
-
-        before = read()
-        commands = plan(before)
-        done = 0
-        for backend, tools in programs.items():
-            own = [command for command in commands if command.rule.backend == backend]
-            for start in range(0, len(own), tools.most):
-                batch = own[start : start + tools.most]
-                try:
-                    tools.change(ctx, batch)
-                except RefusedError as error:
-                    one_of = f"one of these: {titles([command.rule for command in batch])}"
-                    culprit = error.rule.line if error.rule else one_of
-                    state = f"{done} rules were {word} before it" if done else f"nothing was {word}"
-                    raise BackendError(f"not {word}: {culprit}: {error}\n{state}") from error
-                done += len(batch)
-                fields = {"progress": (done, len(commands))}
-                _logger.info("%d of %d ebtables rules %s", done, len(commands), word, extra=fields)
-        then, now = (Counter(map(identity, rules)) for rules in (before, read()))
-        # How often each rule was in fact deleted or inserted: there are identical ones.
-        times = then - now if word == "deleted" else now - then
-        undone = []
-        for _, rule, _ in commands:
-            times[identity(rule)] -= 1
-            if times[identity(rule)] < 0:
-                undone.append(rule)
-        if undone:
-            raise BackendError(
-                f"{titles(undone)} was {word}, and at once it was not: something alive undoes it; "
-                "find and stop that first"
-            )
-
-
-def insertions(
-    present: Iterable[EbtablesRule], rules: Iterable[EbtablesRule]
-) -> list[TableCommand]:
-    """Return the commands that insert each rule at its position, or else at its chain's end.
-
-    They are in the order of the chains, each from the last to the first. The program counts its way
-    to a position, rule by rule. From the end of the chain it passes only rules that were there
-    before, not the thousands that it has just inserted. To the first place and to the end it does
-    not count at all.
-    """
-    # By the chain; None is a rule that is already there.
-    layouts: dict[tuple[str, str], list[EbtablesRule | None]] = {}
-    for rule in present:
-        layouts.setdefault((rule.backend, rule.chain), []).append(None)
-    for rule in sorted(
-        rules, key=lambda rule: (BACKENDS.index(rule.backend), rule.chain, rule.position)
-    ):
-        layout = layouts.setdefault((rule.backend, rule.chain), [])
-        layout.insert(rule.position - 1 if 1 <= rule.position <= len(layout) else len(layout), rule)
-    commands = []
-    for layout in layouts.values():
-        there = layout.count(None)
-        end = max((number for number, rule in enumerate(layout, 1) if rule is None), default=0)
-        commands += [TableCommand("-A", rule) for rule in layout[end:] if rule is not None]
-        for place in reversed(layout[:end]):
-            if place is None:
-                there -= 1
-            else:
-                commands.append(TableCommand("-I", place, there + 1))
-    return commands
+        for backend in BACKENDS:
+            if own := [rule for rule in rules if rule.backend == backend]:
+                find(ctx, self.prefix, backend).delete(ctx, own)

@@ -14,10 +14,7 @@ def world(
 ) -> Iterator[World]:
     for name, value in SHORT.items():
         monkeypatch.setattr(f"hostrouting.{name}", value)
-    (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
-    (tmp_path / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
     (tmp_path / "var/lib").mkdir(parents=True)
     with World.made(tmp_path, request.param) as world:
-        # The bridge learns the address of each pod that sends.
         assert world.reaches(LIVE)
         yield world

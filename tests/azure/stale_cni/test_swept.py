@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from support.kernel import connect, powerless
-from support.memory_links import learn
+from support.memory_links import add_device
 from support.needs import needs
 from support.patience import at_once
-from support.printed import IN_USE, LEARNED, NO_ENDPOINT, OTHER_RULES
+from support.printed import IN_USE, OTHER_RULES
+from support.stale_cni_sweeps import record
 from support.stale_cni_worlds import arp_reply, config_of, context, dnat, node_of, whole_state
 
 from hostrouting import CleanStaleCNI, HostRoutingConfig, check_node
@@ -31,7 +32,7 @@ DEAD_MAC = "aa:bb:cc:00:00:09"
 LIVE = "10.240.0.10"
 LIVE_MAC = "aa:bb:cc:00:00:10"
 FOREIGN = "-A PREROUTING -p IPv4 -i eth1 -j mark --mark-set 0x1 --mark-target ACCEPT"
-WHY = f"{NO_ENDPOINT}{DEAD}"
+WHY = f"no record of a live pod, bridge port or device has {DEAD_MAC}"
 RULES = [
     f"ebtables nft nat: {arp_reply(DEAD, DEAD_MAC)}",
     f"ebtables nft nat: {dnat(DEAD, DEAD_MAC)}",
@@ -44,7 +45,7 @@ def made_host() -> FakeHost:
     host.files.tree.make_directory("/var/lib")
     for line in arp_reply(DEAD, DEAD_MAC), dnat(DEAD, DEAD_MAC), dnat(LIVE, LIVE_MAC), FOREIGN:
         host.ebtables.add(line)
-    learn(host.link_layer, LIVE_MAC, "azv1")
+    record(host, {"azv1": [LIVE]}, LIVE_MAC)
     return host
 
 
@@ -52,41 +53,37 @@ def lines_of(report: SweepReport, *, verbose: bool = False) -> list[str]:
     return list(report.lines(verbose=verbose))
 
 
-def test_removed_objects_are_reported_by_reason_with_the_record() -> None:
-    """A report prints removed objects under their shared reason; its JSON has the objects that were
-    left alone as well.
+def test_removed_entries_are_reported_by_reason_with_the_backup() -> None:
+    """A report prints removed entries under their shared reason. Its JSON has the command that adds
+    each one again, and the entries that were left alone.
     """
     host = made_host()
     report = sweep_node(context(), config_of(), host)
-    assert host.files.tree.read(str(report.record)) is not None
+    backup = (host.files.read(str(report.backup)) or b"").decode().splitlines()
     assert lines_of(report) == [
         f"{WHY}:",
         *(f"  - {rule}" for rule in RULES),
-        f"removed 2 stale objects, recorded in {report.record}",
+        f"removed 2 stale entries; `sh {report.backup}` adds them again",
         "left alone: 1 of live pods, 3 of the node, 1 not understood (-v lists them)",
     ]
-
     assert f"  = ebtables nft nat: {FOREIGN}: {OTHER_RULES}" in lines_of(report, verbose=True)
     answer = report.to_mapping()
     assert json.loads(json.dumps(answer)) == answer
     assert answer["ok"] is True
-    assert answer["verdict"] == f"removed 2 stale objects, recorded in {report.record}"
     assert answer["dry_run"] is False
-    assert answer["record"] == report.record
-    assert answer["removed"] == [{"object": rule, "reason": WHY} for rule in RULES]
+    assert answer["backup"] == report.backup
+    assert [(each["object"], each["reason"]) for each in answer["removed"]] == [
+        (rule, WHY) for rule in RULES
+    ]
+    commands = [each["restore"] for each in answer["removed"]]
+    assert commands[0] == f"ebtables-nft -t nat {arp_reply(DEAD, DEAD_MAC)}"
+    assert [line for line in backup if not line.startswith("#")] == commands
     assert answer["unknown"] == [
         {
             "object": f"ebtables nft nat: {FOREIGN}",
             "address": None,
             "kind": "unknown",
             "reason": OTHER_RULES,
-            "details": {
-                "ebtables rule": f"ebtables nft nat: {FOREIGN}",
-                "backend": "nft",
-                "chain": "PREROUTING",
-                "position": 6,
-                "spec": FOREIGN.split()[2:],
-            },
         }
     ]
     assert [(each["kind"], each["address"]) for each in answer["spared"]] == [
@@ -95,7 +92,17 @@ def test_removed_objects_are_reported_by_reason_with_the_record() -> None:
         ("live", LIVE),
         ("node", None),
     ]
-    assert answer["spared"][2]["reason"] == f"{LIVE_MAC}{LEARNED}"
+
+
+def test_a_device_that_no_record_names_is_in_the_report() -> None:
+    """A forecast says which device keeps everything unknown, and is not ok."""
+    host = made_host()
+    add_device(host.link_layer, "azv7", kind="veth")
+    report = sweep_node(context(), config_of(), host, dry_run=True)
+    assert not report.ok
+    assert report.verdict.startswith("nothing can be removed: no record of azure-vnet or CNS names")
+    assert "azv7" in report.verdict
+    assert report.changes == ()
 
 
 def test_a_check_lists_the_objects_left_alone_in_its_json() -> None:
@@ -120,8 +127,7 @@ def test_a_run_leaves_nothing_on_its_task() -> None:
     task = CleanStaleCNI(config, host=host)
     before = {**vars(task)}
     task.do(context())
-    # Of all readings of a watch, the observer logs each thing once.
-    assert {name: value for name, value in vars(task).items() if name != "_observer"} == before
+    assert vars(task) == before
     report = verdict_now(context(), host, config)
     assert report.absence == NOT_INSTALLED
     assert [*report.spared] == check_node(context(), config, host).to_mapping()["spared"]
@@ -134,7 +140,7 @@ def test_a_dry_run_changes_nothing_and_lists_stale_objects() -> None:
     report = sweep_node(context(), config_of(), host, dry_run=True)
     assert whole_state(host) == before
     assert report.ok
-    assert lines_of(report)[-2] == "would remove 2 stale objects"
+    assert lines_of(report)[-2] == "would remove 2 stale entries"
     assert [each["object"] for each in report.to_mapping()["would_remove"]] == RULES
     assert "removed" not in report.to_mapping()
     host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"type": "azure-vnet"}', mode=0o644)
@@ -142,7 +148,7 @@ def test_a_dry_run_changes_nothing_and_lists_stale_objects() -> None:
     why = f"{IN_USE}: /etc/cni/net.d/10-azure.conflist names azure-vnet"
     assert not report.ok
     assert report.to_mapping()["obstacle"] == why
-    assert lines_of(report)[-2] == f"would remove 2 stale objects; will be refused: {why}"
+    assert lines_of(report)[-2] == f"would remove 2 stale entries; will be refused: {why}"
 
 
 def test_a_clean_node_is_reported_as_clean() -> None:
@@ -165,47 +171,29 @@ def test_a_refusal_is_reported_with_the_findings() -> None:
     assert not report.ok
     assert answer["ok"] is False
     assert answer["removed"] == []
-    assert answer["record"] is None
-    assert "10-azure.conflist names azure-vnet. Nothing was changed." in answer["error"]
+    assert answer["backup"] is None
+    assert "10-azure.conflist names azure-vnet. Nothing was changed;" in answer["error"]
     assert lines_of(report) == [
         "left alone: 1 of live pods, 3 of the node, 1 not understood (-v lists them)"
     ]
 
 
 def test_a_signal_has_its_own_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sweep that SIGTERM ends while a rule cannot be restored reports what is lost, and has the
-    exit status 143.
-    """
+    """A cleanup that SIGTERM ends has the exit status 143, and reports the rules that it removed."""
     host = made_host()
     delete = host.ebtables.delete
 
     def signalled(ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         delete(ctx, rules)
-        # The rollback reads, and then restores.
-        host.ebtables.fail_at(2)
         signal.raise_signal(signal.SIGTERM)
         ctx.check()
 
     host.ebtables.delete = signalled  # type: ignore[method-assign]
     monkeypatch.setattr(Host, "live", lambda: host)
-    config = config_of(confirmations=1)
-    monkeypatch.setattr(HostRoutingConfig, "from_file", lambda *_, **__: config)
+    monkeypatch.setattr(HostRoutingConfig, "from_file", lambda *_, **__: config_of())
     arguments = parsed(["sweep", "given.json"])
     assert arguments.chosen.run(arguments) == 143
-    assert "THE ROLLBACK IS INCOMPLETE" in str(arguments.verdict)
-
-
-def test_a_reset_restores_by_the_config_of_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reset with a config restores from the folder that this config names."""
-    host = made_host()
-    monkeypatch.setattr(Host, "live", lambda: host)
-    config = config_of(backup_dir="/srv")
-    monkeypatch.setattr(HostRoutingConfig, "from_file", lambda *_, **__: config)
-    rules = host.ebtables.read(context()).rules
-    sweep_node(context(), config, host)
-    arguments = parsed(["reset", "given.json"])
-    assert arguments.chosen.run(arguments) == 0
-    assert host.ebtables.read(context()).rules == rules
+    assert DEAD_LINE not in host.ebtables.lines()
 
 
 @pytest.mark.parametrize("config", [HostRoutingConfig(), config_of(enabled=False)])
@@ -265,10 +253,10 @@ def test_the_command_lists_stale_objects_and_removes_them(node: KernelNode, tmp_
     """The command ends with 0 for a forecast, or with 4 with --exit-code, and with 0 for a sweep,
     after which nothing is stale.
     """
-    config = written(tmp_path, enabled=True, confirmations=1)
+    config = written(tmp_path, enabled=True)
     forecast = command(node, "--dry-run", config)
     assert forecast.returncode == 0
-    assert forecast.stdout == f"{WHY}:\n  - {RULES[1]}\nwould remove 1 stale object\n"
+    assert forecast.stdout == f"{WHY}:\n  - {RULES[1]}\nwould remove 1 stale entry\n"
     assert command(node, "--dry-run", "--exit-code", config).returncode == 4
     done = command(node, "--json", "--exit-code", config)
     answer = json.loads(done.stdout)
@@ -276,8 +264,9 @@ def test_the_command_lists_stale_objects_and_removes_them(node: KernelNode, tmp_
     assert done.stderr == ""
     assert done.returncode == 0
     assert answer["ok"] is True
-    assert answer["removed"] == [{"object": RULES[1], "reason": WHY}]
-    assert answer["record"].startswith("/var/lib/hostrouting/stale-cni/sweep-")
+    restore = f"ebtables-nft -t nat {DEAD_LINE}"
+    assert answer["removed"] == [{"object": RULES[1], "reason": WHY, "restore": restore}]
+    assert answer["backup"].startswith("/var/lib/hostrouting/stale-cni/sweep-")
     again = command(node, "--dry-run", "--exit-code", config)
     assert again.returncode == 0
     assert again.stdout == "nothing stale of azure-vnet was found\n"

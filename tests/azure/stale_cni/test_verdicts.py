@@ -1,186 +1,276 @@
-"""Verdicts: stale and unknown objects, the probes, and the agreement of several readings."""
+"""Verdicts on single entries: whose they are, and what is unclear and so left alone.
 
-from collections.abc import Sequence
+If one of these fails, a cleanup removes what the node or a pod needs.
+"""
+
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from support.printed import NO_ENDPOINT, OTHER_RULES
-from support.stale_cni_snapshots import (
-    AZV1,
-    BRIDGE,
-    DEVICES,
-    DNAT_RULE,
-    MAC,
-    OF_POD,
-    OF_POD6,
-    OF_PODS,
-    POD,
-    POD6,
-    REPLY_RULE,
-    judged,
-    neighbour,
-    route,
-    snapshot,
+from support.stale_cni_worlds import (
+    NODE_ADDRESS,
+    NODE_MAC,
+    NODE_RULES,
+    POD_CIDRS,
+    TUNNEL_MAC,
+    arp_reply,
+    dnat,
+    rules_of,
 )
-from support.stale_cni_worlds import NODE_RULES, POD_CIDRS, arp_reply, dnat, rules_of
 
 from hostrouting.azure.stale_cni.azure_vnet import Endpoint
-from hostrouting.azure.stale_cni.journal import Restorable
-from hostrouting.azure.stale_cni.leftovers import Snapshot
-from hostrouting.azure.stale_cni.verdicts import Verdict, agree, judge, to_probe
-from hostrouting.host import Device, Station
+from hostrouting.azure.stale_cni.leftovers import Leftover, Snapshot, judge
+from hostrouting.host import Device, DeviceAddress, EbtablesRule, Neighbour, Station
+
+POD, POD6, MAC = "10.240.0.9", "fd00:10:240::9", "aa:bb:cc:00:00:09"
+OTHER, OTHER_MAC = "10.240.0.77", "aa:bb:cc:00:00:77"
 
 
-@pytest.mark.parametrize("leftover", OF_PODS, ids=str)
-def test_an_object_of_no_live_pod_is_stale(leftover: Restorable) -> None:
-    """An object made for one pod is stale when nothing shows that the pod lives."""
-    address = POD6 if leftover in OF_POD6 else POD
-    assert judged(snapshot(leftover)) == [("stale", f"{NO_ENDPOINT}{address}")]
+def device(name: str, *addresses: str, **fields: Any) -> Device:
+    own = tuple(map(DeviceAddress.parse, addresses))
+    return Device(name, 9, **{"up": True, "addresses": own, **fields})
+
+
+BRIDGE = device("azure0", f"{NODE_ADDRESS}/16", mac=NODE_MAC, kind="bridge")
+AZV1 = device("azv1", kind="veth", master="azure0")
+ROUTER = device("cilium_host", f"{POD}/32", f"{POD6}/64")
+REPLY, DNAT, DNAT6 = rules_of(arp_reply(POD, MAC), dnat(POD, MAC), dnat(POD6, MAC))
+NEIGHBOUR = Neighbour(POD, "azure0", MAC, permanent=True)
+NEIGHBOUR6 = NEIGHBOUR._replace(address=POD6)
+OF_POD: list[Leftover] = [REPLY, DNAT, NEIGHBOUR, NEIGHBOUR._replace(dev="azv1")]
+OF_POD6: list[Leftover] = [DNAT6, NEIGHBOUR6]
+#: A record of azv1's pod that describes another pod in full.
+KNOWN = Endpoint((OTHER,), "azv1", OTHER_MAC)
+
+
+def kinds(*entries: Leftover, devices: tuple[Device, ...] = (BRIDGE,), **fields: Any) -> list[str]:
+    """Return the kinds of the verdicts on a node with these entries."""
+    snapshot = Snapshot(
+        rules=tuple(each for each in entries if isinstance(each, EbtablesRule)),
+        neighbours=tuple(each for each in entries if isinstance(each, Neighbour)),
+        devices=devices,
+        **fields,
+    )
+    return [verdict.kind for verdict in judge(snapshot, pod_cidrs=POD_CIDRS, bridge="azure0")[0]]
+
+
+each_entry = pytest.mark.parametrize("entry", [*OF_POD, *OF_POD6], ids=str)
+
+
+# --- dead pods
+
+
+@each_entry
+@pytest.mark.parametrize(
+    "node",
+    [
+        {},
+        {"endpoints": (Endpoint((POD, POD6), "azv1", MAC),)},
+        {"devices": (BRIDGE, ROUTER)},
+        {"devices": (BRIDGE, device("lxc1", kind="veth"), device("cali1", kind="veth"))},
+        {"devices": (BRIDGE, AZV1), "endpoints": (KNOWN,)},
+        {"devices": (BRIDGE, AZV1), "endpoints": (Endpoint((POD, POD6), "azv1", OTHER_MAC),)},
+        {"stations": (Station(MAC, "azure0"), Station(MAC, "azv1", permanent=True))},
+    ],
+    ids=[
+        "no pod at all",
+        "its device is gone",
+        "the node's router has the address",
+        "pods of other CNIs",
+        "another pod is recorded",
+        "another pod has the address",
+        "no port has learned it",
+    ],
+)
+def test_an_entry_whose_hardware_address_nobody_has_is_stale(
+    entry: Leftover, node: dict[str, Any]
+) -> None:
+    """An entry is stale if no device, live record or bridge port has its hardware address, although
+    its address may be in use.
+    """
+    assert kinds(entry, **node) == ["stale"]
+
+
+# --- live pods
+
+
+@each_entry
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"endpoints": (Endpoint((POD, POD6)),)},
+        {"endpoints": (Endpoint((OTHER,), "", MAC),)},
+        {"devices": (BRIDGE, AZV1), "endpoints": (Endpoint((POD, POD6), "azv1"),)},
+        {"devices": (BRIDGE, AZV1), "endpoints": (Endpoint((OTHER,), "azv1", MAC),)},
+        {
+            "devices": (BRIDGE, AZV1._replace(up=False, carrier=False)),
+            "endpoints": (Endpoint((POD, POD6), "azv1", MAC),),
+        },
+        {"devices": (BRIDGE, AZV1), "endpoints": (KNOWN,), "stations": (Station(MAC, "azv1"),)},
+        {"devices": (BRIDGE,), "stations": (Station(MAC, "veth1"),)},
+    ],
+    ids=[
+        "a record without a device",
+        "its hardware address, without a device",
+        "a record without hardware address",
+        "its hardware address",
+        "its device is down",
+        "learned",
+        "learned on another device",
+    ],
+)
+def test_an_entry_of_a_live_pod_is_live(entry: Leftover, node: dict[str, Any]) -> None:
+    """An entry is live if its address or hardware address belongs to a record whose device exists
+    or that names none, or if a bridge has learned its hardware address on a port.
+    """
+    assert kinds(entry, **node) == ["live"]
+
+
+def test_a_hardware_address_of_two_pods_is_no_evidence() -> None:
+    """A hardware address that the records of two devices share decides nothing: the address does."""
+    shared: dict[str, Any] = {
+        "devices": (BRIDGE, AZV1, AZV1._replace(name="azv2")),
+        "endpoints": (
+            Endpoint((POD, POD6), "azv1", MAC),
+            Endpoint((OTHER, "fd00:10:240::77"), "azv2", MAC),
+        ),
+    }
+    assert kinds(DNAT, *rules_of(dnat("10.240.0.8", MAC)), **shared) == ["live", "stale"]
+
+
+def test_a_hardware_address_in_entries_of_several_pods_does_not_decide() -> None:
+    """Where entries give one hardware address to several addresses, as tunnel mode does, a live
+    record's address protects its entry.
+    """
+    virtual = "12:34:56:78:9a:00"
+    rules = rules_of(arp_reply(OTHER, virtual), arp_reply("10.240.0.8", virtual))
+    node: dict[str, Any] = {"devices": (BRIDGE, AZV1), "endpoints": (KNOWN,)}
+    assert kinds(*rules, **node) == ["live", "stale"]
+    assert kinds(rules[0], **node) == ["stale"]
+
+
+# --- the node
+
+
+def test_rules_of_the_node_stay() -> None:
+    """The bridge's own rules and the rule for the node's address are the node's."""
+    assert kinds(*rules_of(*NODE_RULES)) == ["node"] * 3
+
+
+@each_entry
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"gateways": frozenset([POD, POD6])},
+        {"devices": (BRIDGE, device("eth0", mac=MAC))},
+        {"devices": (BRIDGE, device("eth0", f"{POD}/16", f"{POD6}/64", master="azure0"))},
+        {
+            "devices": (BRIDGE, device("eth0", f"{POD}/16", f"{POD6}/64")),
+            "uplinks": frozenset(["eth0"]),
+        },
+    ],
+    ids=["a gateway", "a hardware address", "a port of the bridge", "an uplink"],
+)
+def test_entries_of_the_node_stay(entry: Leftover, node: dict[str, Any]) -> None:
+    """An entry for a gateway, for an address on an uplink, or with a hardware address of a device
+    stays, though the address is inside podCidrs.
+    """
+    assert kinds(entry, **node) == ["node"]
+
+
+def test_in_tunnel_mode_an_address_of_the_node_protects_its_rule() -> None:
+    """In tunnel mode, where the hardware address does not tell, a rule for any address of the node
+    stays.
+    """
+    assert kinds(*rules_of(arp_reply(POD, TUNNEL_MAC)), devices=(BRIDGE, ROUTER)) == ["node"]
+
+
+@pytest.mark.parametrize("dev", ["azure0", "azv1"])
+def test_neighbours_of_ip_masq_agent_stay(dev: str) -> None:
+    """Neighbours of ip-masq-agent, which are for other nodes, stay."""
+    entry = NEIGHBOUR._replace(dev=dev, mac=TUNNEL_MAC)
+    assert kinds(entry) == ["node"]
+
+
+# --- what is unclear
 
 
 @pytest.mark.parametrize(
-    "leftover",
+    "entry",
     [
-        *rules_of(arp_reply("10.241.0.9", MAC), dnat("10.241.0.9", MAC)),
-        neighbour("10.241.0.9"),
-        route("10.241.0.9/32"),
+        NEIGHBOUR._replace(protocol=77),
+        NEIGHBOUR._replace(flags=0x80),
+        *rules_of(dnat("10.241.0.9", MAC), "-A PREROUTING -j DROP", f"{dnat(POD, MAC)} -s {MAC}"),
+        NEIGHBOUR._replace(address="10.241.0.9"),
     ],
     ids=str,
 )
-def test_an_object_outside_pod_cidrs_is_unknown(leftover: Restorable) -> None:
-    """An object for an address outside podCidrs is unknown, as the operator has not declared it a
-    pod's.
+def test_entries_that_azure_vnet_does_not_make_are_unknown(entry: Leftover) -> None:
+    """A neighbour with a protocol or flags, any other rule, and an address outside podCidrs are
+    unknown.
     """
-    assert judged(snapshot(leftover)) == [("unknown", "10.241.0.9 is outside podCidrs")]
+    assert kinds(entry) == ["unknown"]
 
 
-def test_foreign_rules_are_unknown() -> None:
-    """A rule that has none of azure-vnet's forms is reported as unknown, and not removed."""
-    rules = rules_of("-A PREROUTING -p IPv4 --ip-dst 10.240.0.9 -j DROP", "-A OUTPUT -j ACCEPT")
-    assert judged(snapshot(*rules)) == [("unknown", OTHER_RULES)] * 2
-
-
-def test_the_bridge_is_the_one_that_the_config_names() -> None:
-    """Neighbours on the bridge that the config names are judged, and not those on azure0."""
-    there = neighbour(dev="azure1")
-    elsewhere = neighbour()
-    assert [
-        v.object for v in judge(snapshot(there, elsewhere), pod_cidrs=POD_CIDRS, bridge="azure1")
-    ] == [there]
-
-
-def questions(what: Snapshot) -> list[tuple[str, str]]:
-    return to_probe(what, judge(what, pod_cidrs=POD_CIDRS, bridge="azure0"), bridge="azure0")
-
-
-@pytest.mark.parametrize("leftover", OF_PODS, ids=str)
-def test_a_pod_that_answers_is_alive(leftover: Restorable) -> None:
-    """An object whose address a silent pod answers for on its device is live."""
-    address = POD6 if leftover in OF_POD6 else POD
-    assert questions(snapshot(leftover)) == [("azv1", address)]
-    what = snapshot(leftover, answered=frozenset([("azv1", address)]))
-    assert judged(what) == [("live", f"{address} answers on azv1")]
-    assert questions(what) == []
-
-
-AZV2 = Device("azv2", 5, up=True, kind="veth", master="azure0")
-
-
-@pytest.mark.parametrize("leftover", [DNAT_RULE, neighbour(), route(dev="azure0")], ids=str)
 @pytest.mark.parametrize(
-    "evidence",
+    "entry", [NEIGHBOUR._replace(permanent=False), NEIGHBOUR._replace(dev="eth0")]
+)
+def test_other_neighbours_are_not_considered(entry: Leftover) -> None:
+    """A neighbour that the kernel learned, or on another device than the bridge and azv*, has no
+    verdict.
+    """
+    assert kinds(entry) == []
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
     [
-        {},
-        {"devices": (BRIDGE, AZV1._replace(master=None), AZV2._replace(master="br1"))},
-        {"endpoints": (Endpoint(("fd00:10:240::7",), "azv1"), Endpoint(("10.240.0.10",), "azv2"))},
-        {
-            "stations": (Station("aa:bb:cc:00:00:10", "azv1"),),
-            "rules": (DNAT_RULE, *rules_of(dnat("10.240.0.10", MAC))),
-        },
+        (Endpoint((OTHER,), "azv1"), ["stale", "unknown"]),
+        (Endpoint((OTHER,), "azv1", TUNNEL_MAC), ["stale", "unknown"]),
+        (Endpoint((OTHER,), "azv1", OTHER_MAC), ["stale", "stale"]),
+        (Endpoint(("fd00:10:240::77",), "azv1"), ["unknown", "stale"]),
+        (Endpoint((), "azv1"), ["unknown", "unknown"]),
+        (Endpoint((), ""), ["unknown", "unknown"]),
+        (Endpoint((), "azv9"), ["stale", "stale"]),
+        (Endpoint((), "azv1", OTHER_MAC), ["stale", "stale"]),
     ],
-    ids=["on the bridge", "on another or none", "recorded", "heard"],
 )
-def test_every_device_of_a_pod_is_probed(leftover: Restorable, evidence: dict[str, object]) -> None:
-    """Every device of a pod is probed for an address, whatever records, stations and bridges there
-    are.
+def test_a_record_without_hardware_address_accounts_for_its_families(
+    record: Endpoint, expected: list[str]
+) -> None:
+    """Entries of a family that a live record without hardware address does not list are unknown:
+    they may be of its pod.
     """
-    what = snapshot(leftover, **{"devices": (*DEVICES, AZV2), **evidence})
-    assert [pair for pair in questions(what) if pair[1] == POD] == [("azv1", POD), ("azv2", POD)]
+    devices = (BRIDGE, AZV1) if record.host_device == "azv1" else (BRIDGE,)
+    assert kinds(DNAT, DNAT6, devices=devices, endpoints=(record,)) == expected
 
 
-@pytest.mark.parametrize(
-    "devices",
-    [(BRIDGE,), (BRIDGE, AZV1._replace(up=False)), (BRIDGE, AZV1._replace(name="eth0"))],
-    ids=["none", "down", "uplink"],
-)
-def test_only_devices_of_pods_are_probed(devices: tuple[Device, ...]) -> None:
-    """The uplink is not probed, since the fabric answers for all, nor is a device that is down."""
-    assert questions(snapshot(DNAT_RULE, neighbour(), devices=devices)) == []
-
-
-def test_a_device_without_carrier_is_not_probed() -> None:
-    """A device without carrier is up but receives nothing; only devices with one are probed."""
-    deaf = AZV2._replace(name="azv3", carrier=False)
-    assert ("azv3", POD) not in questions(snapshot(DNAT_RULE, devices=(*DEVICES, AZV2, deaf)))
-    assert ("azv2", POD) in questions(snapshot(DNAT_RULE, devices=(*DEVICES, AZV2, deaf)))
-
-
-def test_each_question_is_sent_once() -> None:
-    """Each address is probed once on each device, however many objects it has; that of a route or
-    neighbour with a pod's device is probed on that device only.
+def test_in_tunnel_mode_a_record_accounts_for_its_families_alone() -> None:
+    """An entry with tunnel mode's hardware address is unknown if it may be of a pod whose record
+    has its own hardware address but no address of the family.
     """
-    objects = (
-        REPLY_RULE,
-        DNAT_RULE,
-        neighbour(),
-        neighbour("10.241.0.9"),
-        route("10.240.0.8/32", dev="azv2"),
+    records = (Endpoint(("fd00:10:240::77",), "azv1", OTHER_MAC),)
+    [rule] = rules_of(arp_reply(POD, TUNNEL_MAC))
+    assert kinds(rule, devices=(BRIDGE, AZV1), endpoints=records) == ["unknown"]
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_a_device_that_no_record_names_makes_everything_unknown(*, up: bool) -> None:
+    """While no record names an azv* device, up or down, nothing is stale, and the device is named;
+    live entries and those of the node keep their verdicts.
+    """
+    node = device(OTHER, f"{POD}/16", mac=NODE_MAC)
+    snapshot = Snapshot(
+        rules=(DNAT, *rules_of(dnat(OTHER, OTHER_MAC), *NODE_RULES)),
+        devices=(BRIDGE, node, AZV1, device("azv7", up=up)),
+        endpoints=(KNOWN,),
     )
-    what = snapshot(*objects, devices=(*DEVICES, AZV2))
-    assert questions(what) == [("azv1", POD), ("azv2", POD), ("azv2", "10.240.0.8")]
+    verdicts, unnamed = judge(snapshot, pod_cidrs=POD_CIDRS, bridge="azure0")
+    assert [verdict.kind for verdict in verdicts] == ["unknown", "live", "node", "node", "node"]
+    assert "azv7" in verdicts[0].reason
+    assert unnamed == ("azv7",)
 
 
-def stale(*leftovers: Restorable) -> Sequence[Verdict]:
-    return [Verdict(leftover, "stale", POD, "") for leftover in leftovers]
-
-
-def test_objects_are_stale_only_if_all_readings_agree() -> None:
-    """An object that came, went or was found alive between readings has changed, and is not
-    deleted.
-    """
-    a, b, c, d = (neighbour(f"10.240.0.{number}") for number in range(10, 14))
-    agreed, changed = agree([stale(a, b), stale(a, c, d)])
-    assert [v.object for v in agreed] == [a]
-    assert [v.object for v in changed] == [b, c, d]
-
-
-def test_a_rule_that_moved_is_the_same_rule() -> None:
-    """A rule that moved in its chain between readings is the same rule, at its last place."""
-    before = rules_of("-A PREROUTING -j ACCEPT", dnat(POD, MAC))[1]
-    after = before._replace(position=1)
-    agreed, changed = agree([stale(before), stale(after)])
-    assert [v.object for v in agreed] == [after]
-    assert changed == []
-
-
-def test_a_rule_of_which_one_of_two_is_gone_has_changed() -> None:
-    """A rule of which one of two equal copies is gone in a later reading has changed, is named once,
-    and is not deleted.
-    """
-    rule, again = rules_of(dnat(POD, MAC), dnat(POD, MAC))
-    agreed, changed = agree([stale(rule, again), stale(rule)])
-    assert agreed == []
-    assert [v.object for v in changed] == [rule]
-
-
-# Without the routes of azure0, the last ones: two routes in one place are unknown.
-@given(
-    st.permutations([*OF_POD[:-1], *OF_POD6[:-1], *rules_of(*NODE_RULES, "-A OUTPUT -j ACCEPT")])
-)
-def test_verdicts_do_not_depend_on_order(order: list[Restorable]) -> None:
-    """Each object has the same verdict in any order of the objects."""
-    evidence = {"endpoints": (Endpoint((POD6,), "azv1"),)}
-    found = judge(snapshot(*order, **evidence), pod_cidrs=POD_CIDRS, bridge="azure0")
-    assert {v.object for v in found if v.kind == "stale"} == set(OF_POD[:-1])
-    assert {v.object for v in found if v.kind == "live"} == set(OF_POD6[:-1])
+def test_a_device_that_no_record_names_is_no_trouble_without_leftovers() -> None:
+    """A node whose entries are all live has no doubt, whatever devices there are."""
+    snapshot = Snapshot(rules=rules_of(*NODE_RULES), devices=(BRIDGE, device("azv7")))
+    assert judge(snapshot, pod_cidrs=POD_CIDRS, bridge="azure0").unnamed == ()

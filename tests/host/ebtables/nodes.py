@@ -45,10 +45,6 @@ class Table:
         """Let the adapter delete rules."""
         self._adapter.delete(ctx or Context(), rules)
 
-    def insert(self, rules: Sequence[EbtablesRule]) -> None:
-        """Let the adapter insert rules."""
-        self._adapter.insert(Context(), rules)
-
 
 LEGACY_STAND_IN = """#!/bin/sh
 [ "$1" = --version ] && echo "ebtables v2.0.11 (legacy) (December 2011)" && exit
