@@ -11,20 +11,20 @@ import attrs
 
 from hostrouting.azure.stale_cni import azure_vnet
 from hostrouting.azure.stale_cni.backup import refuse_unsafe, restore_command, write_backup
+from hostrouting.azure.stale_cni.leftovers import Verdict
 from hostrouting.azure.stale_cni.node import NodeReading, present, read_node
 from hostrouting.base.errors import HostFileError, PermissionDeniedError, StaleCNIError
 from hostrouting.base.findings import NodeFinding, hindered
 from hostrouting.boot.task import NodeTask
-from hostrouting.host import EbtablesRule, Neighbour
+from hostrouting.config.sections import HostRoutingConfig
+from hostrouting.host import EbtablesRule, Host, Neighbour
+from phases import Change, Context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hostrouting.azure.stale_cni.leftovers import Leftover, Verdict
-    from hostrouting.config.sections import HostRoutingConfig
+    from hostrouting.azure.stale_cni.leftovers import Leftover
     from hostrouting.config.siblings import StaleCNIConfig
-    from hostrouting.host import Host
-    from phases import Change, Context
 
 SECONDS_BETWEEN_READINGS: Final = 1.0
 #: For reading what a cancelled run, or one that is out of time, has removed.
