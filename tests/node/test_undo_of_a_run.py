@@ -279,7 +279,9 @@ def test_a_task_by_itself_holds_the_lock(kind: type[ConfigureStaticRoutes]) -> N
     host = node()
     before = state(host)
     host.lock.holder = 4711
-    for act in kind(EVERYTHING, host=host).do, kind(EVERYTHING, host=host).undo:
+    task = kind(EVERYTHING, host=host)
+    # What a cleanup has removed stays removed.
+    for act in [task.do] if kind is CleanStaleCNI else [task.do, task.undo]:
         with pytest.raises(Exception, match=r"\(process 4711\) holds"):
             act(at_once(5))
     assert state(host) == before

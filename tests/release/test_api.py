@@ -53,7 +53,6 @@ def test_a_class_has_the_members_of_its_private_bases() -> None:
 BETWEEN_ROOMS = {
     "CleanStaleCNI.findings",
     "CleanStaleCNI.foresee",
-    "CleanStaleCNI.suspects",
     "Configure.planned",
     "HostRoutingConfig.sections",
     "Reset.planned",

@@ -150,9 +150,7 @@ def one_by_one(inner: RouteBackend, changes: Sequence[RouteChange]) -> None:
 
 def named_by_text(error: RouteRejectedError) -> RouteRejectedError:
     """Name each refused change by its text."""
-    refusals: Any = [
-        Refusal(str(each.change), each.errno, each.reason) for each in error.refusals
-    ]
+    refusals: Any = [Refusal(str(each.change), each.errno, each.reason) for each in error.refusals]
     return RouteRejectedError(refusals, rolled_back=True)
 
 
