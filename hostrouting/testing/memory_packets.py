@@ -18,7 +18,6 @@ from hostrouting.host.packets.ebtables_rules import (
     BACKENDS,
     EbtablesReading,
     EbtablesRule,
-    EbtablesSave,
     parse_save,
 )
 from hostrouting.host.packets.nft import Listing, check_table_name
@@ -213,11 +212,10 @@ class MemoryEbtables(Faulty, ports=[Ebtables]):
         """See `Ebtables.read`."""
         if not self.may_read:
             return EbtablesReading((), (*self.notes, _DENIED), denied=True)
-        saves = tuple(
-            EbtablesSave(backend, f"ebtables-{backend}", self._text(backend))
-            for backend in BACKENDS
-        )
-        return EbtablesReading(tuple(self._rules()), tuple(self.notes), saves=saves)
+        texts = tuple((backend, self._text(backend)) for backend in BACKENDS)
+        programs = tuple((backend, f"ebtables-{backend}") for backend in BACKENDS)
+        rules = tuple(self._rules())
+        return EbtablesReading(rules, tuple(self.notes), texts=texts, programs=programs)
 
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""

@@ -10,7 +10,7 @@ from inspect import signature, unwrap
 from itertools import chain, groupby
 from operator import methodcaller
 from threading import Barrier
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pytest
@@ -150,7 +150,7 @@ def one_by_one(inner: RouteBackend, changes: Sequence[RouteChange]) -> None:
 
 def named_by_text(error: RouteRejectedError) -> RouteRejectedError:
     """Name each refused change by its text."""
-    refusals: Any = [Refusal(str(each.change), each.errno, each.reason) for each in error.refusals]
+    refusals = [attrs.evolve(each, change=cast("Any", str(each.change))) for each in error.refusals]
     return RouteRejectedError(refusals, rolled_back=True)
 
 

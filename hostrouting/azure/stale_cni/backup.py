@@ -11,7 +11,6 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import quoted
-from hostrouting.base.errors import HostFileError
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
 
 if TYPE_CHECKING:
@@ -30,20 +29,10 @@ def restore_command(leftover: Leftover, ebtables: EbtablesReading) -> str:
     'ip neigh add 10.240.0.9 lladdr aa:bb:cc:00:00:09 nud permanent dev azure0'
     """
     if isinstance(leftover, EbtablesRule):
-        programs = {save.backend: save.program for save in ebtables.saves}
         words = ("-t", "nat", "-A", leftover.chain, *leftover.spec)
-        return quoted(programs[leftover.backend], *words)
+        return quoted(dict(ebtables.programs)[leftover.backend], *words)
     words = ("lladdr", leftover.mac, "nud", "permanent", "dev", leftover.dev)
     return quoted("ip", "neigh", "add", leftover.address, *words)
-
-
-def refuse_unsafe(files: FileStore, folder: str) -> None:
-    """Raise HostFileError if users other than root could replace a script that root may run."""
-    if reason := files.exposed(folder):
-        raise HostFileError(
-            f"{folder} is not safe for the backup of a cleanup: {reason}; or let "
-            "staleCni.backupDir name a folder that only root can write to"
-        )
 
 
 def write_backup(
@@ -55,19 +44,15 @@ def write_backup(
     ebtables: EbtablesReading,
     neighbours: Sequence[Neighbour],
 ) -> str:
-    """Write a new file, which is on the disk when this returns; return its path.
-
-    Raise HostFileError if it cannot be written, or if users other than root could replace it.
-    """
-    refuse_unsafe(files, folder)
+    """Write a new file, which is on the disk when this returns; return its path."""
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     stem = f"{folder.rstrip('/')}/sweep-{moment}"
     # Clocks are set back.
     names = (f"{stem}-{number}.sh" for number in count(1))
     path = next(name for name in names if not files.exists(name))
     parts = ["# hostrouting removed these entries; each command adds one again.", *commands]
-    for save in ebtables.saves:
-        parts += [f"# {save.program}, before:", *_commented(save.text)]
+    for backend, text in ebtables.texts:
+        parts += [f"# ebtables ({backend}), before:", *_commented(text)]
     parts += ["# ip neigh, before:", *_commented("\n".join(map(str, neighbours)))]
     content = "\n".join([*parts, ""]).encode(errors="surrogateescape")
     # It contains the addresses of a cluster.

@@ -246,7 +246,7 @@ class _Owners:
     def doubt(self, address: str, mac: str) -> str | None:
         """Return why the entry may be of a pod that its record does not describe in full."""
         for record in self._without[_family_of(address)]:
-            if mac in self._shared or record.mac in self._shared:
+            if not self._decides(mac) or record.mac in self._shared:
                 return f"{record} has no address of this family, and may be of the same pod"
         return None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.azure.stale_cni import azure_vnet
-from hostrouting.azure.stale_cni.backup import refuse_unsafe, restore_command, write_backup
+from hostrouting.azure.stale_cni.backup import restore_command, write_backup
 from hostrouting.azure.stale_cni.leftovers import Verdict
 from hostrouting.azure.stale_cni.node import NodeReading, present, read_node
 from hostrouting.base.errors import HostFileError, PermissionDeniedError, StaleCNIError
@@ -115,7 +115,7 @@ class CleanStaleCNI(NodeTask):
             if note not in self._logged:
                 self._logged.add(note)
                 # Most nodes lack one of the two backends.
-                level = logging.INFO if reading.ebtables.saves else logging.WARNING
+                level = logging.INFO if reading.ebtables.texts else logging.WARNING
                 line = "ebtables rules may go unseen: %s"
                 self._logger.log(level, line, note, extra={"note": note})
         if reading.ebtables.denied:
@@ -145,12 +145,16 @@ class CleanStaleCNI(NodeTask):
 
     def obstacle(self) -> str | None:
         """Return why `do` would be refused now; None if it would not."""
-        if reason := azure_vnet.in_use(self._host.files):
+        files = self._host.files
+        if reason := azure_vnet.in_use(files):
             return reason
-        try:
-            refuse_unsafe(self._host.files, self._section.backup_dir)
-        except HostFileError as error:
-            return str(error)
+        folder = self._section.backup_dir
+        if exposure := files.exposed(folder):
+            return (
+                f"others could replace the script that a cleanup writes to {folder}, and root may "
+                f"run it: {exposure}; or let staleCni.backupDir name a folder that only root can "
+                "write to"
+            )
         return None
 
     # --- its steps
@@ -180,7 +184,7 @@ class CleanStaleCNI(NodeTask):
         # After the reading: azure-vnet has its lock from the first rule of a new pod to its record.
         if reading.stale and (obstacle := self.obstacle()):
             raise StaleCNIError(
-                f"{obstacle}. Nothing was changed; remove azure-vnet first, then run this again"
+                f"{obstacle}. Nothing was changed; run this again once that is resolved"
             )
         return reading
 

@@ -20,7 +20,6 @@ from hostrouting.host.packets.ebtables_rules import (
     BACKENDS,
     EbtablesReading,
     EbtablesRule,
-    EbtablesSave,
     listing_to_save,
     parse_save,
 )
@@ -191,7 +190,8 @@ class EbtablesCommand:
         """See `Ebtables.read`."""
         rules = []
         notes = []
-        saves = []
+        texts = []
+        programs = []
         denied = False
         for backend in BACKENDS:
             if backend == "legacy" and not legacy_may_have_rules():
@@ -204,14 +204,21 @@ class EbtablesCommand:
                 denied |= isinstance(error, PermissionDeniedError)
                 continue
             rules += parse_save(text, backend=backend)
-            saves.append(EbtablesSave(backend, tools.name, text))
+            texts.append((backend, text))
+            programs.append((backend, tools.name))
             # "# Table `nat' contains incompatible base-chains, use 'nft' tool to list them."
             notes += [
                 f"ebtables ({backend}): {line[2:]}"
                 for line in text.split("\n")
                 if "# Table `nat'" in line
             ]
-        return EbtablesReading(tuple(rules), tuple(notes), denied=denied, saves=tuple(saves))
+        return EbtablesReading(
+            tuple(rules),
+            tuple(notes),
+            denied=denied,
+            texts=tuple(texts),
+            programs=tuple(programs),
+        )
 
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""

@@ -84,15 +84,6 @@ class EbtablesRule(NamedTuple):
         return options
 
 
-class EbtablesSave(NamedTuple):
-    """The rules of one backend as text, and the name of its program."""
-
-    backend: str
-    #: `ebtables-nft`, `ebtables-legacy` or `ebtables`.
-    program: str
-    text: str
-
-
 class EbtablesReading(NamedTuple):
     """All the rules that could be read, and notes on the rest."""
 
@@ -102,8 +93,10 @@ class EbtablesReading(NamedTuple):
     notes: tuple[str, ...] = ()
     #: Privilege is missing, so root might see more rules.
     denied: bool = False
-    #: The backends that were read.
-    saves: tuple[EbtablesSave, ...] = ()
+    #: The output of each backend's ebtables-save, for a backup: (backend, text).
+    texts: tuple[tuple[str, str], ...] = ()
+    #: The program of each backend: (backend, `ebtables-nft`, `ebtables-legacy` or `ebtables`).
+    programs: tuple[tuple[str, str], ...] = ()
 
 
 def parse_save(text: str, *, backend: str) -> list[EbtablesRule]:

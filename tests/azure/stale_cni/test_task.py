@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from support.memory_links import add_device, add_neighbour
-from support.printed import IN_USE, MAY_CHANGE
+from support.printed import IN_USE
 from support.stale_cni_sweeps import (
     BACKUP,
     CONFLIST,
@@ -98,8 +98,8 @@ def test_the_backup_has_the_state_before_and_a_command_for_each_entry() -> None:
     ]
     assert commands[1] == f"ebtables-nft -t nat {dnat('10.240.0.9', DEAD_MAC)}"
     text = "\n".join(line.removeprefix("# ") for line in lines if line.startswith("#"))
-    for save in ebtables.saves:
-        assert save.text.strip() in text
+    for _, saved in ebtables.texts:
+        assert saved.strip() in text
     assert "\n".join(map(str, neighbours)) in text
 
 
@@ -193,7 +193,7 @@ def lock_by_process(host: FakeHost) -> str:
 def expose(host: FakeHost) -> str:
     host.files.tree.make_directory(FOLDER)
     host.files.tree.change("/var/lib", mode=0o1777)
-    return f"{FOLDER} is not safe for the backup of a cleanup: {MAY_CHANGE}/var/lib"
+    return f"others could replace the script that a cleanup writes to {FOLDER}"
 
 
 OBSTACLES = [

@@ -58,9 +58,9 @@ class EbtablesContract:
     def test_a_reading_has_the_text_for_a_backup(self, ebtables: Ebtables, ctx: Context) -> None:
         """A reading has the text of ebtables-save for each backend, and the program's name."""
         self.load(ebtables, ONE, LOG)
-        [save] = [save for save in ebtables.read(ctx).saves if save.backend == self.backend]
-        assert save.program == f"ebtables-{self.backend}"
-        lines = save.text.split("\n")
+        reading = ebtables.read(ctx)
+        assert dict(reading.programs)[self.backend] == f"ebtables-{self.backend}"
+        lines = dict(reading.texts)[self.backend].split("\n")
         assert {"*nat", ONE, LOG} <= {*lines}
 
     def test_only_the_rules_named_go(self, ebtables: Ebtables, ctx: Context) -> None:

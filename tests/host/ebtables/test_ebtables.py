@@ -86,7 +86,7 @@ class TestWhatCannotBeSeen:
             ebtables = EbtablesCommand(prefix)
             reading = ebtables.read(ctx)
             assert reading.rules == ()
-            assert reading.saves == ()
+            assert reading.texts == ()
             assert reading.notes == tuple(
                 f"ebtables-{backend} is needed to see the rules of ebtables ({backend}), if there are any, "
                 f"{LACKING_TOOL}; install the package {package}"
@@ -131,7 +131,7 @@ class TestWhatCannotBeSeen:
         assert LACKING_TOOL in reading.notes[0]
         ebtables.delete(ctx, reading.rules[:1])
         assert [rule.line for rule in ebtables.read(ctx).rules] == [TWO]
-        assert [save.program for save in reading.saves] == ["ebtables"]
+        assert reading.programs == ((backend, "ebtables"),)
 
     def test_legacy_that_the_kernel_lacks_is_a_note(
         self, command: tuple[str, ...], ctx: Context, tmp_path: Path, legacy_is_loaded: None
