@@ -28,7 +28,7 @@ from support.printed import (
 
 from hostrouting import Host, HostRoutingConfig
 from hostrouting.cli import changing
-from hostrouting.exceptions import BackendError, UnitError
+from hostrouting.exceptions import BackendError, HostFileError, UnitError
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.node.status import verdict_now
 from hostrouting.testing import FakeHost
@@ -189,17 +189,19 @@ def test_a_second_signal_in_the_look_at_the_node(
     )
 
 
-@pytest.mark.parametrize("command", ["apply", "reset", "sweep"])
-def test_a_run_outlives_its_terminal(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("words", ["apply config.json", "reset", "sweep config.json"])
+def test_a_run_outlives_its_terminal(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGHUP is ignored while a command that changes the node runs, and only then."""
     usual = signal.getsignal(signal.SIGHUP)
     seen: list[object] = []
-    monkeypatch.setattr(
-        HostRoutingConfig,
-        "from_file",
-        lambda *_, **__: seen.append(signal.getsignal(signal.SIGHUP)),
-    )
-    run_here(command, "config.json")
+
+    def look(*_: object, **__: object) -> None:
+        seen.append(signal.getsignal(signal.SIGHUP))
+        raise HostFileError("the command ends here")
+
+    monkeypatch.setattr(HostRoutingConfig, "from_file", look)
+    monkeypatch.setattr(Host, "live", look)
+    run_here(*words.split())
     assert seen == [signal.SIG_IGN]
     assert signal.getsignal(signal.SIGHUP) == usual
 
