@@ -300,10 +300,12 @@ class Configure(_Whole):
         #: the aim is reached.
         self.applied: NodeReport | None = None
         self._force = force
-        siblings = map(self._sibling, SIBLINGS)
-        self.subtasks = (self._files, self._routes, self._check, *siblings)
+        self.subtasks = self._arranged()
         if config.void:
             self.subtasks = tuple(self._idle(subtask.name) for subtask in self.subtasks)
+
+    def _arranged(self) -> tuple[Task, ...]:
+        return self._files, self._routes, self._check, *map(self._sibling, SIBLINGS)
 
     def _idle(self, name: str) -> Task:
         """Return a stand-in for a task without work; of a void config, the first plan raises."""

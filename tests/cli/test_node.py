@@ -51,6 +51,7 @@ def test_check_answers_in_the_wire_form(node: KernelNode, checked: Path) -> None
         "ok": False,
         "verdict": f"wrong: {leaves('172.16.8.0/22', 'ib0')}, and 1 more",
         "next": fix_line(str(checked)),
+        "step": {"type": "fix", "command": fix_line(str(checked)), "owner": None},
         "mode": "STRICT",
         "expected_devs": ["eth0"],
         "cidrs": [
