@@ -42,6 +42,7 @@ _WORDS: Final = {
     "string": "text",
     "boolean": "true or false",
     "null": "null",
+    "object": "object",
 }
 #: In the page and in the manual.
 _ABOUT_THE_CONFIG: Final = """\
@@ -125,8 +126,10 @@ def _type(field: WireField) -> str:
 
 def _kind(schema: Any) -> str:
     """Return the words for the values that a schema describes."""
-    if "$ref" in schema and isinstance(schema["$ref"], str):
-        return f"`{schema['$ref'].rpartition('/')[2]}`"
+    if "$ref" in schema:
+        # A class is a section of the config, which has a table of its own.
+        named = isinstance(schema["$ref"], str)
+        return f"`{schema['$ref'].rpartition('/')[2]}`" if named else "object"
     if "enum" in schema:
         return " or ".join(schema["enum"])
     if "anyOf" in schema:
@@ -135,10 +138,13 @@ def _kind(schema: Any) -> str:
         has_words = bool(parts.keys() - {"text", "null"})
         return " or ".join(part for part in parts if part != "text" or not has_words)
     if schema.get("type") == "array":
-        return f"list of {_kind(schema['items'])}"
+        items = _kind(schema["items"])
+        return "list of objects" if items == "object" else f"list of {items}"
     if inner := schema.get("additionalProperties"):
         return f"object of {_kind(inner)}"
-    return _WORDS.get(schema.get("type", ""), "object" if schema.get("type") else "anything")
+    if schema.keys() <= {"description"}:
+        return "any JSON value"
+    return _WORDS[schema["type"]]
 
 
 def _default(field: WireField) -> str:
