@@ -181,8 +181,12 @@ def test_plain_output_has_no_colours() -> None:
 
 
 def test_the_pictures_are_shown() -> None:
-    """The first page of the site shows the picture of the problem, and the page of the design that
-    of the rooms.
-    """
-    for page, picture in ("index.html", "problem.svg"), ("design.html", "rooms.svg"):
+    """Each picture is on its page of the site."""
+    shown = [
+        ("index.html", "problem.svg"),
+        ("how-it-works.html", "apply.svg"),
+        ("how-it-works.html", "boot.svg"),
+        ("design.html", "rooms.svg"),
+    ]
+    for page, picture in shown:
         assert f"_images/{picture}" in pages()[SITE / page].addresses
