@@ -1,8 +1,8 @@
 """The intent: the config in force, as a file beside the scripts that were made of it.
 
 A program that keeps routing right after the boot reads there which routes are wanted. It takes the
-run lock first, so it never sees the middle of an apply or reset. docs/decisions/intent.md has the
-meaning of each state on the disk.
+run lock first, so it never sees the middle of an apply or reset. For the meaning of each state on
+the disk, see docs/decisions/installed-config.md.
 """
 
 from __future__ import annotations
