@@ -1,5 +1,5 @@
-"""The effects of own routes that other programs notice, each by its letter in docs/limits.md; the
-rest notice nothing.
+"""The effects of own routes that other programs notice, which docs/limits.md lists; the rest notice
+nothing.
 
 The oracle is a second namespace, in which the same program does the same, and hostrouting nothing.
 It shares no code with what it judges: `ip` changes the routes and shows them.
