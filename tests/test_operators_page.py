@@ -1,5 +1,5 @@
-"""docs/operators.md has a valid config and the outputs of the command on real systemd, and its
-tables have the commands and lines of the code.
+"""docs/operators.md has a valid config, and its tables have the commands and lines of the code; the
+outputs that it and README.md show are those of the command on real systemd.
 """
 
 import json
@@ -27,6 +27,8 @@ from phases import Context
 
 PATH: Final = ROOT / "docs/operators.md"
 PAGE: Final = PATH.read_text(encoding="utf-8")
+#: The pages that show outputs of the command.
+PAGES: Final = (PATH, ROOT / "README.md")
 CIDR = "172.16.8.0/22"
 #: A GPU node in small, with a router on each link, and the fabric's network around the cluster's.
 LINKS = """
@@ -82,6 +84,7 @@ def _new(config: Mapping[str, object]) -> str:
 #: By the word after `console`: the installed config, what is there before the boot, and what
 #: happens after it.
 STATES: Mapping[str, tuple[Mapping[str, Any], str, str]] = {
+    "new": ({}, SHADOW, ""),
     "overlap": (CHECKED, SHADOW, HELD),
     "held": (CHECKED, SHADOW, HELD),
     "glass": (CHECKED, SHADOW, HELD),
@@ -99,12 +102,6 @@ STATES: Mapping[str, tuple[Mapping[str, Any], str, str]] = {
         SHADOW + IPV6,
         "ip -6 route add default via fe80::1 dev ib0 proto ra metric 512",
     ),
-    "upgraded": (
-        MENDED,
-        SHADOW,
-        "echo '# of the release before' >> /etc/aks-flex-node/static-routes.sh",
-    ),
-    "left": (MENDED, SHADOW, "rm /etc/aks-flex-node/hostrouting.json"),
     "removed": (MENDED, SHADOW, ""),
     "sweep": (
         {**MENDED, "staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}},
@@ -118,7 +115,7 @@ STATES: Mapping[str, tuple[Mapping[str, Any], str, str]] = {
     ),
 }
 #: Those of `make test`; each takes seconds.
-STORIES = "overlap", "worse"
+STORIES = "new", "overlap", "worse"
 #: What differs from run to run: times, ages, processes and checksums.
 VOLATILE = (
     r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?( [A-Z]{3,4})?",
@@ -160,8 +157,9 @@ def renewed(expected: str, output: str) -> str:
 
 
 def console_blocks() -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return the state of each block of the page, with its commands and their outputs."""
-    found = re.findall(r"^```console (\w+)\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+    """Return the state of each block of the pages, with its commands and their outputs."""
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    found = re.findall(r"^```console (\w+)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     parts = [
         (state, re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, flags=re.MULTILINE))
         for state, text in found
@@ -195,7 +193,7 @@ def test_the_manual_lists_each_command() -> None:
 
 
 def test_every_block_has_a_state() -> None:
-    """Each output of the page has a state in which it is tested, and each state has an output."""
+    """Each output of a page has a state in which it is tested, and each state has an output."""
     assert SESSIONS.keys() == STATES.keys()
     assert {*re.findall(r"^```(\w+)", PAGE, flags=re.MULTILINE)} == {"console", "json", "sh"}
 
@@ -246,13 +244,14 @@ def test_the_outputs_are_real(state: str, tmp_path: Path) -> None:
             output = paste(command)
             if "UPDATE_GOLDEN" in os.environ:
                 shown = renewed(expected, output)
-                page = PATH.read_text(encoding="utf-8")
                 asked = f"$ {command}\n"
-                PATH.write_text(page.replace(asked + expected, asked + shown), encoding="utf-8")
+                for page in PAGES:
+                    text = page.read_text(encoding="utf-8").replace(asked + expected, asked + shown)
+                    page.write_text(text, encoding="utf-8")
             else:
                 shown = expected
             assert re.fullmatch(pattern_of(shown), plain(output)), (
-                f"if {PATH} is to have this, run the test with UPDATE_GOLDEN=1: $ {command}\n{output}"
+                f"if the page is to have this, run the test with UPDATE_GOLDEN=1: $ {command}\n{output}"
             )
 
 
