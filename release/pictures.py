@@ -111,9 +111,7 @@ def _bar(top: int, host: FakeHost) -> Iterator[str]:
 def rooms() -> str:
     """Return the picture of the rooms: each uses those below it, and some their neighbour."""
     used = uses()
-    title = (
-        "A room uses the rooms of all rows below it, and where there is an arrow, its neighbour."
-    )
+    title = "A package imports those below it, and its neighbour where there is an arrow."
     lines = [_text(_LEFT, 24, title, "title")]
     top = 40
     for row in _ROWS:
@@ -127,7 +125,7 @@ def rooms() -> str:
                 lines.append(_arrow(left - _GAP, left, top + height // 2))
             left, before = left + _width(columns) + _GAP, room
         top += height + 16
-    return _svg("The rooms of hostrouting", top, lines, width=_LEFT + _width(4) + _LEFT)
+    return _svg("The packages of hostrouting", top, lines, width=_LEFT + _width(4) + _LEFT)
 
 
 def _width(columns: int) -> int:
