@@ -214,7 +214,7 @@ def _mend(node: Node, trouble: Trouble) -> str:
         # moment of its restart.
         assert result.returncode == 0, result.stderr
     node.wait_until_up()
-    return "by itself, once mended" if trouble.mend else "by itself, after an apply that is right"
+    return "by itself, once fixed" if trouble.mend else "by itself, after a correct apply"
 
 
 def count_steps(folder: Path, apply: str, mode: str) -> tuple[int, Disk]:

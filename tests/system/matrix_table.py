@@ -38,19 +38,15 @@ _ABOVE_ROWS = _HEAD, ("---",) * len(_HEAD)
 _TEXT = """\
 # The apply matrix
 
-The state of a node after an apply that met a trouble. `nox -s matrix -- write` writes this page, and `nox -s matrix` compares
-it. Each row was measured on real systemd, in a machine whose gate is the distribution's own `systemd-nspawn@.service`:
-`hostrouting apply` was run, a container was started, and the machine was booted again from the same `/etc` with the
-trouble still there.
+The state of a node after an apply that ran into trouble. `nox -s matrix -- write` writes this page. Each row was measured on real
+systemd, with the distribution's own `systemd-nspawn@.service` as the gated unit: the test ran `hostrouting apply`, started a
+container, and booted again from the same `/etc` with the trouble still there.
 
-- **Apply**: `first` on a node without an installed config; `again` over an earlier config that was in force and had
-  other routes and CIDRs. **Exit**: its exit status.
-- **Installed**: the config of the scripts, units and gates on the disk. **Live**: that of the routes in the kernel.
-- **Gate**: `open` if a container that is started now passes. Containers that run already always go on. The installed
-  config decides: on a read-only `/etc` a first apply installs no gate.
-- **After a reboot**: the state of the container that is started at boot. `/run` is empty then.
+- **Apply**: `first` on a node without an installed config; `again` over another config that was in force.
+- **Installed**: the config whose scripts, units and gates are on disk. **Live**: the config whose routes are in the kernel.
+- **Gate**: `open` if a container that is started now passes. Running containers always continue.
+- **After a reboot**: whether the container that is started at boot runs.
 - **Then**: how a held container starts once the trouble is over.
-- A step of an apply is a change of a name in a folder, a batch of routes or rules, or an order to systemd.
 
 """
 
