@@ -373,7 +373,7 @@ def tools(session: nox.Session, suite: str) -> None:
 
 @nox.session(python=False, tags=["night"])
 def fresh_trixie(session: nox.Session) -> None:
-    """Run the README's commands and all tests on a minimal Debian 13; .ci/run does so on 12."""
+    """Run make demo, make test and all tests on a minimal Debian 13; .ci/run does so on 12."""
     _run(session, ".ci/fresh", "trixie")
 
 
