@@ -283,12 +283,12 @@ BROKEN = {
         _setting("[Unit]\\nStartLimitBurst=1\\nStartLimitIntervalSec=1h\\n")
         + f"systemctl restart {KUBELET}; systemctl restart {KUBELET}",
         (f"systemctl reset-failed {KUBELET}", f"systemctl start {KUBELET}"),
+        first_aid=True,
     ),
     "a gate fails by itself, again and again": Node(
         _setting("[Service]\\nExecStart=\\nExecStart=/bin/false\\n[Unit]\\nStartLimitBurst=9\\n")
         + f"systemctl restart {KUBELET}; until systemctl is-failed {KUBELET}; do sleep .1; done",
-        first_aid=True,
-        steps=(f" # rm -r {SETTINGS}; systemctl daemon-reload\n{START}",),
+        (f" # rm -r {SETTINGS}; systemctl daemon-reload\n{START}",),
     ),
     "an agent has no gate": Node(
         "printf '[Service]\\nExecStart=/bin/sleep 9999\\n' > /etc/systemd/system/k3s-agent.service\n"
