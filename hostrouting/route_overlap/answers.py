@@ -38,19 +38,21 @@ class LookedUp(NamedTuple):
     devs_left_out: frozenset[str]
 
 
-class _Networks:
-    """Some networks of one family, as ranges."""
+class _Ranges:
+    """Ranges of addresses, sorted, and apart from each other."""
 
-    def __init__(self, networks: Sequence[Prefix]) -> None:
-        #: True if they have every address.
-        self.are_all: bool = any(not network.length for network in networks)
+    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
         self._firsts: list[int] = []
         self._lasts: list[int] = []
-        for network in sorted(networks):
-            # Networks are apart, or one is inside the other and follows it.
-            if not self._lasts or network.network > self._lasts[-1]:
-                self._firsts.append(network.network)
-                self._lasts.append(network.last)
+        for first, last in sorted(ranges):
+            if not self._lasts or first > self._lasts[-1]:
+                self._firsts.append(first)
+                self._lasts.append(last)
+            else:
+                self._lasts[-1] = max(last, self._lasts[-1])
+
+    def __bool__(self) -> bool:
+        return bool(self._firsts)
 
     def within(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges that have an address in another one."""
@@ -59,11 +61,19 @@ class _Networks:
             yield self._firsts[at], self._lasts[at]
             at += 1
 
+    def common(self, other: _Ranges) -> _Ranges:
+        """Return the addresses that are in both."""
+        return _Ranges(
+            (max(first, begin), min(last, end))
+            for begin, end in zip(other._firsts, other._lasts, strict=True)
+            for first, last in self.within(begin, end)
+        )
+
 
 class _Answered(NamedTuple):
-    """The parts of ranges of addresses, and their answers.
+    """The parts of ranges of addresses, and the answer for the last address of each.
 
-    The answers with a source are by the first address of the part.
+    The answers with a source are by the address that was looked up.
     """
 
     #: The number of parts of each range.
@@ -73,43 +83,75 @@ class _Answered(NamedTuple):
     plain: list[Lookup]
     sourced: dict[int, list[SourcedLookup]]
 
-    def meeting(self, networks: _Networks) -> Iterator[tuple[int, int, int]]:
-        """Yield the parts that have an address in networks, as a range and two positions."""
+    def meeting(self, ranges: _Ranges) -> Iterator[tuple[int, int, int]]:
+        """Yield the parts that have an address in ranges, as a range and two positions."""
         begin = 0
         for at, count in enumerate(self.counts):
             end = begin + count
             stop = begin
-            for first, last in networks.within(self.firsts[begin], self.lasts[end - 1]):
+            for first, last in ranges.within(self.firsts[begin], self.lasts[end - 1]):
                 start = max(bisect_left(self.lasts, first, begin, end), stop)
                 stop = max(bisect_right(self.firsts, last, begin, end), start)
                 if start < stop:
                     yield at, start, stop
             begin = end
 
+    def cut_out(self, ranges: _Ranges) -> _Answered:
+        """Return the parts, with those in two or three that ranges cut and whose answer stays.
+
+        It is that for the last address. So it stays for the addresses beside a range if that ends
+        before the last address: the routes of a pod do not make the rest of its network unclear.
+        """
+        counts = [*self.counts]
+        firsts, lasts, plain = [*self.firsts], [*self.lasts], [*self.plain]
+        for at, _, stop in reversed([*self.meeting(ranges)]):
+            # Only the last one of the parts that a range meets may end behind it.
+            part = stop - 1
+            before = firsts[part]
+            pieces: list[tuple[int, int, Lookup]] = []
+            for first, last in ranges.within(before, lasts[part]):
+                if last >= lasts[part]:
+                    break
+                if first > before:
+                    pieces.append((before, first - 1, plain[part]))
+                begin = max(first, before)
+                pieces.append((begin, last, Lookup(last, None)))
+                before = last + 1
+            if pieces:
+                pieces.append((before, lasts[part], plain[part]))
+                counts[at] += len(pieces) - 1
+                new_firsts, new_lasts, answers = zip(*pieces, strict=True)
+                firsts[part:stop] = new_firsts
+                lasts[part:stop] = new_lasts
+                plain[part:stop] = answers
+        return self._replace(counts=counts, firsts=firsts, lasts=lasts, plain=plain)
+
     def with_parts(self, spans: Sequence[tuple[int, int, int]], new: _Answered) -> _Answered:
         """Return the parts with the new ones of each span in place of those there."""
         counts = [*self.counts]
-        sourced = {**self.sourced}
         for (at, start, stop), count in zip(spans, new.counts, strict=True):
             counts[at] += count - (stop - start)
-            for first in self.firsts[start:stop]:
-                sourced.pop(first, None)
+        plain = _spliced(self.plain, new.plain, spans, new.counts)
+        sourced = {**self.sourced}
+        for answer in new.plain:
+            # Of the rules before.
+            sourced.pop(answer.destination, None)
         return _Answered(
             counts,
             _spliced(self.firsts, new.firsts, spans, new.counts),
             _spliced(self.lasts, new.lasts, spans, new.counts),
-            _spliced(self.plain, new.plain, spans, new.counts),
+            plain,
             {**sourced, **new.sourced},
         )
 
-    def undecided_in(self, networks: _Networks) -> _Answered:
-        """Return the parts, with answers that are undecided where they meet these networks."""
+    def undecided_in(self, ranges: _Ranges) -> _Answered:
+        """Return the parts, with answers that are undecided where they meet these ranges."""
         plain = [*self.plain]
         sourced = {**self.sourced}
-        for _, start, stop in self.meeting(networks):
+        for _, start, stop in self.meeting(ranges):
             for at in range(start, stop):
-                plain[at] = Lookup(self.firsts[at], None, CHANGING)
-                sourced.pop(self.firsts[at], None)
+                plain[at] = Lookup(self.lasts[at], None, CHANGING)
+                sourced.pop(self.lasts[at], None)
         return self._replace(plain=plain, sourced=sourced)
 
 
@@ -133,28 +175,39 @@ def _spliced(
 def read(
     make: Callable[[], RoutingSnapshot], cidrs: Sequence[Prefix]
 ) -> tuple[RoutingSnapshot, LookedUp]:
-    """Return a snapshot of a node and the parts of CIDRs in it, both of one moment.
+    """Return a snapshot of a node, and the parts of CIDRs, each with its answer of a moment.
 
-    If routing changes without end, the answers for the parts concerned have the errno `CHANGING`.
+    A part whose routing did not change between its snapshot and its answer is right for that
+    moment, whatever comes later. So each round looks up again only what has changed under the
+    round before. If routing changes without end, the answers for the parts concerned have the
+    errno `CHANGING`.
     """
     node = make()
     answered = _answered(node, [*map(range_of, cidrs)])
+    unsettled = _Ranges(
+        (first, last) for first, last in zip(answered.firsts, answered.lasts, strict=True)
+    )
     left = _ROUNDS
     while True:
         changed = node.backend.catch_up(node.family)
-        networks = _Networks(changed)
-        spans = [*answered.meeting(networks)] if changed else []
+        unsettled = _Ranges((network.network, network.last) for network in changed).common(
+            unsettled
+        )
+        answered = answered.cut_out(unsettled) if unsettled else answered
+        spans = [*answered.meeting(unsettled)]
         if not spans:
             break
         if left <= 0:
-            answered = answered.undecided_in(networks)
+            answered = answered.undecided_in(unsettled)
             break
         cost = 1 + len(node.routes) // _ROUTES_OF_A_ROUND
-        left -= cost * _ROUNDS_OF_ALL if networks.are_all else cost
+        are_all = any(not network.length for network in changed)
+        left -= cost * _ROUNDS_OF_ALL if are_all else cost
         node = make()
         ranges = [
             (answered.firsts[start], answered.lasts[stop - 1] + 1) for _, start, stop in spans
         ]
+        unsettled = _Ranges((first, end - 1) for first, end in ranges)
         answered = answered.with_parts(spans, _answered(node, ranges))
     return node, _selected(node, answered)
 
@@ -178,7 +231,7 @@ def _selected(node: RoutingSnapshot, answered: _Answered) -> LookedUp:
     taken: dict[int, tuple[SourcedLookup]] = {}
     if is_proof and node.announced:
         for at, answer in enumerate(plain):
-            others = (lookup for lookup, _ in sourced.get(firsts[at], ()))
+            others = (lookup for lookup, _ in sourced.get(answer.destination, ()))
             if new := node.announced.taker(answer, others):
                 taken[at] = ((Lookup(answer.destination, new), 0),)
     indexes: Sequence[int] = range(len(firsts))
@@ -208,7 +261,7 @@ def _selected(node: RoutingSnapshot, answered: _Answered) -> LookedUp:
                 CidrPart(
                     firsts[i],
                     lasts[i],
-                    taken.get(i) or (*sourced.get(firsts[i], ()), (plain[i], 0)),
+                    taken.get(i) or (*sourced.get(plain[i].destination, ()), (plain[i], 0)),
                 )
                 for i in indexes[bisect_left(indexes, before) : bisect_left(indexes, after)]
             ]
@@ -226,12 +279,14 @@ def _answered(node: RoutingSnapshot, ranges: Sequence[tuple[int, int]]) -> _Answ
     lasts = [
         start - 1 for starts, end in zip(cuts, ends, strict=True) for start in (*starts[1:], end)
     ]
-    plain = node.lookup(firsts)
+    # The last address of each: pods get theirs in order, so the first one of a gap is that of the
+    # next pod.
+    plain = node.lookup(lasts)
     return _Answered([*map(len, cuts)], firsts, lasts, plain, _sourced(node, plain))
 
 
 def _sourced(node: RoutingSnapshot, plain: Sequence[Lookup]) -> dict[int, list[SourcedLookup]]:
-    """Return the answers with each source from which a packet may come, by the first address.
+    """Return the answers with each source from which a packet may come, by the address.
 
     Without routes and rules that select by source there are none.
     """

@@ -323,13 +323,36 @@ def test_pods_without_end_are_undecided(node: Any, backend: Any) -> None:
     """A part in which a route comes at each lookup is undecided in the end."""
 
     def follow(addresses: Sequence[int]) -> None:
-        pod = format_ipv4(max(addresses))
+        pod = format_ipv4(min(addresses))
         node.insert_route(route(f"{pod}/32 via 10.224.0.1 dev eth0"))
 
     meanwhile = Meanwhile(backend, always=follow)
     findings = prove(meanwhile, "172.16.8.0/21").findings
     assert findings[-1].kind == "undecided"
     assert meanwhile.asked == 33
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_pods_beside_each_other_leave_a_node_right(node: Any, backend: Any, count: int) -> None:
+    """A node on which a pod gets the next address at each lookup, and another one goes, is right
+    after a second look: the rest of a network stays as it was.
+    """
+    pods = iter(range(count, 250))
+
+    def exchange(_: object) -> None:
+        new = next(pods)
+        node.insert_route(route(f"{_pod(new)}/32 via 10.224.0.1 dev eth0"))
+        node.delete_route(route(f"{_pod(new - count)}/32 via 10.224.0.1 dev eth0"))
+
+    for number in range(count):
+        node.insert_route(route(f"{_pod(number)}/32 via 10.224.0.1 dev eth0"))
+    meanwhile = Meanwhile(backend, always=exchange)
+    assert prove_egress(meanwhile, [PODS]).findings == ()
+    assert meanwhile.asked <= 3
+
+
+def _pod(number: int) -> str:
+    return format_ipv4(parse_cidr(PODS)[0] + number)
 
 
 class Losing(Meanwhile):
