@@ -9,6 +9,8 @@
     step.py         the account that writes a report while the tasks run
     plain.py        the results of tasks as JSON holds them
     hosting.py      for the runner and for libraries: what agents do not need of a context
+    asynchronous.py run_async: a pipeline in a thread of its own, for asyncio
+    progress.py     print_progress: an observer for terminals
     command.py      run_command: a subprocess that ends with its context
     mistakes.py     TypeErrors for common mistakes, with the correct form
     exceptions.py   the error tree
@@ -19,9 +21,10 @@ Needs only the standard library, and contains nothing about routing.
 
 from __future__ import annotations
 
+from phases.asynchronous import run_async
 from phases.command import CommandResult, run_command
 from phases.compose import Parallel, Serial, task, tolerate, with_retry, with_timeout
-from phases.context import Change, Clock, Context, Wait, Work
+from phases.context import Change, Context
 from phases.exceptions import (
     CancelledError,
     CommandFailedError,
@@ -30,26 +33,24 @@ from phases.exceptions import (
     TaskFailedError,
     UnknownTaskError,
 )
-from phases.report import Event, Record, Report, Status
-from phases.runner import Plan, cancel_on_signals, execute, plan, run, undo
-from phases.task import Group, Plannable, Task, Undoable
+from phases.progress import print_progress
+from phases.report import Event, Report, Status
+from phases.runner import Plan, execute, plan, run, undo
+from phases.task import Plannable, Task, Undoable
 from phases.transaction import Transaction
 
 __all__ = [
     "CancelledError",
     "Change",
-    "Clock",
     "CommandFailedError",
     "CommandResult",
     "Context",
     "DeadlineExceededError",
     "Event",
-    "Group",
     "Parallel",
     "PhaseError",
     "Plan",
     "Plannable",
-    "Record",
     "Report",
     "Serial",
     "Status",
@@ -58,12 +59,11 @@ __all__ = [
     "Transaction",
     "Undoable",
     "UnknownTaskError",
-    "Wait",
-    "Work",
-    "cancel_on_signals",
     "execute",
     "plan",
+    "print_progress",
     "run",
+    "run_async",
     "run_command",
     "task",
     "tolerate",

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from phases.context import Context, end_of_work, notify, wait
 from phases.exceptions import CommandFailedError
+from phases.mistakes import wrong_argument
 
 #: The seconds between SIGTERM and SIGKILL.
 _GRACE = 1.0
@@ -50,8 +51,7 @@ def run_command(
     >>> run_command(Context(), ["echo", "hello"]).stdout
     'hello\n'
     """
-    if isinstance(argv, str | bytes) or not argv:
-        raise TypeError(f"argv must be a list of a program and its arguments (got {argv!r})")
+    _require_argv(argv)
     ctx.check()
     data = input.encode() if isinstance(input, str) else input
     # Imported late: it takes 8 ms, and only a program that starts processes needs it.
@@ -107,6 +107,14 @@ def run_command(
     if check and result.status != 0:
         raise CommandFailedError(*result)
     return result
+
+
+def _require_argv(argv: Sequence[str]) -> None:
+    """Raise TypeError for anything but a list of texts, or of paths."""
+    if isinstance(argv, str | bytes) or not argv:
+        raise TypeError(f"argv must be a list of a program and its arguments (got {argv!r})")
+    if not all(isinstance(word, str | bytes | os.PathLike) for word in argv):
+        raise wrong_argument("argv", argv, "a list of texts", repr([*map(str, argv)]))
 
 
 def _why_not_started(error: Exception, program: str) -> str:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from phases.context import Change, Context, Wait, Work, end_of_work, not_negative, notify, wait
 from phases.exceptions import (
@@ -50,6 +50,8 @@ class _Group:
         kind = type(self).__name__
         if name is not None:
             require_name(name, f"a {kind}")
+        if not tasks:
+            raise ValueError(f"a {kind} without tasks does nothing: give at least one task")
         names = set()
         for subtask in tasks:
             require_task(subtask)
@@ -196,6 +198,10 @@ class _Made:
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        right = "write run(it), or execute(it, ctx) inside a task"
+        raise TypeError(f"task {self.name!r} is not called: {right}")
 
 
 def _around(task: Task, **others: object) -> Task:

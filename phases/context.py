@@ -20,6 +20,7 @@ from phases.exceptions import CancelledError, DeadlineExceededError
 from phases.mistakes import wrong_argument
 
 _ENDLESS = (inf, inf)
+_ACTIONS = ("+", "-", "~")
 
 
 class Change(NamedTuple):
@@ -47,6 +48,32 @@ class Change(NamedTuple):
         {'action': '+', 'subject': '/etc/hosts', 'detail': None, 'kind': ''}
         """
         return {name: None if part is None else str(part) for name, part in self._asdict().items()}
+
+
+def require_change(value: object) -> None:
+    """Raise TypeError for anything but a Change that reports can show.
+
+    >>> require_change(Change("add", "/etc/hosts"))
+    Traceback (most recent call last):
+    TypeError: action must be '+', '-' or '~' (got 'add'); write action='+'
+    """
+    if not isinstance(value, Change):
+        raise TypeError(f"{value!r} is not a Change: write ctx.record(Change('+', subject))")
+    if value.action not in _ACTIONS:
+        raise wrong_argument("action", value.action, "'+', '-' or '~'", "'+'")
+
+
+class Progress(NamedTuple):
+    """What a task is doing, and how far it is."""
+
+    doing: str
+    done: float | None
+    total: float | None
+
+    def __str__(self) -> str:
+        if self.done is None:
+            return self.doing
+        return f"{self.doing} {self.done:g}" + (f" of {self.total:g}" if self.total else "")
 
 
 class Wait(NamedTuple):
@@ -171,8 +198,7 @@ class Context:
         >>> run(hosts).changes
         (Change(action='+', subject='/etc/hosts', detail=None, kind=''),)
         """
-        if not isinstance(change, Change):
-            raise TypeError(f"{change!r} is not a Change: write ctx.record(Change('+', subject))")
+        require_change(change)
         if undo is not None and not callable(undo):
             raise TypeError(f"undo of '{change}' must be a function of the context (got {undo!r})")
         if self._step is not None:
@@ -189,7 +215,26 @@ class Context:
         (True, True, ['no IPv6 address'])
         """
         if self._step is not None:
-            self._step.report.add_reason(str(reason))
+            self._step.degrade(str(reason))
+
+    def progress(self, doing: str, done: float | None = None, total: float | None = None) -> None:
+        """Report to the observers of the run what the current task is doing, and how far it is.
+
+        Outside a run this does nothing.
+
+        >>> from phases import run, task
+        >>> events = []
+        >>> copy = task("copy")(lambda ctx: ctx.progress("copying", 3, 10))
+        >>> report = run(copy, observer=events.append)
+        >>> events[1].status, str(events[1].progress)
+        ('progress', 'copying 3 of 10')
+        """
+        for name, number in (("done", done), ("total", total)):
+            if number is not None and not isinstance(number, int | float):
+                raise wrong_argument(name, number, "a number", "3")
+        if self._step is not None:
+            progress = Progress(str(doing), done, total)
+            self._step.notify(self._step.report, status="progress", progress=progress)
 
     def cancel(self, reason: str) -> None:
         """End this context and its children, and wake every thread that waits on them.

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from threading import Lock, current_thread, main_thread
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from phases.context import Wait
+from phases.context import Context, Wait
+from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
     from logging import Logger
+    from types import FrameType
 
-    from phases.context import Context
     from phases.step import Step
 
 
 _T = TypeVar("_T")
+
+
+def require_context(ctx: object) -> None:
+    """Raise TypeError for anything but a Context.
+
+    >>> require_context(30)
+    Traceback (most recent call last):
+    TypeError: ctx must be a Context (got 30); write ctx=Context()
+    """
+    if not isinstance(ctx, Context):
+        raise wrong_argument("ctx", ctx, "a Context", "Context()")
 
 
 def reason_of(ctx: Context) -> str | None:
@@ -56,6 +68,46 @@ def cancel_by_signal(ctx: Context, reason: str) -> None:
     ctx.cancel(reason)
     for context in ctx._interruptible:
         context.check()
+
+
+@contextmanager
+def cancel_on_signals(
+    ctx: Context,
+    *,
+    signals: Collection[int] = (),
+    second: Callable[[int, FrameType | None], object] | None = None,
+) -> Iterator[Context]:
+    """Let signals, by default SIGINT and SIGTERM, cancel `ctx`, the value of the `with`.
+
+    A second signal has its usual effect, or is handled by `second`, for example
+    `signal.default_int_handler`. A signal ends a block of `Context.interruptible` at once. This
+    does nothing outside the main thread.
+    """
+    require_context(ctx)
+    # Imported late: it has a hundred names to make.
+    import signal
+
+    def install(handlers: Mapping[int, Any]) -> None:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+    wanted = signals or (signal.SIGINT, signal.SIGTERM)
+    numbers = wanted if current_thread() is main_thread() else ()
+    # Python cannot restore a handler that was not installed from Python; it has None for it.
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in numbers}
+    after_first = before if second is None else dict.fromkeys(numbers, second)
+
+    def cancel(number: int, _frame: FrameType | None) -> None:
+        install(after_first)
+        cancel_by_signal(ctx, signal.Signals(number).name)
+
+    try:
+        install(dict.fromkeys(numbers, cancel))
+        yield ctx
+    finally:
+        # A signal meanwhile must not install `second` again.
+        after_first = before
+        install(before)
 
 
 # --- state that the tasks of a run share

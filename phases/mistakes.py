@@ -58,6 +58,8 @@ def require_task(candidate: object) -> None:
     do = getattr(candidate, "do", None)
     if isinstance(candidate, type):
         why = f"{candidate.__name__} is a class, not a task: call it to make an instance"
+    elif isinstance(candidate, list | tuple):
+        why = f"{shown(candidate)} is a list, not a task: write Serial(*tasks), or Parallel(*tasks)"
     elif callable(candidate) and do is None:
         why = f'{candidate!r} is a function, not a task: write @task("name"), or task("name")(it)'
     elif isinstance(name, str) and name and callable(do):
@@ -69,7 +71,7 @@ def require_task(candidate: object) -> None:
 
 def require_plain(function: object, name: str) -> None:
     """Raise TypeError for anything but a function, and for an async function or a generator."""
-    if not callable(function):
+    if not callable(function) or hasattr(function, "do"):
         raise TypeError(f"{name} must be a function (got {function!r})")
     code = getattr(function, "__code__", None)
     if code and code.co_flags & _LAZY:

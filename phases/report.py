@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from phases.context import Change, Wait, Work
+from phases.context import Change, Progress, Wait, Work
 from phases.exceptions import as_failure, describe, leaves, may_pass, place_of
-from phases.mistakes import NoTruth
+from phases.mistakes import NoTruth, wrong_argument
 from phases.plain import as_result
 from phases.task import Task, is_group
 
@@ -29,14 +29,15 @@ class Event(NamedTuple):
 
     If the task waits from now on, the status is `waiting`, and `wait` has the reason and the
     longest time. Between two attempts it is `retrying`, `error` is that of the attempt, and `wait`
-    has the pause.
+    has the pause. If the task says how far it is, the status is `progress`, see `Context.progress`.
     """
 
     path: str
-    status: Status | Literal["retrying", "waiting"]
+    status: Status | Literal["retrying", "waiting", "progress"]
     change: Change | None = None
     error: BaseException | None = None
     wait: Wait | None = None
+    progress: Progress | None = None
 
 
 class Record:
@@ -104,7 +105,7 @@ class Report(NoTruth):
             self._named.setdefault(child.name, []).append(child)
 
     def __repr__(self) -> str:
-        return f"<Report of {self.name}: {self.word}>"
+        return f"<Report of {self.name}: {self._word}>"
 
     def __str__(self) -> str:
         """Return the tree of steps, a line for each: status, name, seconds, and why it failed.
@@ -129,7 +130,7 @@ class Report(NoTruth):
         return "\n".join(lines)
 
     @property
-    def word(self) -> str:
+    def _word(self) -> str:
         """The status, or `degraded`."""
         return "degraded" if self.degraded else self.status
 
@@ -138,7 +139,7 @@ class Report(NoTruth):
         time = "" if self.duration is None else f"{self.duration:.3f} s"
         reasons = dict.fromkeys([*map(_in_short, self._own()), *self.reasons])
         reason = "; ".join(reasons)
-        yield f"{self.word:<12} {indent}" + "  ".join(filter(None, [self.name, time, reason]))
+        yield f"{self._word:<12} {indent}" + "  ".join(filter(None, [self.name, time, reason]))
         for child in self.children:
             yield from child._lines(f"{indent}  ")  # noqa: SLF001 - of the same class
 
@@ -155,22 +156,12 @@ class Report(NoTruth):
         >>> report.find("demo/answer").result, report.find("answer").result
         (42, 42)
         """
-        found = [report for report in self.walk() if report.is_named(path)]
+        found = [report for report in self.walk() if is_named(report, path)]
         whole = [report for report in found if report.path in {path, "/".join((*self.names, path))}]
         if len(whole or found) != 1:
             steps = ", ".join(report.path for report in found or self.walk())
             raise KeyError(f"{len(found)} steps are named {path!r} of these: {steps}")
         return (whole or found)[0]
-
-    def is_named(self, word: str) -> bool:
-        """Return True if this is the name of the task, or the end of its path.
-
-        >>> from phases import Serial, run, task
-        >>> report = run(Serial(task("ca")(lambda ctx: None), name="certs")).children[0]
-        >>> report.is_named("ca"), report.is_named("certs/ca"), report.is_named("s/ca")
-        (True, True, False)
-        """
-        return f"/{self.path}".endswith(f"/{word}") and word != ""
 
     def walk(self) -> Iterator[Report]:
         """Yield every report inside this one, innermost first, and then itself."""
@@ -247,7 +238,7 @@ class Report(NoTruth):
         self._named.setdefault(task.name, []).append(child)
         return child
 
-    def due(self, task: Task) -> Report:
+    def _due(self, task: Task) -> Report:
         """Return the report of a task inside that begins soon.
 
         A task of the same name has the same report, unless both are under way: a loop that makes
@@ -263,7 +254,7 @@ class Report(NoTruth):
         report.duration = None
         return report
 
-    def add_reason(self, reason: str) -> None:
+    def _add_reason(self, reason: str) -> None:
         """Add why the task is degraded."""
         # A task that lasts for months does not fill the memory.
         if reason not in self.reasons:
@@ -278,6 +269,8 @@ class Report(NoTruth):
         >>> report.result_of(int), report.result_of(str)
         (42, None)
         """
+        if not isinstance(kind, type):
+            raise wrong_argument("kind", kind, "a class", kind)
         results = [each.result for each in self.walk() if isinstance(each.result, kind)]
         return results[-1] if results else None
 
@@ -317,6 +310,17 @@ class Report(NoTruth):
             failure = as_failure(self.error, *self.names, self.name)
             for error in failure.walk():
                 yield from ((error.path, leaf) for leaf in leaves(error.cause))
+
+
+def is_named(report: Report, word: str) -> bool:
+    """Return True if this is the name of a task, or the end of its path.
+
+    >>> from phases import Serial, run, task
+    >>> report = run(Serial(task("ca")(lambda ctx: None), name="certs")).children[0]
+    >>> is_named(report, "ca"), is_named(report, "certs/ca"), is_named(report, "s/ca")
+    (True, True, False)
+    """
+    return f"/{report.path}".endswith(f"/{word}") and word != ""
 
 
 def _in_short(cause: BaseException) -> str:

@@ -16,18 +16,18 @@ from collections.abc import (
     Generator,
     Iterable,
     Iterator,
-    Mapping,
     Sequence,
 )
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from logging import Logger
-from threading import Lock, current_thread, main_thread
-from types import FrameType
+from threading import Lock
 from typing import Any, NamedTuple
 
-from phases.context import Change, Context, Work, notify
+from phases.command import CommandResult
+from phases.context import Change, Context, Work, notify, require_change
 from phases.exceptions import (
     CONTEXT_OVER,
+    CommandFailedError,
     PhaseError,
     TaskFailedError,
     UnknownTaskError,
@@ -36,7 +36,7 @@ from phases.exceptions import (
     is_bug,
     leaves,
 )
-from phases.hosting import cancel_by_signal, has_raised, step_of, with_logger, within
+from phases.hosting import cancel_on_signals, has_raised, step_of, with_logger, within
 from phases.mistakes import (
     PLAIN,
     require_plain,
@@ -44,9 +44,11 @@ from phases.mistakes import (
     shown,
     wrong_argument,
 )
-from phases.report import Event, Record, Report, Status, names_in_path
+from phases.report import Event, Record, Report, Status, is_named, names_in_path
 from phases.step import Step
 from phases.task import Plannable, Task, is_group
+
+_SKIPPED = "it proves the work of others, and was skipped"
 
 
 def execute(task: Task, ctx: Context | None = None, *, logger: Logger | None = None) -> None:
@@ -83,6 +85,8 @@ def context_for(task: object, ctx: object, logger: Logger | None = None) -> Cont
     ctx = Context() if ctx is None else ctx
     if not isinstance(ctx, Context):
         raise TypeError(f"the second argument must be a Context, or left out (got {ctx!r})")
+    if logger is not None and not hasattr(logger, "warning"):
+        raise wrong_argument("logger", logger, "a logger", f"logging.getLogger({logger!r})")
     return ctx if logger is None else with_logger(ctx, logger)
 
 
@@ -98,7 +102,7 @@ def do_step(step: Step, ctx: Context) -> None:
         for report in step.report.walk():
             report.status = "skipped"
             if getattr(report.task, "proves", False):
-                report.add_reason("it proves the work of others, and was skipped")
+                step._replace(report=report).degrade(_SKIPPED)
         log_line(ctx.log.info, "skipped", step.report, "skipped")
     else:
         _perform(step, ctx, step.report.task.do)
@@ -186,11 +190,14 @@ def _refusal(failure: TaskFailedError, report: Report) -> TaskFailedError | None
 def complete(method: Work, ctx: Context, name: str = "do") -> object:
     """Call the method; raise TaskFailedError if it caught the end of `ctx`, and returned.
 
-    `ctx` is for this work alone. A report that it returned raises its error.
+    `ctx` is for this work alone. A report that it returned raises its error, and so does the result
+    of a command that failed.
     """
     result = call(method, ctx, name)
     if isinstance(result, Report):
         result.raise_for_failure()
+    if isinstance(result, CommandResult) and result.status != 0:
+        raise CommandFailedError(*result)
     if has_raised(ctx):
         try:
             ctx.check()
@@ -216,6 +223,12 @@ def call(method: Work, ctx: Context, name: str) -> object:
         raise TypeError(f"{name}(ctx) returned {shown(result)}, and {PLAIN}")
     if isinstance(result, Exception):
         raise TypeError(f"{name}(ctx) returned {shown(result)}, and a task that fails raises it")
+    # A future of a thread pool is no Awaitable.
+    if callable(getattr(result, "add_done_callback", None)):
+        raise TypeError(f"{name}(ctx) returned {shown(result)}: write return future.result()")
+    # An inverse that has left a change returns False; of a `do` it is mostly meant as a failure.
+    if result is False and name == "do":
+        raise TypeError(f"{name}(ctx) returned False, and a task that fails raises an error")
     return result
 
 
@@ -230,6 +243,8 @@ nothing to change
     if not isinstance(planned, Sequence) or not all(isinstance(each, Change) for each in planned):
         form = "a plan is a list of Change, [] if there is nothing to change"
         raise TypeError(f"plan(ctx) returned {shown(planned)}: {form}")
+    for change in planned:
+        require_change(change)
     return tuple(planned)
 
 
@@ -403,7 +418,7 @@ def _named(whole: Report, option: str, words: Iterable[str]) -> set[str]:
     paths: set[str] = set()
     unknown = []
     for word in words:
-        found = {report.path for report in reports if report.is_named(str(word))}
+        found = {report.path for report in reports if is_named(report, str(word))}
         paths |= found
         if not found:
             unknown.append(word)
@@ -452,7 +467,7 @@ def _undo_run(outermost: Step, ctx: Context) -> None:
         outermost.settle(report, "failed")
         failures.append(failure)
 
-    _name_what_was_left(whole, ctx)
+    _name_what_was_left(outermost, ctx)
     try:
         for record, result in outermost.roll_back(reverse, ctx):
             if isinstance(result, BaseException):
@@ -469,54 +484,13 @@ def _undo_run(outermost: Step, ctx: Context) -> None:
         _mark_partial(whole.error, whole)
 
 
-def _name_what_was_left(whole: Report, ctx: Context) -> None:
+def _name_what_was_left(outermost: Step, ctx: Context) -> None:
     """Log and report each task that has begun and not completed, and recorded no inverse."""
-    for report in whole.walk():
+    for report in outermost.report.walk():
         # A group ends midway if a task inside does.
         is_around = is_group(report.task) or any(not child.ok for child in report.children)
         is_midway = report.start is not None and report.status in {"failed", "cancelled"}
         if is_midway and not is_around and not report.has_inverse:
             word = f"not undone: {report.name} {report.status} midway, and recorded no inverse"
-            report.add_reason(word)
+            outermost._replace(report=report).degrade(word)
             log_line(ctx.log.warning, word, report, report.status)
-
-
-@contextmanager
-def cancel_on_signals(
-    ctx: Context,
-    *,
-    signals: Collection[int] = (),
-    second: Callable[[int, FrameType | None], object] | None = None,
-) -> Iterator[Context]:
-    """Let signals, by default SIGINT and SIGTERM, cancel `ctx`, the value of the `with`.
-
-    A second signal has its usual effect, or is handled by `second`, for example
-    `signal.default_int_handler`. A signal ends a block of `Context.interruptible` at once. This
-    does nothing outside the main thread.
-    """
-    if not isinstance(ctx, Context):
-        raise wrong_argument("ctx", ctx, "a Context", "Context()")
-    # Imported late: it has a hundred names to make.
-    import signal
-
-    def install(handlers: Mapping[int, Any]) -> None:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-    wanted = signals or (signal.SIGINT, signal.SIGTERM)
-    numbers = wanted if current_thread() is main_thread() else ()
-    # Python cannot restore a handler that was not installed from Python; it has None for it.
-    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in numbers}
-    after_first = before if second is None else dict.fromkeys(numbers, second)
-
-    def cancel(number: int, _frame: FrameType | None) -> None:
-        install(after_first)
-        cancel_by_signal(ctx, signal.Signals(number).name)
-
-    try:
-        install(dict.fromkeys(numbers, cancel))
-        yield ctx
-    finally:
-        # A signal meanwhile must not install `second` again.
-        after_first = before
-        install(before)

@@ -32,7 +32,7 @@ class Step(NamedTuple):
     def enter(self, task: Task) -> Step:
         """Return the step of a task that this one does now."""
         with self.lock:
-            report = self.report.due(task)
+            report = self.report._due(task)
         return self._replace(report=report)
 
     def begin(self, now: float) -> None:
@@ -84,6 +84,10 @@ class Step(NamedTuple):
                 if self.records is not None:
                     self.records.append(record)
         self.notify(self.report, change=change)
+
+    def degrade(self, reason: str) -> None:
+        """Add why the task is degraded."""
+        self.report._add_reason(reason)
 
     def roll_back(
         self, undo: Callable[[Record], object], ctx: Context

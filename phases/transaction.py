@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from threading import Lock
 
-from phases.compose import Serial
+from phases.compose import task
 from phases.context import Change, Context
 from phases.hosting import step_of, unrecorded, within
 from phases.report import Record, Report
 from phases.step import Step
+
+#: Holds the changes of a transaction outside a run.
+_OUTSIDE = task("transaction")(lambda _: None)
 
 
 class Transaction:
@@ -28,7 +31,7 @@ class Transaction:
     """
 
     def __init__(self, ctx: Context) -> None:
-        run = step_of(ctx) or Step(Report(Serial()), Lock())
+        run = step_of(ctx) or Step(Report(_OUTSIDE), Lock())
         self._of_run = run.records
         self._records = list[Record]()
         self._step = run._replace(records=self._records)

@@ -3,9 +3,12 @@ form.
 """
 
 import re
+from concurrent.futures import Future
 from functools import partial
+from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 import hostrouting
 import hostrouting.exceptions
@@ -15,6 +18,7 @@ import hostrouting.host.netlink
 import hostrouting.host.pyroute
 import hostrouting.testing
 import phases
+import phases.hosting
 import phases.testing
 from hostrouting import HostRoutingConfig
 from hostrouting.testing import MemoryBackend
@@ -41,7 +45,7 @@ task(print)
 task("a")(lambda self, ctx: None)
     do of task 'a' ~ the context alone ~ write task\("a"\)\(self\.<lambda>\)
 Serial([t])
-    is not a task ~ \[<task a>\] ~ a name .* and do\(ctx\)
+    is a list, not a task ~ \[<task a>\] ~ write Serial\(\*tasks\)
 Serial(t, t)
     two tasks named ~ 'a' ~ rename one
 Serial(t, name=1)
@@ -49,9 +53,9 @@ Serial(t, name=1)
 Parallel(name="")
     a Parallel cannot be named ~ '' ~ give a text
 Parallel([t])
-    is not a task ~ \[<task a>.*\] ~ a name .* and do\(ctx\)
+    is a list, not a task ~ \[<task a>.*\] ~ write Serial\(\*tasks\)
 run([t])
-    is not a task ~ \[<task a>.*\] ~ a name .* and do\(ctx\)
+    is a list, not a task ~ \[<task a>.*\] ~ write Serial\(\*tasks\)
 run(t, 30)
     the second argument ~ got 30 ~ must be a Context, or left out
 run(t, timeout=-1)
@@ -67,7 +71,7 @@ run(t, observer=[])
 execute(t, 5)
     the second argument ~ got 5 ~ must be a Context, or left out
 execute([t, t])
-    is not a task ~ \[<task a>.*\] ~ a name .* and do\(ctx\)
+    is a list, not a task ~ \[<task a>.*\] ~ write Serial\(\*tasks\)
 plan(t, 30)
     the second argument ~ got 30 ~ must be a Context, or left out
 undo(t, 3)
@@ -226,6 +230,40 @@ RouteChange.add(StaticRoute("10.0.0.0/8"))
     after must be ~ got StaticRoute\( ~ write after=Route\.parse\('10\.0\.0\.0/8', dev='eth0'\)
 RouteChange.remove(route)
     before must be ~ got <Route 10\.0\.0\.0/8 ~ write before=backend\.routes\(\)\[0\]
+t(Context())
+    task 'a' is not called ~ write run\(it\), or execute\(it, ctx\)
+Serial()
+    a Serial without tasks does nothing ~ give at least one task
+Context().record(Change("add", "x"))
+    action must be ~ got 'add' ~ write action='\+'
+Context().progress("copying", "3")
+    done must be ~ got '3' ~ write done=3
+run(t, logger="agent")
+    logger must be ~ got 'agent' ~ write logger=logging\.getLogger\('agent'\)
+run(t, skip=["a"]).result_of("OverlapReport")
+    kind must be ~ got 'OverlapReport' ~ write kind=OverlapReport
+run_command(Context(), ["ping", "-c", 3])
+    argv must be ~ got \['ping', '-c', 3\] ~ write argv=\['ping', '-c', '3'\]
+execute(task("b")(lambda ctx: False))
+    do\(ctx\) returned False ~ a task that fails raises an error
+execute(task("b")(lambda ctx: run_command(ctx, ["false"], check=False)))
+    b: `false` ended with status 1
+execute(task("b")(lambda ctx: Future()))
+    do\(ctx\) returned <Future ~ write return future\.result\(\)
+plan(task("b", plan=lambda ctx: [Change("add", "x")])(print))
+    action must be ~ got 'add' ~ write action='\+'
+evolve(FakeHost(), routes=node())
+    FakeHost ~ write FakeHost\(routes\)
+prove_egress(node(), "172.16.8.0/22")
+    cidrs must be ~ got '172\.16\.8\.0/22' ~ write cidrs=\['172\.16\.8\.0/22'\]
+prove_egress(["172.16.8.0/22"], node())
+    node must be ~ got \['172\.16\.8\.0/22'\] ~ write node=Host\.live\(\)
+check_node(config, FakeHost())
+    ctx must be ~ got HostRoutingConfig ~ write ctx=Context\(\)
+HostRoutingConfig.from_mapping("/etc/config.json")
+    mapping ~ got '/etc/config\.json' ~ a path is for from_file
+HostRoutingConfig.from_mapping(Path("/etc/config.json"))
+    mapping ~ got PosixPath\('/etc/config\.json'\) ~ a path is for from_file
 """
 
 
@@ -252,7 +290,14 @@ def _names() -> dict[str, object]:
     program: Task = _task
     route = hostrouting.host.Route.parse("10.0.0.0/8", dev="eth0")
     node = partial(MemoryBackend, links={"eth0": ["10.224.0.4/16"]})
-    own = {"t": program, "config": HostRoutingConfig(), "node": node, "route": route}
+    own = {
+        "t": program,
+        "cancel_on_signals": phases.hosting.cancel_on_signals,
+        "config": HostRoutingConfig(),
+        "node": node,
+        "route": route,
+    }
+    own |= {"evolve": evolve, "Future": Future, "Path": Path}
     return names | own
 
 

@@ -19,8 +19,8 @@ from hostrouting.node.configure import RELEASED
 from hostrouting.node.output import end_log
 from hostrouting.node.status import verdict_now
 from hostrouting.route_overlap.proven import OverlapReport
-from phases import CancelledError, Context, cancel_on_signals, run
-from phases.hosting import reason_of
+from phases import CancelledError, Context, print_progress, run
+from phases.hosting import cancel_on_signals, reason_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -56,7 +56,8 @@ def run_task(
     second = signal.default_int_handler
     with cancel_on_signals(Context(), signals=CANCELLING, second=second) as ctx:
         try:
-            report = run(task, ctx, timeout=arguments.timeout or DEFAULT_TIMEOUT, logger=_logger)
+            timeout = arguments.timeout or DEFAULT_TIMEOUT
+            report = run(task, ctx, timeout=timeout, logger=_logger, observer=print_progress)
             return _answer(arguments, report, ctx, host, installs if report.ok else None)
         except KeyboardInterrupt as interrupt:
             reason = reason_of(ctx)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +10,7 @@ from hostrouting.cli.shared import config_of, context, refuse
 from hostrouting.fleet.stream import Summary, read_lines, verdict_on
 from hostrouting.node.output import json_line, print_lines
 from phases.hosting import interruptible
+from phases.progress import show_line
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -40,8 +40,9 @@ def prove_records(arguments: Namespace, *, planned: bool, fail_on: str) -> int:
             for verdict in map(judge, read_lines(arguments.records)):
                 if summary.add(verdict) or arguments.verbose or is_json:
                     yield json_line(verdict.to_mapping()) if is_json else printable(str(verdict))
-                if sys.stderr.isatty() and not counts["nodes"] % _PROGRESS:
-                    sys.stderr.write(f"\r{counts['nodes']:,} nodes, {counts['bad']:,} bad\r")
+                if not counts["nodes"] % _PROGRESS:
+                    show_line(f"{counts['nodes']:,} nodes, {counts['bad']:,} bad")
+        show_line("")
         if is_json:
             yield json_line({"summary": summary.to_mapping()})
         else:

@@ -24,8 +24,9 @@ from hostrouting.node.output import (
     width_of_stdout,
     wrapped,
 )
-from phases import Context, DeadlineExceededError, PhaseError, cancel_on_signals
+from phases import Context, DeadlineExceededError, PhaseError
 from phases.exceptions import describe
+from phases.hosting import cancel_on_signals
 
 if TYPE_CHECKING:
     from argparse import Namespace

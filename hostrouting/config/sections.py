@@ -542,9 +542,10 @@ class HostRoutingConfig(LightValue, WireValue):
 did you mean 'staticRoutes'?
         """
         given: object = mapping  # callers may lack a type checker
-        if isinstance(given, str | bytes):
+        if isinstance(given, str | bytes | os.PathLike):
             raise TypeError(
-                f"mapping must be a mapping (got {shown(given)}); JSON text is for from_json"
+                f"mapping must be a mapping (got {shown(given)}); JSON text is for from_json, and "
+                "a path is for from_file"
             )
         return cls._from_document(mapping)
 

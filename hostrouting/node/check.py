@@ -54,6 +54,7 @@ from hostrouting.route_overlap.proven import OverlapReport
 from hostrouting.static_routes.entries import findings, proven_now
 from hostrouting.static_routes.plan import plan_routes
 from phases import Context, DeadlineExceededError
+from phases.hosting import require_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -74,7 +75,7 @@ _LONGEST_LOOK = 30.0
 def check_node(
     ctx: Context,
     config: HostRoutingConfig,
-    host: Host,
+    host: Host | None = None,
     *,
     path: str = "",
     root: str | None = None,
@@ -102,6 +103,7 @@ def check_node(
     >>> report.ok, report.overlap.ok, [finding.kind for finding in report.findings]
     (True, False, ['lost-default', 'not-applied'])
     """
+    require_context(ctx)
     require_config(config)
     host = Host.given_or_live(host)
     if applied is not None:

@@ -189,6 +189,9 @@ def log_to_stderr(*, verbose: bool, talks: bool, is_brief: bool, as_json: bool =
     is_journal = _is_journal(sys.stderr)
     handler = (_JournalLines if is_journal else _Lines)(sys.stderr)
     handler.is_brief = is_brief
+    if sys.stderr.isatty():
+        # The rest of the line that shows the progress.
+        handler.terminator = "\x1b[K\n"
     handler.addFilter(lambda record: talks or not {"action", "removed"} & vars(record).keys())
     # systemd writes a name before each line: "hostrouting" only if it started this process.
     name = "" if is_journal and os.getppid() == 1 else "hostrouting: "

@@ -36,6 +36,7 @@ from hostrouting.route_overlap.script import MARKERS
 from hostrouting.static_routes.refusals import why_merged
 from phases import Context
 from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
+from phases.hosting import require_context
 
 if TYPE_CHECKING:
     from hostrouting.net.routes import ObservedRoute
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 def node_status(
     ctx: Context,
-    host: Host,
+    host: Host | None = None,
     *,
     config: HostRoutingConfig | None = None,
     applied: NodeReport | None = None,
@@ -73,6 +74,8 @@ def node_status(
     >>> status.ok, status.facts.routes, status.facts.lost_routes
     (True, 1, 0)
     """
+    require_context(ctx)
+    host = Host.given_or_live(host)
     # What no time was left to read is unknown, which is an answer.
     ctx = ctx.expiring()
     if config is not None:

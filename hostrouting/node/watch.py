@@ -18,8 +18,8 @@ from hostrouting.node.capabilities import SIBLINGS
 from hostrouting.watch.installed import wait_for_installed
 from hostrouting.watch.signs import LivingClock
 from hostrouting.watch.task import KeepNode
-from phases import CancelledError, Context, cancel_on_signals
-from phases.hosting import interruptible
+from phases import CancelledError, Context
+from phases.hosting import cancel_on_signals, interruptible
 
 if TYPE_CHECKING:
     from argparse import Namespace

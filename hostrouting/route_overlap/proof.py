@@ -46,6 +46,7 @@ from hostrouting.route_overlap.snapshot import (
     AllowedDevices,
     RoutingSnapshot,
     lost_rule_findings,
+    require_node,
     watched,
 )
 from phases.mistakes import wrong_argument
@@ -77,10 +78,12 @@ def prove_egress(
     does (see `expected_exit`). It changes nothing and needs no privilege. It raises `BackendError`
     if the kernel refuses to answer.
     """
-    for name, devs in (("allowed_devs", allowed_devs), ("expected_devs", expected_devs)):
-        # Each letter of a text would be a device.
-        if isinstance(devs, str):
-            raise wrong_argument(name, devs, "a list of texts", f"[{devs!r}]")
+    require_node(node)
+    given = {"cidrs": cidrs, "allowed_devs": allowed_devs, "expected_devs": expected_devs}
+    for name, texts in given.items():
+        # Each letter of a text would be a CIDR, or a device.
+        if isinstance(texts, str):
+            raise wrong_argument(name, texts, "a list of texts", f"[{texts!r}]")
     expectation = Expectation(
         cidrs=prefixes_of(cidrs), allowed_devs=allowed_devs, expected_devs=expected_devs
     )

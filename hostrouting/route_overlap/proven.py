@@ -458,8 +458,10 @@ def departure_of(cidrs: Collection[str]) -> str:
 
 def described(dev: str) -> str:
     """Return the name of an absent device, or what the device of a network must have."""
-    text = f"with a default route and an address in {dev} (a bridge must be given by its name)"
-    return text if is_network(dev) else dev
+    if not is_network(dev):
+        return dev
+    others = "a bridge or another virtual device must be given by its name"
+    return f"with a default route and an address in {dev} ({others})"
 
 
 def _lines(reports: Iterable[CidrReport]) -> Iterator[str]:

@@ -80,12 +80,17 @@ UNDECIDED: Final = {CHANGING: "changing", _BY_FLOW: "by-flow"}
 SourcedLookup: TypeAlias = "tuple[Lookup, int]"
 
 
-def watched(node: Host | Routing) -> Host | Routing:
-    """Return a node with one reading of its routing, for the snapshots of a check."""
+def require_node(node: object) -> None:
+    """Raise TypeError for anything but a host or a backend."""
     backend = node.routes if isinstance(node, Host) else node
     if not hasattr(backend, "lookup") or isinstance(backend, type):
         right = "Host.live(), or MemoryBackend() in a test"
         raise wrong_argument("node", node, "a Host or a RouteBackend", right)
+
+
+def watched(node: Host | Routing) -> Host | Routing:
+    """Return a node with one reading of its routing, for the snapshots of a check."""
+    require_node(node)
     return at_one_moment(node) if isinstance(node, Host) else reading_of(node)
 
 

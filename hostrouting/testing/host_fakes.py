@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from hostrouting.base.errors import BackendError, HostFileError
 from hostrouting.host import Host, RouteBackend
@@ -168,7 +168,15 @@ class FakeHost(Host):
     metadata: MemoryMetadata
     supervisor: MemorySupervisor
 
-    def __init__(self, routes: RouteBackend | None = None, *, is_live: bool = True) -> None:
+    def __init__(
+        self, routes: RouteBackend | None = None, *, is_live: bool = True, **others: NoReturn
+    ) -> None:
+        if others:
+            # `attrs.evolve` gives all parts of a host.
+            raise TypeError(
+                f"FakeHost takes routes and is_live alone (got {', '.join(sorted(others))}): "
+                "write FakeHost(routes), and change its parts in place"
+            )
         if routes is not None and not hasattr(routes, "apply"):
             raise TypeError(f"routes must be a RouteBackend (got {routes!r}); give MemoryBackend()")
         files = MemoryFiles()

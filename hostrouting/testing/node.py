@@ -84,23 +84,23 @@ fi 2> /dev/null
 class KernelNode(Node):
     """A network namespace for a test; `name` is its name for `ip netns`. Needs root and iproute2.
 
-    Devices are of the type `ifb`: they need no other end, and have carrier while they are up.
+    Devices are of the type `veth`, with their other ends in a namespace of their own. They have
+    carrier while they are up, and ask for no hardware address, so that every gateway answers.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
+        #: The namespace of the other ends.
+        self._far: str = f"{name}-far"
 
     @classmethod
     @contextmanager
     def made(cls) -> Iterator[KernelNode]:
         """Make a fresh namespace with its loopback device up; delete it at the end."""
         node = cls(f"hostrouting-{os.getpid()}-{next(_numbers)}")
-        _run("ip", "netns", "add", node.name)
-        try:
+        with _namespace(node.name), _namespace(node._far):
             node.run("bash", "-ec", _BEGINNING)
             yield node
-        finally:
-            _run("ip", "netns", "delete", node.name)
 
     def run(self, *argv: str) -> str:
         """Run a program in the namespace; return its output."""
@@ -113,7 +113,11 @@ class KernelNode(Node):
     def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
         """Add a device without addresses; without carrier it is an unused tunnel."""
         if carrier:
-            self.ip("link add", name, "type ifb")
+            # The other end is up first, so that the device has carrier as soon as it is up.
+            far = ("ip", "-n", self._far, "link")
+            _run(*far, "add", name, "type", "veth", "peer", "name", name, "netns", self.name)
+            _run(*far, "set", name, "up")
+            self.ip("link set", name, "arp off")
         else:
             self.ip("tuntap add", name, "mode tun")
         if up:
@@ -176,6 +180,16 @@ class KernelNode(Node):
     def remove_rule(self, rule: Rule) -> None:
         """Run `ip rule delete`."""
         self.ip(_family(rule), "rule delete", *_rule_words(rule))
+
+
+@contextmanager
+def _namespace(name: str) -> Iterator[None]:
+    """Make a network namespace; delete it at the end."""
+    _run("ip", "netns", "add", name)
+    try:
+        yield
+    finally:
+        _run("ip", "netns", "delete", name)
 
 
 def _run(*argv: str) -> str:

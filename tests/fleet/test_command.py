@@ -245,7 +245,7 @@ def test_progress_is_shown_on_a_terminal(nodes: Path) -> None:
     subprocess.run(
         [*COMMAND, "check", "--from", nodes], check=False, stderr=end, stdout=subprocess.DEVNULL
     )
-    assert os.read(terminal, 99) == b"\r100 nodes, 34 bad\r"
+    assert os.read(terminal, 99) == b"\r\x1b[K100 nodes, 34 bad\r\r\x1b[K\r"
     os.close(terminal)
     os.close(end)
 

@@ -8,7 +8,8 @@ from support.printed import ANOTHER_RUN, NOT_ENDED, NOTHING_LEADS
 
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.testing import FakeHost, MemoryBackend
-from phases import Context, Event, Wait, run
+from phases import Context, Event, run
+from phases.context import Wait
 from phases.testing import ManualClock
 
 LATE = {"expectedCidrs": ["172.16.0.0/16"], "expectedDevs": ["eth0"], "mode": "STRICT"}

@@ -37,7 +37,7 @@ workers = st.tuples(
 )
 kinds = st.sampled_from(["serial", "serial", "parallel", "retry", "tolerate", "timeout"])
 shapes = st.recursive(
-    workers, lambda inner: st.tuples(kinds, st.lists(inner, max_size=4)), max_leaves=12
+    workers, lambda inner: st.tuples(kinds, st.lists(inner, min_size=1, max_size=4)), max_leaves=12
 )
 
 

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from phases import Context, cancel_on_signals
+from phases import Context
+from phases.hosting import cancel_on_signals
 
 PROGRAMS = {
     # SIGINT and SIGTERM end the run, and the earlier handlers are restored.
@@ -148,7 +149,7 @@ PROGRAMS = {
 @pytest.mark.parametrize(("code", "printed"), PROGRAMS.values(), ids=PROGRAMS)
 def test_a_program_that_gets_signals(code: str, printed: str) -> None:
     """A program prints what its comment promises."""
-    start = "import os, signal, sys\nfrom phases import *\nfrom phases.hosting import interruptible, reason_of\n"
+    start = "import os, signal, sys\nfrom phases import *\nfrom phases.hosting import cancel_on_signals, interruptible, reason_of\n"
     # In the background of a shell, processes inherit an ignored SIGINT.
     start += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     argv = [sys.executable, "-c", start + textwrap.dedent(code)]

@@ -181,7 +181,7 @@ def shown(value: object, depth: int = 0) -> Iterator[str]:
 
 def parts_of(value: Report) -> list[str]:
     """Return what a line shows of a step."""
-    parts = [value.word, value.name]
+    parts = [value._word, value.name]
     if value.attempts > 1:
         parts.append(f"x{value.attempts}")
     if value.start and value.start[17:19] != "00":

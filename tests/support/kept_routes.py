@@ -11,7 +11,8 @@ from hostrouting.boot.keeper import InstalledConfig
 from hostrouting.host import IPV4, OUR_PROTOCOL, Address, Listener, ObservedRoute, Route
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.watch.routes import RouteKeeper
-from phases import Clock, Context
+from phases import Context
+from phases.context import Clock
 
 ADDRESS = Address.parse("10.224.0.4").number
 ROUTE = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")

@@ -68,9 +68,7 @@ NOT_ROLLED_BACK = "THE ROLLBACK IS INCOMPLETE, these differ from before"
 NO_DESCRIPTION = "the cloud's description of the network interfaces cannot be read: "
 NO_DEVICE = "there is no such device"
 NO_DEVICE_NAME = "is not a device name: "
-NO_DEVICE_OF = (
-    "with a default route and an address in 10.224.0.0/16 (a bridge must be given by its name)"
-)
+NO_DEVICE_OF = "with a default route and an address in 10.224.0.0/16 (a bridge or another virtual device must be given by its name)"
 NO_ENDPOINT = "no live endpoint of azure-vnet has "
 NO_FABRIC = "no fabric is announced: "
 NO_GROUP = "the model lacks the group of "

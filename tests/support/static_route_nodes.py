@@ -13,7 +13,8 @@ from hostrouting.static_routes.converge import make_changes
 from hostrouting.static_routes.reconcile import Reconciliation, read, reconcile
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
-from phases import Context, Report, Serial, Work
+from phases import Context, Report, Serial
+from phases.context import Work
 from phases.step import Step
 
 CONFIG = HostRoutingConfig(

@@ -33,7 +33,7 @@ from hostrouting.host import (
     Rule,
 )
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.routes import place
+from hostrouting.net.routes import FLAG_LINKDOWN, place
 from hostrouting.testing import KernelNode, MemoryBackend, Node
 from hostrouting.testing.contracts import RouteBackendContract
 from hostrouting.testing.contracts.routes import MULTIPATH
@@ -395,6 +395,16 @@ def test_a_backend_may_declare_that_it_does_not_keep_metrics() -> None:
     node = MemoryBackend()
     backend = Wrapper(node, {"keeps_metrics": lambda _: False, **applies(refuse)})
     keeps("test_unknown_attributes_are_kept", node, backend, backend)
+
+
+def test_a_comparison_that_fails_names_the_field() -> None:
+    """A promise that a backend breaks by a field which no route shows as text names that field,
+    its value and the right one.
+    """
+    node = MemoryBackend()
+    backend = Wrapper(node, sets("routes", flags=FLAG_LINKDOWN))
+    with pytest.raises(AssertionError, match=r"9\.0\.0\.0/8 .*: flags is 16, not 0"):
+        keeps("test_a_prepended_route_decides", node, backend, backend)
 
 
 class ContractInMemory(RouteBackendContract):

@@ -11,8 +11,8 @@ from support.watched_nodes import CONFIG, OWN_ROUTES, arrange, own_routes
 from hostrouting import RouteOverlapConfig, Watch
 from hostrouting.host import IPV4, ObservedRoute, Route, RouteChange
 from hostrouting.testing import FakeHost, MemoryBackend
-from phases import Context, Serial, Task, cancel_on_signals, run, with_timeout
-from phases.hosting import reason_of
+from phases import Context, Serial, Task, run, with_timeout
+from phases.hosting import cancel_on_signals, reason_of
 
 SECONDS = 60
 PROVEN = attrs.evolve(CONFIG, route_overlap=RouteOverlapConfig(expected_cidrs=("172.16.0.0/12",)))

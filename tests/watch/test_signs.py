@@ -20,9 +20,9 @@ from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route
 from hostrouting.watch.installed import wait_for_installed
 from hostrouting.watch.signs import LivingClock
-from phases import CancelledError, Context, cancel_on_signals
+from phases import CancelledError, Context
 from phases.context import SystemClock, wait
-from phases.hosting import reason_of
+from phases.hosting import cancel_on_signals, reason_of
 from phases.testing import ManualClock
 
 SECONDS = 60

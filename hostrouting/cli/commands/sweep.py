@@ -10,8 +10,8 @@ from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE
 from hostrouting.base.signals import CANCELLING, status_of_signal
 from hostrouting.cli.command import INSTALLED, Command, switch
 from hostrouting.cli.shared import DEFAULT_TIMEOUT, config_of, host_of, print_answer
-from phases import Context, cancel_on_signals
-from phases.hosting import reason_of
+from phases import Context
+from phases.hosting import cancel_on_signals, reason_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
