@@ -1,10 +1,11 @@
-"""An agent in asyncio: it runs a pipeline in a thread, follows it by its events, and cancels it.
+"""An agent in asyncio: it runs a pipeline, follows it by its events, and cancels it.
 
     python examples/asyncio_agent.py
 
-Tasks are plain functions that may block, so the pipeline runs in a thread. The observer passes each
-event to the event loop. The agent cancels the context once the node waits for its peers; the run
-then reverses its changes. The node is in memory: the example changes nothing on this machine.
+Tasks are plain functions that may block, so `run_async` does the work in a thread, and calls the
+observer in that of the event loop. The agent cancels the context once the node waits for its peers;
+the run then reverses its changes. The node is in memory: the example changes nothing on this
+machine.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import logging
 
 from hostrouting import ConfigureStaticRoutes, Host, HostRoutingConfig
 from hostrouting.testing import FakeHost, MemoryBackend
-from phases import Context, Event, Report, Serial, Task, run, task
+from phases import Context, Event, Report, Serial, Task, run_async, task
 
 CONFIG = HostRoutingConfig.from_mapping(
     {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22", "dev": "eth0"}]}}
@@ -33,29 +34,15 @@ def pipeline(host: Host) -> Task:
 
 
 async def follow(work: Task) -> Report:
-    """Run the pipeline in a thread, print its events, and cancel it in its last task."""
-    loop = asyncio.get_running_loop()
-    events: asyncio.Queue[Event | None] = asyncio.Queue()
+    """Run the pipeline, print its events, and cancel it in its last task."""
     ctx = Context(timeout=300)
 
-    def observe(event: Event) -> None:
-        # Called in the thread of the task; a queue of asyncio belongs to the thread of the loop.
-        loop.call_soon_threadsafe(events.put_nowait, event)
+    def on_event(event: Event) -> None:
+        print(f"{event.path}: {event.change or event.status}")
+        if event.path == "join/wait-for-peers":
+            ctx.cancel("the agent stops")
 
-    running = asyncio.create_task(
-        asyncio.to_thread(run, work, ctx, undo_on_failure=True, observer=observe)
-    )
-    running.add_done_callback(lambda _: events.put_nowait(None))
-    try:
-        while (event := await events.get()) is not None:
-            print(f"{event.path}: {event.change or event.status}")
-            if event.path == "join/wait-for-peers":
-                ctx.cancel("the agent stops")
-    finally:
-        # If the agent itself is cancelled, the thread must end, too, and its undo.
-        ctx.cancel("the agent was cancelled")
-        await asyncio.wait([running])
-    return await running
+    return await run_async(work, ctx, undo_on_failure=True, observer=on_event)
 
 
 def main() -> None:

@@ -3,11 +3,15 @@
 from typing import Any
 
 import pytest
+from support.kernel import needs_kernel
 
+from hostrouting import Configure, HostRoutingConfig, check_node
 from hostrouting.exceptions import BackendError, LinkNotFoundError
 from hostrouting.host import IPV6, Address, Route
-from hostrouting.testing import FakeHost, MemoryBackend
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.route_texts import route
+from phases import Context, run
 
 DEFAULT = "default via 10.224.0.1 dev eth0"
 
@@ -134,3 +138,32 @@ def test_a_text_is_what_ip_shows() -> None:
         "0.0.0.0/0", dev="eth0", table=255, protocol=3, scope=0
     )
     assert route("default via fd00:1::1 dev eth0").metric == 1024
+
+
+@needs_kernel
+def test_a_kernel_node_may_have_the_config_of_the_readme() -> None:
+    """A network in `expectedDevs` stands for a device of a KernelNode, as it does on a real node,
+    whose gateway answers; so a test of an agent may use its real config.
+    """
+    config = HostRoutingConfig.from_mapping(
+        {
+            "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]},
+            "routeOverlap": {
+                "expectedCidrs": ["172.16.8.0/22"],
+                "mode": "STRICT",
+                "expectedDevs": ["10.224.0.0/16"],
+            },
+        }
+    )
+    with KernelNode.made() as node:
+        for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
+            node.add_link(dev)
+            node.add_address(dev, address)
+        node.add_route("default via 10.224.0.1 dev eth0")
+        backend = NetlinkBackend(netns=node.name)
+        report = run(Configure(config, host=FakeHost(backend)), timeout=20)
+        assert report.ok, report
+        assert not report.degraded
+        assert check_node(Context(), config, FakeHost(backend)).overlap.ok
+        link = next(each for each in backend.links() if each.name == "eth0")
+        assert (link.kind, link.carrier) == ("veth", True)
