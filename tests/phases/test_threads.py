@@ -183,6 +183,7 @@ def test_the_end_of_a_group_keeps_the_failures_of_each_task() -> None:
     of the group ended before that one.
     """
     attempts: list[int] = []
+    begun: list[threading.Thread] = []
     whole = Context()
 
     def busy(ctx: Context) -> None:
@@ -190,10 +191,13 @@ def test_the_end_of_a_group_keeps_the_failures_of_each_task() -> None:
         if len(attempts) == 1:
             raise OSError("busy")
         notify(ctx)
-        next(each for each in threading.enumerate() if each.name == "b").join(10)
+        wait(ctx, lambda: bool(begun))
+        begun[0].join(10)
         ctx.check()
 
     def stop(ctx: Context) -> None:
+        begun.append(threading.current_thread())
+        notify(ctx)
         wait(ctx, lambda: len(attempts) == 2)
         whole.cancel("stop")
         ctx.check()
