@@ -13,7 +13,7 @@ from hostrouting.static_routes.converge import make_changes
 from hostrouting.static_routes.reconcile import Reconciliation, read, reconcile
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
-from phases import Context, Report, Serial
+from phases import Context, Report, task
 from phases.context import Work
 from phases.step import Step
 
@@ -81,7 +81,7 @@ class Account(Step):
     """The step of a run, with its changes and their inverses."""
 
     def __new__(cls) -> "Account":
-        return super().__new__(cls, Report(Serial()), Lock(), records=[])
+        return super().__new__(cls, Report(task("routes")(print)), Lock(), records=[])
 
     @property
     def changes(self) -> list[str]:
