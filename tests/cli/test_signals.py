@@ -32,7 +32,7 @@ from hostrouting.exceptions import BackendError, HostFileError, UnitError
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.node.status import verdict_now
 from hostrouting.testing import FakeHost
-from phases import Context, Report, run
+from phases import Context, Report, progress, run
 
 pytestmark = pytest.mark.skipif(bool(OTHER_COMMAND), reason="they run within this process")
 
@@ -361,3 +361,12 @@ def test_a_first_try_may_make_a_node_worse(host: FakeHost) -> None:
     assert f"; {KEPT_NOWHERE}\n" in forced.stdout
     assert "is installed" not in forced.stderr
     assert own_routes(host) == 1
+
+
+def test_an_apply_shows_on_a_terminal_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While an apply runs a terminal shows each step, and nothing of that stays afterwards."""
+    lines: list[str] = []
+    monkeypatch.setattr(progress, "show_line", lines.append)
+    assert apply(FIRST).returncode == 0
+    assert "configure/plan-changes: running" in lines
+    assert lines[-1] == ""
