@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -115,7 +116,10 @@ class KernelNode(Node):
         if carrier:
             # The other end is up first, so that the device has carrier as soon as it is up.
             far = ("ip", "-n", self._far, "link")
-            _run(*far, "add", name, "type", "veth", "peer", "name", name, "netns", self.name)
+            # The kernel sees the carrier at once only if the two ends have different numbers.
+            index = str(1000 + next(_numbers))
+            words = ("type", "veth", "peer", "name", name, "netns", self.name)
+            _run(*far, "add", name, "index", index, *words)
             _run(*far, "set", name, "up")
             self.ip("link set", name, "arp off")
         else:
@@ -130,6 +134,10 @@ class KernelNode(Node):
     def set_up(self, name: str, *, up: bool = True) -> None:
         """Run `ip link set up` or `down`."""
         self.ip("link set", name, "up" if up else "down")
+        # IPv6 takes a device once its state is up, which comes a moment after its carrier.
+        ctx = Context(timeout=10)
+        while up and {"LOWER_UP", "DOWN"} <= set(re.findall(r"\w+", self.ip("link show", name))):
+            ctx.sleep(0.001)
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """Run `ip address add`; wait for the route of an IPv6 address."""
