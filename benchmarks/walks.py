@@ -33,13 +33,13 @@ from hostrouting.apply.carry_out import Apply
 from hostrouting.apply.plan import NodePlan, Wanted
 from hostrouting.apply.run import locked
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.keeper import InstalledConfig
+from hostrouting.boot.reconciler import InstalledConfig
 from hostrouting.host import IPV4, Host, ObservedRoute
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.static_routes.script import render_script
 from hostrouting.testing import FakeHost
-from hostrouting.watch.routes import RouteKeeper
+from hostrouting.watch.routes import RouteReconciler
 
 PACKAGES = tuple(Path(str(package.__file__)).parent for package in (hostrouting, phases))
 NODE = """
@@ -152,16 +152,16 @@ def walk_event(host: Host) -> None:
     sys.setprofile(None)
     config = _config(staticRoutes={"enabled": True, "routes": [ROUTE]})
     host = attrs.evolve(host, routes=_LastStep())
-    keeper = RouteKeeper(host, logger, InstalledConfig(config, host.files, logger), bool)
+    routes = RouteReconciler(host, logger, InstalledConfig(config, host.files, logger))
     ctx = _context()
     with host.events.listen(ctx) as listener:
-        keeper.run(ctx)
+        routes.act(ctx)
         listener.take()
         subprocess.run(["ip", "route", "delete", ROUTE["destination"]], check=True)
         events = listener.take()
         sys.setprofile(profile)
-        keeper.deliver(events, now=ctx.clock.monotonic())
-        keeper.run(ctx)
+        routes.receive(events)
+        routes.act(ctx)
 
 
 WALKS = {

@@ -9,7 +9,7 @@
                     scripts, the program and the intent are exchanged at once
     recorded        changes of files, with their inverse
     gates           unsuitable, open, held and failed gates
-    keeper          the part of a watch that a capability supplies
+    reconciler      what a watch runs, and what an optional feature gives to it
     task            the common parts of tasks
     assets/         hostrouting-ready.service, the drop-in of gates, the scripts that check routing
                     for gates and start them again, the function that runs the program

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from hostrouting.base.findings import NodeFinding
     from hostrouting.boot.intent import Part
-    from hostrouting.boot.keeper import SiblingKeeper
+    from hostrouting.boot.reconciler import Reconciler
     from hostrouting.boot.task import NodeTask
     from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.config.siblings import Section
@@ -80,8 +80,8 @@ class Capability(NamedTuple):
     subject: str = ""
     #: Returns its section in a first config, None for nothing, and a line on it.
     first: Callable[[Host], tuple[Section | None, str]] | None = None
-    #: Returns what keeps it right for `Watch`.
-    keeper: Callable[[], type[SiblingKeeper]] | None = None
+    #: Returns what the worker of `Watch` runs for it.
+    reconciler: Callable[[], type[Reconciler]] | None = None
 
     def in_config(self, config: HostRoutingConfig) -> Section:
         """Return its section."""

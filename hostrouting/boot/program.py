@@ -68,7 +68,7 @@ _UNNEEDED = """
     hostrouting.__main__ hostrouting.apply hostrouting.azure hostrouting.cli hostrouting.exceptions
     hostrouting.fleet hostrouting.testing hostrouting.watch hostrouting.base.facts
     hostrouting.base.pace hostrouting.base.signals hostrouting.boot.boot hostrouting.boot.capability
-    hostrouting.boot.gates hostrouting.boot.keeper hostrouting.boot.steps hostrouting.boot.task
+    hostrouting.boot.gates hostrouting.boot.reconciler hostrouting.boot.steps hostrouting.boot.task
     hostrouting.host.imds hostrouting.host.packets hostrouting.host.ports hostrouting.host.pyroute
     hostrouting.host.trial hostrouting.host.netlink.classifiers
     hostrouting.host.netlink.link_layer hostrouting.host.netlink.neighbours

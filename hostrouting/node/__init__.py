@@ -10,7 +10,7 @@ report         the same as text and JSON: the one report of check, status, plan 
 words          its findings in short and in full
 status         the report with the facts of a node
 fix            a config with the routes that repair its node
-watch          Watch with the keepers of all capabilities, run until a signal
+watch          Watch with the reconcilers of all optional features, run until a signal
 history        the entry that a command leaves in the journal
 output         what commands print
 """

@@ -1,4 +1,4 @@
-"""Watch, with the keepers of all capabilities, and the command `hostrouting watch`."""
+"""Watch, with the reconcilers of all features, and the command `hostrouting watch`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Sequence
 
-    from hostrouting.boot.keeper import SiblingKeeper
+    from hostrouting.boot.reconciler import Reconciler
     from hostrouting.host import Host
 
 #: The modules that a watch loads late.
@@ -47,7 +47,7 @@ _logger = logging.getLogger("hostrouting")
 
 
 class Watch(KeepNode):
-    """Keep routes, proof and siblings right until the context ends, which is no failure.
+    """Keep routes, check and optional features right until the context ends, which is no failure.
 
     >>> from hostrouting import HostRoutingConfig
     >>> from hostrouting.testing import FakeHost
@@ -64,10 +64,9 @@ class Watch(KeepNode):
     its findings are logged, and the marker file follows. The end of an alarm is logged, too.
     Nothing that runs is ever stopped. Every `interval` the kernel proves even without an event.
 
-    The siblings of the config are kept, too, in a thread of their own: the rules for IPv6 probes
-    that an apply installed are loaded again, and stale objects of azure-vnet are reported or
-    removed, by `staleCni.sweep`. A failure of a sibling is a line in the log, and the routes
-    never wait for it.
+    A worker thread runs the optional features of the config: it loads the rules for IPv6 probes
+    that an apply installed again, and reports or removes stale objects of azure-vnet, by
+    `staleCni.sweep`. Their failures are lines in the log, and the routes never wait for them.
 
     Each repair takes the run lock and then reads the intent, so it never fights an apply: the
     config that an apply installs replaces the given one. After a reset there is nothing to keep,
@@ -78,10 +77,10 @@ class Watch(KeepNode):
     """
 
     @property
-    def _siblings(self) -> Sequence[type[SiblingKeeper]]:
-        keepers = [each.keeper() for each in SIBLINGS if each.keeper is not None]
+    def _optional(self) -> Sequence[type[Reconciler]]:
+        reconcilers = [each.reconciler() for each in SIBLINGS if each.reconciler is not None]
         # The quick ones need not wait for a sweep.
-        return sorted(keepers, key=attrgetter("seconds"))
+        return sorted(reconcilers, key=attrgetter("seconds"))
 
 
 def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingConfig]) -> None:

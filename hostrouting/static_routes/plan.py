@@ -78,11 +78,15 @@ class RoutePlan:
     @cached_property
     def outcome(self) -> Reconciliation:
         """The changes, and their consequences for other routes."""
-        undecided = {*self.waiting, *self.leave}
+        return self.against(self.observed, leave=self.leave)
+
+    def against(self, observed: Routes, *, leave: Collection[Place]) -> Reconciliation:
+        """Return the changes to any reading, except in the places to leave as they are."""
+        undecided = {*self.waiting, *leave}
         desired: Sequence[Route] = self.resolution.routes
         if undecided:
             desired = [route for key, route in self.wanted.items() if key not in undecided]
-        return reconcile(desired, self.observed, undecided=undecided)
+        return reconcile(desired, observed, undecided=undecided)
 
     @property
     def changes(self) -> list[RouteChange]:

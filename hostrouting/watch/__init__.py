@@ -1,11 +1,14 @@
-"""Keep routing right after the boot: the task that repairs and proves after events.
+"""Keep routing right after the boot: one loop that repairs and checks after events.
 
-signs          the manager of the process: its signs
-unit           ConfigureWatch: the service of a Watch, or the timer of the scripts of the boot
-task           Watch: the loop, the thread of the siblings, one hold of the run lock for all of them
+task           Watch: the loop, which waits for events, repairs the routes and checks the routing
+duty           when the loop and the worker run a reconciler: events, times, pace, failures
+routes         the static routes: which events concern them, their repair, contested routes
+check          the expected CIDRs: alarms, their ends, markers
+worker         the thread of the optional features, and the run lock that it shares with the loop
+signs          the clock of a service, for the watchdog
 installed      the config to begin with
-routes         the keeper of the static routes: contests with other programs
-proof          the keeper of the proof: alarms, their ends, markers
+unit           ConfigureWatch: the service of a Watch, or the timer of the scripts of the boot
+networkd       the drop-in for systemd-networkd, and findings about it
 
-`boot/keeper.py` has what all keepers share; `base/` their pace, and what the log has of them.
+`boot/reconciler.py` has what all reconcilers share; `base/` their pace, and what the log has.
 """

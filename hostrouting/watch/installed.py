@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.base.errors import HostFileError, InvalidConfigError
 from hostrouting.boot.intent import read_intent
-from hostrouting.boot.keeper import Trouble, in_one_line
+from hostrouting.boot.reconciler import Trouble, in_one_line
 from hostrouting.config.rules import write_duration
 from phases.exceptions import CONTEXT_OVER
 

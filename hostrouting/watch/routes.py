@@ -1,4 +1,4 @@
-"""The keeper of the routes: the events that concern them, their repair, and their log."""
+"""The repair of routes: the events that concern them, the quickest repair, and the log."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
+from hostrouting.base.conflicts import ConflictError
+from hostrouting.base.errors import LinkNotFoundError
 from hostrouting.base.facts import Facts
 from hostrouting.base.pace import LONGEST_PAUSE, MOST_CHANGES, Contest, Pace
-from hostrouting.boot.keeper import Keeper
+from hostrouting.boot.reconciler import Reconciler
 from hostrouting.host import (
     OUR_PROTOCOL,
     AddressEvent,
@@ -18,8 +20,9 @@ from hostrouting.host import (
     NetworkEvent,
     RouteEvent,
 )
+from hostrouting.net.rejected import RouteRejectedError
 from hostrouting.net.routes import MAIN_TABLE, Place, place, resting
-from hostrouting.static_routes.converge import repair
+from hostrouting.static_routes.converge import make_changes, repair
 from hostrouting.static_routes.plan import RoutePlan, plan_routes
 from hostrouting.static_routes.reconcile import Routes, owned_in
 from hostrouting.watch.installed import duties_of
@@ -27,7 +30,7 @@ from phases import Change, Context, Transaction
 from phases.hosting import interruptible, unrecorded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from hostrouting.config.sections import HostRoutingConfig, StaticRoute
     from hostrouting.host import Route
@@ -45,24 +48,28 @@ _MOST_REPAIRS = 8
 
 
 @attrs.define(eq=False)
-class RouteKeeper(Keeper):
+class RouteReconciler(Reconciler):
     """The static routes of a config.
 
-    The state is the kernel's: all routes are read, and the configured ones are repaired, after each
-    event that may concern them, and every `interval`.
+    If only own routes were deleted, a reading of the own ones shows which of them are missing.
+    Everything else, and each `interval`, takes a plan by a reading of all routes, as in an apply.
     """
 
     failure: ClassVar[str] = "the routes cannot be repaired now"
-    #: Called when events concern the routes, or were lost.
-    _notify: Callable[[], object]
-    _last: RoutePlan = attrs.field(factory=RoutePlan)
+    is_optional: ClassVar[bool] = False
+    seconds: ClassVar[float | None] = None
+    #: The last plan, and when the next one is due without an event.
+    _plan: RoutePlan = attrs.field(factory=RoutePlan)
+    _next_plan: float = -inf
     #: The config that the log names.
     _config: HostRoutingConfig | None = None
     _routes: Sequence[StaticRoute] = ()
     _places: frozenset[Place] = frozenset()
     #: The devices that are down: the kernel deletes their IPv6 routes, which does not count.
     _down: set[str] = attrs.field(factory=set)
-    #: The places in which a route was replaced or deleted since the last reading.
+    #: True if an event since the last repair takes a plan.
+    _takes_plan: bool = True
+    #: The places in which a route was replaced or deleted since the last repair.
     _taken: set[Place] = attrs.field(factory=set)
     #: The places in which another program has replaced or deleted a route within an hour.
     _contests: dict[Place, Contest] = attrs.field(factory=dict)
@@ -79,102 +86,136 @@ class RouteKeeper(Keeper):
     @property
     def state(self) -> str:
         """The state of the routes in a few words."""
-        waiting = len(self._last.waiting)
+        waiting = len(self._plan.waiting)
         paused = len(self._paused)
         parts = [f"routes in force: {len(self._routes) - waiting - paused}"]
         parts += [f"waiting: {waiting}"] if waiting else []
         parts += [f"taken by another program again and again: {paused}"] if paused else []
         return ", ".join(parts)
 
+    # --- events
+
     def receive(self, events: Sequence[NetworkEvent]) -> float:
-        """See `Keeper`."""
+        """Return the seconds until the events require a repair: 0, or `inf` for never."""
         # Each of them may name a place that was taken.
-        if not list(filter(self._concerns, events)):
-            return inf
-        self._notify()
-        return 0
+        return 0 if list(filter(self._concerns, events)) else inf
 
     def lose(self) -> None:
-        """See `Keeper`."""
-        self._notify()
+        """Take a plan, because events were lost."""
+        self._takes_plan = True
+
+    def _concerns(self, event: NetworkEvent) -> bool:
+        """Return True if an event requires a repair; note if that takes a plan."""
+        if isinstance(event, RouteEvent):
+            route = event.route
+            if route.protocol == OUR_PROTOCOL or place(route) in self._places:
+                return self._concerns_own(event)
+        is_new = self._is_new_way(event)
+        self._takes_plan |= is_new
+        return is_new
+
+    def _concerns_own(self, event: RouteEvent) -> bool:
+        """Return the same for a route of hostrouting, or in a place of one."""
+        key = place(event.route)
+        wanted = self._plan.wanted.get(key)
+        if wanted and event.verb in {"add", "prepend"} and resting(event.route).fulfils(wanted):
+            # A repair has caused it.
+            return False
+        if event.verb in {"remove", "replace"} and event.route.dev not in self._down:
+            self._taken.add(key)
+        if wanted is None or event.verb != "remove" or event.route.protocol != OUR_PROTOCOL:
+            self._takes_plan = True
+        return True
+
+    def _is_new_way(self, event: NetworkEvent) -> bool:
+        """Return True if a route of the config may be completed, or refused, in another way now."""
+        if isinstance(event, DeviceEvent):
+            (self._down.discard if event.device.up else self._down.add)(event.device.name)
+            return not {event.device.name, event.former}.isdisjoint(self._plan.deciding_devices)
+        if isinstance(event, AddressEvent):
+            return event.dev in self._plan.deciding_devices
+        if isinstance(event, RouteEvent):
+            route = event.route
+            if not route.prefix_length and route.table == MAIN_TABLE:
+                return True
+        # The kernel may accept now what it refused.
+        return bool(self._plan.waiting)
+
+    # --- repairs
 
     def act(self, ctx: Context) -> float:
-        """Read the routes, and repair those of the installed config, under the run lock."""
+        """Repair the routes of the installed config, under the run lock."""
         with self._host.lock.hold(ctx) as held:
             config = self._installed.read()
             if self._installed.is_reset:
                 return inf
-            # On a node with many routes it takes seconds.
-            with interruptible(held):
-                plan = plan_routes(config, self._host)
-            self._repair(held, config, plan)
+            now = ctx.clock.monotonic()
+            self._follow(config)
+            # An endless run must not record its changes: their list would grow for ever.
+            changes = Transaction(unrecorded(held))
+            is_short = not self._takes_plan and now < self._next_plan
+            if not (is_short and self._add_missing(changes.ctx, now)):
+                self._repair_all(changes.ctx, config, now)
+        self._repairs += changes.changes
         now = ctx.clock.monotonic()
-        next_lines = self._log(now)
-        due = min(now + config.watch.interval, next_lines, *self._paused.values())
+        due = min(self._next_plan, self._log(now), *self._paused.values())
         return max(0.0, due - now)
 
-    # --- events
-
-    def _concerns(self, event: NetworkEvent) -> bool:
-        """Return True if the routes are to be read again after an event."""
-        if isinstance(event, RouteEvent):
-            route = event.route
-            if route.protocol == OUR_PROTOCOL or place(route) in self._places:
-                return self._takes(event)
-            if not route.prefix_length and route.table == MAIN_TABLE:
-                # It may complete a route of the config in another way.
-                return True
-        elif isinstance(event, DeviceEvent):
-            (self._down.discard if event.device.up else self._down.add)(event.device.name)
-            return not {event.device.name, event.former}.isdisjoint(self._last.deciding_devices)
-        elif isinstance(event, AddressEvent):
-            return event.dev in self._last.deciding_devices
-        # The kernel may accept now what it refused.
-        return bool(self._last.waiting)
-
-    def _takes(self, event: RouteEvent) -> bool:
-        """Return False if a repair has caused an event; note a place that is taken."""
-        key = place(event.route)
-        wanted = self._last.wanted.get(key)
-        if wanted and event.verb in {"add", "prepend"} and resting(event.route).fulfils(wanted):
-            return False
-        if event.verb in {"remove", "replace"} and event.route.dev not in self._down:
-            self._taken.add(key)
-        return True
-
-    # --- repairs
-
-    def _repair(self, ctx: Context, config: HostRoutingConfig, plan: RoutePlan) -> None:
-        """Make the routes right, but for those that pause."""
-        routes = config.static_routes.routes
-        now = ctx.clock.monotonic()
+    def _follow(self, config: HostRoutingConfig) -> None:
+        """Begin anew with the routes of another config."""
         if config is not self._config:
             self._config = config
             self.log(INFO, "keeps %s", duties_of(config), event="keeps")
+        routes = config.static_routes.routes
         if routes is not self._routes:
             self._routes = routes
             self._places = frozenset(route.place for route in routes)
+            self._takes_plan = True
             self._taken.clear()
             self._contests = {}
             self._contested = Facts()
             self._paused = {}
-        self._note_contests(plan.observed, now)
-        # An endless run must not record its changes: their list would grow for ever.
-        changes = Transaction(unrecorded(ctx))
-        plan = attrs.evolve(plan, leave=self._paused)
-        self._last, _ = repair(changes.ctx, plan, self._host, self._logger)
-        self._repairs += changes.changes
 
-    def _note_contests(self, observed: Routes, now: float) -> None:
+    def _add_missing(self, ctx: Context, now: float) -> bool:
+        """Add the own routes that are missing; return False if there is more to do.
+
+        The kernel selects the own routes for this: among hundreds of thousands it takes a tenth of
+        the time. And it refuses to add one to a place that another program has taken meanwhile.
+        """
+        families = dict.fromkeys(route.family for route in self._plan.wanted.values())
+        routes_of = self._host.routes.routes_of
+        own = [route for family in families for route in routes_of(OUR_PROTOCOL, family)]
+        self._note_contests(own, now)
+        outcome = self._plan.against(own, leave=self._paused)
+        if any(change.before for change in outcome.changes):
+            return False
+        try:
+            make_changes(ctx, outcome, self._host, self._logger, is_last=False, verify=False)
+        except (ConflictError, LinkNotFoundError, RouteRejectedError):
+            return False
+        return True
+
+    def _repair_all(self, ctx: Context, config: HostRoutingConfig, now: float) -> None:
+        """Plan by a reading of all routes, and carry the plan out."""
+        # On a node with many routes it takes seconds.
+        with interruptible(ctx):
+            plan = plan_routes(config, self._host)
+        self._note_contests(owned_in(plan.observed), now)
+        plan = attrs.evolve(plan, leave=self._paused)
+        self._plan, _ = repair(ctx, plan, self._host, self._logger)
+        self._takes_plan = False
+        self._next_plan = now + config.watch.interval
+
+    def _note_contests(self, own: Routes, now: float) -> None:
         """Let a route that other programs take again and again pause, longer each time.
 
         A removal with a device or an address does not count, and neither does a foreign route that
         precedes the configured one.
         """
-        wanted = self._last.wanted
-        lost = self._taken - self._paused.keys() - self._last.waiting.keys()
+        wanted = self._plan.wanted
+        lost = self._taken - self._paused.keys() - self._plan.waiting.keys()
         lost &= wanted.keys()
-        for route in owned_in(observed) if lost else ():
+        for route in own if lost else ():
             key = place(route)
             if key in lost and route.fulfils(wanted[key]):
                 lost.remove(key)
@@ -191,7 +232,7 @@ class RouteKeeper(Keeper):
         """Log which routes are contested now, and which were in peace for an hour."""
         known = self._contested.known
         contested = [key for key, each in self._contests.items() if each.is_lost or key in known]
-        names = {key: known.get(key) or str(self._last.wanted[key]) for key in contested}
+        names = {key: known.get(key) or str(self._plan.wanted[key]) for key in contested}
         self._contested = self._contested.after(names)
         new, over = self._contested.new.values(), self._contested.over.values()
         self.log_each(ERROR, {name: f"route '{name}' {_CONTESTED}" for name in new})
@@ -200,7 +241,7 @@ class RouteKeeper(Keeper):
 
     def _log(self, now: float) -> float:
         """Log repairs and waiting routes; return when to log what is too much for now."""
-        reasons = dict(self._last.waiting.values())
+        reasons = dict(self._plan.waiting.values())
         # A device that comes back has many reasons in turn; `check` has the last one.
         waits = self._waits.after(dict.fromkeys(reasons))
         if not self._repairs and not waits.has_changed:

@@ -1,4 +1,4 @@
-"""The messages of a watch to its service manager: ready, its state, and its watchdog signs."""
+"""The clock of a service: it sends signs to the watchdog while the main thread waits."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING
 
-import attrs
-
 from phases.context import SystemClock, ring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
-    from hostrouting.boot.keeper import InstalledConfig
     from hostrouting.host import Supervisor
 
 
@@ -76,36 +73,3 @@ class LivingClock(SystemClock):
             # does.
             signal.pthread_sigmask(signal.SIG_BLOCK, ())
         super().wait(doorbell, until)
-
-
-@attrs.define(eq=False)
-class WatchRounds:
-    """The rounds of a watch: each ends with the state, if that has changed."""
-
-    _supervisor: Supervisor
-    _installed: InstalledConfig
-    #: Returns the state in a few words.
-    _state: Callable[[], str]
-    #: The families of the events.
-    families: Sequence[int] = ()
-    #: The state that the service manager has; None before the first one.
-    _sent: str | None = None
-
-    @property
-    def is_done(self) -> bool:
-        """True after a reset, or if the config needs events of other families."""
-        return self._installed.is_reset or self._installed.config.families != self.families
-
-    @property
-    def has_news(self) -> bool:
-        """True if a thread of the siblings has changed the state."""
-        return self._sent != self._state()
-
-    def end(self) -> None:
-        """Send a changed state; the first one makes the service ready."""
-        state = self._state()
-        if self._sent is None:
-            self._supervisor.notify(READY="1", STATUS=state)
-        elif state != self._sent:
-            self._supervisor.notify(STATUS=state)
-        self._sent = state

@@ -27,13 +27,13 @@ NAMED_IN = {
     "boot/assets/10-hostrouting.conf": "what is stopped before its files are removed by hand",
     "boot/assets/hostrouting-ask.sh": "optional rules are loaded with each start of a gate",
     "boot/program.py": "the modules that no boot needs",
-    "boot/keeper.py": "the config in force, and how often the watch reads it",
+    "boot/reconciler.py": "the config in force, and how often the watch reads it",
     "cli/commands/sweep.py": "a command of one capability",
     "config/sections.py": "the fields of the config",
     "config/siblings.py": "the sections",
     "node/capabilities.py": "the list",
     "node/configure.py": "an example",
-    "node/watch.py": "the loop of the watch, which has the keepers of the siblings",
+    "node/watch.py": "the loop of the watch, which has the reconcilers of the siblings",
     "testing/strategies.py": "configs at random",
 }
 

@@ -16,13 +16,13 @@ from support.kernel import host_of, kernel_of, uplink
 from support.needs import needs
 
 from hostrouting import Configure, HostRoutingConfig, check_node
-from hostrouting.boot.keeper import InstalledConfig
 from hostrouting.boot.program import wanted_program
+from hostrouting.boot.reconciler import InstalledConfig
 from hostrouting.host import Host, RouteChange
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.node.at_boot import answer
 from hostrouting.testing import FakeHost, KernelNode
-from hostrouting.watch.routes import RouteKeeper
+from hostrouting.watch.routes import RouteReconciler
 from phases import Context, plan, run
 
 #: The second one is for the night: it takes minutes.
@@ -53,17 +53,17 @@ def lines_of(work: Callable[[], object]) -> int:
 def lines_of_a_repair(host: Host, config: HostRoutingConfig) -> int:
     """Return the lines from the events of all routes' deletion until they are restored."""
     logger = logging.getLogger("hostrouting")
-    keeper = RouteKeeper(host, logger, InstalledConfig(config, host.files, logger), bool)
+    reconciler = RouteReconciler(host, logger, InstalledConfig(config, host.files, logger))
     ctx = Context(timeout=600)
-    keeper.run(ctx)
+    reconciler.act(ctx)
     routes = host.routes.routes_of(142)
     with host.events.listen(ctx) as listener:
         host.routes.apply([RouteChange.remove(route) for route in routes])
         events = listener.take()
 
         def repair() -> None:
-            keeper.deliver(events, now=ctx.clock.monotonic())
-            keeper.run(ctx)
+            reconciler.receive(events)
+            reconciler.act(ctx)
 
         lines = lines_of(repair)
     assert len(host.routes.routes_of(142)) == len(routes)

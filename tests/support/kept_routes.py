@@ -1,4 +1,4 @@
-"""A keeper of routes on a fake node, and the changes that another program makes there."""
+"""A reconciler of routes on a fake node, and the changes that another program makes there."""
 
 import logging
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 import attrs
 
 from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
-from hostrouting.boot.keeper import InstalledConfig
+from hostrouting.boot.reconciler import InstalledConfig
 from hostrouting.host import IPV4, OUR_PROTOCOL, Address, Listener, ObservedRoute, Route
 from hostrouting.testing import FakeHost, MemoryBackend
-from hostrouting.watch.routes import RouteKeeper
+from hostrouting.watch.routes import RouteReconciler
 from phases import Context
 from phases.context import Clock
 
@@ -64,29 +64,25 @@ CHANGES: list[tuple[str, Change]] = [
 
 
 class Kept:
-    """A keeper of routes that no run has installed."""
+    """A reconciler of routes that no run has installed."""
 
     def __init__(self, node: MemoryBackend, listener: Listener, *routes: StaticRoute) -> None:
-        self.host, logger = FakeHost(node), logging.getLogger("keeper")
+        self.host, logger = FakeHost(node), logging.getLogger("watch")
         self._listener = listener
-        #: One for each call of the siblings.
-        self.calls: list[None] = []
         config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=routes))
         self._installed = InstalledConfig(config, self.host.files, logger)
-        self.keeper = RouteKeeper(
-            self.host, logger, self._installed, lambda: self.calls.append(None)
-        )
+        self.reconciler = RouteReconciler(self.host, logger, self._installed)
 
     def wants(self, *routes: StaticRoute) -> None:
         """Put a config with these routes into force."""
         section = StaticRoutesConfig(enabled=True, routes=routes)
         self._installed.config = HostRoutingConfig(static_routes=section)
-        self.keeper.lose()
+        self.reconciler.lose()
 
     def catch_up(self) -> float:
-        """Deliver the events by now; return in how many seconds the keeper wants to act."""
-        return self.keeper.receive(self._listener.take())
+        """Deliver the events by now; return in how many seconds the reconciler wants to act."""
+        return self.reconciler.receive(self._listener.take())
 
     def act(self, clock: Clock | None = None) -> float:
-        """Let the keeper act; return the seconds to its next act."""
-        return self.keeper.act(Context(clock=clock))
+        """Let the reconciler act; return the seconds to its next act."""
+        return self.reconciler.act(Context(clock=clock))

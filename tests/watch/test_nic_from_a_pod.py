@@ -53,6 +53,7 @@ def test_the_end_of_one_wait_is_not_that_of_all(caplog: pytest.LogCaptureFixture
         kept = Kept(node, listener, WANTED, other)
         kept.act()
         connect(node, eth0="10.224.0.4/16")
+        kept.catch_up()
         kept.act()
     assert standing(node) == [str(ROUTE)]
     assert "no route waits any more" not in caplog.messages

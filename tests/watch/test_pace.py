@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostrouting.base.pace import Contest, Pace
-from hostrouting.boot.keeper import PACE
+from hostrouting.watch.duty import PACE
 
 #: A repair of a node with a hundred thousand routes takes less.
 costs = st.floats(0, 0.14)

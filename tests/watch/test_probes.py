@@ -1,4 +1,4 @@
-"""The keeper of the rules for IPv6 probes, over a fake node on which an apply installed them."""
+"""The reconciler of the rules for IPv6 probes, over a fake node on which an apply installed them."""
 
 import logging
 
@@ -8,7 +8,7 @@ from support.intent_nodes import put_in_force
 from support.probe_nodes import AGENTBAKERS, FOREIGN, OWN_TABLE, config, made_host
 
 from hostrouting import ConfigureProbeSNAT, HostRoutingConfig, Reset
-from hostrouting.azure.probe_snat.keeper import ProbeKeeper
+from hostrouting.azure.probe_snat.reconciler import ProbeReconciler
 from hostrouting.azure.probe_snat.ruleset import (
     RULESET_PATH,
     ProbeRules,
@@ -16,7 +16,7 @@ from hostrouting.azure.probe_snat.ruleset import (
     parse,
     render,
 )
-from hostrouting.boot.keeper import InstalledConfig
+from hostrouting.boot.reconciler import InstalledConfig
 from hostrouting.testing import FakeHost, strategies
 from phases import Context, execute
 
@@ -31,9 +31,9 @@ def host() -> FakeHost:
     return host
 
 
-def keeper_of(host: FakeHost, wanted: HostRoutingConfig = ALWAYS) -> ProbeKeeper:
+def reconciler_of(host: FakeHost, wanted: HostRoutingConfig = ALWAYS) -> ProbeReconciler:
     logger = logging.getLogger("test")
-    return ProbeKeeper(host, logger, InstalledConfig(wanted, host.files, logger))
+    return ProbeReconciler(host, logger, InstalledConfig(wanted, host.files, logger))
 
 
 def checked_units(host: FakeHost) -> list[str]:
@@ -58,11 +58,11 @@ def test_a_table_that_changed_is_loaded_again(
     before = table(host)
     host.nftables.load(Context(), change)
     caplog.clear()
-    keeper = keeper_of(host)
-    assert keeper.act(Context()) == ALWAYS.watch.interval
+    reconciler = reconciler_of(host)
+    assert reconciler.act(Context()) == ALWAYS.watch.interval
     assert table(host) == before
     assert [message[:11] for message in caplog.messages] == [f"repaired: {sign}"]
-    keeper.act(Context())
+    reconciler.act(Context())
     assert len(caplog.messages) == 1
 
 
@@ -70,13 +70,13 @@ def test_a_table_that_is_right_is_only_listed(host: FakeHost) -> None:
     """A right table of the probes is listed once, without the run lock, and so is a table of
     AgentBaker with the same effect.
     """
-    keeper = keeper_of(host)
-    keeper.act(Context())
+    reconciler = reconciler_of(host)
+    reconciler.act(Context())
     assert checked_units(host) == ["table"]
     host.nftables.load(Context(), AGENTBAKERS.replace("flush table", "delete table"))
     host.nftables.operations.calls.clear()
     host.lock.holder = 4242
-    keeper.act(Context())
+    reconciler.act(Context())
     assert checked_units(host) == ["table"]
 
 
@@ -85,9 +85,9 @@ def test_a_node_without_the_file_has_no_rules(host: FakeHost) -> None:
     delete_table(host)
     for content in delete_script().encode(), b"", b"\xff":
         host.files.write(RULESET_PATH, content, mode=0o644)
-        keeper_of(host).act(Context())
+        reconciler_of(host).act(Context())
     host.files.remove(RULESET_PATH)
-    keeper_of(host).act(Context())
+    reconciler_of(host).act(Context())
     assert table(host) is None
     assert "load" not in checked_units(host)[1:]
 
@@ -100,10 +100,10 @@ def test_a_program_that_does_the_job_is_left(
     """
     delete_table(host)
     host.link_layer.programs = {"eth0": ("ipv6_hp_egress", "ipv6_hp_ingress")}
-    keeper = keeper_of(host)
+    reconciler = reconciler_of(host)
     caplog.clear()
     for _ in range(2):
-        keeper.act(Context())
+        reconciler.act(Context())
     assert table(host) is None
     assert ["ipv6-hp-bpf" in message for message in caplog.messages] == [True]
 
@@ -113,14 +113,14 @@ def test_after_the_look_the_config_is_read(host: FakeHost, by: str) -> None:
     """Rules are not loaded if a reset, or an apply of a config without the section, came between
     the look and the lock.
     """
-    keeper = keeper_of(host)
+    reconciler = reconciler_of(host)
     if by == "reset":
         execute(Reset(HostRoutingConfig(), host=host), Context(timeout=60))
         host.files.write(RULESET_PATH, render(RULES).encode(), mode=0o644)
     else:
         delete_table(host)
         put_in_force(host, b'{"hostRouting": {"routeOverlap": {"expected": ["azure"]}}}')
-    keeper.act(Context())
+    reconciler.act(Context())
     assert table(host) is None
 
 

@@ -13,7 +13,7 @@ from hostrouting.exceptions import LockHeldError
 from hostrouting.host import RunLock
 from hostrouting.host.files.lock import FileLock
 from hostrouting.testing import MemoryLock
-from hostrouting.watch.task import SharedLock
+from hostrouting.watch.worker import SharedLock
 from phases import CancelledError, Context, DeadlineExceededError
 
 SECONDS = 60

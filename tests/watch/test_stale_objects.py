@@ -1,4 +1,4 @@
-"""The keeper of a node without stale objects, over a fake node that azure-vnet has left; waiting
+"""The reconciler of a node without stale objects, over a fake node that azure-vnet has left; waiting
 takes no time.
 """
 
@@ -13,8 +13,8 @@ from support.stale_cni_worlds import config_of, context, dnat, whole_state
 
 from hostrouting.azure.stale_cni.keeper import StaleObjectKeeper
 from hostrouting.boot.intent import Intent
-from hostrouting.boot.keeper import InstalledConfig
 from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.reconciler import InstalledConfig
 from hostrouting.testing import FakeHost
 from phases import Context, run, task
 
@@ -23,10 +23,10 @@ ANOTHER = dnat("10.240.0.12", "aa:bb:cc:00:00:12")
 
 @attrs.define
 class Kept:
-    """A keeper with its node and its time."""
+    """A reconciler with its node and its time."""
 
     host: FakeHost
-    keeper: StaleObjectKeeper
+    reconciler: StaleObjectKeeper
     ctx: Context = attrs.field(factory=context)
 
     def looks(self) -> int:
@@ -34,13 +34,13 @@ class Kept:
         return len([call for call in self.host.ebtables.operations.calls if call[0] == "read"])
 
     def acts(self, times: int = 1) -> float:
-        """Let the keeper act and wait as long as it returns, that many times; return the last wait,
+        """Let the reconciler act and wait as long as it returns, that many times; return the last wait,
         which is not waited for.
         """
-        seconds = self.keeper.act(self.ctx)
+        seconds = self.reconciler.act(self.ctx)
         for _ in range(times - 1):
             self.ctx.sleep(seconds)
-            seconds = self.keeper.act(self.ctx)
+            seconds = self.reconciler.act(self.ctx)
         return seconds
 
 
@@ -134,7 +134,7 @@ def test_stale_objects_are_removed(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_run_keeps_no_list_of_the_sweeps() -> None:
     """What a watch sweeps is not in the report of its run, which may last for a year."""
     node = kept(sweep="clean")
-    report = run(task("watch")(node.keeper.act), node.ctx)
+    report = run(task("watch")(node.reconciler.act), node.ctx)
     assert report.error is None
     assert report.changes == ()
     assert there(node.host) == []
@@ -170,7 +170,7 @@ def test_while_azure_vnet_is_configured(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_the_config_is_read_under_the_lock() -> None:
-    """A keeper removes nothing if the installed config only reports."""
+    """A reconciler removes nothing if the installed config only reports."""
     node = kept(sweep="clean")
     text = '{"hostRouting": {"staleCni": {"enabled": true, "podCidrs": ["10.240.0.0/16"]}}}'
     node.host.files.write(INTENT_PATH, text.encode(), mode=0o644)
@@ -180,7 +180,7 @@ def test_the_config_is_read_under_the_lock() -> None:
 
 
 def test_after_a_reset_nothing_is_removed() -> None:
-    """A keeper removes nothing if a reset came between its look and the lock."""
+    """A reconciler removes nothing if a reset came between its look and the lock."""
     host = made_host()
     host.files.write(INTENT_PATH, Intent(config=config_of(sweep="clean")).file.content, mode=0o644)
     node = kept(host, sweep="clean")

@@ -99,7 +99,7 @@ def test_it_returns_with_the_way_to_its_gateway(
     ids=["another route", "a blackhole", "a rule", "a next hop"],
 )
 def test_it_cannot_return(event: NetworkEvent, caplog: pytest.LogCaptureFixture) -> None:
-    """A keeper with a waiting route acts on an event that may lead to the gateway, and on no other;
+    """A reconciler with a waiting route acts on an event that may lead to the gateway, and on no other;
     a route that still waits is not logged again.
     """
     node = MemoryBackend()
@@ -109,8 +109,8 @@ def test_it_cannot_return(event: NetworkEvent, caplog: pytest.LogCaptureFixture)
         kept = Kept(node, listener, WANTED)
         kept.act()
         caplog.clear()
-        assert kept.keeper.receive([event]) == 0
-        assert kept.keeper.receive([DeviceEvent("set", Device("veth7", 7, up=True))]) == inf
+        assert kept.reconciler.receive([event]) == 0
+        assert kept.reconciler.receive([DeviceEvent("set", Device("veth7", 7, up=True))]) == inf
         node.insert_route(route("10.224.0.0/16 dev eth1 proto static"))
         # It wants to act in 0 seconds.
         assert kept.catch_up() == 0

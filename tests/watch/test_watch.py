@@ -24,8 +24,8 @@ from support.watched_nodes import (
 
 from hostrouting import Configure, HostRoutingConfig, Reset, StaticRoute, Watch, WatchConfig
 from hostrouting.boot.intent import Intent
-from hostrouting.boot.keeper import InstalledConfig
 from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.reconciler import InstalledConfig
 from hostrouting.exceptions import BackendError
 from hostrouting.host import OUR_PROTOCOL, Address, NextHop, Route, RouteChange
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
@@ -92,7 +92,7 @@ class TestTrouble:
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A repair that fails twice is logged as one error, and a later one succeeds."""
-        monkeypatch.setattr("hostrouting.boot.keeper._SECONDS_AFTER_A_FAILURE", 0.1)
+        monkeypatch.setattr("hostrouting.watch.duty._SECONDS_AFTER_A_FAILURE", 0.1)
 
         class Failing(MemoryBackend):
             left = 0

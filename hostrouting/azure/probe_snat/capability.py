@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
     from hostrouting.base.findings import NodeFinding
     from hostrouting.boot.intent import Part
-    from hostrouting.boot.keeper import SiblingKeeper
+    from hostrouting.boot.reconciler import Reconciler
     from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
 
@@ -58,14 +58,14 @@ def _findings(ctx: Context, inquiry: Inquiry) -> Iterable[NodeFinding]:
     return map(boot_file, task.plan(ctx))
 
 
-def _keeper() -> type[SiblingKeeper]:
-    # Imported late: only a watch has keepers.
-    from hostrouting.azure.probe_snat.keeper import ProbeKeeper
+def _reconciler() -> type[Reconciler]:
+    # Imported late: only a watch has reconcilers.
+    from hostrouting.azure.probe_snat.reconciler import ProbeReconciler
     from hostrouting.azure.probe_snat.ruleset import template
 
     # Its process may outlive the file.
     template()
-    return ProbeKeeper
+    return ProbeReconciler
 
 
 PROBE_SNAT: Final = Capability(
@@ -77,5 +77,5 @@ PROBE_SNAT: Final = Capability(
     programs=(Program("nft", "nftables", "IPv6 load-balancer probes would not reach pods"),),
     findings={"probe-snat": _findings},
     subject="IPv6 probes",
-    keeper=_keeper,
+    reconciler=_reconciler,
 )

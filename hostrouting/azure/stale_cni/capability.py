@@ -9,7 +9,7 @@ from hostrouting.boot.capability import Capability, Inquiry
 if TYPE_CHECKING:
     from hostrouting.azure.stale_cni.task import CleanStaleCNI
     from hostrouting.base.findings import NodeFinding
-    from hostrouting.boot.keeper import SiblingKeeper
+    from hostrouting.boot.reconciler import Reconciler
     from phases import Context
 
 
@@ -29,8 +29,8 @@ def _findings(ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
     return findings
 
 
-def _keeper() -> type[SiblingKeeper]:
-    # Imported late: only a watch has keepers.
+def _reconciler() -> type[Reconciler]:
+    # Imported late: only a watch has reconcilers.
     from hostrouting.azure.stale_cni.keeper import StaleObjectKeeper
 
     return StaleObjectKeeper
@@ -42,5 +42,5 @@ STALE_CNI: Final = Capability(
     task=_task,
     findings={"stale-cni": _findings},
     subject="leftovers of azure-vnet",
-    keeper=_keeper,
+    reconciler=_reconciler,
 )

@@ -12,8 +12,8 @@ from hostrouting.azure.stale_cni.task import CleanStaleCNI
 from hostrouting.base.commands import command_line
 from hostrouting.base.facts import Facts
 from hostrouting.base.pace import MOST_CHANGES, Contest
-from hostrouting.boot.keeper import SiblingKeeper
 from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.reconciler import Reconciler
 from phases import Context, Transaction
 from phases.hosting import unrecorded
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @attrs.define(eq=False)
-class StaleObjectKeeper(SiblingKeeper):
+class StaleObjectKeeper(Reconciler):
     """The stale objects of azure-vnet."""
 
     failure: ClassVar[str] = "stale objects of azure-vnet cannot be looked for now"

@@ -1,4 +1,4 @@
-"""The keeper of the proof on a fake node, by a clock that the test moves: alarms, flaps, markers
+"""The check of a watch on a fake node, by a clock that the test moves: alarms, flaps, markers
 and losses.
 """
 
@@ -9,7 +9,7 @@ import attrs
 import pytest
 from support.overlap_answers import proven_at, verdict_of
 from support.printed import LEAVE_AGAIN, OVER, leaves
-from watch.proof_keepers import LINE, OVERLAP, ProvenNode, config_of
+from watch.checked_nodes import LINE, OVERLAP, ProvenNode, config_of
 
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.base.refused_files import why_refused
@@ -52,7 +52,7 @@ def watched(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) ->
 def test_a_run_keeps_no_list_of_the_markers() -> None:
     """The markers that a watch writes are not in the report of its run, which may last a year."""
     watched = ProvenNode(config_of())
-    report = run(task("watch")(watched.keeper.act), watched.ctx)
+    report = run(task("watch")(watched.reconciler.act), watched.ctx)
     assert report.error is None
     assert report.changes == ()
     assert watched.marker() == "ok"
@@ -175,7 +175,7 @@ def test_another_cidr_breaks_the_silence(caplog: pytest.LogCaptureFixture) -> No
     arrange(watched.node, "172.31.4.0/24 dev ib0 proto dhcp")
     watched.run(2.5)
     assert caplog.text.count("172.31.0.0/16: overlap") == 1
-    assert "alarm: 172.16.0.0/16, 172.31.0.0/16" in watched.keeper.state
+    assert "alarm: 172.16.0.0/16, 172.31.0.0/16" in watched.reconciler.state
 
 
 @pytest.mark.parametrize(
@@ -288,9 +288,9 @@ def test_the_proof_waits_for_an_apply(
     before = watched.node.readings
     watched.host.lock.holder = 1
     watched.overlaps()
-    watched.keeper.receive(watched.listener.take())
+    watched.reconciler.receive(watched.listener.take())
     with pytest.raises(DeadlineExceededError):
-        watched.keeper.act(watched.ctx.child(timeout=0))
+        watched.reconciler.act(watched.ctx.child(timeout=0))
     watched.mended()
     watched.host.lock.holder = None
     assert watched.node.readings == before
@@ -427,14 +427,14 @@ def test_a_marker_that_waits_for_a_full_disk_while_findings_change(
         watched.node.insert_route(attrs.evolve(OVERLAP, network=OVERLAP.network + 512 * number))
     watched.host.files.tree.read_only.add(MARKER_DETECTED)
     watched.run(5)
-    assert "cannot write" in watched.keeper.state
+    assert "cannot write" in watched.reconciler.state
     watched.node.insert_route(attrs.evolve(OVERLAP, network=OVERLAP.network + 256 * 81))
     watched.run(1)
     watched.host.files.tree.read_only.clear()
     caplog.clear()
     watched.run(6)
     assert len(watched.marker().splitlines()) > 40
-    assert watched.keeper.state == "alarm: 172.16.0.0/16"
+    assert watched.reconciler.state == "alarm: 172.16.0.0/16"
     assert not [message for message in caplog.messages if ": overlap" in message]
     watched.run(40)
     assert len([message for message in caplog.messages if ": overlap" in message]) == 41

@@ -1,4 +1,4 @@
-"""A fake node with a keeper of the proof, by a clock that the test moves."""
+"""A fake node with the check of a watch, by a clock that the test moves."""
 
 import logging
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from support.kept_routes import CountedNode
 from support.kernel import uplink
 
 from hostrouting import HostRoutingConfig
-from hostrouting.boot.keeper import InstalledConfig
+from hostrouting.boot.reconciler import InstalledConfig
 from hostrouting.exceptions import EventsLostError
 from hostrouting.host import IPV4, DeviceEvent, ObservedRoute, Route
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import FakeHost
-from hostrouting.watch.proof import ProofKeeper
+from hostrouting.watch.check import RoutingCheck
 from phases import Context
 from phases.testing import ManualClock
 
@@ -44,7 +44,7 @@ class ReadBackend(CountedNode):
 
 
 class ProvenNode:
-    """A fake node and its keeper, with the loop of `Watch` around it."""
+    """A fake node and its check, with the loop of `Watch` around it."""
 
     def __init__(self, config: HostRoutingConfig) -> None:
         self.node = ReadBackend()
@@ -52,26 +52,26 @@ class ProvenNode:
         self.host = FakeHost(self.node)
         self.clock = ManualClock()
         self.ctx = Context(clock=self.clock)
-        logger = logging.getLogger("keeper")
+        logger = logging.getLogger("watch")
         self.installed = InstalledConfig(config, self.host.files, logger)
-        self.keeper = ProofKeeper(self.host, logger, self.installed)
+        self.reconciler = RoutingCheck(self.host, logger, self.installed)
         self.due = -inf
         self.acts = 0
         self._listening = self.host.events.listen(self.ctx)
         self.listener = self._listening.__enter__()
 
     def run(self, seconds: float = 0) -> None:
-        """Let the keeper take events and act for some seconds."""
+        """Let the check take events and act for some seconds."""
         end = self.clock.monotonic() + seconds
         while True:
             now = self.clock.monotonic()
             if self.due <= now:
                 self.acts += 1
-                self.due = now + self.keeper.act(self.ctx)
+                self.due = now + self.reconciler.act(self.ctx)
             try:
-                self.due = min(self.due, now + self.keeper.receive(self.listener.take()))
+                self.due = min(self.due, now + self.reconciler.receive(self.listener.take()))
             except EventsLostError:
-                self.keeper.lose()
+                self.reconciler.lose()
                 self.due = now
             if self.due > now:
                 self.clock.advance(min(self.due, end) - now)
@@ -89,7 +89,7 @@ class ProvenNode:
         self.writes_pool(record(b"IPoIB_Data", b"NUMPAIRS:1|00155D33FF1D:172.16.1.4"), wakes=wakes)
 
     def writes_pool(self, content: bytes, *, wakes: bool = True) -> None:
-        """Write the pool of the fabric, and let a device change: then the keeper looks at the date
+        """Write the pool of the fabric, and let a device change: then the check looks at the date
         of the pool.
         """
         self.host.files.write(POOL, content, mode=0o644)

@@ -1,4 +1,4 @@
-"""The keeper that loads the rules for IPv6 probes again."""
+"""The reconciler that loads the rules for IPv6 probes again."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import attrs
 
 from hostrouting.azure.probe_snat.detect import NotWanted, repair
 from hostrouting.base.facts import Facts
-from hostrouting.boot.keeper import SiblingKeeper
+from hostrouting.boot.reconciler import Reconciler
 from phases import Change, Context
 
 
 @attrs.define(eq=False)
-class ProbeKeeper(SiblingKeeper):
+class ProbeReconciler(Reconciler):
     """The rules for IPv6 probes."""
 
     failure: ClassVar[str] = "the rules for IPv6 probes cannot be kept now"

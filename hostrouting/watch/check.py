@@ -1,4 +1,4 @@
-"""The keeper of the proof: it proves after events, and logs each lasting alarm and its end."""
+"""The check of the expected CIDRs after events: alarms that last, their ends, and the markers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import attrs
 from hostrouting.base.errors import HostFileError
 from hostrouting.base.facts import Facts
 from hostrouting.base.pace import Pace
-from hostrouting.boot.keeper import WATCH_TASK, Keeper, Trouble
+from hostrouting.boot.reconciler import WATCH_TASK, Reconciler, Trouble
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.host import NetworkEvent, RouteEvent
 from hostrouting.net.addresses import Prefix, address_bits
@@ -53,14 +53,16 @@ _MOST_NAMED = 3
 
 
 @attrs.define(eq=False)
-class ProofKeeper(Keeper):
-    """The expected CIDRs of the config in force, proven after events and now and then.
+class RoutingCheck(Reconciler):
+    """The expected CIDRs of the config in force, checked after events and now and then.
 
-    It proves under the run lock, so it logs nothing of an apply that is under way. The last state
-    is always proven, since events that come during a proof are followed by another one.
+    It checks under the run lock, so it logs nothing of an apply that is under way. The last state
+    is always checked, because another check follows events that come during one.
     """
 
     failure: ClassVar[str] = "the expected CIDRs cannot be proven now"
+    is_optional: ClassVar[bool] = False
+    seconds: ClassVar[float | None] = None
     #: The section that is proven; the family, first and last address of each of its CIDRs.
     _section: RouteOverlapConfig = attrs.field(factory=RouteOverlapConfig)
     _ranges: Sequence[tuple[int, int, int]] = ()
@@ -101,7 +103,7 @@ class ProofKeeper(Keeper):
         return "; ".join(filter(None, [alarm, str(self._marker)]))
 
     def receive(self, events: Sequence[NetworkEvent]) -> float:
-        """See `Keeper`."""
+        """Return the seconds until the events require a check, or `inf` for never."""
         # Nothing is new about a proof that is due already.
         if self._is_stale or not any(map(self._concerns, events)):
             return inf
@@ -125,7 +127,7 @@ class ProofKeeper(Keeper):
         return route.table == LOCAL_TABLE
 
     def lose(self) -> None:
-        """See `Keeper`."""
+        """Check again, because events were lost."""
         self._is_stale = True
 
     def act(self, ctx: Context) -> float:

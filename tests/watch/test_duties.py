@@ -1,28 +1,29 @@
-"""A keeper acts at its time, its failure is logged once, and few failures end the watch."""
+"""A reconciler acts at its time, its failure is logged once, and few failures end the watch."""
 
 import logging
 import os
-from collections.abc import Sequence
 from math import inf
 
+import attrs
 import pytest
 from support.printed import OVER
 
 from hostrouting import HostRoutingConfig
-from hostrouting.boot.keeper import InstalledConfig, Keeper, SiblingKeeper
+from hostrouting.boot.reconciler import InstalledConfig, Reconciler
 from hostrouting.exceptions import HostFileError
-from hostrouting.host import NetworkEvent
 from hostrouting.testing import FakeHost
+from hostrouting.watch.duty import PACE, Duty
 from phases import Context
 from phases.testing import ManualClock
 
 LOGGER = logging.getLogger(__name__)
 
 
-class Player(Keeper):
-    """A keeper whose looks end as given: with the seconds to the next look, or with an error."""
+class Player(Reconciler):
+    """A reconciler whose runs end as given: with the seconds to the next one, or with an error."""
 
     failure = "nothing can be kept"
+    is_optional = False
 
     def __init__(self, *ends: float | Exception) -> None:
         host = FakeHost()
@@ -36,16 +37,17 @@ class Player(Keeper):
         return end
 
 
+def duty_of(*ends: float | Exception) -> Duty:
+    return Duty(Player(*ends), PACE)
+
+
 class Busy(Player):
-    """A keeper that finds work in each event, and whose look takes 0.5 s of processor time."""
+    """A reconciler whose run takes 0.5 s of processor time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
         self.used = 0.0
         monkeypatch.setattr("time.thread_time", lambda: self.used)
-
-    def receive(self, _events: Sequence[NetworkEvent]) -> float:
-        return 0.05
 
     def act(self, _ctx: Context) -> float:
         self.used += 0.5
@@ -61,45 +63,40 @@ def test_costly_looks_follow_each_other_after_a_pause(monkeypatch: pytest.Monkey
     """
     clock = ManualClock()
     ctx = Context(clock=clock)
-    keeper = Busy(monkeypatch)
+    duty = Duty(Busy(monkeypatch), PACE)
     now = clock.monotonic()
-    keeper.run(ctx)
+    duty.run(ctx)
     for seconds in 0.0, 1.0, 4.9:
-        keeper.deliver([], now=now + seconds)
-        assert keeper.due == now + 5
+        duty.after_events(0.05, now=now + seconds)
+        assert duty.due == now + 5
     for named, due in (8, 8), (10, 5):
-        keeper.due = now + named
-        keeper.deliver([], now=now + 1)
-        assert keeper.due == now + due
-    keeper.run(ctx)
-    keeper.deliver([], now=now + 100)
-    assert keeper.due == now + 100.05
-    keeper.read_soon(now=now + 90)
-    assert keeper.due == now + 90
+        duty.due = now + named
+        duty.after_events(0.05, now=now + 1)
+        assert duty.due == now + due
+    duty.run(ctx)
+    duty.after_events(0.05, now=now + 100)
+    assert duty.due == now + 100.05
+    duty.soon(now=now + 90)
+    assert duty.due == now + 90
 
 
 class Interrupted(Player):
-    """A keeper that another thread wants to act anew while it acts."""
+    """A reconciler that another thread wants to run again while it runs."""
 
-    losses = 0
-
-    def lose(self) -> None:
-        self.losses += 1
+    duty: Duty
 
     def act(self, ctx: Context) -> float:
-        self.read_soon(now=ctx.clock.monotonic())
+        self.duty.soon(now=ctx.clock.monotonic())
         return super().act(ctx)
 
 
-def test_what_comes_while_it_acts_is_not_forgotten() -> None:
-    """A keeper that another thread lets read anew while it acts is due again at once, and drops the
-    events that it had stored.
-    """
-    keeper = Interrupted(60.0)
+def test_what_comes_while_it_runs_is_not_forgotten() -> None:
+    """A reconciler that another thread wants to run again while it runs is due again at once."""
+    reconciler = Interrupted(60.0)
+    reconciler.duty = duty = Duty(reconciler, PACE)
     clock = ManualClock()
-    keeper.run(Context(clock=clock))
-    assert keeper.due <= clock.monotonic()
-    assert keeper.losses == 1
+    duty.run(Context(clock=clock))
+    assert duty.due <= clock.monotonic()
 
 
 def refused() -> HostFileError:
@@ -114,16 +111,14 @@ def test_a_failure_after_half_of_the_work_is_logged_once(caplog: pytest.LogCaptu
     """
     caplog.set_level(logging.INFO)
     ctx = Context(clock=ManualClock(auto=True))
-    keeper = Player(
-        0, HostFileError("full"), 0, HostFileError("full"), 0, 60, HostFileError("full")
-    )
+    duty = duty_of(0, HostFileError("full"), 0, HostFileError("full"), 0, 60, HostFileError("full"))
     for _ in range(5):
-        keeper.run(ctx)
+        duty.run(ctx)
     assert caplog.messages == ["nothing can be kept: full"]
-    assert str(keeper.trouble)
-    keeper.run(ctx)
-    assert not str(keeper.trouble)
-    keeper.run(ctx)
+    assert str(duty.trouble)
+    duty.run(ctx)
+    assert not str(duty.trouble)
+    duty.run(ctx)
     failure = "nothing can be kept: full"
     over = f"{OVER}nothing can be kept"
     assert caplog.messages == [failure, over, failure]
@@ -133,35 +128,37 @@ def test_a_failure_after_half_of_the_work_is_logged_once(caplog: pytest.LogCaptu
 def test_without_root_it_fails(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A keeper of a user other than root fails for good by a refused lock; as root it logs the
+    """A reconciler of a user other than root fails for good by a refused lock; as root it logs the
     failure and goes on.
     """
     ctx = Context(clock=ManualClock(auto=True))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    Player(refused()).run(ctx)
+    duty_of(refused()).run(ctx)
     assert len(caplog.messages) == 1
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
     with pytest.raises(HostFileError, match="Permission denied"):
-        Player(refused()).run(ctx)
+        duty_of(refused()).run(ctx)
 
 
-class Sibling(Player, SiblingKeeper):
-    """A keeper of an optional capability whose looks end as given."""
+class Sometimes(Player):
+    """A reconciler of an optional feature whose runs end as given."""
+
+    is_optional = True
 
 
-def test_a_failure_of_a_sibling_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """A failure of an optional capability is logged, whatever its kind, and the keeper tries again
+def test_a_failure_of_an_optional_one_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """A failure of an optional capability is logged, whatever its kind, and the reconciler tries again
     after the interval; a look that goes on is a second later at least.
     """
     clock = ManualClock(auto=True)
     ctx = Context(clock=clock)
-    keeper = Sibling(ZeroDivisionError(), refused(), 0.0)
-    keeper.run(ctx)
-    assert keeper.due == clock.monotonic() + 60
-    keeper.run(ctx)
+    duty = Duty(Sometimes(ZeroDivisionError(), refused(), 0.0), attrs.evolve(PACE, least=1.0))
+    duty.run(ctx)
+    assert duty.due == clock.monotonic() + 60
+    duty.run(ctx)
     assert caplog.messages == [
         "nothing can be kept: ZeroDivisionError()",
         "nothing can be kept: cannot open the lock: Permission denied",
     ]
-    keeper.run(ctx)
-    assert keeper.due == clock.monotonic() + 1
+    duty.run(ctx)
+    assert duty.due == clock.monotonic() + 1

@@ -1,4 +1,4 @@
-"""The keeper of the proof under an announced fabric, whose files change, and are read while they
+"""The check of a watch under an announced fabric, whose files change, and are read while they
 are being written.
 """
 
@@ -7,7 +7,7 @@ import logging
 import pytest
 from support.fabric_files import record
 from support.printed import LEAVE_AGAIN, leaves
-from watch.proof_keepers import ProvenNode, config_of
+from watch.checked_nodes import ProvenNode, config_of
 
 from hostrouting.testing.contracts.routes import arrange
 
@@ -22,7 +22,7 @@ def watched(caplog: pytest.LogCaptureFixture) -> ProvenNode:
 
 def test_an_announced_fabric(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
     """A pool that announces a network of expected addresses, with the device event that wakes the
-    keeper, is an alarm after two readings.
+    check, is an alarm after two readings.
     """
     watched.announces_fabric()
     watched.run(2)
@@ -46,7 +46,7 @@ def test_a_pool_on_a_node_of_many_routes(
     """The pool of the fabric is read every interval, also where the next reading of many routes is
     minutes away.
     """
-    monkeypatch.setattr("hostrouting.watch.proof._SHARE", 1e-9)
+    monkeypatch.setattr("hostrouting.watch.check._SHARE", 1e-9)
     watched.run(61)
     # Without an event.
     watched.announces_fabric(wakes=False)
