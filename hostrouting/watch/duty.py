@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: The seconds of the processor that a reconciler may take: 0.3 at once, and for long a share of a
 #: core. The longest pause is short, because a check of a node with many routes takes seconds.
 PACE: Final = Pace(savings=0.3, share=0.03, longest=5.0)
+#: A lost route is worth more than a quiet processor.
+REPAIR_PACE: Final = attrs.evolve(PACE, longest=2.0)
 _SECONDS_AFTER_A_FAILURE = 5.0
 
 

@@ -12,7 +12,7 @@ from hostrouting.boot.reconciler import WATCH_TASK, InstalledConfig
 from hostrouting.boot.task import NodeTask
 from hostrouting.host import Host, Listener
 from hostrouting.watch.check import RoutingCheck
-from hostrouting.watch.duty import PACE, Duty
+from hostrouting.watch.duty import PACE, REPAIR_PACE, Duty
 from hostrouting.watch.routes import RouteReconciler
 from hostrouting.watch.worker import SharedLock, Worker
 from phases import CancelledError, Context, DeadlineExceededError
@@ -82,7 +82,7 @@ class Loop:
 
     @_repair.default
     def _when_to_repair(self) -> Duty:
-        return Duty(self._routes, PACE)
+        return Duty(self._routes, REPAIR_PACE)
 
     @_verify.default
     def _when_to_check(self) -> Duty:

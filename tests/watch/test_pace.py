@@ -1,10 +1,11 @@
 """The pace of what a watch does, and of what a watch does again because of another program."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hostrouting.base.pace import Contest, Pace
-from hostrouting.watch.duty import PACE
+from hostrouting.watch.duty import PACE, REPAIR_PACE
 
 #: A repair of a node with a hundred thousand routes takes less.
 costs = st.floats(0, 0.14)
@@ -34,14 +35,16 @@ def test_a_rare_repair_is_made_at_once(repairs: list[tuple[float, float]]) -> No
         pace = pace.after(seconds, now=now)
 
 
+@pytest.mark.parametrize(("pace", "longest"), [(REPAIR_PACE, 2.0), (PACE, 5.0)])
 @given(st.floats(1.5, 1000))
-def test_one_long_repair_slows_only_the_next_one(seconds: float) -> None:
-    """A repair of any length is followed by one pause of 5 s, which begins with the end of the
-    repair.
+def test_one_long_run_slows_only_the_next_one(pace: Pace, longest: float, seconds: float) -> None:
+    """A repair of any length is followed by one pause of 2 s, and a check by one of 5 s, which
+    begins with its end.
     """
-    pace = PACE.after(seconds, now=seconds)
-    assert pace.free == seconds + 5.0
-    assert pace.after(0.0, now=seconds + 5.001).free == seconds + 5.001
+    pace = pace.after(seconds, now=seconds)
+    assert pace.free == seconds + longest
+    later = seconds + longest + 0.001
+    assert pace.after(0.0, now=later).free == later
 
 
 @given(st.lists(st.floats(0, 1), min_size=1))

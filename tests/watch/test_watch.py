@@ -85,6 +85,22 @@ def test_everything_is_read_again_after_lost_events(host: FakeHost) -> None:
         watched.until_repaired()
 
 
+def test_while_another_run_holds_the_lock(host: FakeHost) -> None:
+    """A watch waits for another run of hostrouting while events come, and repairs the routes as
+    soon as that run ends, even if there were too many events.
+    """
+    assert isinstance(host.routes, MemoryBackend)
+    config = attrs.evolve(CONFIG, watch=WatchConfig(interval=86_400))
+    with watching(host, host.routes, config) as watched:
+        host.lock.holder = 4242
+        watched.delete(OWN_ROUTES[0])
+        host.events.most = 0
+        watched.delete(OWN_ROUTES[1])
+        assert watched.own_routes() == []
+        host.lock.holder = None
+        watched.until_repaired()
+
+
 class TestTrouble:
     """A watch survives failures of other parts of the node."""
 
