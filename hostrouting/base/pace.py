@@ -57,7 +57,7 @@ class Pace:
 #: So many changes within an hour cost no pause.
 MOST_CHANGES = 3
 HOUR = 3600.0
-LONGEST_PAUSE = 600.0
+LONGEST_PAUSE = 60.0
 
 
 @attrs.frozen

@@ -37,6 +37,9 @@ class RouteEvent(NamedTuple):
     #: If a nexthop object changes, the kernel announces each of its routes as `replace`, wherever
     #: the route stands.
     route: ObservedRoute
+    #: The netlink port of the program that asked for the change: mostly the id of its process. 0 is
+    #: the kernel, or unknown.
+    sender: int = 0
 
 
 class DeviceEvent(NamedTuple):

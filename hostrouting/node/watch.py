@@ -56,7 +56,7 @@ class Watch(KeepNode):
 
     A route of the config that is deleted, or changed in its place, is back within milliseconds, and
     the first of its place again; no foreign route is touched. A route that is replaced or deleted a
-    fourth time within an hour comes back after a pause, of 1 s to 10 min, with an error. Every
+    fourth time within an hour comes back after a pause, of 1 s to 60 s, with an error. Every
     `interval` of the config the routes are compared even without an event.
 
     Soon after events that may change the way of an expected address the kernel proves all expected

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from logging import ERROR, INFO, WARNING
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
+from hostrouting.base.commands import printable
 from hostrouting.base.conflicts import ConflictError
-from hostrouting.base.errors import LinkNotFoundError
+from hostrouting.base.errors import HostFileError, LinkNotFoundError
 from hostrouting.base.facts import Facts
 from hostrouting.base.pace import LONGEST_PAUSE, MOST_CHANGES, Contest, Pace
 from hostrouting.boot.reconciler import Reconciler
@@ -36,9 +38,9 @@ if TYPE_CHECKING:
     from hostrouting.host import Route
 
 _CONTESTED = (
-    f"was replaced or deleted {MOST_CHANGES + 1} times within an hour: it comes back "
-    f"after pauses of 1 s to {LONGEST_PAUSE / 60:.0f} min from now on; stop the program that "
-    "takes its place, or remove the route from the config"
+    f"was replaced or deleted {MOST_CHANGES + 1} times within an hour (last %s): from now "
+    f"on it comes back after pauses of 1 s to {LONGEST_PAUSE:.0f} s; to keep it away, remove it "
+    "from the config or stop the watch"
 )
 #: A program that changes a route without end causes ten repairs a second: so many lines at once,
 #: and for long one in a second.
@@ -69,8 +71,8 @@ class RouteReconciler(Reconciler):
     _down: set[str] = attrs.field(factory=set)
     #: True if an event since the last repair takes a plan.
     _takes_plan: bool = True
-    #: The places in which a route was replaced or deleted since the last repair.
-    _taken: set[Place] = attrs.field(factory=set)
+    #: The last event of each place in which a route was deleted or replaced since the last repair.
+    _taken: dict[Place, RouteEvent] = attrs.field(factory=dict)
     #: The places in which another program has replaced or deleted a route within an hour.
     _contests: dict[Place, Contest] = attrs.field(factory=dict)
     #: The places whose routes do not come back before a time.
@@ -121,9 +123,10 @@ class RouteReconciler(Reconciler):
         if wanted and event.verb in {"add", "prepend"} and resting(event.route).fulfils(wanted):
             # A repair has caused it.
             return False
-        if event.verb in {"remove", "replace"} and event.route.dev not in self._down:
-            self._taken.add(key)
-        if wanted is None or event.verb != "remove" or event.route.protocol != OUR_PROTOCOL:
+        is_deleted = event.verb == "remove" and event.route.protocol == OUR_PROTOCOL
+        if (is_deleted or event.verb == "replace") and event.route.dev not in self._down:
+            self._taken[key] = event
+        if wanted is None or not is_deleted:
             self._takes_plan = True
         return True
 
@@ -213,18 +216,18 @@ class RouteReconciler(Reconciler):
         precedes the configured one.
         """
         wanted = self._plan.wanted
-        lost = self._taken - self._paused.keys() - self._plan.waiting.keys()
-        lost &= wanted.keys()
+        lost = self._taken.keys() & wanted.keys()
+        lost -= self._paused.keys() | self._plan.waiting.keys()
         for route in own if lost else ():
             key = place(route)
             if key in lost and route.fulfils(wanted[key]):
                 lost.remove(key)
-        self._taken.clear()
         for key in lost:
             self._contests[key] = self._contests.get(key, Contest()).after(now=now)
         self._contests = {key: one for key, one in self._contests.items() if one.count(now)}
         self._paused = {key: one.free for key, one in self._contests.items() if one.free > now}
         self._log_contests()
+        self._taken.clear()
 
     # --- the log
 
@@ -234,10 +237,32 @@ class RouteReconciler(Reconciler):
         contested = [key for key, each in self._contests.items() if each.is_lost or key in known]
         names = {key: known.get(key) or str(self._plan.wanted[key]) for key in contested}
         self._contested = self._contested.after(names)
-        new, over = self._contested.new.values(), self._contested.over.values()
-        self.log_each(ERROR, {name: f"route '{name}' {_CONTESTED}" for name in new})
+        errors = {
+            name: f"route '{name}' {_CONTESTED % self._how_taken(self._taken[key])}"
+            for key, name in self._contested.new.items()
+        }
+        self.log_each(ERROR, errors)
+        over = self._contested.over.values()
         ends = {name: f"route '{name}' was not replaced or deleted for an hour" for name in over}
         self.log_each(INFO, ends, event="over")
+
+    def _how_taken(self, event: RouteEvent) -> str:
+        """Return how a route was taken, and by which program.
+
+        The event of a deletion shows the deleted route, so only the sender tells whose it is.
+        """
+        how, whose = f"replaced by route '{event.route}'", "from"
+        if event.verb == "remove":
+            how, whose = "deleted", "by"
+        port = event.sender
+        if not port:
+            return how
+        comm = None
+        with suppress(HostFileError):
+            # The kernel gives the first socket of a process the id of that as its port.
+            comm = self._host.files.read(f"/proc/{port}/comm")
+        name = printable(comm.decode(errors="replace").strip()) if comm else "a program that ended"
+        return f"{how} {whose} {name}, netlink port {port}"
 
     def _log(self, now: float) -> float:
         """Log repairs and waiting routes; return when to log what is too much for now."""

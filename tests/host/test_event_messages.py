@@ -48,7 +48,7 @@ def test_a_route_is_read_as_in_a_dump(routes: Sequence[Route], verb: str) -> Non
     for route in routes:
         expected = parse_route(pack_route(route, INDEXES), NAMES)
         assert expected.fulfils(route)
-        assert reader.read(announced(route, flags=PLACED[verb])) == (verb, expected)
+        assert reader.read(announced(route, flags=PLACED[verb])) == (verb, expected, 0)
         assert reader.read(announced(route, DELROUTE)) == RouteEvent("remove", expected)
 
 

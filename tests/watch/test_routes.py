@@ -46,6 +46,9 @@ def own_route_leads(node: MemoryBackend) -> bool:
     ]
 
 
+OTHER_OWN = attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL)
+
+
 @pytest.fixture
 def node() -> MemoryBackend:
     node = MemoryBackend()
@@ -80,10 +83,12 @@ def test_a_run_keeps_no_list_of_the_repairs(kept: Kept) -> None:
 class TestContest:
     """Another program takes the place of an own route again and again, which is a contest."""
 
-    WARNING = (
-        f"route '{OWN_ROUTE}' was replaced or deleted 4 times within an hour: it comes back after pauses of 1 s to 10 min "
-        "from now on; stop the program that takes its place, or remove the route from the config"
-    )
+    @staticmethod
+    def warning(how: str) -> str:
+        return (
+            f"route '{OWN_ROUTE}' was replaced or deleted 4 times within an hour (last {how}): from now on it "
+            "comes back after pauses of 1 s to 60 s; to keep it away, remove it from the config or stop the watch"
+        )
 
     @staticmethod
     def taken(kept: Kept, node: MemoryBackend, clock: ManualClock, change: Change) -> float:
@@ -118,18 +123,27 @@ class TestContest:
         return clock
 
     @pytest.mark.parametrize(
-        "change",
+        ("change", "how"),
         [
-            lambda node: node.delete_route(OWN_ROUTE),
-            lambda node: node.insert_route(FOREIGN, verb="replace"),
-            lambda node: node.insert_route(
-                attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL), verb="replace"
+            (lambda node: node.delete_route(OWN_ROUTE), "deleted"),
+            (
+                lambda node: node.insert_route(FOREIGN, verb="replace"),
+                f"replaced by route '{FOREIGN}'",
+            ),
+            (
+                lambda node: node.insert_route(OTHER_OWN, verb="replace"),
+                f"replaced by route '{OTHER_OWN}'",
             ),
         ],
         ids=["deleted", "replaced", "replaced by an own one"],
     )
     def test_pauses(
-        self, kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture, change: Change
+        self,
+        kept: Kept,
+        node: MemoryBackend,
+        caplog: pytest.LogCaptureFixture,
+        change: Change,
+        how: str,
     ) -> None:
         """An own route that another program deletes or replaces comes back at once three times
         within an hour, then after pauses that double, with one error.
@@ -146,12 +160,33 @@ class TestContest:
         errors = [
             record.getMessage() for record in caplog.records if record.levelno == logging.ERROR
         ]
-        assert errors == [self.WARNING]
+        assert errors == [self.warning(how)]
+
+    @pytest.mark.parametrize(
+        ("comm", "program"), [(b"bird\n", "bird"), (None, "a program that ended")]
+    )
+    def test_the_warning_names_the_program(
+        self, kept: Kept, caplog: pytest.LogCaptureFixture, comm: bytes | None, program: str
+    ) -> None:
+        """The error about a contested route names the netlink port of the program that deleted it,
+        and its process if that still runs.
+        """
+        if comm:
+            kept.host.files.write("/proc/812/comm", comm, mode=0o644)
+        clock = ManualClock()
+        kept.act(clock)
+        for _ in range(4):
+            [deleted] = kept.host.routes.routes_of(OUR_PROTOCOL)
+            kept.host.routes.delete_route(deleted)
+            kept.catch_up()
+            kept.reconciler.receive([RouteEvent("remove", deleted, 812)])
+            kept.act(clock)
+        assert caplog.messages[-1] == self.warning(f"deleted by {program}, netlink port 812")
 
     def test_the_longest_pause_and_the_end(
         self, kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """The longest pause of a contest is ten minutes; its end after a quiet hour is logged, and
+        """The longest pause of a contest is a minute; its end after a quiet hour is logged, and
         the count begins anew.
         """
         clock = ManualClock()
@@ -160,7 +195,7 @@ class TestContest:
             self.taken(kept, node, clock, lambda node: node.delete_route(OWN_ROUTE))
             for _ in range(20)
         ]
-        assert max(pauses) == 600
+        assert max(pauses) == 60
         assert kept.reconciler.state == "routes in force: 1"
         clock.advance(3600)
         with caplog.at_level(logging.INFO):
@@ -268,7 +303,7 @@ def test_an_error_is_logged_in_a_storm(
         node.delete_route(OWN_ROUTE)
         kept.catch_up()
         kept.act(clock)
-    assert caplog.messages[-1] == TestContest.WARNING
+    assert caplog.messages[-1] == TestContest.warning("deleted")
 
 
 def test_many_routes_that_wait_have_a_hundred_lines(

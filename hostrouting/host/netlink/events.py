@@ -75,6 +75,7 @@ _netconfmsg = struct.Struct("=4x")
 _NHA_ID = 1
 _NETCONFA_FORWARDING = 2
 _NETCONFA_IGNORE_LINKDOWN = 6
+_sender = struct.Struct("=12xI").unpack_from
 _kind_and_family = struct.Struct("=4xH10xB").unpack_from
 
 _Placing = Literal["add", "prepend", "append", "replace"]
@@ -111,7 +112,8 @@ class EventReader:
         if new == NEWROUTE:
             verb = "remove" if is_gone else _placed(flags, family=datagram[HEADER_LENGTH])
             # Half of the time that a NamedTuple takes: a storm has ten thousand a second.
-            return tuple.__new__(RouteEvent, (verb, self._routes.read_announced(datagram)))
+            [sender] = _sender(datagram)
+            return tuple.__new__(RouteEvent, (verb, self._routes.read_announced(datagram), sender))
         payload = datagram[HEADER_LENGTH:]
         if new == _NEWLINK:
             return self._link(payload, is_gone=is_gone)
