@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 #: no CIDR.
 Findings: TypeAlias = "Facts[str, tuple[Finding | str, ...]]"
 
-#: Events that come within this time have one proof: a daemon that starts changes many routes.
+#: Events that come within this time have one check: a daemon that starts changes many routes.
 _SECONDS_TOGETHER = 0.05
 #: The time between two readings that count: a change that ends within it raises no alarm.
 _WINDOW = 1.0
@@ -45,7 +45,7 @@ _SECONDS_AFTER_A_FAILURE = 5.0
 #: change all the time. The end of an alarm does not wait, and neither does an alarm for another
 #: CIDR.
 _LINES: Final = Pace(savings=0.0, share=1.0, longest=600.0)
-#: The share of a core that proofs without an event may take: one among 500,000 routes takes half a
+#: The share of a core that checks without an event may take: one among 500,000 routes takes half a
 #: second.
 _SHARE = 0.005
 #: The state names so many CIDRs.
@@ -63,7 +63,7 @@ class RoutingCheck(Reconciler):
     failure: ClassVar[str] = "the expected CIDRs cannot be proven now"
     is_optional: ClassVar[bool] = False
     seconds: ClassVar[float | None] = None
-    #: The section that is proven; the family, first and last address of each of its CIDRs.
+    #: The section that is checked; the family, first and last address of each of its CIDRs.
     _section: RouteOverlapConfig = attrs.field(factory=RouteOverlapConfig)
     _ranges: Sequence[tuple[int, int, int]] = ()
     _fabric: Fabric = attrs.field(factory=Fabric)
@@ -71,15 +71,15 @@ class RoutingCheck(Reconciler):
     _gone_since: float | None = None
     #: When the files of the fabric changed last.
     _stamps: tuple[float | None, ...] = ()
-    #: True if an event since the last proof may have changed the findings.
+    #: True if an event since the last check may have changed the findings.
     _is_stale: bool = True
-    #: When the first route of an advertisement ends that decided at the last good proof; the
+    #: When the first route of an advertisement ends that decided at the last good check; the
     #: devices of all of these.
     _end: float = inf
     _led: Collection[str] = ()
-    #: When to prove again without an event.
-    _next_proof: float = -inf
-    #: The findings that the log has; None before the first proof.
+    #: When to check again without an event.
+    _next_check: float = -inf
+    #: The findings that the log has; None before the first check.
     _logged: Findings | None = None
     #: How many readings in a row showed other findings, and when the next one may.
     _bad_readings: int = 0
@@ -104,7 +104,7 @@ class RoutingCheck(Reconciler):
 
     def receive(self, events: Sequence[NetworkEvent]) -> float:
         """Return the seconds until the events require a check, or `inf` for never."""
-        # Nothing is new about a proof that is due already.
+        # Nothing is new about a check that is due already.
         if self._is_stale or not any(map(self._concerns, events)):
             return inf
         self._is_stale = True
@@ -131,7 +131,7 @@ class RoutingCheck(Reconciler):
         self._is_stale = True
 
     def act(self, ctx: Context) -> float:
-        """Prove if it is time, and judge the findings."""
+        """Check if it is time, and judge the findings."""
         config = self._installed.config
         if config.route_overlap != self._section:
             self._section = config.route_overlap
@@ -147,22 +147,22 @@ class RoutingCheck(Reconciler):
         if not self._section.cidrs:
             return config.watch.interval
         now = ctx.clock.monotonic()
-        if self._is_stale or now >= self._next_proof or self._stamps != self._stamps_now():
+        if self._is_stale or now >= self._next_check or self._stamps != self._stamps_now():
             with self._host.lock.hold(ctx) as held:
                 config = self._installed.read()
                 if self._installed.is_reset:
                     return inf
                 if config.route_overlap != self._section:
                     return 0
-                report, pause = self._prove(held, config)
-                self._next_proof = now + min(pause, self._judge(held, report, now))
+                report, pause = self._check(held, config)
+                self._next_check = now + min(pause, self._judge(held, report, now))
             # Not before: after a failure it is due again.
             self._is_stale = False
-        # The dates of the files are looked at every interval, also where proofs are rarer.
-        return max(0, min(self._next_proof - now, config.watch.interval))
+        # The dates of the files are looked at every interval, also where checks are rarer.
+        return max(0, min(self._next_check - now, config.watch.interval))
 
-    def _prove(self, ctx: Context, config: HostRoutingConfig) -> tuple[OverlapReport, float]:
-        """Let the kernel prove everything; return the report, and the pause at rest."""
+    def _check(self, ctx: Context, config: HostRoutingConfig) -> tuple[OverlapReport, float]:
+        """Check everything by the kernel; return the report, and the pause at rest."""
         started = time.thread_time()
         self._stamps = self._stamps_now()
         # On a node with many routes it takes seconds.
@@ -202,7 +202,7 @@ class RoutingCheck(Reconciler):
             try:
                 stamps.append(self._host.files.modified(path))
             except HostFileError:
-                # The proof reports a file that cannot be read.
+                # The check reports a file that cannot be read.
                 stamps.append(None)
         return tuple(stamps)
 
@@ -216,7 +216,7 @@ class RoutingCheck(Reconciler):
             self._bad_readings = 0
             if self._has_marker(ok=report.ok):
                 self._logged = logged
-                # The marker of a right node has the time of its last proof.
+                # The marker of a right node has the time of its last check.
                 return self._leave_marker(ctx, report) if report.ok else inf
         elif not report.ok:
             spreads = bool(findings.known.keys() - logged.known.keys())
@@ -252,11 +252,11 @@ class RoutingCheck(Reconciler):
         return exists(MARKER_OK) == ok and exists(MARKER_DETECTED) != ok
 
     def _leave_marker(self, ctx: Context, report: OverlapReport) -> float:
-        """Write the marker; return the pause before the next proof."""
+        """Write the marker; return the pause before the next check."""
         try:
             leave_marker(unrecorded(ctx), self._host, report)
         except HostFileError as error:
-            # The proof goes on, and counts readings meanwhile.
+            # The check goes on, and counts readings meanwhile.
             self._marker.log(str(error))
             return _SECONDS_AFTER_A_FAILURE
         self._marker.end()
@@ -281,7 +281,7 @@ class RoutingCheck(Reconciler):
 def _findings_of(report: OverlapReport) -> dict[str, tuple[Finding | str, ...]]:
     """Return the facts of a report: the findings of each CIDR that has any, and the refusals."""
     facts: dict[str, tuple[Finding | str, ...]] = {
-        proof.cidr: tuple(proof.findings) for proof in report.cidrs if proof.findings
+        each.cidr: tuple(each.findings) for each in report.cidrs if each.findings
     }
     if report.refusals:
         facts[""] = tuple(report.refusals)

@@ -27,7 +27,7 @@ def wait_for_installed(
     """Return the installed config as soon as it can be read; None if there is none.
 
     None, too, if the context ends before. For a service: one that ended because of a damaged file
-    would be started again every few seconds. It is reported as ready, as after a first look that
+    would be started again every few seconds. It is reported as ready, as after a first repair that
     failed, with the trouble as its state.
     """
     trouble = Trouble(logger, "the installed config cannot be read, so nothing is kept")
@@ -53,8 +53,8 @@ def duties_of(config: HostRoutingConfig) -> str:
     """Return what a watch keeps of a config, in a line.
 
     >>> from hostrouting import HostRoutingConfig
-    >>> duties_of(HostRoutingConfig())
-    'static routes: 0, expected CIDRs: 0 (WARN); looks at all of it every 60s, and after events'
+    >>> duties_of(HostRoutingConfig()).partition("; ")[2]
+    'checks everything every 60s and after network events'
     """
     parts = [
         f"static routes: {len(config.static_routes.routes)}",
@@ -63,4 +63,4 @@ def duties_of(config: HostRoutingConfig) -> str:
         *[f"stale objects of azure-vnet ({config.stale_cni.sweep})"] * config.stale_cni.enabled,
     ]
     interval = write_duration(config.watch.interval)
-    return f"{', '.join(parts)}; looks at all of it every {interval}, and after events"
+    return f"{', '.join(parts)}; checks everything every {interval} and after network events"

@@ -167,5 +167,5 @@ def test_what_it_keeps() -> None:
     )
     assert duties_of(config) == (
         "static routes: 1, expected CIDRs: 3 (STRICT), the rules for IPv6 probes, stale objects of azure-vnet "
-        "(clean); looks at all of it every 300s, and after events"
+        "(clean); checks everything every 300s and after network events"
     )
