@@ -230,6 +230,7 @@ class TestContest:
         assert kept.act(clock) == 1
         for _ in range(2):
             node.insert_route(FOREIGN)
+            node.insert_route(attrs.evolve(FOREIGN, gateway=OWN_ROUTE.gateway), verb="replace")
             self.drop_foreign(node)
             kept.catch_up()
             assert kept.act(clock) == 1
