@@ -144,6 +144,10 @@ class _Files:
         texts = dict.fromkeys(line.text for line in self.lines if line.path == path)
         return "\n".join(texts).encode(errors="surrogateescape")
 
+    def read_link(self, _path: str) -> str | None:
+        # The record does not say which programs run.
+        return None
+
     def names(self, _folder: str) -> list[str]:
         # The devices of the record show InfiniBand, too.
         return []

@@ -118,9 +118,11 @@ class KernelNode(Node):
             far = ("ip", "-n", self._far, "link")
             # The kernel sees the carrier at once only if the two ends have different numbers.
             index = str(1000 + next(_numbers))
+            # A device of this name may have another one now.
+            end = f"far{index}"
             words = ("type", "veth", "peer", "name", name, "netns", self.name)
-            _run(*far, "add", name, "index", index, *words)
-            _run(*far, "set", name, "up")
+            _run(*far, "add", end, "index", index, *words)
+            _run(*far, "set", end, "up")
             self.ip("link set", name, "arp off")
         else:
             self.ip("tuntap add", name, "mode tun")

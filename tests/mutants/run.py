@@ -38,7 +38,7 @@ ROOMS = {
     # Those of real systemd first, since they take the longest.
     "boot": "tests/system/test_recovery.py tests/system/test_gate.py tests/system/test_waiters.py"
     " tests/node/test_configure.py tests/node/test_undo_of_a_run.py tests/watch/test_networkd.py"
-    " tests/watch/test_proof.py tests/boot",
+    " tests/watch/test_check.py tests/boot",
     "cli": "tests/cli tests/watch/test_unit.py tests/node/test_check.py"
     " tests/azure/stale_cni/test_swept.py",
     "config": "tests/config tests/cli/test_as_typed.py tests/test_mistakes_table.py"
@@ -52,7 +52,7 @@ ROOMS = {
     "node": "tests/node tests/cli/test_status.py tests/cli/test_watch_json.py"
     " tests/boot/test_intent.py tests/route_overlap/test_task.py",
     "phases": "tests/phases tests/test_mistakes_table.py",
-    "probe_snat": "tests/azure/probe_snat tests/watch/test_probes.py tests/watch/test_siblings.py"
+    "probe_snat": "tests/azure/probe_snat tests/watch/test_probes.py tests/watch/test_worker.py"
     " tests/node/test_configure.py tests/system/test_probe_snat.py::test_live",
     "route_overlap": "tests/route_overlap tests/node/test_causes.py",
     "stale_cni": "tests/azure/stale_cni tests/test_doorways.py",

@@ -57,15 +57,17 @@ BETWEEN_ROOMS = {
     "HostRoutingConfig.sections",
     "Reset.planned",
 }
+#: Values that an author reads, and nobody makes or names.
+READ_ALONE = {"Event.progress", "Event.wait", "Transaction.rollback"}
 
 
 def test_every_class_that_a_public_name_returns_is_public() -> None:
-    """Every class that a public name returns is public, except those between rooms, so that a
-    program which names its type need not import from a module that may move.
+    """Every class that a public name returns is public, except those between packages and those
+    that are only read, so that a program which names its type need not import from a module that
+    may move.
     """
     unlisted = printed("import api; print(*api.unlisted(), sep='\\n')").splitlines()
-    assert [line for line in unlisted if line.split(" of ")[1] not in BETWEEN_ROOMS] == []
-    assert {line.split(" of ")[1] for line in unlisted} == BETWEEN_ROOMS
+    assert {line.split(" of ")[1] for line in unlisted} == BETWEEN_ROOMS | READ_ALONE
 
 
 def test_every_error_of_the_runner_is_at_its_front_door() -> None:

@@ -122,6 +122,15 @@ class _WrittenNode(KernelNode):
         super().__init__("")
         self.commands: list[str] = []
 
+    def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
+        """Write the commands for a device without another end, which is the quickest to make."""
+        if not carrier:
+            super().add_link(name, up=up, carrier=False)
+            return
+        self.ip("link add", name, "type ifb")
+        if up:
+            self.ip("link set", name, "up")
+
     def ip(self, *words: str) -> str:
         self.commands.append(" ".join(words).removeprefix("-4 "))
         return ""
