@@ -35,8 +35,8 @@ def managed(device: Device, files: FileStore, family: int) -> Managed | None:
         return Managed(_PROGRAM, command=quoted("ifup", device.name))
     if family == IPV4 and _waits(files, device.name):
         advice = (
-            "its DHCP client got no answer, and asks again by itself: see that the DHCP server is "
-            "up; see: journalctl -b -t dhclient"
+            "its DHCP client got no answer, and asks again by itself: the DHCP server must be up; "
+            "see: journalctl -b -t dhclient"
         )
         return Managed(_PROGRAM, advice=advice)
     return Managed(_PROGRAM, command=quoted("ifup", "--force", device.name))

@@ -50,7 +50,7 @@ def managed(device: Device, files: FileStore, family: int) -> Managed | None:
         if is_configuring or _has_link_address_alone(device, family):
             # It would wait anew.
             advice = (
-                "it waits for the answer of a DHCP server or router: see that this one is up; "
+                "it waits for an answer of a DHCP server or router, which must be up; "
                 f"see: journalctl -b -u {_UNIT}"
             )
             return Managed(program, advice=advice)
