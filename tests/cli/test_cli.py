@@ -444,7 +444,7 @@ def test_a_watch_has_loaded_all_that_it_may_want(config: Path) -> None:
     loaded = set(result.stdout.split())
     # These import for other commands.
     others = {"hostrouting.cli.shared"}
-    # And these for tasks that no watch runs; what it wants of them is loaded with its keepers.
+    # And these for tasks that no watch runs; what it wants of them is loaded with its reconcilers.
     others |= {name for name in loaded if name.endswith(".capability")}
     late = {
         name: late_imports(import_module(name).__name__) - loaded

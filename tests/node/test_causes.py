@@ -210,7 +210,7 @@ def test_the_device_of_a_network_lost_its_address(
     for number in range(1, 3):
         host.routes.add_link(f"eth{number}")
         host.routes.add_address(f"eth{number}", f"192.168.{number}.4/24")
-    path, text, _ = KEEPERS["systemd-networkd"]
+    path, text, _ = MANAGERS["systemd-networkd"]
     for link in host.routes.links():
         host.files.write(path.format(link.ifindex), f"{text}\n".encode(), mode=0o644)
     lose_the_default_route(host)
@@ -289,7 +289,7 @@ def test_a_device_that_may_be_the_exit_is_set_down() -> None:
 
 NETWORKD = "/run/systemd/netif/links/{}"
 #: By the program that has a device: its file, and the command with which it configures it anew.
-KEEPERS = {
+MANAGERS = {
     "systemd-networkd": (
         NETWORKD,
         "NETWORK_FILE=/etc/systemd/network/10-eth0.network",
@@ -309,19 +309,19 @@ KEEPERS = {
 }
 
 
-@pytest.mark.parametrize("keeper", KEEPERS)
+@pytest.mark.parametrize("manager", MANAGERS)
 @pytest.mark.parametrize("lacking", ["address", "default route"])
 @pytest.mark.parametrize("pinned", [True, False])
 def test_a_default_route_is_lost(
-    host: FakeHost, keeper: str, lacking: str, *, pinned: bool
+    host: FakeHost, manager: str, lacking: str, *, pinned: bool
 ) -> None:
     """The next step for a lost default route is the command of the program that manages the device,
     with or without a pinned exit; without such a program the step is None.
     """
-    path, text, step = KEEPERS[keeper]
+    path, text, step = MANAGERS[manager]
     [index] = [link.ifindex for link in host.routes.links() if link.name == "eth0"]
     host.files.write(path.format(index), f"{text}\n".encode(), mode=0o644)
-    if keeper == "NetworkManager":
+    if manager == "NetworkManager":
         host.files.link("/run/systemd/units/invocation:NetworkManager.service", "0123")
     assert node_status(at_once(), host).next is None
     if not pinned:
@@ -334,18 +334,18 @@ def test_a_default_route_is_lost(
     [found] = [each for each in status.findings if each.kind == "lost-default"]
     assert (found.subject, found.severity) == ("eth0", "warning")
     assert f"IPv4 {lacking}" in found.reason
-    assert keeper in found.reason
+    assert manager in found.reason
     assert status.first == [found]
     # The files of an image that is none differ, but an apply would fail.
     assert status.next == step
 
 
-@pytest.mark.parametrize("keeper", ["systemd-networkd", "netplan"])
-def test_a_manager_that_waits_is_not_started_anew(host: FakeHost, keeper: str) -> None:
+@pytest.mark.parametrize("manager", ["systemd-networkd", "netplan"])
+def test_a_manager_that_waits_is_not_started_anew(host: FakeHost, manager: str) -> None:
     """A device that systemd-networkd is still configuring has no next command: its owner reads the
     log of networkd.
     """
-    path, text, _ = KEEPERS[keeper]
+    path, text, _ = MANAGERS[manager]
     [index] = [link.ifindex for link in host.routes.links() if link.name == "eth0"]
     content = f"ADMIN_STATE=configuring\n{text}\n".encode()
     host.files.write(path.format(index), content, mode=0o644)

@@ -11,7 +11,7 @@ from support.printed import IN_USE
 from support.stale_cni_sweeps import CONFLIST, DEAD, DEAD_MAC, LIVE, STALE, made_host, there
 from support.stale_cni_worlds import config_of, context, dnat, whole_state
 
-from hostrouting.azure.stale_cni.keeper import StaleObjectKeeper
+from hostrouting.azure.stale_cni.reconciler import StaleObjectReconciler
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.boot.reconciler import InstalledConfig
@@ -26,7 +26,7 @@ class Kept:
     """A reconciler with its node and its time."""
 
     host: FakeHost
-    reconciler: StaleObjectKeeper
+    reconciler: StaleObjectReconciler
     ctx: Context = attrs.field(factory=context)
 
     def looks(self) -> int:
@@ -49,7 +49,9 @@ def kept(host: FakeHost | None = None, **section: Any) -> Kept:
     logger = logging.getLogger("test")
     return Kept(
         host,
-        StaleObjectKeeper(host, logger, InstalledConfig(config_of(**section), host.files, logger)),
+        StaleObjectReconciler(
+            host, logger, InstalledConfig(config_of(**section), host.files, logger)
+        ),
     )
 
 

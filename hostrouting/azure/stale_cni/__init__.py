@@ -7,5 +7,5 @@ node.py         the machine -> a snapshot, judged
 backup.py       what is written before a removal; the command that adds an entry again
 task.py         CleanStaleCNI: read twice, write the backup, remove
 swept.py        `hostrouting sweep`
-keeper.py       the same for a watch
+reconciler.py   the same for a watch
 """

@@ -31,9 +31,9 @@ def _findings(ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
 
 def _reconciler() -> type[Reconciler]:
     # Imported late: only a watch has reconcilers.
-    from hostrouting.azure.stale_cni.keeper import StaleObjectKeeper
+    from hostrouting.azure.stale_cni.reconciler import StaleObjectReconciler
 
-    return StaleObjectKeeper
+    return StaleObjectReconciler
 
 
 STALE_CNI: Final = Capability(

@@ -1,4 +1,4 @@
-"""The keeper that looks for stale objects of azure-vnet, and reports or removes them."""
+"""For a watch: look for stale objects of azure-vnet, and report or remove them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @attrs.define(eq=False)
-class StaleObjectKeeper(Reconciler):
+class StaleObjectReconciler(Reconciler):
     """The stale objects of azure-vnet."""
 
     failure: ClassVar[str] = "stale objects of azure-vnet cannot be looked for now"
