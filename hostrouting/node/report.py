@@ -10,7 +10,7 @@ from hostrouting.base.commands import CHECK, FIX, SHOW_HISTORY, command_line
 from hostrouting.base.findings import NextStep, NodeFinding, first_of, rfc3339
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.node.state import NodeState, PlanFacts
-from hostrouting.node.words import cut, in_full, in_short, text_of
+from hostrouting.node.words import cut, in_full, in_short, sentence_of, text_of
 from hostrouting.route_overlap.proven import OverlapReport
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hostrouting.node.state import NodeFacts
     from hostrouting.static_routes.forecast import Forecast
 
-_EDITED: Final = ", edited since its apply, which is still in force; apply it"
+_EDITED: Final = ", edited since its apply, which is still in force"
 _OPENED: Final = "every gate is open: the break glass is set"
 _AHEAD: Final = "unknown, since its time is later than that of this clock"
 
@@ -329,7 +329,7 @@ def planned_report(
 
 def _by_hand(finding: NodeFinding) -> NextStep:
     """Return what somebody has to do against a finding."""
-    return NextStep("owner", text=finding.text if finding.reason else finding.subject)
+    return NextStep("owner", text=sentence_of(finding))
 
 
 def fix_line(path: str) -> str:

@@ -62,6 +62,18 @@ def in_full(findings: Sequence[NodeFinding], command: str | None) -> Iterator[st
         yield f"  and {rest} more: {CHECK}"
 
 
+def sentence_of(finding: NodeFinding) -> str:
+    """Return the whole of a finding as a sentence.
+
+    >>> from hostrouting.base.findings import NodeFinding
+    >>> sentence_of(NodeFinding("no-carrier", "eth0", "has no carrier", step="see its cable"))
+    'eth0 has no carrier; see its cable'
+    """
+    if finding.kind in _SENTENCES:
+        return f"{finding.subject} {finding.sentence}"
+    return finding.text if finding.reason else finding.subject
+
+
 def text_of(finding: NodeFinding, command: str | None) -> str:
     """Return the whole of a finding, without a command that follows it."""
     if finding.part is not None:

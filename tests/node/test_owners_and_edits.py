@@ -111,6 +111,7 @@ def test_no_apply_helps_a_device(
     assert status.next is None
     assert status.step
     assert (status.step.type, status.step.command) == ("owner", "")
+    assert status.step.text.startswith(sentence.removeprefix("wrong: "))
     assert advice in status.step.text
     assert status.lines()[-1] == f"next: {status.step}"
     assert status.to_mapping()["step"] == {
