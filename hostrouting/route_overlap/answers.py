@@ -183,10 +183,9 @@ def read(
     errno `CHANGING`.
     """
     node = make()
-    answered = _answered(node, [*map(range_of, cidrs)])
-    unsettled = _Ranges(
-        (first, last) for first, last in zip(answered.firsts, answered.lasts, strict=True)
-    )
+    whole = [*map(range_of, cidrs)]
+    answered = _answered(node, whole)
+    unsettled = _Ranges((first, end - 1) for first, end in whole)
     left = _ROUNDS
     while True:
         changed = node.backend.catch_up(node.family)
