@@ -241,8 +241,10 @@ class _Look:
         if self.host.is_live and (needs_apply or self.lacks_routes):
             findings = (*obstacles(self.host.files), *findings)
         command = fix = None
+        is_edited_well = False
         if path:
             refusal = self._why_an_edit_fails() if path == INTENT_PATH and not root else None
+            is_edited_well = refusal == ""
             findings = tuple(_without_edit(findings, refusal)) if refusal else findings
             applies = any(finding.apply for finding in findings)
             # Of an edited config, that was judged which an apply brings into force.
@@ -265,6 +267,7 @@ class _Look:
             mode=self.config.route_overlap.mode,
             findings=findings,
             command=command,
+            edit=command if is_edited_well else None,
             fix=fix,
             not_asked=tuple(dict.fromkeys(self.not_asked)),
             unread=tuple(self.unread),
@@ -287,7 +290,8 @@ class _Look:
             report = look.report("CONFIG", None)
         except (HostRoutingError, DeadlineExceededError) as error:
             return str(error).partition("\n")[0]
-        if report.command:
+        # Where a lower layer fails, the apply of no config helps.
+        if report.command == command_line("apply", "CONFIG") and not report.causes:
             return ""
         refused = [finding.text for finding in report.findings if finding.is_refused]
         return next(iter(refused), report.headline)

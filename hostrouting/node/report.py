@@ -85,6 +85,8 @@ class NodeReport(NodeState):
         is_image = self.facts is not None and not self.facts.is_live
         if is_image or self.is_in_order:
             return None
+        if self.edit:
+            return NextStep("fix", self.edit)
         if self.causes:
             cause = self.causes[0]
             kind: Literal["fix", "look"] = "look" if self.under_way else "fix"

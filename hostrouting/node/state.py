@@ -76,6 +76,8 @@ class NodeState(LightValue, NoTruth):
     findings: tuple[NodeFinding, ...] = ()
     #: The command that findings name for most of them.
     command: str | None = None
+    #: The apply of an edited installed config, if that works where the config in force fails.
+    edit: str | None = None
     #: The command that applies the answer of `check --fix`, if it has one.
     fix: str | None = None
     not_asked: tuple[str, ...] = ()

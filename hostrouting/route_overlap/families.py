@@ -108,7 +108,9 @@ class FamilyProof(NamedTuple):
         lacks_default: bool,
     ) -> Iterator[NodeFinding]:
         node = self.node
-        absent = [*ways_out.absent(self._absent(), node)] if lacks_default else []
+        # Beside a device that is there, another one that is not explains nothing.
+        are_absent = lacks_default and len(self._absent()) == len(node.allowed.expected)
+        absent = [*ways_out.absent(self._absent(), node)] if are_absent else []
         yield from absent
         yield from ways_out.set_down(down)
         used = {each.dev for part in self.findings for each in part if each.kind == "dead-end"}

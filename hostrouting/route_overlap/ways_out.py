@@ -58,10 +58,9 @@ def unable(devs: Collection[str], links: Sequence[Device]) -> Iterator[NodeFindi
             continue
         if master := enslaving(device, devices):
             reason = f"belongs to the {master.kind} {master.name}, which takes its packets"
-            step = (
-                f"take it out (ip link set {dev} nomaster), or give the address and the default "
-                f"route to {master.name}"
-            )
+            step = f"name {master.name} in expectedDevs"
+            if not master.addresses:
+                step = f"take it out: ip link set {dev} nomaster"
             yield NodeFinding("enslaved", dev, reason, "warning", step)
         else:
             step = "see its cable, the port of its switch and its driver (ip link show)"

@@ -174,6 +174,28 @@ def test_an_edit_that_an_apply_accepts(host: FakeHost) -> None:
     assert node_status(at_once(), host).step == NextStep("fix", APPLY)
 
 
+def test_an_edit_that_names_the_renamed_device(host: FakeHost) -> None:
+    """Who follows the advice to name the renamed device in the installed config is offered its apply,
+    after which the node is right.
+    """
+    rename(host)
+    section = {**CONFIG["routeOverlap"], "expectedDevs": ["net0"]}
+    edit(host, edited(routeOverlap=section))
+    assert node_status(at_once(), host).step == NextStep("fix", APPLY)
+    config = HostRoutingConfig.from_json((host.files.read(INTENT_PATH) or b"").decode())
+    assert run(Configure(config, host=host), at_once()).ok
+    assert node_status(at_once(), host).step is None
+
+
+def test_an_edit_that_would_make_a_right_node_wrong(host: FakeHost) -> None:
+    """The apply of an edit that drops the route of an expected address is not offered."""
+    edit(host, edited(staticRoutes={}))
+    step = node_status(at_once(), host).step
+    assert step
+    assert (step.type, step.command) == ("owner", "")
+    assert "its apply would fail" in step.text
+
+
 def test_the_config_in_force_can_be_applied_again(host: FakeHost) -> None:
     """The config in force, with the device that an apply found, is one that an apply accepts."""
     edit(host, EDITS["half a file"].text)
