@@ -97,34 +97,36 @@ class _Answered(NamedTuple):
             begin = end
 
     def cut_out(self, ranges: _Ranges) -> _Answered:
-        """Return the parts, with those in two or three that ranges cut and whose answer stays.
-
-        It is that for the last address. So it stays for the addresses beside a range if that ends
-        before the last address: the routes of a pod do not make the rest of its network unclear.
-        """
+        """Return the parts, with those cut into pieces that ranges meet and whose answer stays."""
         counts = [*self.counts]
         firsts, lasts, plain = [*self.firsts], [*self.lasts], [*self.plain]
         for at, _, stop in reversed([*self.meeting(ranges)]):
-            # Only the last one of the parts that a range meets may end behind it.
+            # Of the parts that a range meets, only the last one may end behind it.
             part = stop - 1
-            before = firsts[part]
-            pieces: list[tuple[int, int, Lookup]] = []
-            for first, last in ranges.within(before, lasts[part]):
-                if last >= lasts[part]:
-                    break
-                if first > before:
-                    pieces.append((before, first - 1, plain[part]))
-                begin = max(first, before)
-                pieces.append((begin, last, Lookup(last, None)))
-                before = last + 1
-            if pieces:
-                pieces.append((before, lasts[part], plain[part]))
-                counts[at] += len(pieces) - 1
-                new_firsts, new_lasts, answers = zip(*pieces, strict=True)
-                firsts[part:stop] = new_firsts
-                lasts[part:stop] = new_lasts
-                plain[part:stop] = answers
+            pieces = [*self._pieces(part, ranges)]
+            counts[at] += len(pieces) - 1
+            firsts[part:stop] = [first for first, _, _ in pieces]
+            lasts[part:stop] = [last for _, last, _ in pieces]
+            plain[part:stop] = [answer for _, _, answer in pieces]
         return self._replace(counts=counts, firsts=firsts, lasts=lasts, plain=plain)
+
+    def _pieces(self, part: int, ranges: _Ranges) -> Iterator[tuple[int, int, Lookup]]:
+        """Yield the pieces of a part that ranges meet: in a range, and beside it.
+
+        The answer is that of the last address. If a range has that, nothing is known about the
+        rest, so the part is one piece. Otherwise the pieces beside a range keep it: the route of a
+        pod does not make the rest of its network unclear.
+        """
+        first, end, answer = self.firsts[part], self.lasts[part], self.plain[part]
+        met = [*ranges.within(first, end)]
+        _, furthest = met[-1]
+        if furthest < end:
+            for begin, last in met:
+                if begin > first:
+                    yield first, begin - 1, answer
+                yield max(begin, first), last, Lookup(last, None)
+                first = last + 1
+        yield first, end, answer
 
     def with_parts(self, spans: Sequence[tuple[int, int, int]], new: _Answered) -> _Answered:
         """Return the parts with the new ones of each span in place of those there."""

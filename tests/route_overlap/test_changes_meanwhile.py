@@ -10,6 +10,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from support.kernel import uplink
 from support.needs import needs
 from support.overlap_proofs import prove, shapes
@@ -18,7 +20,7 @@ from hostrouting import prove_egress
 from hostrouting.exceptions import EventsLostError
 from hostrouting.host import IPV4, Address, Lookup, NetworkEvent, RouteBackend, Rule
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.addresses import format_ipv4, parse_cidr
+from hostrouting.net.addresses import Prefix, format_ipv4, parse_cidr
 from hostrouting.route_overlap.explain import explain_routing
 from hostrouting.route_overlap.proven import Finding
 from hostrouting.route_overlap.waiting import lasting_kinds
@@ -113,13 +115,25 @@ def add(node: Any, *texts: str) -> partial[None]:
 
 
 def test_a_pod_that_comes_counts_for_its_address(node: Any, backend: Any) -> None:
-    """A route to one address that comes during a check counts for that address; the rest of the
-    part is looked up again, without another reading.
+    """A route to one address that comes during a check counts for that address, and the rest of the
+    part stays as it was; the routes are not read again.
     """
     pod = "172.16.8.0/32 via 10.224.0.1 dev eth0"
     meanwhile = Meanwhile(backend, plain=[add(node, pod)])
     assert shapes(prove(meanwhile, FABRIC)) == [("overlap", "172.16.8.1", "172.16.8.255", "ib0")]
     assert meanwhile.readings == 1
+
+
+def test_pods_at_the_end_and_within(node: Any, backend: Any) -> None:
+    """A pod at the last address of a part, whose answer counts for all of it, and another one within
+    make no other address of the part right.
+    """
+    pods = [f"172.16.8.{number}/32 via 10.224.0.1 dev eth0" for number in (9, 255)]
+    meanwhile = Meanwhile(backend, plain=[add(node, *pods)])
+    assert shapes(prove(meanwhile, FABRIC)) == [
+        ("overlap", "172.16.8.0", "172.16.8.8", "ib0"),
+        ("overlap", "172.16.8.10", "172.16.8.254", "ib0"),
+    ]
 
 
 def test_many_pods_at_once(node: Any, backend: Any) -> None:
@@ -137,6 +151,82 @@ def test_a_route_to_the_whole_part_hides_no_other(node: Any, backend: Any) -> No
     new = add(node, f"{FABRIC} via 10.224.0.1 dev eth0", "172.16.8.9/32 dev ib0")
     meanwhile = Meanwhile(backend, plain=[new])
     assert shapes(prove(meanwhile, FABRIC)) == [("overlap", "172.16.8.9", "172.16.8.9", "ib0")]
+
+
+FIRST, _ = parse_cidr(FABRIC)
+#: The networks of the property below, inside of FABRIC, which has a route itself.
+NETWORKS = st.builds(
+    lambda length, number: Prefix(IPV4, FIRST + (number << 32 - length) % 256, length),
+    st.sampled_from([25, 26, 28, 30, 31, 32, 32, 32]),
+    st.integers(0, 255),
+)
+
+
+class Moments:
+    """The routes to networks inside FABRIC, and by which devices each address left at any moment."""
+
+    def __init__(self, routes: dict[Prefix, str]) -> None:
+        self.node = MemoryBackend()
+        uplink(self.node, ib0="172.16.1.4/16")
+        self._routes: dict[Prefix, str] = {}
+        self.left: list[set[str]] = [set() for _ in range(256)]
+        for network, dev in routes.items():
+            self.exchange(network, dev)
+        self.left = [set() for _ in range(256)]
+        self.note()
+
+    def note(self) -> None:
+        """Note by which device each address leaves now: that of its longest network."""
+        by_length = sorted(self._routes.items(), key=lambda pair: pair[0].length)
+        devs = ["ib0"] * 256
+        for network, dev in by_length:
+            for number in range(network.network - FIRST, network.last - FIRST + 1):
+                devs[number] = dev
+        for seen, dev in zip(self.left, devs, strict=True):
+            seen.add(dev)
+
+    def exchange(self, network: Prefix, dev: str) -> None:
+        """Delete the route to a network if there is one, or else add one by a device."""
+        if before := self._routes.pop(network, None):
+            self.node.delete_route(route(f"{network} {BY[before]}"))
+        else:
+            self._routes[network] = dev
+            self.node.insert_route(route(f"{network} {BY[dev]}"))
+        self.note()
+
+
+BY = {"eth0": "via 10.224.0.1 dev eth0", "ib0": "dev ib0"}
+_DEVICES = st.sampled_from(["eth0", "ib0"])
+
+
+@example(
+    routes={Prefix.parse(FABRIC): "ib0"},
+    changes=[[(Prefix.parse("172.16.8.9/32"), "eth0"), (Prefix.parse("172.16.8.255/32"), "eth0")]],
+)
+@given(
+    routes=st.dictionaries(NETWORKS, _DEVICES, max_size=5),
+    changes=st.lists(st.lists(st.tuples(NETWORKS, _DEVICES), max_size=4), max_size=4),
+)
+def test_each_address_is_judged_as_it_was_at_a_moment(
+    routes: dict[Prefix, str], changes: list[list[tuple[Prefix, str]]]
+) -> None:
+    """Whatever changes before each lookup, an address is right only if it left through its device at
+    a moment of the check, and wrong only if it did not.
+    """
+    moments = Moments(routes)
+    steps = iter(changes)
+
+    def change(_: object) -> None:
+        for network, dev in next(steps, ()):
+            moments.exchange(network, dev)
+
+    report = prove(Meanwhile(moments.node, always=change), FABRIC)
+    wrong: set[int] = set()
+    for found in report.findings:
+        first, last = found.bounds
+        wrong.update(range(first - FIRST, last - FIRST + 1))
+    for number, devs in enumerate(moments.left):
+        assert ("ib0" if number in wrong else "eth0") in devs, number
 
 
 #: What a program changes between the snapshot and the first lookup, so that one address leaves
