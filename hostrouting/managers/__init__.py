@@ -26,8 +26,8 @@ MANAGERS: Sequence[DeviceManager] = (networkd, network_manager, ifupdown)
 def managed(device: Device, files: FileStore, family: int) -> Managed | None:
     """Return how a device that lacks an address or a default route of a family is managed.
 
-    A program that does not manage it counts only if no other one does. None if no program that is
-    known manages any device.
+    A program that leaves it alone, or is stopped, counts only if there is no other one. None if no
+    program that is known manages any device.
     """
     found = []
     for manager in MANAGERS:
@@ -35,7 +35,7 @@ def managed(device: Device, files: FileStore, family: int) -> Managed | None:
         with suppress(HostFileError):
             found.append(manager.managed(device, files, family))
     known = [each for each in found if each is not None]
-    known.sort(key=lambda each: not each.manages)
+    known.sort(key=lambda each: (not each.manages, not each.runs))
     return next(iter(known), None)
 
 

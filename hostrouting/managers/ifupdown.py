@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import quoted
 from hostrouting.managers.managed import Managed, value_of
-from hostrouting.net.addresses import IPV4
+from hostrouting.net.addresses import IPV4, IPV6
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _PROGRAM: Final = "ifupdown"
 _INTERFACES: Final = "/etc/network/interfaces"
+#: What a device gets its address by, after its name.
+_METHODS: Final = {IPV4: rb"inet\s+(dhcp|static)\b", IPV6: rb"inet6\s+(auto|dhcp|static)\b"}
 #: Has a line `DEVICE=NAME` for each device that it has set up.
 _STATE: Final = "/run/network/ifstate"
 #: dhclient writes the first when it has a lease or begins to wait, and the second with each lease.
@@ -29,7 +31,7 @@ _SECONDS_TO_ASK: Final = 30.0
 
 def managed(device: Device, files: FileStore, family: int) -> Managed | None:
     """See `DeviceManager`."""
-    if not _is_configured(files, device.name):
+    if not _is_configured(files, device.name, family):
         return None
     if not value_of(files, _STATE, device.name):
         return Managed(_PROGRAM, command=quoted("ifup", device.name))
@@ -47,8 +49,10 @@ def metric_step(_device: Device, _files: FileStore, _route: ObservedRoute, _metr
     return ""
 
 
-def _is_configured(files: FileStore, dev: str) -> bool:
-    stanza = re.compile(rb"^\s*iface\s+" + re.escape(dev.encode()) + rb"\s", re.MULTILINE)
+def _is_configured(files: FileStore, dev: str, family: int) -> bool:
+    """Return True if a file gives a device an address of a family; `manual` gives none."""
+    name, method = re.escape(dev.encode()), _METHODS[family]
+    stanza = re.compile(rb"^\s*iface\s+" + name + rb"\s+" + method, re.MULTILINE)
     return any(stanza.search(files.read(path) or b"") for path in _files(files))
 
 

@@ -24,6 +24,8 @@ class Managed(LightValue):
     program: str
     #: False if the program leaves the device alone.
     manages: bool = True
+    #: False if the program is stopped.
+    runs: bool = True
     #: The command by which the device gets its configuration again; empty if none helps.
     command: str = ""
     #: Why none helps, and what somebody has to do.

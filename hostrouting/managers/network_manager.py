@@ -38,7 +38,7 @@ def managed(device: Device, files: FileStore, family: int) -> Managed | None:
         advice = f"it is told to leave {device.name} alone: if it should not, run: {set_managed}"
         return Managed(_PROGRAM, manages=False, advice=advice)
     if not runs(files, _UNIT):
-        return Managed(_PROGRAM, command=f"systemctl start {_UNIT}")
+        return Managed(_PROGRAM, runs=False, command=f"systemctl start {_UNIT}")
     connection = value_of(files, state, "connection-uuid")
     if not connection:
         # Somebody has disconnected it, or its profile is inactive.

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import quoted
+from hostrouting.host.units import MASK
 from hostrouting.managers.managed import Managed, runs, value_of
 from hostrouting.net.links import address_families
 from hostrouting.net.routes import PROTOCOL_NAMES
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import ObservedRoute
 
 _UNIT: Final = "systemd-networkd.service"
-#: A boot starts it by this link.
+#: A boot starts it by this link, unless an administrator has masked it.
 _ENABLED: Final = f"/etc/systemd/system/multi-user.target.wants/{_UNIT}"
+_MASKED: Final = f"/etc/systemd/system/{_UNIT}"
 #: What it knows of a device, by index. A clean stop removes the file.
 _STATE: Final = "/run/systemd/netif/links/{}"
 _NETPLAN: Final = "/etc/netplan"
@@ -42,6 +44,11 @@ def managed(device: Device, files: FileStore, family: int) -> Managed | None:
     """See `DeviceManager`."""
     state = _STATE.format(device.ifindex)
     program = "systemd-networkd"
+    if not runs(files, _UNIT):
+        # After a crash the file of a device stays, and says nothing any more.
+        starts = files.read_link(_ENABLED) is not None and files.read_link(_MASKED) != MASK
+        start = Managed(program, runs=False, command=f"systemctl start {_UNIT}")
+        return start if starts else None
     if path := value_of(files, state, "NETWORK_FILE"):
         command = quoted("networkctl", "reconfigure", device.name)
         if _OF_NETPLAN.match(path):
@@ -55,15 +62,11 @@ def managed(device: Device, files: FileStore, family: int) -> Managed | None:
             )
             return Managed(program, advice=advice)
         return Managed(program, command=command)
-    if runs(files, _UNIT):
-        advice = (
-            f"no .network file matches {device.name}, whose name may have changed: correct "
-            f"[Match] of its file, or netplan's; see: {quoted('networkctl', 'status', device.name)}"
-        )
-        return Managed(program, manages=False, advice=advice)
-    if files.read_link(_ENABLED) is not None:
-        return Managed(program, command=f"systemctl start {_UNIT}")
-    return None
+    advice = (
+        f"no .network file matches {device.name}, whose name may have changed: correct "
+        f"[Match] of its file, or netplan's; see: {quoted('networkctl', 'status', device.name)}"
+    )
+    return Managed(program, manages=False, advice=advice)
 
 
 def metric_step(device: Device, files: FileStore, route: ObservedRoute, metric: int) -> str:

@@ -6,7 +6,7 @@ import os
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import attrs
 
@@ -49,6 +49,7 @@ from hostrouting.node.capabilities import CAPABILITIES, sibling_units
 from hostrouting.node.kubelet import off_the_exit
 from hostrouting.node.report import NodeReport, fix_line
 from hostrouting.node.state import NO_PROGRAM
+from hostrouting.node.words import sentence_of
 from hostrouting.route_overlap.proof import silent_routers
 from hostrouting.route_overlap.proven import OverlapReport
 from hostrouting.static_routes.entries import findings, proven_now
@@ -192,6 +193,22 @@ def _without_edit(findings: Iterable[NodeFinding], refusal: str) -> Iterator[Nod
         yield attrs.evolve(finding, step=step, apply="") if is_edit else finding
 
 
+class _Edit(NamedTuple):
+    """An edit of the installed config, which is not in force."""
+
+    #: Why its apply would fail; empty if it would not.
+    refusal: str = ""
+
+
+class _Remedies(NamedTuple):
+    """Findings, each with the command or step that helps against it, and those of a report."""
+
+    findings: tuple[NodeFinding, ...]
+    command: str | None = None
+    edit: str | None = None
+    fix: str | None = None
+
+
 @attrs.define(eq=False, repr=False)
 class _Look:
     """Makes each check by itself: one that cannot be made does not stop the rest."""
@@ -232,69 +249,74 @@ class _Look:
         return any(report.suggested_routes for report in self.overlap.cidrs)
 
     def report(self, path: str, root: str | None) -> NodeReport:
-        """Return the report with all findings, and the commands that help against them.
-
-        An apply is no such command if it would be refused, or would make the node worse.
-        """
+        """Return the report with all findings, and the commands that help against them."""
         findings = (*self.overlap.notes, *self.findings())
         needs_apply = any(found.apply or found.kind == "boot-file" for found in findings)
         if self.host.is_live and (needs_apply or self.lacks_routes):
             findings = (*obstacles(self.host.files), *findings)
-        command = fix = None
-        is_edited_well = False
-        if path:
-            refusal = self._why_an_edit_fails() if path == INTENT_PATH and not root else None
-            is_edited_well = refusal == ""
-            findings = tuple(_without_edit(findings, refusal)) if refusal else findings
-            applies = any(finding.apply for finding in findings)
-            # Of an edited config, that was judged which an apply brings into force.
-            is_worse = applies and refusal != "" and self.is_worse()
-            is_refused = any(finding.is_refused for finding in findings)
-            is_foreign = any(found.kind == "foreign-file" for found in findings if found.is_refused)
-            # An apply of the answer would be refused, too.
-            if not is_foreign and self._is_fixable(is_worse=is_worse):
-                fix = fix_line(path)
-            if applies and not (is_worse or is_refused):
-                command = _RESTORE if refusal else command_line("apply", path, root=root)
-            elif is_worse:
-                command = fix
-            # An apply waits for each route, and fails without it, unless it is refused at once.
-            waits = not is_refused and any(finding.apply == "later" for finding in findings)
-            step = "" if command else f"see why: {command_line('plan', path, root=root)}"
-            findings = _with_command(findings, command or "", step, "later" if waits else "now")
+        remedies = self._remedies(findings, path, root) if path else _Remedies(findings)
         return NodeReport(
             overlap=self.overlap,
             mode=self.config.route_overlap.mode,
-            findings=findings,
-            command=command,
-            edit=command if is_edited_well else None,
-            fix=fix,
+            findings=remedies.findings,
+            command=remedies.command,
+            edit=remedies.edit,
+            fix=remedies.fix,
             not_asked=tuple(dict.fromkeys(self.not_asked)),
             unread=tuple(self.unread),
             unanswered=tuple(self.unanswered),
             spared=tuple(self.spared),
         )
 
-    def _why_an_edit_fails(self) -> str | None:
-        """Return why an apply of an edited installed config fails, "" if it does not.
+    def _remedies(
+        self, findings: tuple[NodeFinding, ...], path: str, root: str | None
+    ) -> _Remedies:
+        """Return the commands that help.
 
-        None if nobody has edited it.
+        An apply is no such command if it would be refused, or would make the node worse.
         """
-        files = self.host.files
+        apply, plan = (command_line(verb, path, root=root) for verb in ("apply", "plan"))
+        edit = self._edit() if path == INTENT_PATH and not root else None
+        if edit and edit.refusal:
+            findings = tuple(_without_edit(findings, edit.refusal))
+            apply = _RESTORE
+        applies = any(finding.apply for finding in findings)
+        # An edit that works was judged already, and an apply brings that into force.
+        works = edit is not None and not edit.refusal
+        is_worse = applies and not works and self.is_worse()
+        is_refused = any(finding.is_refused for finding in findings)
+        is_foreign = any(found.kind == "foreign-file" for found in findings if found.is_refused)
+        # An apply of the answer would be refused, too.
+        is_fixable = not is_foreign and self._is_fixable(is_worse=is_worse)
+        fix = fix_line(path) if is_fixable else None
+        command = fix if is_worse else apply
+        if not applies or (is_refused and not is_worse):
+            command = None
+        # An apply waits for each route, and fails without it, unless it is refused at once.
+        waits = not is_refused and any(finding.apply == "later" for finding in findings)
+        step = "" if command else f"see why: {plan}"
+        findings = _with_command(findings, command or "", step, "later" if waits else "now")
+        return _Remedies(findings, command, command if works else None, fix)
+
+    def _edit(self) -> _Edit | None:
+        """Return the edit of the installed config, and why its apply would fail; None without one.
+
+        Where a lower layer fails, the apply of no config helps.
+        """
         try:
-            if not is_edited(files):
+            if not is_edited(self.host.files):
                 return None
-            edited = edited_config(files)
+            edited = edited_config(self.host.files)
             overlap = proven_now(self.ctx, edited, self.host)
-            look = _Look(self.ctx, edited, self.host, overlap)
-            report = look.report("CONFIG", None)
+            report = _Look(self.ctx, edited, self.host, overlap).report("CONFIG", None)
         except (HostRoutingError, DeadlineExceededError) as error:
-            return str(error).partition("\n")[0]
-        # Where a lower layer fails, the apply of no config helps.
+            return _Edit(str(error).partition("\n")[0])
         if report.command == command_line("apply", "CONFIG") and not report.causes:
-            return ""
+            return _Edit()
         refused = [finding.text for finding in report.findings if finding.is_refused]
-        return next(iter(refused), report.headline)
+        worse = "it would make addresses wrong, or shut the gates"
+        causes = [sentence_of(cause) for cause in report.causes]
+        return _Edit(next(iter([*refused, *causes]), worse))
 
     def findings(self) -> _Findings:
         """Yield all findings, the most important first; of an image those that matter at a boot."""

@@ -85,7 +85,7 @@ class NodeReport(NodeState):
         is_image = self.facts is not None and not self.facts.is_live
         if is_image or self.is_in_order:
             return None
-        if self.edit:
+        if self.edit and not self.under_way:
             return NextStep("fix", self.edit)
         if self.causes:
             cause = self.causes[0]

@@ -62,6 +62,9 @@ class FamilyProof(NamedTuple):
             maybe_down = ()
         exits = [dev for dev in expected if dev in self.carriers and is_device_name(dev)]
         turns = (joint.devs for joint in node.turns if joint.table == MAIN_TABLE)
+        causes: Iterable[NodeFinding] = ()
+        if any(self.findings):
+            causes = self._causes(config, down, dead_ends, lacks_default=lacks_default)
         return OverlapReport(
             config=config,
             cidrs=tuple(self._reports(config)),
@@ -77,7 +80,7 @@ class FamilyProof(NamedTuple):
             absent_devs=absent,
             fabric_exits=() if expected else fabric_exits(node.defaults, node.links),
             deciding=self.deciding,
-            notes=tuple(self._notes(config, down, dead_ends, lacks_default=lacks_default)),
+            notes=(*causes, *self.notes),
         )
 
     def _absent(self) -> tuple[str, ...]:
@@ -85,19 +88,6 @@ class FamilyProof(NamedTuple):
         known = {link.name for link in self.node.links}
         known.update(network for network, _ in self.node.allowed.undecided)
         return tuple(dev for dev in self.node.allowed.expected if dev not in known)
-
-    def _notes(
-        self,
-        config: HostRoutingConfig,
-        down: Sequence[str],
-        dead_ends: Collection[str],
-        *,
-        lacks_default: bool,
-    ) -> Iterator[NodeFinding]:
-        """Yield the notes; where an address has a finding, the causes of a lost way out first."""
-        if any(self.findings):
-            yield from self._causes(config, down, dead_ends, lacks_default=lacks_default)
-        yield from self.notes
 
     def _causes(
         self,
@@ -107,6 +97,7 @@ class FamilyProof(NamedTuple):
         *,
         lacks_default: bool,
     ) -> Iterator[NodeFinding]:
+        """Yield why addresses are wrong: what the devices that should be the exit lack."""
         node = self.node
         # Beside a device that is there, another one that is not explains nothing.
         are_absent = lacks_default and len(self._absent()) == len(node.allowed.expected)

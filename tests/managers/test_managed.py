@@ -23,6 +23,8 @@ NETWORK_MANAGER = "/run/NetworkManager/devices/7"
 RUNNING = "/run/systemd/units/invocation:{}.service"
 NETWORKD_RUNS = {RUNNING.format("systemd-networkd"): "-> 0123"}
 NM_RUNS = {RUNNING.format("NetworkManager"): "-> 0123"}
+_UNITS = "/etc/systemd/system"
+NETWORKD_STARTS = {f"{_UNITS}/multi-user.target.wants/systemd-networkd.service": "-> unit"}
 OF_NETWORKD = "ADMIN_STATE=configured\nNETWORK_FILE=/etc/systemd/network/10-eth1.network\n"
 OF_NETPLAN = "ADMIN_STATE=configured\nNETWORK_FILE=/run/systemd/network/10-netplan-eth1.network\n"
 CONNECTED = "[device]\nmanaged=true\nconnection-uuid=1c8a\nnm-owned=false\n"
@@ -46,32 +48,35 @@ class Lacking(NamedTuple):
 
 DEVICES = {
     "networkd, the default route": Lacking(
-        {NETWORKD: OF_NETWORKD}, "systemd-networkd", "networkctl reconfigure eth1", (ADDRESS,)
+        {NETWORKD: OF_NETWORKD, **NETWORKD_RUNS},
+        "systemd-networkd",
+        "networkctl reconfigure eth1",
+        (ADDRESS,),
     ),
     "networkd, the address": Lacking(
-        {NETWORKD: OF_NETWORKD}, "systemd-networkd", "networkctl reconfigure eth1"
+        {NETWORKD: OF_NETWORKD, **NETWORKD_RUNS}, "systemd-networkd", "networkctl reconfigure eth1"
     ),
-    "netplan": Lacking({NETWORKD: OF_NETPLAN}, "netplan", "netplan apply"),
+    "netplan": Lacking({NETWORKD: OF_NETPLAN, **NETWORKD_RUNS}, "netplan", "netplan apply"),
     "networkd asks for a lease": Lacking(
-        {NETWORKD: OF_NETWORKD.replace("configured", "configuring")},
+        {NETWORKD: OF_NETWORKD.replace("configured", "configuring"), **NETWORKD_RUNS},
         "systemd-networkd",
         "... journalctl -b -u systemd-networkd.service",
     ),
     "networkd waits for a router": Lacking(
-        {NETWORKD: OF_NETWORKD},
+        {NETWORKD: OF_NETWORKD, **NETWORKD_RUNS},
         "systemd-networkd",
         "... journalctl -b -u systemd-networkd.service",
         (OF_THE_LINK,),
         IPV6,
     ),
     "networkd, IPv4 beside an address of the link": Lacking(
-        {NETWORKD: OF_NETWORKD},
+        {NETWORKD: OF_NETWORKD, **NETWORKD_RUNS},
         "systemd-networkd",
         "networkctl reconfigure eth1",
         (OF_THE_LINK,),
     ),
     "networkd, the IPv6 default route": Lacking(
-        {NETWORKD: OF_NETWORKD},
+        {NETWORKD: OF_NETWORKD, **NETWORKD_RUNS},
         "systemd-networkd",
         "networkctl reconfigure eth1",
         (OF_THE_LINK, IPV6_ADDRESS),
@@ -84,9 +89,22 @@ DEVICES = {
         manages=False,
     ),
     "networkd is stopped": Lacking(
-        {"/etc/systemd/system/multi-user.target.wants/systemd-networkd.service": "-> unit"},
+        NETWORKD_STARTS, "systemd-networkd", "systemctl start systemd-networkd.service"
+    ),
+    "networkd has crashed": Lacking(
+        {NETWORKD: OF_NETWORKD, **NETWORKD_STARTS},
         "systemd-networkd",
         "systemctl start systemd-networkd.service",
+    ),
+    "NetworkManager beside networkd, which is stopped": Lacking(
+        {NETWORK_MANAGER: CONNECTED, **NM_RUNS, **NETWORKD_STARTS},
+        "NetworkManager",
+        "nmcli device reapply eth1",
+    ),
+    "networkd beside NetworkManager, which is stopped": Lacking(
+        {NETWORKD: OF_NETWORKD, **NETWORKD_RUNS, NETWORK_MANAGER: CONNECTED},
+        "systemd-networkd",
+        "networkctl reconfigure eth1",
     ),
     "NetworkManager": Lacking(
         {NETWORK_MANAGER: CONNECTED, **NM_RUNS}, "NetworkManager", "nmcli device reapply eth1"
@@ -184,6 +202,9 @@ def test_who_gives_it_back(name: str) -> None:
 
 
 def test_nobody_manages_it() -> None:
-    """A device that none of the known programs configures has no manager."""
-    other = {"/etc/network/interfaces": "iface eth10 inet dhcp\n# iface eth1 inet dhcp\n"}
-    assert found(Lacking(other, "", "")) is None
+    """A device that none of the known programs configures, or starts to configure, has no manager."""
+    others = "iface eth10 inet dhcp\n# iface eth1 inet dhcp\niface eth1 inet manual\n"
+    masked = {f"{_UNITS}/systemd-networkd.service": "-> /dev/null"}
+    files = {"/etc/network/interfaces": others, **NETWORKD_STARTS, **masked}
+    assert found(Lacking(files, "", "")) is None
+    assert found(Lacking(INTERFACES, "", "", family=IPV6)) is None

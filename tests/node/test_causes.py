@@ -211,6 +211,7 @@ def test_the_device_of_a_network_lost_its_address(
         host.routes.add_link(f"eth{number}")
         host.routes.add_address(f"eth{number}", f"192.168.{number}.4/24")
     path, text, _ = MANAGERS["systemd-networkd"]
+    start(host, "systemd-networkd")
     for link in host.routes.links():
         host.files.write(path.format(link.ifindex), f"{text}\n".encode(), mode=0o644)
     lose_the_default_route(host)
@@ -309,6 +310,13 @@ MANAGERS = {
 }
 
 
+def start(host: FakeHost, manager: str) -> None:
+    """Let the service of a program that manages devices run."""
+    unit = "systemd-networkd" if manager == "netplan" else manager
+    if unit:
+        host.files.link(f"/run/systemd/units/invocation:{unit}.service", "0123")
+
+
 @pytest.mark.parametrize("manager", MANAGERS)
 @pytest.mark.parametrize("lacking", ["address", "default route"])
 @pytest.mark.parametrize("pinned", [True, False])
@@ -321,8 +329,7 @@ def test_a_default_route_is_lost(
     path, text, step = MANAGERS[manager]
     [index] = [link.ifindex for link in host.routes.links() if link.name == "eth0"]
     host.files.write(path.format(index), f"{text}\n".encode(), mode=0o644)
-    if manager == "NetworkManager":
-        host.files.link("/run/systemd/units/invocation:NetworkManager.service", "0123")
+    start(host, manager)
     assert node_status(at_once(), host).next is None
     if not pinned:
         forget_devs(host)
@@ -347,6 +354,7 @@ def test_a_manager_that_waits_is_not_started_anew(host: FakeHost, manager: str) 
     """
     path, text, _ = MANAGERS[manager]
     [index] = [link.ifindex for link in host.routes.links() if link.name == "eth0"]
+    start(host, manager)
     content = f"ADMIN_STATE=configuring\n{text}\n".encode()
     host.files.write(path.format(index), content, mode=0o644)
     lose_the_default_route(host)
