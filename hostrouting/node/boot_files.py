@@ -150,7 +150,7 @@ def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> Rend
 def obstacles(files: FileStore) -> Iterator[NodeFinding]:
     """Yield a warning for each thing that keeps an apply from its lock, or from writing files."""
     if files.folder_mode(LOCK) is not None:
-        reason = "is a folder, so no apply gets its lock"
+        reason = "is a folder, so an apply can't take its lock"
         command = quoted("mv", LOCK, f"{LOCK}.moved")
         yield NodeFinding("no-lock", LOCK, reason, "warning", command=command)
     folders = (SCRIPT_DIRECTORY, UNIT_DIRECTORY)

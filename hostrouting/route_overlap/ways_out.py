@@ -42,10 +42,10 @@ def absent(devs: Collection[str], node: RoutingSnapshot) -> Iterator[NodeFinding
     step = "see its driver (ip link show), or correct expectedDevs"
     if others:
         named = " or ".join(others)
-        step = f"if {named} is meant, which has a default route, name that in expectedDevs"
+        step = f"if {named} (with a default route) is the right one, name it in expectedDevs"
     for dev in devs:
         if not is_network(dev):
-            reason = "is named by expectedDevs, and the node has no such device"
+            reason = "is in expectedDevs, but this node has no such device"
             yield NodeFinding("no-device", dev, reason, "warning", step)
 
 

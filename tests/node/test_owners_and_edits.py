@@ -85,8 +85,8 @@ def enslave(host: FakeHost) -> None:
         (
             rename,
             "no-device",
-            "wrong: eth0 is named by expectedDevs, and the node has no such device",
-            "if net0 is meant, which has a default route, name that in expectedDevs",
+            "wrong: eth0 is in expectedDevs, but this node has no such device",
+            "if net0 (with a default route) is the right one, name it in expectedDevs",
         ),
         (lose_carrier, "no-carrier", "wrong: eth0 has no carrier", "see its cable"),
         (

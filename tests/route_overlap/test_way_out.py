@@ -108,10 +108,12 @@ def test_without_the_expected_device(prover: WayOutNode) -> None:
     prover.default("eth0")
     advice = prover.prove(SERVICES, expectedDevs=["Eth0", "gone0"]).advice
     assert [line.partition(";")[0] for line in advice.splitlines()] == [
-        "Eth0: is named by expectedDevs, and the node has no such device",
-        "gone0: is named by expectedDevs, and the node has no such device",
+        "Eth0: is in expectedDevs, but this node has no such device",
+        "gone0: is in expectedDevs, but this node has no such device",
     ]
-    assert advice.endswith("if eth0 is meant, which has a default route, name that in expectedDevs")
+    assert advice.endswith(
+        "if eth0 (with a default route) is the right one, name it in expectedDevs"
+    )
     assert "\nGive " not in advice
     advice = prover.prove(SERVICES, expectedDevs=["gone0", "eth1"]).advice
     # Beside a device that is there, the other one explains nothing.
