@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from hostrouting.net.addresses import FAMILY_NAMES, parse_network
-from hostrouting.net.links import Device, address_families, is_inside
+from hostrouting.net.links import Device, address_families, carries_packets, is_inside
 from hostrouting.net.routes import NextHop, ObservedRoute, default_routes
 
 #: The device of each family.
@@ -23,7 +23,7 @@ def working(
 ) -> Exits:
     """Return the first named device of each family that works.
 
-    It is up, with a carrier, and its default route has a gateway that is not FAILED, or none. A
+    It carries packets, and its default route has a gateway that is not FAILED, or none. A
     network names the devices with an address in it.
     """
     if not names:
@@ -36,7 +36,7 @@ def working(
             hops.setdefault((route.family, hop.dev), hop)
     works: dict[int, str] = {}
     for (family, dev), hop in hops.items():
-        if dev in named and _carries(family, devices[dev], hop):
+        if dev in named and _carries(family, dev, devices, hop):
             works.setdefault(family, dev)
     return works
 
@@ -113,7 +113,8 @@ def _wired(links: Sequence[Device]) -> Sequence[Device]:
     return [link for link in wired if link.kind != "veth"] or wired
 
 
-def _carries(family: int, device: Device, hop: NextHop) -> bool:
-    if hop.dead or not (device.up and device.carrier):
+def _carries(family: int, dev: str, devices: Mapping[str, Device], hop: NextHop) -> bool:
+    device = devices[dev]
+    if hop.dead or not carries_packets(device, devices):
         return False
     return not (hop.gateway and hop.gateway.family == family and hop.gateway in device.failed)

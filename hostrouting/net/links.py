@@ -103,6 +103,11 @@ def enslaving(device: Device, devices: Mapping[str, Device]) -> Device | None:
     return master if master and master.kind in _TAKING else None
 
 
+def carries_packets(device: Device, devices: Mapping[str, Device]) -> bool:
+    """Return True for a device that is set up, has a carrier, and gets its packets itself."""
+    return device.up and device.carrier and enslaving(device, devices) is None
+
+
 def address_families(link: Device) -> set[int]:
     """Return the families of a device's addresses, but for those of the link alone."""
     return {own.family for own in link.addresses if own.scope < SCOPE_LINK}

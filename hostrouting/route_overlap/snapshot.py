@@ -24,7 +24,7 @@ from hostrouting.net.addresses import (
     is_network,
 )
 from hostrouting.net.exits import named_devices, unnamed, working
-from hostrouting.net.links import enslaving
+from hostrouting.net.links import carries_packets
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     IP_TUNNELS,
@@ -612,11 +612,7 @@ def allowed_devices(
         single = {network: devs[0] for network, devs in held.items() if len(devs) == 1}
         expected = tuple(dict.fromkeys(single.get(dev, dev) for dev in expected_devs))
     devices = {link.name: link for link in node.links}
-    unable = [
-        name
-        for name, link in devices.items()
-        if not (link.up and link.carrier) or enslaving(link, devices)
-    ]
+    unable = [name for name, link in devices.items() if not carries_packets(link, devices)]
     return AllowedDevices(
         expected=expected,
         patterns=tuple(patterns),

@@ -17,6 +17,7 @@ from support.run_nodes import lose_our_routes
 from hostrouting import Configure, HostRoutingConfig, NextStep, node_status
 from hostrouting.boot.intent import require_intent
 from hostrouting.boot.layout import APPLIED_PATH, INTENT_PATH
+from hostrouting.host import OUR_PROTOCOL
 from hostrouting.testing import FakeHost
 from phases import run
 
@@ -119,6 +120,20 @@ def test_no_apply_helps_a_device(
         "command": None,
         "owner": status.step.text,
     }
+
+
+def test_routes_follow_the_device_that_carries_packets(host: FakeHost) -> None:
+    """Of two expected devices the one that is a port of a bridge completes no route, though its
+    default route comes first.
+    """
+    connect(host.routes, eth1="10.9.0.4/16")
+    enslave(host)
+    host.routes.add_route("default", gateway="10.9.0.1", dev="eth1", metric=100)
+    section = {**CONFIG["routeOverlap"], "expectedDevs": ["eth0", "eth1"]}
+    config = HostRoutingConfig.from_mapping({**CONFIG, "routeOverlap": section})
+    assert run(Configure(config, host=host), at_once()).ok
+    [own] = [route for route in host.routes.routes() if route.protocol == OUR_PROTOCOL]
+    assert own.dev == "eth1"
 
 
 # --- edits of the installed config
