@@ -1,4 +1,4 @@
-"""Below all rooms: errors, findings, the words of the command, pace and facts, signatures.
+"""What all packages need: errors, findings, the words of the command, pace and facts, signatures.
 
 errors         those of all rooms, but for those that have a route or a report
 findings       NodeFinding: one entry of `check`, with its severity and next step
