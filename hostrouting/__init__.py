@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from hostrouting.node.check import check_node
     from hostrouting.node.configure import Configure, Reset
     from hostrouting.node.report import NodeReport
-    from hostrouting.node.state import NodeFacts, PlanFacts
     from hostrouting.node.status import node_status
+    from hostrouting.node.status_report import NodeFacts, StatusReport
     from hostrouting.node.watch import Watch
     from hostrouting.route_overlap.explain import ExplainedPart, Explanation, explain_routing
     from hostrouting.route_overlap.fabric import Fabric, FabricAddress
@@ -80,7 +80,6 @@ __all__ = [
     "NodeReport",
     "OverlapMode",
     "OverlapReport",
-    "PlanFacts",
     "ProbeSNATConfig",
     "RenderedFiles",
     "Reset",
@@ -89,6 +88,7 @@ __all__ = [
     "StaleCNIConfig",
     "StaticRoute",
     "StaticRoutesConfig",
+    "StatusReport",
     "SuggestedRoute",
     "Watch",
     "WatchConfig",
@@ -121,8 +121,8 @@ _NAMES = {
     "node.check": ("check_node",),
     "node.configure": ("Configure", "Reset"),
     "node.report": ("NodeReport",),
-    "node.state": ("NodeFacts", "PlanFacts"),
     "node.status": ("node_status",),
+    "node.status_report": ("NodeFacts", "StatusReport"),
     "node.watch": ("Watch",),
     "route_overlap.explain": ("ExplainedPart", "Explanation", "explain_routing"),
     "route_overlap.fabric": ("Fabric", "FabricAddress"),

@@ -20,7 +20,7 @@ from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.fleet import NodeRecord, NodeVerdict
 from hostrouting.net.addresses import Address, Prefix
 from hostrouting.net.mappings import FORMS, OWN
-from hostrouting.node.state import Verdict
+from hostrouting.node.report import Verdict
 from hostrouting.route_overlap.explain import ExplainedPart
 from hostrouting.route_overlap.proven import CidrReport, Finding, SuggestedRoute
 from phases.report import Status

@@ -70,14 +70,13 @@ _UNNEEDED = """
     hostrouting.base.pace hostrouting.base.signals hostrouting.boot.boot hostrouting.boot.capability
     hostrouting.boot.gates hostrouting.boot.reconciler hostrouting.boot.steps hostrouting.boot.task
     hostrouting.host.imds hostrouting.host.packets hostrouting.host.ports hostrouting.host.pyroute
-    hostrouting.host.trial hostrouting.host.netlink.classifiers
-    hostrouting.host.netlink.link_layer hostrouting.host.netlink.neighbours
-    hostrouting.host.systemd.notify hostrouting.node.boot_files
+    hostrouting.host.trial hostrouting.host.netlink.classifiers hostrouting.host.netlink.link_layer
+    hostrouting.host.netlink.neighbours hostrouting.host.systemd.notify hostrouting.node.boot_files
     hostrouting.node.capabilities hostrouting.node.check hostrouting.node.configure
     hostrouting.node.first_config hostrouting.node.fix hostrouting.node.history
-    hostrouting.node.kubelet hostrouting.node.output hostrouting.node.report hostrouting.node.state
-    hostrouting.node.status hostrouting.node.units hostrouting.node.watch hostrouting.node.words
-    hostrouting.route_overlap.errors hostrouting.route_overlap.explain
+    hostrouting.node.plan_report hostrouting.node.report hostrouting.node.sentences
+    hostrouting.node.status hostrouting.node.status_report hostrouting.node.units
+    hostrouting.node.watch hostrouting.route_overlap.errors hostrouting.route_overlap.explain
     hostrouting.route_overlap.logged hostrouting.static_routes.entries
     hostrouting.static_routes.forecast hostrouting.static_routes.lost_hops phases.testing
 """

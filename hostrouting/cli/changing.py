@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
     from hostrouting.node.configure import Configure, Reset
-    from hostrouting.node.report import NodeReport
+    from hostrouting.node.status_report import StatusReport
     from phases import Report
 
 #: For the verdict after a run.
@@ -87,7 +87,7 @@ def _answer(
         command = step.command.replace("hostrouting apply", "sudo hostrouting apply")
         step = attrs.evolve(step, command=command)
     # A program is missing, or another one has changed a route since the proof.
-    is_wrong = installs is not None and node.is_wrong
+    is_wrong = installs is not None and node.check.is_wrong
     arguments.verdict = report.error or sentence
     answer: dict[str, object] = {}
     if arguments.json:
@@ -114,13 +114,13 @@ def _answer(
     return BAD if is_wrong else FINE
 
 
-def _account(report: Report, node: NodeReport, held: Sequence[str]) -> dict[str, object]:
+def _account(report: Report, node: StatusReport, held: Sequence[str]) -> dict[str, object]:
     """Return the proof of a run, its held and started units, and the findings about the node."""
     released = [change.subject for change in report.changes if change.kind == RELEASED]
     found = {
         "held": held,
         "released": released,
-        "spared": node.spared,
+        "spared": node.check.spared,
         "findings": node.to_mapping().get("findings"),
     }
     given = {name: value for name, value in found.items() if value}
@@ -176,7 +176,7 @@ def lines_of(report: Report, *, stay: str = "these changes stay") -> list[str]:
     return lines
 
 
-def _verdict_of_live(report: Report, seen: NodeReport) -> tuple[str, NextStep | None]:
+def _verdict_of_live(report: Report, seen: StatusReport) -> tuple[str, NextStep | None]:
     """Return the verdict after a run that changed the kernel alone, and the next step.
 
     `seen` is that of the node: its config, if one is installed, is still in force.

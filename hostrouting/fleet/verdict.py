@@ -13,7 +13,8 @@ from hostrouting.config.sections import HostRoutingConfig, require_config
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.fleet.record import NodeRecord
 from hostrouting.net.addresses import IPV6
-from hostrouting.node.report import NodeReport, planned_report
+from hostrouting.node.plan_report import planned_report
+from hostrouting.node.report import NodeReport
 from hostrouting.route_overlap.expectation import expectation_on
 from hostrouting.route_overlap.fabric import announced_fabric
 from hostrouting.route_overlap.proof import check
@@ -89,7 +90,7 @@ def prove_record(
             forecast = forecaster.of(plan)
             if forecast.report is None:
                 return verdict(undecided=forecast.undecided)
-            report = attrs.evolve(planned_report(used, forecast), planned=None)
+            report = planned_report(used, forecast).after
         else:
             fabric = record.fabric
             if section.fabric != "auto":

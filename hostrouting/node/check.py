@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import attrs
 
-from hostrouting.base.commands import command_line
+from hostrouting.base.commands import FIX, command_line
 from hostrouting.base.errors import (
     HostFileError,
     HostRoutingError,
@@ -47,9 +47,8 @@ from hostrouting.node.boot_files import (
 )
 from hostrouting.node.capabilities import CAPABILITIES, sibling_units
 from hostrouting.node.kubelet import off_the_exit
-from hostrouting.node.report import NodeReport, fix_line
-from hostrouting.node.state import NO_PROGRAM
-from hostrouting.node.words import sentence_of
+from hostrouting.node.report import NO_PROGRAM, NodeReport
+from hostrouting.node.sentences import sentence_of
 from hostrouting.route_overlap.proof import silent_routers
 from hostrouting.route_overlap.proven import OverlapReport
 from hostrouting.static_routes.entries import findings, proven_now
@@ -169,6 +168,13 @@ def own_routes(node: Host) -> list[ObservedRoute]:
     routing = node.routes
     readings = (routing.routes_of(OUR_PROTOCOL, family) for family in routing.families)
     return [route for reading in readings for route in reading]
+
+
+def fix_line(path: str) -> str:
+    """Return the command line that applies the answer of `check --fix`."""
+    if path == INTENT_PATH:
+        return FIX
+    return f"{command_line('check', path)} --fix | {command_line('apply', '-')}"
 
 
 def _with_command(

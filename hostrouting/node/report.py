@@ -1,36 +1,246 @@
-"""The report on a node, as text and as JSON."""
+"""The report of a check: what was found on a node, in order, with a verdict and the next step."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Iterator
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from hostrouting.base.commands import CHECK, FIX, SHOW_HISTORY, command_line
-from hostrouting.base.findings import NextStep, NodeFinding, first_of, rfc3339
-from hostrouting.boot.layout import INTENT_PATH
-from hostrouting.node.state import NodeState, PlanFacts
-from hostrouting.node.words import cut, in_full, in_short, sentence_of, text_of
-from hostrouting.route_overlap.proven import OverlapReport
+from hostrouting.base.commands import CHECK
+from hostrouting.base.findings import NextStep, NodeFinding, Severity, first_of
+from hostrouting.base.values import LightValue
+from hostrouting.config.sections import HostRoutingConfig, OverlapMode
+from hostrouting.host.units import template_of
+from hostrouting.node.sentences import in_short, sentence_of
+from hostrouting.route_overlap.proven import CAUSES, OverlapReport, defaults_of
+from phases.mistakes import NoTruth
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+Verdict: TypeAlias = Literal["right", "unknown", "waiting", "warning", "wrong"]
+#: The kind of the finding about a program that a boot lacks.
+NO_PROGRAM = "no-program"
+#: The kinds of findings that come before an apply: what makes it needless, the node's devices, and
+#: what stands in its way.
+_ORDER: Final = ("under-way", *CAUSES, "no-lock", "read-only", "no-room", "exposed", "boot-file")
 
-    from hostrouting.config.sections import HostRoutingConfig
-    from hostrouting.node.state import NodeFacts
-    from hostrouting.static_routes.forecast import Forecast
-
-_EDITED: Final = ", edited since its apply, which is still in force"
-_OPENED: Final = "every gate is open: the break glass is set"
-_AHEAD: Final = "unknown, since its time is later than that of this clock"
+#: The warnings about units and gateways that do not do their work on a node without errors.
+_AILING: Final = frozenset(
+    {"failed-unit", "failed-trigger", "gate-down", "gate-failed", "silent-gateway"}
+)
 
 
 @attrs.frozen
-class NodeReport(NodeState):
-    """The proof, all findings besides, the checks that could not be made, and what is to do."""
+class NodeReport(LightValue, NoTruth):
+    """The check of the expected addresses, all other findings, and what could not be checked."""
+
+    overlap: OverlapReport = attrs.field(factory=OverlapReport)
+    mode: OverlapMode = OverlapMode.WARN
+    findings: tuple[NodeFinding, ...] = ()
+    #: The command that findings name for most of them.
+    command: str | None = None
+    #: The apply of an edited installed config, if that works where the config in force fails.
+    edit: str | None = None
+    #: The command that applies the answer of `check --fix`, if it has one.
+    fix: str | None = None
+    not_asked: tuple[str, ...] = ()
+    #: Their names, and of those for which no time was left.
+    unanswered: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    #: The objects that a cleanup would leave alone: object, address, kind and reason of each.
+    spared: tuple[dict[str, object], ...] = ()
 
     @property
-    def headline(self) -> str:
+    def severities(self) -> frozenset[Severity]:
+        """The severities of all findings."""
+        severities = {finding.severity for finding in self.findings}
+        return frozenset(severities if self.overlap.ok else {*severities, self.severity})
+
+    @property
+    def severity(self) -> Severity:
+        """The severity of the findings about expected addresses."""
+        # A node without a default route reaches nothing, in either mode.
+        is_error = self.mode is OverlapMode.STRICT or self.overlap.without_exit
+        return "error" if is_error else "warning"
+
+    @property
+    def ok(self) -> bool:
+        """True if all was checked in time, and no finding is an error."""
+        return not self.unread and "error" not in self.severities
+
+    @property
+    def fails(self) -> bool:
+        """True if STRICT mode holds the gates."""
+        return self.mode is OverlapMode.STRICT and not self.overlap.ok
+
+    @property
+    def is_wrong(self) -> bool:
+        """True if an apply has not reached its aim, now or for the next boot."""
+        kinds = {finding.kind for finding in self.findings if finding.severity == "error"}
+        is_lost = not kinds.isdisjoint(("lost-route", NO_PROGRAM))
+        return is_lost or (self.severity == "error" and not self.overlap.ok)
+
+    @property
+    def first_wrong(self) -> str:
+        """The first that an apply has not reached, and the number of the rest."""
+        errors = [finding for finding in self.findings if finding.severity == "error"]
+        return self.overlap.first_wrong or first_of([str(finding) for finding in errors])
+
+    @property
+    def causes(self) -> list[NodeFinding]:
+        """The findings that come before an apply, the lowest layer first."""
+        rest = (finding for finding in self.findings if finding not in self.overlap.notes)
+        found = (*self.overlap.causes, *rest)
+        before = [each for each in found if each.kind in _ORDER and not each.apply]
+        # Without a command, a file may follow from anything.
+        before = [each for each in before if each.command or each.kind != "boot-file"]
+        return sorted(before, key=lambda finding: _ORDER.index(finding.kind))
+
+    @property
+    def addresses(self) -> Iterator[NodeFinding]:
+        """The findings about expected addresses, each about a part of a CIDR."""
+        for cidr in self.overlap.cidrs:
+            for part in cidr.findings:
+                yield NodeFinding(part.kind, cidr.cidr, part.sentence(), self.severity, part=part)
+
+    @property
+    def wrong(self) -> list[NodeFinding]:
+        """What is wrong, each once: causes, addresses, and the other findings.
+
+        Without an error there is nothing, except for what was found about addresses.
+        """
+        overlap = self.overlap
+        if overlap.is_proven and not any(map(_is_wrong, self.findings)):
+            return [*self.ailing]
+        aimless = [defaults_of(overlap, family) for family in overlap.without_exit]
+        wrong = [
+            *overlap.causes,
+            *(_whole("no-exit", defaults) for defaults in aimless),
+            *self._wrong_addresses(),
+            *filter(_is_wrong, self.findings),
+        ]
+        return list(dict.fromkeys([*self.causes, *wrong]))
+
+    @property
+    def ailing(self) -> list[NodeFinding]:
+        """The warnings about units and gateways that do not do their work."""
+        ailing = [each for each in self.findings if each.kind in _AILING]
+        return [finding for finding in ailing if finding.severity == "warning"]
+
+    @property
+    def first(self) -> list[NodeFinding]:
+        """The findings of which the rest are consequences."""
+        wrong = self.wrong
+        if causes := self.causes or [each for each in wrong if each.kind == "no-exit"]:
+            return causes
+        lost = [each for each in wrong if each.kind == "lost-route" and each.apply == "now"]
+        repaired = {each.cidr for each in self.overlap.cidrs if lost and each.configured_routes}
+        primary = [
+            each for each in wrong if each.subject not in repaired and each.kind != "failed-unit"
+        ]
+        return primary or wrong
+
+    def _wrong_addresses(self) -> Iterator[NodeFinding]:
+        all_but = {cidr.cidr: cidr.all_but for cidr in self.overlap.cidrs}
+        for found in self.addresses:
+            own = all_but[found.subject]
+            sentence = f"{found.subject} is right, all but {own}"
+            yield _whole("all-but", sentence) if own else found
+
+    @property
+    def remarks(self) -> list[NodeFinding]:
+        """What a summary of a healthy node names: warnings, and a choice of default routes."""
+        chosen = [finding for finding in self.findings if finding.kind == "chosen-exit"]
+        return [*self._named, *chosen]
+
+    @property
+    def held(self) -> list[NodeFinding]:
+        """The findings about units that wait for routing."""
+        return [each for each in self.findings if (each.kind, each.severity) == ("held", "error")]
+
+    @property
+    def under_way(self) -> list[NodeFinding]:
+        """The finding about another run; errors may pass when that ends."""
+        return [each for each in self.findings if each.kind == "under-way"]
+
+    @property
+    def left_routes(self) -> int:
+        """The number of routes that an earlier config has left."""
+        lost = [finding for finding in self.findings if finding.kind == "lost-route"]
+        return [finding.action for finding in lost].count("-")
+
+    def lost_routes(self, config: HostRoutingConfig) -> int:
+        """Return the number of routes of the config that are not in force."""
+        kinds = [finding.kind for finding in self.findings]
+        if "not-applied" in kinds:
+            return len(config.static_routes.routes)
+        return kinds.count("lost-route") - self.left_routes
+
+    def gates(self, config: HostRoutingConfig) -> dict[str, tuple[str, str]]:
+        """Return the state of each unit with a gate, and the reason of its finding, if any.
+
+        The state is the kind of that finding (`held`, `down`, ...), or `open`, or `shut` if a start
+        would be held now.
+        """
+        gates = {
+            finding.subject: (finding.kind.removeprefix("gate-"), finding.reason)
+            for finding in self.findings
+            if finding.kind.startswith(("held", "gate-"))
+        }
+        named = {*gates, *map(template_of, gates)}
+        is_broken = any(finding.kind == "disabled" for finding in self.findings)
+        rest = "shut" if self.fails and not is_broken else "open"
+        return gates | {gate: (rest, "") for gate in config.gates if gate not in named}
+
+    @property
+    def verdict(self) -> Verdict:
+        """The state of the node.
+
+        Without an error it is `warning`; it is `waiting` if only units are held, or another run is
+        under way, and `unknown` if nothing is wrong as far as there was time to check.
+        """
+        has_errors = "error" in self.severities
+        if self.under_way:
+            return "waiting"
+        # To make 10,000 causes takes a while.
+        if not self.overlap.is_proven or any(map(_is_wrong, self.findings)):
+            return "wrong" if has_errors else "warning"
+        if has_errors:
+            return "waiting"
+        if self.ailing:
+            return "warning"
+        return "unknown" if self.unread else "right"
+
+    @property
+    def is_in_order(self) -> bool:
+        """True if all was checked, and nothing is wrong or warned of."""
+        return self.overlap.ok and not self._severe and not self.not_asked
+
+    @property
+    def _severe(self) -> list[NodeFinding]:
+        """The errors and warnings, except for those of units that are held."""
+        return [each for each in self.findings if each.severity != "note" and each.kind != "held"]
+
+    @property
+    def _named(self) -> list[NodeFinding]:
+        """The warnings that a summary names: what an apply repairs, or else all."""
+        # Of gates that are open the state of the gates has the reason.
+        rest = [finding for finding in self._severe if finding.kind != "disabled"]
+        # What has a command comes first.
+        rest.sort(key=lambda finding: not finding.command)
+        return list(dict.fromkeys([*self.causes, *self._repairable])) or rest
+
+    @property
+    def _repairable(self) -> list[NodeFinding]:
+        """The errors and warnings that an apply repairs now."""
+        return [finding for finding in self._severe if finding.apply == "now"]
+
+    @property
+    def break_glass(self) -> str:
+        """Why all gates are open; empty if they are not."""
+        return next((each.reason for each in self.findings if each.kind == "disabled"), "")
+
+    @property
+    def sentence(self) -> str:
         """The verdict with the first cause, and the number of the rest."""
         text = self.overlap.headline or "no findings"
         if self.verdict == "waiting":
@@ -41,29 +251,6 @@ class NodeReport(NodeState):
         elif self.unread:
             text = f"no time was left to look at {first_of(self.unread)}"
         return f"{self.verdict}: {text}"
-
-    @property
-    def sentence(self) -> str:
-        """The headline; with facts, those that are right, too."""
-        if self.absence:
-            return self.absence
-        if self.planned is not None:
-            return "; ".join(self._lines_of_plan(self.planned, self.overlap.headline))
-        word: str = self.verdict
-        if self.facts is None:
-            return self.headline
-        if word in {"wrong", "warning"} or self.under_way:
-            return "; ".join([self.headline, *self._held])
-        parts = [*self._live.values()] or ["the image is as the config wants it"]
-        # A long line loses its end.
-        parts.sort(key=lambda part: part not in (self._held or [_OPENED]))
-        if self.facts.is_live and self.not_asked:
-            word = "right as far as asked" if word == "right" else word
-            unread = f"not looked at: {first_of(self.not_asked)}"
-            parts.insert(0 if word == "unknown" else len(parts), unread)
-        if remarks := self.remarks:
-            parts.append(in_short(remarks))
-        return f"{word}: {', '.join(parts)}"
 
     @property
     def next(self) -> str | None:
@@ -77,13 +264,10 @@ class NodeReport(NodeState):
     def step(self) -> NextStep | None:
         """What to do next; None if nothing is to do.
 
-        Where a lower layer fails, no command for a higher one helps: whoever gives a device what it
-        lacks comes before an apply.
+        While a lower layer fails, no command for a higher one helps: a device has to get back what
+        it lacks before an apply.
         """
-        if self.absence:
-            return NextStep("look", self.command) if self.command else None
-        is_image = self.facts is not None and not self.facts.is_live
-        if is_image or self.is_in_order:
+        if self.is_in_order:
             return None
         if self.edit and not self.under_way:
             return NextStep("fix", self.edit)
@@ -91,53 +275,50 @@ class NodeReport(NodeState):
             cause = self.causes[0]
             kind: Literal["fix", "look"] = "look" if self.under_way else "fix"
             return NextStep(kind, cause.command) if cause.command else _by_hand(cause)
-        if command := self._command:
+        if command := self._command_that_repairs:
             return NextStep("fix", command)
-        return self._by_hand
+        return self._manual_step
 
     @property
-    def _command(self) -> str | None:
+    def _command_that_repairs(self) -> str | None:
         """The command that repairs a node on which no lower layer fails."""
-        # Of a node that is right the summary names the first warning.
+        # Of a healthy node the summary names the first warning.
         for finding in self._named[:1] if self.ok else ():
             if finding.command and not finding.apply:
                 return finding.command
-        configured = any(report.configured_routes for report in self.overlap.cidrs)
+        configured = any(cidr.configured_routes for cidr in self.overlap.cidrs)
         # A route that waits has another step first.
         if all(finding.apply != "later" for finding in self.findings):
             if self.command and (self._repairable or configured):
                 return self.command
             if self.fix:
                 return self.fix
-        # A gate that is open helps a node that is wrong.
+        # A gate that is open helps an unhealthy node.
         opened = [each.command for each in self.findings if each.kind == "disabled" and self.ok]
         return next(filter(None, [*self.overlap.commands, *opened]), None)
 
     @property
-    def _by_hand(self) -> NextStep | None:
-        """What somebody has to do where no command helps."""
+    def _manual_step(self) -> NextStep | None:
+        """What a person has to do where no command helps."""
+        overlap = self.overlap
         if self.verdict == "right":
             # The warnings about it say what to do.
             unread = "".join(self.not_asked[:1])
             return NextStep("owner", text=f"not looked at: {unread}") if unread else None
         refused = [each for each in self.findings if each.is_refused]
-        stepped = [each for each in (*self.first, *self.overlap.explanations) if each.step]
+        stepped = [each for each in (*self.first, *overlap.explanations) if each.step]
         waiting = [each for each in self.findings if each.apply == "later"]
         if found := refused or stepped or waiting:
             return _by_hand(found[0])
-        if sentences := [*self.overlap.manual_steps, *self.not_asked]:
+        if sentences := [*overlap.manual_steps, *self.not_asked]:
             return NextStep("owner", text=sentences[0].removesuffix("."))
-        if self.overlap.suggested_routes:
+        if overlap.suggested_routes:
             return NextStep("owner", text=f"the config lacks routes, which it shows: {CHECK}")
         found = self.first or self._named
         return _by_hand(found[0]) if found else None
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the report for JSON: as of `status` or `plan` by its facts, else as of `check`."""
-        if self.facts is not None:
-            return self._status(self.facts)
-        if self.planned is not None:
-            return self._plan(self.planned)
+        """Return the report for JSON."""
         more = {
             "findings": [finding.to_mapping() for finding in self.findings],
             "not_asked": list(self.not_asked),
@@ -148,217 +329,42 @@ class NodeReport(NodeState):
             **self.overlap.to_mapping(mode=self.mode),
             "ok": self.ok,
             "verdict": self.sentence,
-            **self._next,
+            "next": self.next,
+            "step": self.step and self.step.to_mapping(),
         }
         return answer | {name: value for name, value in more.items() if value}
 
-    def _status(self, facts: NodeFacts) -> dict[str, Any]:
-        cidrs = self.overlap.cidrs
-        lost = facts.lost_routes
-        in_force = None if lost is None else facts.routes - lost
-        return {
-            "ok": self.ok,
-            "state": self.verdict,
-            "verdict": self.sentence,
-            **self._next,
-            "config": None if self.absence else INTENT_PATH,
-            "mode": str(self.mode),
-            "last_change": None if self.absence else rfc3339(facts.changed_at),
-            "cidrs": {"expected": len(cidrs), "right": sum(cidr.ok for cidr in cidrs)},
-            "break_glass": self.break_glass or None,
-            "checksum": facts.checksum,
-            "edited": facts.edited,
-            "routes": {"wanted": facts.routes, "in_force": in_force},
-            "boot_files": {"differ": facts.differing_files},
-            **facts.siblings,
-            "gates": facts.gates,
-            "findings": self._all_findings,
-            "not_asked": [*self.not_asked],
-        }
-
-    @property
-    def _next(self) -> dict[str, object]:
-        return {"next": self.next, "step": self.step and self.step.to_mapping()}
-
-    def _plan(self, planned: PlanFacts) -> dict[str, Any]:
-        """Return the report of a plan, without empty values."""
-        overlap = self.overlap
-        is_held = self.fails and not (planned.is_refused or planned.broken)
-        values = {
-            "verdict": self.sentence,
-            "proof": overlap.to_mapping(mode=self.mode) if overlap.cidrs else None,
-            "worse": [each.reason for each in self.worse],
-            "holds": [*planned.gates] if is_held else [],
-            "late": overlap.refusals,
-            "undecided": planned.undecided,
-            "findings": self._all_findings,
-        }
-        return {name: value for name, value in values.items() if value}
-
-    @property
-    def _all_findings(self) -> list[dict[str, Any]]:
+    def all_findings(self) -> list[dict[str, Any]]:
+        """Return all findings for JSON, those about addresses first."""
         return [each.to_mapping() for each in (*self.addresses, *self.findings)]
 
     def lines(self) -> list[str]:
-        """Return the report as text lines: as of `status` or `plan` by its facts, or of `check`."""
-        if self.facts is not None:
-            return self._lines_of_status(self.facts)
-        if self.planned is not None:
-            return [*self._lines_of_plan(self.planned, self.overlap.verdict)]
+        """Return the report as text lines."""
         overlap = self.overlap
         explanations = overlap.explanations
-        first = self.headline
+        first = self.sentence
         is_said = first == f"{self.verdict}: {overlap.headline}"
         lines = [first, "" if is_said else overlap.verdict, *map(str, explanations), overlap.steps]
         findings = (finding for finding in self.findings if finding not in explanations)
-        command = self.next
+        step = self.step
+        command = step.command if step else None
         lines += [f"{each.severity}: {each.kind}: {each.text_before(command)}" for each in findings]
         lines += [f"note: not looked at: {reason}" for reason in self.not_asked]
-        lines += [f"next: {step}"] if (step := self.step) else []
+        lines += [f"next: {step}"] if step else []
         return [*filter(None, lines)]
-
-    def _lines_of_plan(self, planned: PlanFacts, verdict: str) -> Iterator[str]:
-        overlap = self.overlap
-        if planned.undecided:
-            yield f"after apply: unknown, since {planned.undecided}"
-        if verdict:
-            yield f"after apply: {verdict}"
-            yield from overlap.refusals
-            yield from (note.text for note in overlap.explanations)
-        yield from (each.text for each in self.worse)
-        if planned.is_refused:
-            yield "apply would refuse this"
-        elif self.fails:
-            held = ", ".join(planned.gates) or "none, since no unit has a gate"
-            if planned.broken:
-                held = f"none, break-glass keeps them open: {planned.broken}"
-            yield f"gates that STRICT holds then: {held}"
-
-    def _lines_of_status(self, facts: NodeFacts) -> list[str]:
-        if self.absence:
-            steps = "to keep them, run: hostrouting apply CONFIG; to remove them: hostrouting reset"
-            return [self.absence, *(f"  {route}" for route in facts.kept), steps]
-        lines = [*self._summary()]
-        lines += [f"  not looked at: {reason}" for reason in self.not_asked]
-        states = {**self._facts(facts), **self._live}
-        lines += [f"{name}: {text}" for name, text in states.items()]
-        gates = facts.gates or {}
-        lines += [f"  {unit}: {_of_gate(gate)}" for unit, gate in gates.items()]
-        if step := self.step:
-            return [*lines, f"next: {step}"]
-        return [*lines, "next: nothing to do"] if self.is_in_order else lines
-
-    def _summary(self) -> Iterator[str]:
-        """Yield the first line of a status, and lines on what that has in short, or as a number."""
-        sentence = self.sentence
-        wrong = self.wrong
-        remarks = self.remarks
-        # The lines of routes, proof and gates have what is left out.
-        if cut(sentence) != sentence and not wrong:
-            word = sentence.partition(":")[0]
-            is_right = remarks and self.verdict == "right"
-            sentence = f"{word}: {in_short(remarks)}" if is_right else cut(sentence)
-        yield sentence
-        named = wrong or remarks
-        command = self.next
-        is_whole = len(named) == 1 and text_of(named[0], command) == in_short(named)
-        if not is_whole:
-            yield from in_full(named, command)
-
-    def _facts(self, facts: NodeFacts) -> dict[str, str]:
-        """Return what is true of an image, too, each by its name."""
-        differing = facts.differing_files
-        files = f"{differing} differ" if differing else "right"
-        states = {
-            "config": f"{INTENT_PATH}{_EDITED if facts.edited else ''}",
-            "mode": str(self.mode),
-            "checksum": facts.checksum,
-            "last change": f"{_last_change(facts)}; for all changes, run: {SHOW_HISTORY}",
-            "boot files": _unless_unread(differing, files),
-            "break glass": self.break_glass or "not set",
-        }
-        for name, sibling in facts.siblings.items():
-            state = f"{sibling['unit']} ({sibling['active_state']})" if sibling else "not enabled"
-            states[name] = state
-        # A file in a place that the config needs is among the errors.
-        found = [each for each in self.findings if each.kind == "foreign-file"]
-        foreign = [each.text for each in found if each.severity == "note"]
-        return {**states, "foreign files": "; ".join(foreign)} if foreign else states
-
-    @property
-    def _live(self) -> dict[str, str]:
-        """The state of the routes, the proof and the gates; empty for an image."""
-        facts = self.facts
-        if facts is None or not facts.is_live:
-            return {}
-        opened = _OPENED if self.break_glass else "no gate is held"
-        gates = "".join(self._held) or opened
-        return {
-            "routes": _routes_in_force(facts),
-            "proof": self.overlap.headline or "no CIDR is expected",
-            "gates": _unless_unread(facts.gates, gates),
-        }
-
-    @property
-    def _held(self) -> list[str]:
-        """The first unit that is held, and the number of the rest; empty without one."""
-        held = [finding.subject for finding in self.held]
-        if not held:
-            return []
-        return [f"{first_of(held)} {'are' if held[1:] else 'is'} held"]
-
-
-def planned_report(
-    config: HostRoutingConfig, forecast: Forecast, *, broken: str | None = None
-) -> NodeReport:
-    """Return the report on a node after an apply, by its forecast.
-
-    `broken` is the reason why every gate is open.
-    """
-    worse = (NodeFinding("worse", "worse than now", str(each)) for each in forecast.worse)
-    return NodeReport(
-        overlap=OverlapReport() if forecast.report is None else forecast.report,
-        mode=config.route_overlap.mode,
-        findings=tuple(worse),
-        planned=PlanFacts(
-            is_refused=forecast.is_refused,
-            gates=config.gates,
-            broken=broken or "",
-            undecided=forecast.undecided,
-        ),
-    )
 
 
 def _by_hand(finding: NodeFinding) -> NextStep:
-    """Return what somebody has to do against a finding."""
+    """Return what a person has to do against a finding."""
     return NextStep("owner", text=sentence_of(finding))
 
 
-def fix_line(path: str) -> str:
-    """Return the command line that applies the answer of `check --fix`."""
-    if path == INTENT_PATH:
-        return FIX
-    return f"{command_line('check', path)} --fix | {command_line('apply', '-')}"
+def _whole(kind: str, sentence: str) -> NodeFinding:
+    """Return what stands for several findings in a first line; no answer lists it by its kind."""
+    return NodeFinding(kind, sentence, "")
 
 
-def _unless_unread(value: object, text: str) -> str:
-    return "unknown" if value is None else text
-
-
-def _of_gate(gate: Mapping[str, str]) -> str:
-    return gate["reason"] or f"{gate['state']} ({gate['active_state']})"
-
-
-def _last_change(facts: NodeFacts) -> str:
-    """Return the time since the last change."""
-    # Imported late: only `status` shows an age.
-    from datetime import timedelta
-
-    age = facts.at - facts.changed_at
-    return f"{timedelta(seconds=int(age))} ago" if age >= 0 else _AHEAD
-
-
-def _routes_in_force(facts: NodeFacts) -> str:
-    """Return the number of routes in force."""
-    in_force = f"{facts.routes - (facts.lost_routes or 0)} of {facts.routes} routes are in force"
-    return _unless_unread(facts.lost_routes, in_force if facts.routes else "no route is wanted")
+def _is_wrong(finding: NodeFinding) -> bool:
+    # Units that are held wait for what is wrong.
+    is_error = finding.severity == "error" and finding.kind != "held"
+    return is_error or finding.kind == "not-applied"

@@ -30,7 +30,7 @@ from hostrouting.net.routes import is_merged
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.check import check_node, look_after_apply, own_routes
 from hostrouting.node.report import NodeReport
-from hostrouting.node.state import NodeFacts
+from hostrouting.node.status_report import NodeFacts, StatusReport
 from hostrouting.node.units import read_units
 from hostrouting.route_overlap.script import MARKERS
 from hostrouting.static_routes.refusals import why_merged
@@ -48,7 +48,7 @@ def node_status(
     *,
     config: HostRoutingConfig | None = None,
     applied: NodeReport | None = None,
-) -> NodeReport:
+) -> StatusReport:
     """Return what `hostrouting status` prints; change nothing, and need no root.
 
     It waits for nothing but a router that does not answer, for 2.5 s.
@@ -89,7 +89,7 @@ def node_status(
     with suppress(UnitError, DeadlineExceededError):
         host = read_units(ctx, host, config.gates)
     report = check_node(ctx, config, host, path=INTENT_PATH, queries=False, applied=applied)
-    return attrs.evolve(report, facts=_facts_of(ctx, config, host, report))
+    return StatusReport(check=report, facts=_facts_of(ctx, config, host, report))
 
 
 def _facts_of(ctx: Context, config: HostRoutingConfig, host: Host, report: NodeReport) -> NodeFacts:
@@ -147,7 +147,7 @@ def _active_state(ctx: Context, host: Host, unit: str) -> str:
     return state.active_state if state.exists else "no such unit"
 
 
-def _status_without_config(ctx: Context, host: Host) -> NodeReport:
+def _status_without_config(ctx: Context, host: Host) -> StatusReport:
     absence = _remains(ctx, host) or without_config(host)
     severity: Severity = "error"
     kept: list[ObservedRoute] = []
@@ -162,7 +162,7 @@ def _status_without_config(ctx: Context, host: Host) -> NodeReport:
     findings = (NodeFinding("not-applied", "hostRouting", absence, severity), *foreign)
     facts = NodeFacts(is_live=host.is_live, routes=len(kept), kept=tuple(map(str, kept)))
     shown = f"warning: {absence}" if kept else absence
-    return NodeReport(findings=findings, facts=facts, absence=shown)
+    return StatusReport(check=NodeReport(findings=findings), facts=facts, absence=shown)
 
 
 def verdict_now(
@@ -170,24 +170,26 @@ def verdict_now(
     host: Host,
     config: HostRoutingConfig | None = None,
     applied: NodeReport | None = None,
-) -> NodeReport:
+) -> StatusReport:
     """Return the report of `status` on a node, or why its state is unknown."""
     try:
         is_installed = host.files.mode(INTENT_PATH) is not None
         absence = "" if is_installed else _remains(ctx, host) or not_installed(host)
         if absence and config is None:
-            return NodeReport(absence=absence)
+            return StatusReport(absence=absence)
         report = node_status(ctx, host, config=config, applied=applied)
         if absence:
             # A config with nothing but a sweep installs nothing.
-            report = attrs.evolve(report, absence=absence, command=None)
+            check = attrs.evolve(report.check, command=None)
+            report = attrs.evolve(report, check=check, absence=absence)
     except (HostRoutingError, *CONTEXT_OVER) as error:
         reason = " ".join(str(error).split())
         state = "the state of the node is unknown" if host.is_live else "unknown"
         # A check has the same error of a damaged config, which names its step.
         is_damaged = isinstance(error, InvalidConfigError)
         command = CHECK if host.is_live and not is_damaged else None
-        return NodeReport(absence=f"{state}: {reason}", unread=("node",), command=command)
+        check = NodeReport(unread=("node",), command=command)
+        report = StatusReport(check=check, absence=f"{state}: {reason}")
     return report
 
 

@@ -31,7 +31,7 @@ from support.run_nodes import lose_our_routes
 from hostrouting import CidrReport, Finding, Host, NodeReport, OverlapMode, OverlapReport
 from hostrouting.base.findings import NodeFinding
 from hostrouting.node.output import wrapped
-from hostrouting.node.words import cut
+from hostrouting.node.sentences import cut
 from hostrouting.route_overlap.judgement import Kind
 from hostrouting.testing import FakeHost
 

@@ -65,6 +65,7 @@ from phases import Context
 NSPAWN = "systemd-nspawn@.service"
 FINE = leaves("172.16.8.0/22", "eth0")
 RIGHT = f"{IN_FORCE}, {FINE}"
+REACHED = "1 of 1 CIDRs are right"
 WRONG = leaves("172.16.8.0/22", "ib0")
 LOST = f"172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: {NOT_IN_FORCE}"
 APPLY = f"hostrouting apply {INTENT_PATH}"
@@ -599,7 +600,7 @@ def test_a_status_without_an_answer_of_systemd(
     result = run_here("status")
     sentence, unasked, *facts = result.stdout.splitlines()
     assert result.returncode == 0
-    assert sentence == f"right as far as asked: {IN_FORCE}, ..."
+    assert sentence == f"right as far as asked: {IN_FORCE}, {REACHED}, no gate is held"
     assert unasked == "  not looked at: no answer"
     last = next_step("no command repairs this: not looked at: no answer")
     assert facts[-2:] == [f"  {NSPAWN}: open (unknown)", last]
@@ -929,7 +930,7 @@ def test_warnings_of_a_node_that_is_right(host: FakeHost) -> None:
     assert applied.stdout.splitlines()[-2:] == [f"warning: {silent}", last]
     host.link_layer.mute.clear()
     assert run_here("status").stdout.splitlines()[:2] == [
-        f"right: {DEFAULT_BY}ib0: {CHOSEN}eth0",
+        f"right: no route is wanted, {REACHED}, no gate is held",
         f'  {DEFAULT_BY}ib0: {CHOSEN}eth0; {IF_RIGHT}["ib0"] to routeOverlap',
     ]
 

@@ -130,7 +130,9 @@ def test_a_held_unit_waits_for_what_is_wrong(host: FakeHost) -> None:
     host.services.start(at_once(), "hostrouting-held@systemd-nspawn@kube1.service.service")
     host.files.remove(UNIT)
     for words in "the boot files are", "routing and the boot files are":
-        [held] = [found for found in node_status(at_once(), host).findings if found.kind == "held"]
+        [held] = [
+            found for found in node_status(at_once(), host).check.findings if found.kind == "held"
+        ]
         assert held.reason.endswith(f", and starts by itself once {words} right")
         lose_our_routes(host)
 
@@ -140,7 +142,7 @@ def test_a_held_unit_counts_from_the_boot(host: FakeHost) -> None:
     host.services.start(at_once(), "hostrouting-held@systemd-nspawn@kube1.service.service")
     ctx = at_once()
     ctx.sleep(3600)
-    [held] = [found for found in node_status(ctx, host).findings if found.kind == "held"]
+    [held] = [found for found in node_status(ctx, host).check.findings if found.kind == "held"]
     assert held.since == ManualClock.EPOCH
 
 
@@ -221,7 +223,7 @@ def test_the_device_of_a_network_lost_its_address(
         host.routes.add_route("default", gateway="172.16.0.1", dev="ib0")
     trouble(host)
     status = node_status(at_once(), host)
-    [found] = status.first
+    [found] = status.check.first
     assert (found.kind, found.subject, status.next) == (kind, "eth0", step)
 
 
@@ -242,7 +244,7 @@ def test_a_gate_that_is_down_beside_one_that_is_missing(host: FakeHost) -> None:
     host.services.start(at_once(), unit)
     host.services.start(at_once(), "machines.target")
     status = node_status(at_once(), host)
-    warnings = [found.kind for found in status.findings if found.severity == "warning"]
+    warnings = [found.kind for found in status.check.findings if found.severity == "warning"]
     assert sorted(warnings) == ["gate-failed", "gate-missing"]
     assert status.sentence == (
         f"warning: {unit}: is failed (exit-code), although machines.target wants it, and is not held"
@@ -258,7 +260,7 @@ def test_a_node_that_needs_no_apply(host: FakeHost, trouble: Trouble) -> None:
     """A right node with a read-only /etc or a full /run is right, without a next step."""
     trouble(host)
     status = node_status(at_once(), host)
-    kinds = [finding.kind for finding in status.findings]
+    kinds = [finding.kind for finding in status.check.findings]
     assert kinds == ["not-watched"]
     assert status.next is None
 
@@ -269,7 +271,7 @@ def test_a_lease_that_is_late(host: FakeHost) -> None:
     """
     lose_the_default_route(host)
     host.routes.add_link("eth1", up=False)
-    kinds = [finding.kind for finding in node_status(at_once(), host).findings]
+    kinds = [finding.kind for finding in node_status(at_once(), host).check.findings]
     assert "device-down" not in kinds
 
 
@@ -338,11 +340,11 @@ def test_a_default_route_is_lost(
     if lacking == "address":
         host.routes.remove_address("eth0", "10.224.0.4/16")
     status = node_status(at_once(), host)
-    [found] = [each for each in status.findings if each.kind == "lost-default"]
+    [found] = [each for each in status.check.findings if each.kind == "lost-default"]
     assert (found.subject, found.severity) == ("eth0", "warning")
     assert f"IPv4 {lacking}" in found.reason
     assert manager in found.reason
-    assert status.first == [found]
+    assert status.check.first == [found]
     # The files of an image that is none differ, but an apply would fail.
     assert status.next == step
 
@@ -408,11 +410,11 @@ def test_another_run_is_under_way(host: FakeHost, pid: str) -> None:
     host.files.write("/run/hostrouting.lock", text.encode(), mode=0o600)
     for process in "4711", own:
         host.files.write(f"/proc/{process}", b"", mode=0o444)
-    assert node_status(at_once(), host).verdict == "right"
+    assert node_status(at_once(), host).check.verdict == "right"
     lose_our_routes(host)
     status = node_status(at_once(), host)
     is_waiting = pid == "4711"
     assert status.ok is False
-    assert status.verdict == ("waiting" if is_waiting else "wrong")
+    assert status.check.verdict == ("waiting" if is_waiting else "wrong")
     assert status.next == ("hostrouting status --wait 60" if is_waiting else APPLY)
     assert status.sentence.startswith("waiting: process 4711 changes") is is_waiting

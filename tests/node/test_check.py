@@ -42,9 +42,9 @@ from hostrouting.host import Host, Route, RouteChange
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import Lookup, default_routes
-from hostrouting.node.check import check_node
+from hostrouting.node.check import check_node, fix_line
 from hostrouting.node.fix import fixed, replaced
-from hostrouting.node.report import NodeReport, fix_line
+from hostrouting.node.report import NodeReport
 from hostrouting.node.units import with_read_units
 from hostrouting.route_overlap import proof
 from hostrouting.route_overlap.expectation import Expectation
@@ -226,7 +226,7 @@ def test_a_fresh_node_has_a_status() -> None:
         assert status.absence == status.sentence == status.to_mapping()["verdict"]
         assert status.sentence.startswith(NOT_INSTALLED)
         assert not status.ok
-        assert [finding.kind for finding in status.findings] == ["not-applied"]
+        assert [finding.kind for finding in status.check.findings] == ["not-applied"]
 
 
 @pytest.mark.parametrize(
@@ -597,9 +597,9 @@ def test_a_status_that_has_no_time_left(
     assert facts is not None
     assert (facts.routes, facts.lost_routes, facts.gates) == (1, 0, None)
     assert "gates: unknown" in found.lines()
-    assert found.verdict == "unknown"
+    assert found.check.verdict == "unknown"
     assert not found.ok
-    assert found.headline == "unknown: no time was left to look at gates and 5 more"
+    assert found.check.sentence == "unknown: no time was left to look at gates and 5 more"
     for command in "status", "check":
         monkeypatch.setattr(
             f"hostrouting.cli.commands.{command}.context",

@@ -274,7 +274,7 @@ def test_a_last_look_that_fails_degrades_nothing(monkeypatch: pytest.MonkeyPatch
     assert report.result.not_asked == ("no answer",)
     assert looked
     monkeypatch.undo()
-    assert verdict_now(Context(), host, applied=report.result).not_asked == ("no answer",)
+    assert verdict_now(Context(), host, applied=report.result).check.not_asked == ("no answer",)
 
 
 def test_skipped_boot_files_degrade_a_strict_run() -> None:
@@ -302,7 +302,7 @@ def test_a_verdict_is_neither_true_nor_false(host: FakeHost) -> None:
     """
     execute(configure(host, **ROUTES))
     status = node_status(Context(), host)
-    for verdict in status, status.overlap:
+    for verdict in status, status.check.overlap:
         with pytest.raises(TypeError, match=rf"^{type(verdict).__name__} is .* test \S*\.ok"):
             bool(verdict)
 
@@ -387,7 +387,7 @@ def test_a_look_that_is_cancelled_has_a_verdict(host: FakeHost) -> None:
     ctx.cancel("stop")
     seen = verdict_now(ctx, host)
     assert seen.sentence == f"{UNKNOWN_STATE}cancelled: stop"
-    assert (seen.verdict, seen.next) == ("unknown", "hostrouting check")
+    assert (seen.check.verdict, seen.next) == ("unknown", "hostrouting check")
 
 
 def test_a_damaged_config_names_its_own_step(host: FakeHost) -> None:

@@ -34,7 +34,7 @@ from hostrouting.fleet import prove_record, take_record
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6, Prefix, outside
 from hostrouting.node.check import check_node
-from hostrouting.node.report import planned_report
+from hostrouting.node.plan_report import planned_report
 from hostrouting.testing import FakeHost, KernelNode
 from phases import (
     Context,

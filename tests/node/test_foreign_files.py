@@ -70,7 +70,7 @@ def config(**sections: Any) -> HostRoutingConfig:
 
 def names_of(host: FakeHost) -> list[tuple[str, str]]:
     """Return the severity and path of each foreign file that `status` names."""
-    findings = node_status(at_once(), host).findings
+    findings = node_status(at_once(), host).check.findings
     return [(each.severity, each.subject) for each in findings if each.kind == "foreign-file"]
 
 

@@ -98,7 +98,7 @@ def test_an_installed_one_stays_valid(host: FakeHost) -> None:
     assert [line for line in report.lines() if "local" in line] == [WARNING]
     status = node_status(Context(), host)
     assert status.ok
-    assert status.verdict == "right"
+    assert status.check.verdict == "right"
     proven = prove_record(take_record(Context(), host)).report
     assert proven is not None
     assert proven.ok

@@ -20,9 +20,8 @@ from hostrouting.host import Host
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import default_routes
-from hostrouting.node.check import check_node
+from hostrouting.node.check import check_node, fix_line
 from hostrouting.node.fix import fixed
-from hostrouting.node.report import fix_line
 from hostrouting.static_routes.lost_hops import LostHop
 from hostrouting.testing import FakeHost
 from hostrouting.testing.route_texts import route
@@ -332,7 +331,7 @@ def test_a_right_route_that_an_apply_would_move() -> None:
     assert run(Configure(config, host=host), at_once()).ok
     host.routes.add_route("default", gateway=ETH1[1], dev="eth1", metric=7)
     status = node_status(at_once(), host)
-    assert status.overlap.ok
+    assert status.check.overlap.ok
     assert status.next is None
     assert status.step
     assert status.step.text.endswith(f"; see why: hostrouting plan {INTENT_PATH}")

@@ -108,7 +108,7 @@ def test_no_apply_helps_a_device(
     trouble(host)
     status = node_status(at_once(), host)
     assert status.sentence.startswith(sentence)
-    assert [each.kind for each in status.causes] == [kind]
+    assert [each.kind for each in status.check.causes] == [kind]
     assert status.next is None
     assert status.step
     assert (status.step.type, status.step.command) == ("owner", "")

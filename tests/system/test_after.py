@@ -21,7 +21,7 @@ from support.hurried import hurried
 from support.printed import NOT_ENDED, STRICT_HOLDS, WITHOUT_IT
 
 from hostrouting import Configure, Host, HostRoutingConfig, check_node, node_status
-from hostrouting.node.report import planned_report
+from hostrouting.node.plan_report import planned_report
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from phases import Context, run
 
@@ -121,7 +121,7 @@ class TestAUnitThatDoesNotConnect:
             text = f"{UNIT}: is {word}, {NOT_ENDED}; see: systemctl status '{UNIT}'"
             assert f"warning: {text}" in machine.journal(f"--identifier={CHECK}")
             report = node_status(machine.ctx, machine.host)
-            late = [finding for finding in report.findings if finding.kind == "late-unit"]
+            late = [finding for finding in report.check.findings if finding.kind == "late-unit"]
             assert [str(finding) for finding in late] == [f"warning: late-unit: {text}"]
             assert report.ok
             assert machine.systemctl("restart", KUBE) == 0
@@ -138,7 +138,7 @@ class TestAUnitThatDoesNotConnect:
             assert (marker, machine.payloads()) == (f"{text}\n", [])
             status = node_status(machine.ctx, machine.host)
             assert status.sentence.startswith(f"wrong: {UNIT}: is {word}, {NOT_ENDED}")
-            assert [str(kind) for kind in status.findings if kind.kind == "late-unit"] == [
+            assert [str(kind) for kind in status.check.findings if kind.kind == "late-unit"] == [
                 f"error: late-unit: {text}"
             ]
             whole = HostRoutingConfig.from_mapping({**config("STRICT"), "gates": list(GATES)})

@@ -103,7 +103,7 @@ def test_an_edit_of_the_mode_opens_no_gate(tmp_path: Path) -> None:
         status = node_status(machine.ctx, machine.host)
         assert status.to_mapping()["edited"]
         # The edited file is no reason.
-        held = [finding.reason for finding in status.findings if finding.kind == "held"]
+        held = [finding.reason for finding in status.check.findings if finding.kind == "held"]
         assert held
         assert all(" once routing is right" in reason for reason in held)
 

@@ -106,7 +106,7 @@ def _why_unfixed(result: HostRoutingConfig | str) -> str:
 
 
 def _state(report: NodeReport) -> str:
-    return "" if report.verdict == "right" else report.headline
+    return "" if report.verdict == "right" else report.sentence
 
 
 COMMAND = Command(

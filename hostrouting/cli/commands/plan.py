@@ -20,7 +20,7 @@ from hostrouting.host.systemd.systemctl import OfflineUnits
 from hostrouting.node.boot_files import installs_units, missing_programs, render_files
 from hostrouting.node.capabilities import warnings_of
 from hostrouting.node.configure import Configure, plan_of
-from hostrouting.node.report import planned_report
+from hostrouting.node.plan_report import planned_report
 from hostrouting.node.units import with_read_units
 from phases import TaskFailedError
 

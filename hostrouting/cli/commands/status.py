@@ -14,7 +14,7 @@ from hostrouting.node.status import node_status
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from hostrouting.node.report import NodeReport
+    from hostrouting.node.status_report import StatusReport
 
 #: A year.
 _ENDLESS: Final = 31_536_000.0
@@ -28,13 +28,13 @@ def run(arguments: Namespace) -> int:
     if status.absence and not status.ok:
         raise InvalidConfigError([ConfigMistake("", status.absence)])
     print_answer(arguments, status.to_mapping(), status.lines())
-    if "error" in status.severities:
+    if "error" in status.check.severities:
         return BAD
-    return FAILED if status.unread else FINE
+    return FAILED if status.check.unread else FINE
 
 
-def _state(status: NodeReport) -> str:
-    return "" if status.absence or status.verdict == "right" else status.sentence
+def _state(status: StatusReport) -> str:
+    return "" if status.absence or status.check.verdict == "right" else status.sentence
 
 
 COMMAND = Command(

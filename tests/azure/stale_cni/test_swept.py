@@ -130,7 +130,7 @@ def test_a_run_leaves_nothing_on_its_task() -> None:
     assert vars(task) == before
     report = verdict_now(context(), host, config)
     assert report.absence == NOT_INSTALLED
-    assert [*report.spared] == check_node(context(), config, host).to_mapping()["spared"]
+    assert [*report.check.spared] == check_node(context(), config, host).to_mapping()["spared"]
 
 
 def test_a_dry_run_changes_nothing_and_lists_stale_objects() -> None:
