@@ -85,6 +85,8 @@ class NodeFinding(LightValue):
     action: str = ""
     #: The command that resolves it; then the step is another way.
     command: str = ""
+    #: True if the command removes our routes from a device, so an apply has to follow.
+    drops_routes: bool = False
     #: The time since when it is so, if that is known.
     since: float | None = None
     #: The `Finding` of the proof that has its addresses, if they are a part of the CIDR that is the
@@ -126,8 +128,8 @@ class NodeFinding(LightValue):
         return f"{self.subject}: {self.sentence}"
 
     def text_before(self, command: str | None) -> str:
-        """Return the text, without a command that follows it."""
-        is_repeated = command and self.command == command
+        """Return the text, without a command with which the one that follows it begins."""
+        is_repeated = self.command and command and command.startswith(self.command)
         return f"{self.subject}: {self.reason}" if is_repeated else self.text
 
     def __str__(self) -> str:

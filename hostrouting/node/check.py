@@ -210,6 +210,8 @@ class _Remedies(NamedTuple):
     """Findings, each with the command or step that helps against it, and those of a report."""
 
     findings: tuple[NodeFinding, ...]
+    #: The apply, whether or not it helps now.
+    apply: str | None = None
     command: str | None = None
     edit: str | None = None
     fix: str | None = None
@@ -261,10 +263,13 @@ class _Look:
         if self.host.is_live and (needs_apply or self.lacks_routes):
             findings = (*obstacles(self.host.files), *findings)
         remedies = self._remedies(findings, path, root) if path else _Remedies(findings)
+        # Of another config, only a check without causes knows if its apply helps.
+        reapplies = path == INTENT_PATH and not root and self.config.static_routes.routes
         return NodeReport(
             overlap=self.overlap,
             mode=self.config.route_overlap.mode,
             findings=remedies.findings,
+            reapply=remedies.apply if reapplies else None,
             command=remedies.command,
             edit=remedies.edit,
             fix=remedies.fix,
@@ -302,7 +307,7 @@ class _Look:
         waits = not is_refused and any(finding.apply == "later" for finding in findings)
         step = "" if command else f"see why: {plan}"
         findings = _with_command(findings, command or "", step, "later" if waits else "now")
-        return _Remedies(findings, command, command if works else None, fix)
+        return _Remedies(findings, apply, command, command if works else None, fix)
 
     def _edit(self) -> _Edit | None:
         """Return the edit of the installed config, and why its apply would fail; None without one.

@@ -36,6 +36,8 @@ class NodeReport(LightValue, NoTruth):
     overlap: OverlapReport = attrs.field(factory=OverlapReport)
     mode: OverlapMode = OverlapMode.WARN
     findings: tuple[NodeFinding, ...] = ()
+    #: The apply that brings back our routes after a command that drops them.
+    reapply: str | None = None
     #: The command that findings name for most of them.
     command: str | None = None
     #: The apply of an edited installed config, if that works where the config in force fails.
@@ -272,12 +274,18 @@ class NodeReport(LightValue, NoTruth):
         if self.edit and not self.under_way:
             return NextStep("fix", self.edit)
         if self.causes:
-            cause = self.causes[0]
-            kind: Literal["fix", "look"] = "look" if self.under_way else "fix"
-            return NextStep(kind, cause.command) if cause.command else _by_hand(cause)
+            return self._step_against(self.causes[0])
         if command := self._command_that_repairs:
             return NextStep("fix", command)
         return self._manual_step
+
+    def _step_against(self, cause: NodeFinding) -> NextStep:
+        """Return the step against a lower layer, with the apply that has to follow."""
+        if not cause.command:
+            return _by_hand(cause)
+        follows = cause.drops_routes and self.reapply
+        command = f"{cause.command} && {self.reapply}" if follows else cause.command
+        return NextStep("look" if self.under_way else "fix", command)
 
     @property
     def _command_that_repairs(self) -> str | None:

@@ -121,7 +121,10 @@ def _lack_of(
     step = manager.advice or f"see {LOGS[family]}"
     reason = f"has no {what}, which {programs} gives it"
     command = manager.command if len(commands) == 1 else ""
-    return NodeFinding("lost-default", names, reason, "warning", step, command=command)
+    # `networkctl reconfigure` removes routes of others, whatever ManageForeignRoutes= says.
+    return NodeFinding(
+        "lost-default", names, reason, "warning", step, command=command, drops_routes=True
+    )
 
 
 def _gateways(node: RoutingSnapshot, link: Device, config: HostRoutingConfig) -> set[str]:

@@ -535,7 +535,7 @@ def test_the_page_of_first_aid() -> None:
         for name, node in BROKEN.items()
         if node.first_aid
     }
-    shown |= {(lines[name], step) for name, (_, step) in LEASED.items()}
+    shown |= {(lines[name], steps[0]) for name, (_, steps) in LEASED.items()}
     held = f"{lines['a fabric has the CIDR in its /16']}; {KUBELET} is held"
     shown.add((held, BROKEN["break-glass is set"].commands))
     assert {(printed, command.replace("\\|", "|")) for printed, command in rows} == shown
