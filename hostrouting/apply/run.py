@@ -239,7 +239,7 @@ class Run:
             self.log.error("%s", state)
         if False not in results:
             with suppress(HostFileError):
-                self.boot.finish()
+                self.boot.finish(self.ctx)
 
     def _log_failed_undo(self, newest: Change, error: BaseException) -> None:
         text = f"{newest}, and the changes with it"

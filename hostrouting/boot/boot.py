@@ -131,8 +131,10 @@ class Boot:
                 findings += self._disk.foreign(paths_of(section), severity=severity)
         return findings
 
-    def changes_nothing(self, config: HostRoutingConfig) -> bool:
+    def changes_nothing(self, ctx: Context, config: HostRoutingConfig) -> bool:
         """Return True, with a warning, for a void config; refuse it over an installed config.
+
+        A key that is similar to `hostRouting` degrades the task.
 
         A whole agent config without `hostRouting` is never refused: as with upstream, the installed
         config stays. Raises InvalidConfigError.
@@ -141,9 +143,10 @@ class Boot:
             return False
         if config.given is not None and self.installed_units():
             raise InvalidConfigError(void)
-        self._logger.warning(
-            "nothing is changed, and what is installed stays: %s", "; ".join(map(" ".join, void))
-        )
+        reason = "; ".join(map(" ".join, void))
+        self._logger.warning("nothing is changed, and what is installed stays: %s", reason)
+        if config.misspelt:
+            ctx.degrade(reason)
         return True
 
     def drift(self, ctx: Context, *parts: Part) -> list[Change]:
@@ -280,7 +283,7 @@ class Boot:
         units = units_in(parts)
         files = files or self.recorded(ctx)
         steps = self.steps_to_install(ctx, *parts) if planned is None else planned
-        with self._noted(changes_files=bool(steps)):
+        with self._noted(ctx, changes_files=bool(steps)):
             if not self._host.is_live:
                 self._take(steps, files)
                 return bool(steps)
@@ -460,7 +463,7 @@ class Boot:
     @contextmanager
     def _restoring(self, ctx: Context) -> Iterator[None]:
         """Make systemd read the files that an undo restores within this context."""
-        with self._noted(changes_files=True):
+        with self._noted(ctx, changes_files=True):
             yield
             if self._host.is_live:
                 try:
@@ -472,7 +475,7 @@ class Boot:
                     ) from error
 
     @contextmanager
-    def _noted(self, *, changes_files: bool) -> Iterator[None]:
+    def _noted(self, ctx: Context, *, changes_files: bool) -> Iterator[None]:
         """Keep a note on the machine until systemd has read all changes, and clean up in the end.
 
         A run that is killed meanwhile leaves the note for the next one.
@@ -488,7 +491,9 @@ class Boot:
             except HostFileError as error:
                 # /run may be full. Without the note the next run finishes this one, unless it is
                 # killed right now.
-                self._logger.warning("%s; this run leaves no note for the next one", error)
+                lacking = f"{error}; this run leaves no note for the next one"
+                self._logger.warning("%s", lacking)
+                ctx.degrade(lacking)
         try:
             yield
         except Exception:
@@ -500,9 +505,9 @@ class Boot:
         if self._host.is_live:
             self._files.remove(UNFINISHED)
 
-    def finish(self) -> None:
+    def finish(self, ctx: Context) -> None:
         """Clean up after an install that failed and was undone."""
-        with self._noted(changes_files=False):
+        with self._noted(ctx, changes_files=False):
             pass
 
     def _clean_up(self, touched: Iterable[str]) -> None:

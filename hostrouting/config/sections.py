@@ -467,6 +467,8 @@ class HostRoutingConfig(LightValue, WireValue):
     inherits_after: bool = attrs.field(default=False, init=False, eq=False, repr=False)
     #: The keys of the document that it was read from; None for an agent's config without it.
     given: tuple[str, ...] | None = attrs.field(default=(), init=False, eq=False, repr=False)
+    #: The key of an agent's config without `hostRouting` that is similar to it.
+    misspelt: str | None = attrs.field(default=None, init=False, eq=False, repr=False)
     #: The address families of its routes and expected CIDRs; IPv4 in any case.
     families: tuple[int, ...] = attrs.field(default=(IPV4,), init=False, eq=False, repr=False)
 
@@ -566,6 +568,7 @@ did you mean 'staticRoutes'?
         content: Any = whole.get(_KEY)
         # An agent written in Go writes an unset pointer as null.
         is_absent = whole is document and content is None
+        others = {key for key in whole if isinstance(key, str)} - {_KEY} if is_absent else ()
         misplaced = [
             ConfigMistake(key, f"must be inside {_KEY}; move it to {_KEY}.{key}")
             for key, section in _sections(cls).items()
@@ -579,6 +582,8 @@ did you mean 'staticRoutes'?
         )
         given = None if is_absent else tuple(key for key in content if key not in ignored)
         object.__setattr__(config, "given", given)
+        # Not `hostNetworking`, which is somebody else's.
+        object.__setattr__(config, "misspelt", closest(_KEY, others, similarity=0.7))
         if whole is document and config.route_overlap.cidrs and content.get("after") is None:
             units = _agent_list(whole, config.gates)
             object.__setattr__(config, "after", units)
@@ -609,7 +614,8 @@ did you mean 'staticRoutes'?
         if self.asks:
             return []
         if self.given is None:
-            reason = f"is missing or null: is this the right config? {_REMOVE_ALL}"
+            meant = f"{self.misspelt!r} meant" if self.misspelt else "this the right config"
+            reason = f"is missing or null: is {meant}? {_REMOVE_ALL}"
             return [ConfigMistake(_KEY, reason)]
         sections = _sections(type(self))
         empty = []

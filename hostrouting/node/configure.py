@@ -310,9 +310,9 @@ class Configure(_Whole):
     def _idle(self, name: str) -> Task:
         """Return a stand-in for a task without work; of a void config, the first plan raises."""
 
-        def plan_nothing(_ctx: Context) -> Sequence[Change]:
+        def plan_nothing(ctx: Context) -> Sequence[Change]:
             if name == "install-boot-files":
-                self._boot.changes_nothing(self._config)
+                self._boot.changes_nothing(ctx, self._config)
             return ()
 
         return task(name, plan=plan_nothing, records=True)(lambda _: None)
@@ -325,7 +325,7 @@ class Configure(_Whole):
         The `NodeReport` is its value.
         """
         self.applied = None
-        if self._boot.changes_nothing(self._config):
+        if self._boot.changes_nothing(ctx, self._config):
             for subtask in self.subtasks:
                 execute(subtask, ctx, logger=self._logger)
             return

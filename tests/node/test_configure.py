@@ -33,7 +33,7 @@ from hostrouting import (
     render_files,
 )
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import INTENT_PATH, UNFINISHED
 from hostrouting.exceptions import (
     BackendError,
     InvalidConfigError,
@@ -769,3 +769,28 @@ def test_where_systemctl_does_nothing_an_apply_changes_nothing(
     assert "--root /" in str(cause)
     assert host.routes.routes() == before
     assert not host.files.exists(INTENT_PATH)
+
+
+@pytest.mark.parametrize(
+    ("key", "is_misspelt"), [("hostRoutes", True), ("routing", True), ("hostNetworking", False)]
+)
+def test_an_agents_config_with_a_misspelt_key(
+    host: FakeHost, key: str, *, is_misspelt: bool
+) -> None:
+    """An agent whose config has `hostRoutes` in place of `hostRouting` sees in the report that
+    nothing was configured, and which key may be meant.
+    """
+    config = HostRoutingConfig.from_mapping({**AGENTS, key: {}})
+    report = run(Configure(config, host=host))
+    assert report.ok
+    assert report.degraded is is_misspelt
+    assert ([f"'{key}'" in reason for reason in report.reasons] == [True]) is is_misspelt
+
+
+def test_a_run_without_a_note_for_the_next_one_is_degraded(host: FakeHost) -> None:
+    """A run that cannot write its note for the next one, such as in a full /run, is degraded."""
+    host.files.read_only.add("/run")
+    report = run(configure(host, **ROUTES))
+    assert report.ok
+    assert report.degraded
+    assert [UNFINISHED in reason for step in report.children for reason in step.reasons] == [True]
