@@ -1,15 +1,15 @@
-"""The command `hostrouting`: it calls the tasks and prints the result.
+"""The command `hostrouting`, which runs the tasks and prints their results.
 
 command          a command as a value
-commands/        the commands, a file each: words, help and function
-parser           the parser that follows from them
+commands/        one file per command: function, options and help
+parser           the argument parser, built from them
 shared           config, host, answer and exit status of all commands
 changing         the run of `apply` and `reset`
-recorded_nodes   the proof of recorded nodes
+recorded_nodes   the check of recorded nodes
 
-stdout carries the answer, stderr the log. Exit status: 0 fine; 1 the answer is bad; 2 usage or an
-invalid config; 3 it could not, or an internal error; 4 there is something to change (`plan
---exit-code`).
+stdout has the answer, stderr the log. Exit status: 0 success; 1 the check failed; 2 usage error or
+invalid config; 3 the command could not do its work, or an internal error; 4 something would change
+(`plan --exit-code`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parsed(argv: Sequence[str] | None = None) -> Namespace:
-    """Return the parsed arguments; without any, those of --help."""
+    """Parse the arguments; without any, show the help."""
     prepare_streams()
     argv = sys.argv[1:] if argv is None else argv
     if argv[:1] == ["help"]:
@@ -59,11 +59,11 @@ def perform(arguments: Namespace) -> int:
         try:
             status = command.run(arguments)
         except KeyboardInterrupt:
-            # As of a process that SIGINT ended; that is the usual end of a watch.
+            # The exit status of a process that SIGINT ended; a watch usually ends this way.
             status = refuse(arguments, "interrupted", FINE if command.goes_on else 130)
         except Exception as error:  # noqa: BLE001 - its traceback is logged
             problem = explained(error)
-            # Some mistakes in a config show only on its machine, within a task.
+            # Some mistakes in a config are found by a task, on the node.
             failures = getattr(error, "failures", (error,))
             mistakes = (failure for failure in failures if isinstance(failure, InvalidConfigError))
             status = refuse(arguments, next(mistakes, problem), status_after(error))

@@ -1,4 +1,4 @@
-"""A command as a value, and the words that several commands have."""
+"""A command as a value, and the options that several commands share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INSTALLED: Final = "the installed config"
 
 
 class Command(NamedTuple):
-    """A command of `hostrouting`, made in its file of `commands/`, which has its name."""
+    """A command of `hostrouting`, defined in the file of `commands/` that has its name."""
 
     #: Returns the exit status.
     run: Callable[[argparse.Namespace], int]
@@ -24,30 +24,30 @@ class Command(NamedTuple):
     more: str = ""
     #: The help lists lower positions first, and commands of one position by name.
     position: int = 100
-    #: What CONFIG is if it is left out; "" if it must not be, None without a CONFIG.
+    #: What CONFIG defaults to; "" if it is required, None if the command takes none.
     config: str | None = None
-    #: The keywords of `add_argument` for each word of its own.
+    #: The keyword arguments of `add_argument` for each of its own options and arguments.
     options: Mapping[str, Mapping[str, Any]] = {}
-    #: True if the error of a misspelled command may propose it.
+    #: True if the error for a misspelt command may suggest it.
     is_guessed: bool = True
     #: True if it changes the node.
     changes: bool = False
-    #: True if it runs until a signal: its log is a part of its answer.
+    #: True if it runs until a signal; then its log is part of its answer.
     goes_on: bool = False
 
     @property
     def has_history(self) -> bool:
-        """True if each run leaves an entry in the journal, and logs little without -v."""
+        """True if each run adds an entry to the journal, and logs little without -v."""
         return self.changes and not self.goes_on
 
 
 def switch(text: str) -> dict[str, Any]:
-    """Return the keywords of an option without a value."""
+    """Return the keyword arguments of an option without a value."""
     return {"action": "store_true", "help": text}
 
 
 def seconds(text: str) -> float:
-    """Return the seconds that an option gives."""
+    """Parse the seconds of an option."""
     with suppress(ValueError):
         if 0 < (number := float(text)) < float("inf"):
             return number
@@ -55,8 +55,8 @@ def seconds(text: str) -> float:
 
 
 def folder(text: str) -> str:
-    """Return the path of a folder that an option names."""
-    # An empty variable of a script would stand for the working directory.
+    """Return the folder that an option names."""
+    # An empty variable of a script would mean the working directory.
     if not text:
         raise argparse.ArgumentTypeError("the path of a folder must not be empty")
     return text
@@ -66,21 +66,21 @@ ROOT: Final[Mapping[str, Mapping[str, Any]]] = {
     "--root": {
         "type": folder,
         "metavar": "DIR",
-        "help": "an image: files and units below DIR, nothing live",
+        "help": "work on the image in DIR: files and units only, not the running kernel or systemd",
     }
 }
 WAIT: Final[Mapping[str, Any]] = {
     "type": seconds,
     "metavar": "S",
-    "help": "until the node is right, for S seconds at most, and log each state until then",
+    "help": "wait until the node is healthy, at most S seconds, and log each change of state",
 }
-#: The commands that have them also prove recorded nodes: `prove_records` in `recorded_nodes.py`.
+#: The commands that have it also check recorded nodes: see `recorded_nodes.py`.
 RECORDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "--from": {
         "dest": "records",
         "nargs": "+",
         "metavar": "FILE",
-        "help": "of recorded nodes instead, in files with a line for each, or - for stdin; CONFIG "
-        "comes before this option, or after --",
+        "help": "read recorded nodes instead of this one: files with one record per line, or - "
+        "for stdin; put CONFIG before this option, or after --",
     },
 }

@@ -1,4 +1,4 @@
-"""The parser of the command, made of the values in `commands/`."""
+"""The argument parser of the command, built from the values in `commands/`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import sys
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from hostrouting import __version__
 from hostrouting.base.commands import USAGE, printable
@@ -21,17 +21,24 @@ from hostrouting.node.output import end_streams, print_json
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: Of commands without these options: `shared.py` and `changing.py` read them.
+    from hostrouting.cli.command import Command
+
+#: The defaults for commands without these options, which `shared.py` and `changing.py` read.
 _ABSENT: Final = {"root": None, "live": False, "dry_run": False}
-#: In the order of the help, by the value of `changes`.
+#: The headings of the help, in its order, by the value of `changes`.
 HEADINGS: Final = {False: "only read", True: "change the node"}
+_EXIT_STATUS: Final = (
+    "Exit status: 0 success; 1 the check failed; 2 usage error or invalid config; 3 the command "
+    "could not do its work; 4 something would change (plan --exit-code, sweep --dry-run "
+    "--exit-code)."
+)
 
 
 class _Formatter(argparse.HelpFormatter):
     """The help, with the commands in two groups."""
 
     def add_argument(self, action: argparse.Action) -> None:
-        if not isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - argparse lacks these
+        if not isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - there is no public name
             super().add_argument(action)
             return
         for changes, heading in HEADINGS.items():
@@ -53,75 +60,98 @@ def members_of(
     }
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose usage errors name the next step, and are JSON if the answer would be."""
+
+    def __init__(
+        self,
+        *,
+        as_json: bool,
+        words: Sequence[str],
+        known: Mapping[str, argparse.ArgumentParser],
+        **keywords: Any,
+    ) -> None:
+        """`words` are the user's, and `known` has the parsers of the commands by name."""
+        # Without a width, argparse imports shutil to find the width of the terminal.
+        super().__init__(formatter_class=partial(_Formatter, width=78), **keywords)
+        self._as_json = as_json
+        self._words = words
+        self._known = known
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error and the next step, and exit."""
+        message = printable(f"{message}{_step(message, self._words, self._known)}")
+        if self._as_json:
+            print_json({"ok": False, "error": message})
+        try:
+            # Some versions of Python fail if stderr cannot be written.
+            with suppress(OSError):
+                super().error(message)
+            sys.exit(USAGE)
+        finally:
+            end_streams()
+
+
 def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Return the parser of the command; with `as_json` it reports usage errors as JSON.
 
-    The next step in an error is that of the command among the `words`.
+    The next step in an error depends on the command among the `words` of the user.
     """
-
-    class Parser(argparse.ArgumentParser):
-        def error(self, message: str) -> NoReturn:
-            message = printable(f"{message}{_step(message, words, commands.choices)}")
-            if as_json:
-                print_json({"ok": False, "error": message})
-            try:
-                # For some Pythons a stderr that takes nothing is an error.
-                with suppress(OSError):
-                    super().error(message)
-                sys.exit(USAGE)
-            finally:
-                end_streams()
-
-    # Without a width, argparse loads shutil to find out how wide the terminal is.
-    formatter = partial(_Formatter, width=78)
-    # They stand before the command or after it, where a default would hide the former.
-    common = Parser(add_help=False, formatter_class=formatter, argument_default=argparse.SUPPRESS)
-    common.add_argument("--json", **switch("the answer as JSON"))
-    common.add_argument("-v", "--verbose", **switch("write more to stderr"))
-    common.add_argument(
-        "--timeout", type=seconds, metavar="S", help="the limit for the run, in seconds"
-    )
-    root = Parser(
+    known: dict[str, argparse.ArgumentParser] = {}
+    errors: dict[str, Any] = {"as_json": as_json, "words": words, "known": known}
+    common = _Parser(**errors, add_help=False, argument_default=argparse.SUPPRESS)
+    _add_common_options(common)
+    root = _Parser(
+        **errors,
         prog="hostrouting",
-        formatter_class=formatter,
         allow_abbrev=False,
         parents=[common],
-        description="Make a Kubernetes node's host routing right, and prove it.",
-        epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could "
-        "not be done; 4 plan --exit-code, sweep --dry-run --exit-code: "
-        "there is something to change.",
+        description="Fix the host routing of a Kubernetes node, and verify it.",
+        epilog=_EXIT_STATUS,
     )
     root.add_argument("--version", action="version", version=f"hostrouting {__version__}")
     commands = root.add_subparsers(
         dest="command", required=True, metavar="COMMAND", title="commands"
     )
-
-    # With its own command alone, the parser is made in a fifth of the instructions.
+    # If the command is known, building its parser alone takes a fifth of the time.
     own = command_named(words[0]) if words else None
     for name, command in (all_commands() if own is None else {words[0]: own}).items():
         added = commands.add_parser(
             name,
+            **errors,
             help=command.summary,
             description=command.summary + command.more,
-            formatter_class=formatter,
             allow_abbrev=False,
             parents=[common],
         )
-        added.set_defaults(chosen=command, verdict="", **_ABSENT)
-        if command.config is not None:
-            text = (
-                "a JSON file, or - for stdin: the hostRouting object, or a whole config that has it"
-            )
-            nargs = None
-            if command.config:
-                text += f"; without it: {command.config}"
-                nargs = "?"
-            added.add_argument("config", nargs=nargs, metavar="CONFIG", help=text)
-            text = "accept a CONFIG that installs nothing, which means: remove everything"
-            added.add_argument("--allow-empty", **switch(text))
-        for option, keywords in command.options.items():
-            added.add_argument(option, **keywords)
+        _add_arguments(added, command)
+        known[name] = added
     return root
+
+
+def _add_common_options(common: argparse.ArgumentParser) -> None:
+    """Add the options that may come before the command or after it.
+
+    They have no defaults, because a default after the command would override a value before it.
+    """
+    common.add_argument("--json", **switch("print the answer as JSON"))
+    common.add_argument("-v", "--verbose", **switch("write more to stderr"))
+    common.add_argument("--timeout", type=seconds, metavar="S", help="stop after S seconds")
+
+
+def _add_arguments(added: argparse.ArgumentParser, command: Command) -> None:
+    """Add the arguments of a command to its parser."""
+    added.set_defaults(chosen=command, verdict="", **_ABSENT)
+    if command.config is not None:
+        text = "a JSON file, or - for stdin: the hostRouting object, or a config that contains it"
+        if command.config:
+            text += f"; default: {command.config}"
+        nargs = "?" if command.config else None
+        added.add_argument("config", nargs=nargs, metavar="CONFIG", help=text)
+        text = "accept a CONFIG that installs nothing, which removes everything"
+        added.add_argument("--allow-empty", **switch(text))
+    for option, keywords in command.options.items():
+        added.add_argument(option, **keywords)
 
 
 def _step(
@@ -139,7 +169,7 @@ def _step(
     if match:
         never = {name for name, command in all_commands().items() if not command.is_guessed}
         known = [name for name in re.findall(r"[\w-]+", match[2]) if name not in never]
-        # Short words are soon similar: "repair" is to "explain".
+        # Short words are easily similar: "repair" resembles "explain".
         meant = closest(match[1], known, similarity=0.75)
     else:
         by_word = {name.lstrip("-"): name for name in known}
@@ -148,4 +178,4 @@ def _step(
         return f"; did you mean {meant!r}?"
     if "--cidr" in known:
         return "; give --cidr once for each expected CIDR"
-    return f"; for its words: {chosen.prog if chosen else 'hostrouting'} --help"
+    return f"; see: {chosen.prog if chosen else 'hostrouting'} --help"

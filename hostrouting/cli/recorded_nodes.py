@@ -1,4 +1,4 @@
-"""The proof of recorded nodes: `check --from` and `plan --from`."""
+"""Check recorded nodes: `check --from` and `plan --from`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator
 
-#: The progress is shown after each so many nodes.
+#: Progress is shown after this many nodes.
 _PROGRESS: Final = 100
 
 
 def prove_records(arguments: Namespace, *, planned: bool, fail_on: str) -> int:
-    """Prove recorded nodes: print a line for each notable one, and their summary."""
+    """Check recorded nodes: print a line for each that needs attention, and a summary."""
     summary = Summary(fail_on)
     live = ("root", "fix", "diff", "exit-code", "timeout", "wait", "format", "out")
     useless = [name for name in live if vars(arguments).get(name.replace("-", "_"))]

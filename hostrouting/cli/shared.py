@@ -1,4 +1,4 @@
-"""What several commands share: their config and host, their answer, and their exit status."""
+"""What the commands share: reading the config, finding the host, and reporting the answer."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 _T = TypeVar("_T")
-_SECONDS_BETWEEN_LOOKS: Final = 2.0
+_SECONDS_BETWEEN_CHECKS: Final = 2.0
 #: For apply and reset: enough to wait for DHCP (30 s), for systemd, and for another run.
 DEFAULT_TIMEOUT: Final = 120.0
-#: All errors that are raised on purpose; without memory nothing works as written.
+#: The errors that are raised on purpose; a MemoryError can come from anywhere.
 _EXPECTED: Final = (HostRoutingError, PhaseError, MemoryError)
-#: Where to report any other.
+#: Where to report any other error.
 _ISSUES: Final = "https://github.com/hostrouting/hostrouting/issues"
 _logger = logging.getLogger("hostrouting")
 
@@ -52,13 +52,13 @@ def config_of(arguments: Namespace) -> HostRoutingConfig:
     if arguments.allow_empty and config.void:
         return HostRoutingConfig()
     if config.given is None:
-        # To remove everything there is `reset`: an empty file is more probably a mistake.
+        # `reset` removes everything, so an empty file is probably a mistake.
         raise InvalidConfigError(config.void)
     return config
 
 
 def new_config_of(arguments: Namespace) -> HostRoutingConfig:
-    """Return the same; refuse in a CONFIG what only an installed one may have."""
+    """Return the same; refuse in CONFIG what only an installed config may contain."""
     config = config_of(arguments)
     if config.route_overlap.local:
         refuse_local_over(installed_over(host_of(arguments).files, config), config)
@@ -73,38 +73,38 @@ def host_of(arguments: Namespace) -> Host:
 
 
 def awaited(
-    ctx: Context, seconds: float | None, look: Callable[[], _T], state: Callable[[_T], str]
+    ctx: Context, seconds: float | None, check: Callable[[], _T], state: Callable[[_T], str]
 ) -> _T:
-    """Return what a look finds; with `seconds` look again until its state is "", or for so long.
+    """Return the result of a check; with `seconds`, repeat it that long until its state is "".
 
     Each new state is logged.
     """
-    found = look()
+    result = check()
     if seconds is None:
-        return found
-    # The end of the wait cuts no look short.
+        return result
+    # The end of the wait does not interrupt a check.
     waiting = ctx.child(seconds)
     logged = ""
-    while now := state(found):
+    while now := state(result):
         if now != logged:
             logged = now
             _logger.warning("waiting: %s", logged, extra={"waits": True})
         try:
-            waiting.sleep(_SECONDS_BETWEEN_LOOKS)
+            waiting.sleep(_SECONDS_BETWEEN_CHECKS)
         except DeadlineExceededError:
             break
-        found = look()
-    return found
+        result = check()
+    return result
 
 
 def context(timeout: float | None) -> AbstractContextManager[Context]:
-    """Return a context that signals cancel, with a limit in seconds."""
+    """Return a context with a limit in seconds that signals cancel."""
     return cancel_on_signals(Context(timeout=timeout))
 
 
 @contextmanager
 def outliving_terminal(arguments: Namespace) -> Iterator[None]:
-    """Let a command that changes the node go on when its terminal goes."""
+    """Let a command that changes the node go on after its terminal is closed."""
     if not arguments.chosen.has_history:
         yield
         return
@@ -119,7 +119,7 @@ def recorded_run(arguments: Namespace) -> AbstractContextManager[None]:
     """Return a context that records the run in the journal, if the command changes the node."""
     if not arguments.chosen.has_history or arguments.root is not None or arguments.dry_run:
         return nullcontext()
-    # Imported late: only a run that changes the node is recorded.
+    # Imported here because only runs that change the node are recorded.
     from hostrouting.node.history import recorded
 
     return recorded(arguments, RootedFiles())
@@ -128,16 +128,16 @@ def recorded_run(arguments: Namespace) -> AbstractContextManager[None]:
 def print_answer(arguments: Namespace, mapping: Mapping[str, object], lines: Iterable[str]) -> None:
     """Print the answer of a command: as JSON, or as lines with colours."""
     if arguments.json:
-        # The answer of a watch is the last of many lines.
+        # The answer of the watch is the last of many lines.
         print_lines([json_line(mapping)]) if arguments.chosen.goes_on else print_json(mapping)
     else:
         print_lines(map(painted, wrapped(lines, width=width_of_stdout())))
 
 
 def explained(error: BaseException, *, is_logged: bool = False) -> object:
-    """Return what to print about an error; log its traceback if nobody raised it on purpose.
+    """Return what to print about an error; log the traceback of an unexpected one.
 
-    That of a task `is_logged` by its run.
+    If a task failed, its run has logged that already: then `is_logged` is true.
     """
     failures = getattr(error, "failures", (error,))
     is_internal = not all(isinstance(failure, _EXPECTED) for failure in failures)
@@ -150,7 +150,7 @@ def explained(error: BaseException, *, is_logged: bool = False) -> object:
 
 def status_after(error: BaseException) -> int:
     """Return the exit status of a failure."""
-    # Imported late: only a failure may have the report of the proof.
+    # Imported here because only failures need it.
     from hostrouting.route_overlap.errors import RouteOverlapError
 
     reason = getattr(error, "reason", "")
@@ -163,8 +163,8 @@ def status_after(error: BaseException) -> int:
 
 
 def refuse(arguments: Namespace, problem: object, status: int) -> int:
-    """Print the problem on stderr, and with --json on stdout, too."""
-    # An answer that cannot be written takes no verdict back.
+    """Print the problem to stderr, and with --json also to stdout."""
+    # Keep the verdict if only the answer cannot be written.
     arguments.verdict = arguments.verdict or problem
     _logger.error("%s", problem)
     if arguments.json:

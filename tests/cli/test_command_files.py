@@ -135,7 +135,7 @@ def test_a_command_imports_its_own_file_alone(folder: Path) -> None:
 
 def test_a_reset_is_never_guessed() -> None:
     """A misspelled word proposes any other command, so that nobody removes everything by mistake."""
-    assert run_here("rset").stderr.endswith("; for its words: hostrouting --help\n")
+    assert run_here("rset").stderr.endswith("; see: hostrouting --help\n")
     assert run_here("chek").stderr.endswith("; did you mean 'check'?\n")
 
 

@@ -941,7 +941,7 @@ def test_status_waits_until_the_node_is_right(
     """`status --wait` logs each state once until the node is right or the limit is reached, and its
     answer is the last state.
     """
-    monkeypatch.setattr("hostrouting.cli.shared._SECONDS_BETWEEN_LOOKS", 0.001)
+    monkeypatch.setattr("hostrouting.cli.shared._SECONDS_BETWEEN_CHECKS", 0.001)
     on_mended("apply")
     lose_our_routes(host)
     waited = run_here("status", "--wait", "0.01")

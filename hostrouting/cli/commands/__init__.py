@@ -1,7 +1,7 @@
-"""The commands, a file each: its value `COMMAND` has the function, the words and the help.
+"""The commands, one file each, whose `COMMAND` has the function, the options and the help.
 
-Nothing lists them. The parser, the help, the manual page and the completions of shells
-follow from the files.
+There is no list of them: the parser, the help, the man page and the shell completions are built
+from the files.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def command_named(name: str) -> Command | None:
-    """Return the command of a name, or None; its file alone is imported."""
+    """Return a command by its name, or None; import no other file."""
     module = f"{__name__}.{name}"
-    # Any word that somebody types comes here; `__init__` is a file, too.
+    # The name is whatever the user typed; `__init__` is also a file.
     if not name.isidentifier() or name.startswith("_"):
         return None
     try:
         command: Command = import_module(module).COMMAND
     except ModuleNotFoundError as error:
-        # The file is there, and imports a module that is missing.
+        # The file exists, but a module that it imports is missing.
         if error.name != module:
             raise
         return None
@@ -30,11 +30,10 @@ def command_named(name: str) -> Command | None:
 
 
 def all_commands() -> dict[str, Command]:
-    """Return all commands by name, as the help lists them: first those that only read."""
-    # Imported late: only the help lists commands.
+    """Return all commands by name in the order of the help: those that only read come first."""
+    # Imported here because only the help lists the commands.
     from pkgutil import iter_modules
 
-    # It costs more than a command's own file.
     found = {name: command_named(name) for _, name, _ in iter_modules(__path__)}
     commands = [(name, command) for name, command in found.items() if command is not None]
     commands.sort(key=lambda item: (item[1].changes, item[1].position, item[0]))

@@ -1,4 +1,4 @@
-"""`hostrouting apply`: the node corrected, now and for every boot."""
+"""`hostrouting apply`: fix the node, now and for every boot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run(arguments: Namespace) -> int:
-    """Correct the node, now and for every boot."""
+    """Fix the node, now and for every boot."""
     if arguments.live and (arguments.dry_run or arguments.root is not None):
         problem = (
             "--live excludes --root and --dry-run; for the changes, run: hostrouting plan CONFIG"
@@ -32,7 +32,7 @@ def run(arguments: Namespace) -> int:
             host = with_read_units(ctx, host, ())
         return run_task(arguments, ConfigureLive(config, host=host, force=arguments.force), host)
     task = Configure(config, host=host, force=arguments.force)
-    # Before the gates are installed: later it is unknown which running machines were never held.
+    # Before the gates are installed: afterwards, nobody knows which running units were never held.
     with context(arguments.timeout) as ctx:
         log_notices(ctx, config, host if config.void else read_units(ctx, host, config.gates))
     return run_task(arguments, task, host, None if config.void else config)
@@ -40,14 +40,14 @@ def run(arguments: Namespace) -> int:
 
 COMMAND = Command(
     run=run,
-    summary="correct this node now and for every boot",
+    summary="fix this node, now and for every boot",
     position=10,
     config="",
     options={
         **ROOT,
-        "--dry-run": switch("the same as plan"),
-        "--live": switch("change and prove the routes until the next boot, and install nothing"),
-        "--force": switch("go on even if addresses that leave right would leave wrong"),
+        "--dry-run": switch("same as plan"),
+        "--live": switch("change and check routes until the next boot, and install nothing"),
+        "--force": switch("apply even if it misroutes addresses that are routed correctly now"),
     },
     changes=True,
 )

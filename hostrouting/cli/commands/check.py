@@ -37,7 +37,7 @@ _logger = logging.getLogger("hostrouting")
 def run(arguments: Namespace) -> int:
     """Prove the expected CIDRs, and compare the installed files."""
     if arguments.records:
-        # Imported late: --from is rare.
+        # Imported here because --from is rare.
         from hostrouting.cli.recorded_nodes import prove_records
 
         return prove_records(arguments, planned=False, fail_on=arguments.fail_on)
@@ -50,7 +50,7 @@ def run(arguments: Namespace) -> int:
     with context(arguments.timeout) as ctx:
         if arguments.fix:
             return _fix(ctx, arguments, config, host)
-        # A line with `-` would wait for a config on a terminal.
+        # A command with `-` would wait for a config on the terminal.
         given = "CONFIG" if arguments.config == "-" else arguments.config
 
         def check() -> NodeReport:
@@ -61,11 +61,11 @@ def run(arguments: Namespace) -> int:
         report = awaited(ctx, arguments.wait, check, _state)
         lines = report.lines()
         if arguments.format:
-            # Imported late: --format is rare.
+            # Imported here because --format is rare.
             from hostrouting.fleet.metrics import exposition
 
             text = exposition(report, config, now=ctx.clock.time())
-            # A name of stdout must not be replaced.
+            # A name of stdout must not be replaced by a file.
             if arguments.out in {None, "-", "/dev/stdout"}:
                 lines = text.splitlines()
             else:
@@ -77,7 +77,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _fix(ctx: Context, arguments: Namespace, config: HostRoutingConfig, host: Host) -> int:
-    # Imported late: --fix is rare.
+    # Imported here because --fix is rare.
     from hostrouting.node.fix import fixed, replaced
 
     result = awaited(ctx, arguments.wait, partial(fixed, ctx, config, host), _why_unfixed)
@@ -91,8 +91,7 @@ def _fix(ctx: Context, arguments: Namespace, config: HostRoutingConfig, host: Ho
 
 
 def _write(path: str, text: str, host: Host) -> None:
-    # The node of a device, such as /dev/null, would be gone for the whole machine; a link, for its
-    # owner.
+    # Replacing a device such as /dev/null would break the whole machine; a link, its owner's setup.
     is_plain = os.path.isfile(path) and not os.path.islink(path)  # noqa: PTH113, PTH114
     if os.path.lexists(path) and not is_plain:
         raise HostFileError(f"{path} is not a plain file to replace; give the path of one")
@@ -111,7 +110,7 @@ def _state(report: NodeReport) -> str:
 
 COMMAND = Command(
     run=run,
-    summary="prove every expected CIDR, and compare all else; changes nothing, needs no root",
+    summary="check every expected address and everything else; changes nothing, needs no root",
     position=30,
     config=INSTALLED,
     options={
@@ -119,20 +118,18 @@ COMMAND = Command(
         "--fail-on": {
             "choices": ["error", "warning"],
             "default": "error",
-            "help": "exit with 1 for findings of this severity or a worse one; the default is "
-            "error",
+            "help": "exit with 1 for findings of this severity or higher; the default is error",
         },
         **RECORDS,
         "--wait": WAIT,
-        "--fix": switch("write CONFIG with the routes that repair this node, to apply it"),
+        "--fix": switch("print CONFIG with the routes that fix this node, ready to apply"),
         "--format": {
             "choices": ["prometheus"],
-            "help": "the answer as metrics of this node, for the textfile collector of "
-            "node_exporter",
+            "help": "print metrics of this node for the textfile collector of node_exporter",
         },
         "--out": {
             "metavar": "FILE",
-            "help": "write the metrics to FILE, which is replaced as a whole",
+            "help": "write the metrics to FILE, which is replaced atomically",
         },
     },
 )

@@ -1,4 +1,4 @@
-"""`hostrouting explain`: the routes that decide."""
+"""`hostrouting explain`: show which routes decide."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def run(arguments: Namespace) -> int:
-    """Print the routes that decide the addresses."""
+    """Print the routes that decide where the addresses leave."""
     host = host_of(arguments)
     overlap = None
     with suppress(HostFileError, InvalidConfigError):
@@ -40,13 +40,13 @@ def run(arguments: Namespace) -> int:
 
 COMMAND = Command(
     run=run,
-    summary="show which route and device decide each part, and why",
+    summary="show which route and device each address uses, and why",
     position=50,
     options={
         "targets": {
             "nargs": "+",
             "metavar": "ADDRESS|CIDR",
-            "help": "one or more, of either family",
+            "help": "one or more, IPv4 or IPv6",
         }
     },
 )

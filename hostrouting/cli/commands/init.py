@@ -1,4 +1,4 @@
-"""`hostrouting init`: a first config for this node."""
+"""`hostrouting init`: print a first config for this node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _logger = logging.getLogger("hostrouting")
 
 
 def run(arguments: Namespace) -> int:
-    """Print a first config for this node, and on stderr where its values came from."""
+    """Print a first config for this node, and to stderr where its values come from."""
     try:
         with context(arguments.timeout) as ctx:
             host = with_read_units(ctx, host_of(arguments), ())
@@ -34,14 +34,14 @@ def run(arguments: Namespace) -> int:
 
 COMMAND = Command(
     run=run,
-    summary="print a first CONFIG for this node, under WARN",
+    summary="print a first CONFIG for this node, in WARN mode",
     position=70,
     options={
         "--cidr": {
             "action": "append",
             "default": [],
             "metavar": "CIDR",
-            "help": "an expected CIDR; repeat it for several",
+            "help": "an expected CIDR; repeat for several",
         }
     },
 )

@@ -1,10 +1,12 @@
-"""`hostrouting plan`: the changes that an apply would make."""
+"""`hostrouting plan`: show what an apply would change."""
 
 from __future__ import annotations
 
 import logging
 from difflib import unified_diff
 from typing import TYPE_CHECKING
+
+import attrs
 
 from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE
 from hostrouting.base.errors import HostFileError
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
+    from hostrouting.node.plan_report import PlanReport
     from phases import Change, Context
 
 _NO_SYSTEMD = (
@@ -40,9 +43,9 @@ _logger = logging.getLogger("hostrouting")
 
 
 def run(arguments: Namespace) -> int:
-    """Print the changes that an apply would make, or the proofs of recorded nodes as planned."""
+    """Print the changes that an apply would make, or check recorded nodes as planned."""
     if arguments.records:
-        # Imported late: --from is rare.
+        # Imported here because --from is rare.
         from hostrouting.cli.recorded_nodes import prove_records
 
         return prove_records(arguments, planned=True, fail_on="error")
@@ -51,76 +54,99 @@ def run(arguments: Namespace) -> int:
 
 COMMAND = Command(
     run=run,
-    summary="show the changes that apply would make; changes nothing, needs no root",
+    summary="show what apply would change; changes nothing, needs no root",
     position=20,
     config=INSTALLED,
     options={
         **ROOT,
-        "--exit-code": switch(f"exit with {DIFFERS} if there is something to change"),
-        "--diff": switch("show the changed files as a unified diff"),
+        "--exit-code": switch(f"exit with {DIFFERS} if something would change"),
+        "--diff": switch("show changed files as a unified diff"),
         **RECORDS,
     },
 )
 
 
 def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = False) -> int:
-    """Print the changes that an apply would make, and the proof of the planned node.
+    """Print the changes that an apply would make, and the check of the planned node.
 
-    With `diff` it prints the changed files, too; with `exit_code` the status is DIFFERS if there is
-    something to change.
+    With `diff`, print the changed files as well; with `exit_code`, the status is DIFFERS if
+    something would change.
     """
     config = new_config_of(arguments)
     with context(arguments.timeout) as ctx:
         host = with_read_units(ctx, host_of(arguments), config.gates)
-        task = Configure(config, host=host)
-        by_task: list[Sequence[Change]] = []
-        unread: dict[str, None] = {}
-        planned = task.planned(ctx)
-        for subtask in task.subtasks:
-            # Only root may list some folders; the routes can be planned all the same.
-            try:
-                by_task.append(plan_of(subtask, ctx, planned))
-            except TaskFailedError as error:
-                if not isinstance(error.cause, HostFileError):
-                    raise error.under(task.name) from error.cause
-                unread[f"not compared: {error.cause}"] = None
-        changes = _without_repeats(by_task)
-        first = [*unread]
-        if host.is_live and isinstance(host.services, OfflineUnits):
-            first.insert(0, _NO_SYSTEMD)
-        # A file in a place that the config needs is a change that is refused.
-        foreign = [] if unread else Boot(host).foreign(Intent(config=config))
-        first += [found.text for found in foreign if found.severity == "note"]
-        notices = log_notices(ctx, config, host, *first, reads=not unread)
-        broken = None if unread else broken_glass(host.files)
-        report = planned_report(config, planned.forecast, broken=broken)
-    diffs = _diffs(changes, config, host) if diff else ()
+        plan = _plan(ctx, config, host)
+    diffs = _diffs(plan.changes, config, host) if diff else ()
     # A diff names each file.
     lists_files = arguments.verbose or diff
-    shown = [str(change) for change in changes if lists_files or not _is_plain_file(change)]
-    files = [] if lists_files else [change for change in changes if _is_plain_file(change)]
-    lines = [*shown, *diffs, *report.lines(), *_counted(files)]
-    verdict = "; ".join(filter(None, [f"changes: {len(changes)}", report.sentence]))
-    answer = report.to_mapping()
-    answer |= {"verdict": verdict, "changes": [change.to_mapping() for change in changes]}
-    if notices:
-        answer["notices"] = notices
-    print_answer(arguments, answer, lines)
-    if report.fails or any(change.kind == REFUSED for change in changes):
-        return BAD
-    if unread:
-        return FAILED
-    differs = any(change.kind != LEFT for change in changes)
-    return DIFFERS if exit_code and differs else FINE
+    shown = [str(each) for each in plan.changes if lists_files or not _is_plain_file(each)]
+    files = [] if lists_files else [each for each in plan.changes if _is_plain_file(each)]
+    lines = [*shown, *diffs, *plan.report.lines(), *_counted(files)]
+    print_answer(arguments, plan.to_mapping(), lines)
+    return plan.status(exit_code=exit_code)
+
+
+@attrs.frozen(eq=False)
+class _Plan:
+    """All changes of an apply, and the node after it."""
+
+    changes: Sequence[Change]
+    report: PlanReport
+    #: What to know before the apply.
+    notices: Sequence[str]
+    #: True if all files could be compared: only root may list some folders.
+    is_whole: bool
+
+    def to_mapping(self) -> dict[str, object]:
+        """Return the plan for JSON."""
+        verdict = "; ".join(filter(None, [f"changes: {len(self.changes)}", self.report.sentence]))
+        answer = self.report.to_mapping()
+        answer |= {"verdict": verdict, "changes": [each.to_mapping() for each in self.changes]}
+        return answer | ({"notices": self.notices} if self.notices else {})
+
+    def status(self, *, exit_code: bool) -> int:
+        """Return the exit status of the command."""
+        if self.report.fails or any(change.kind == REFUSED for change in self.changes):
+            return BAD
+        if not self.is_whole:
+            return FAILED
+        differs = any(change.kind != LEFT for change in self.changes)
+        return DIFFERS if exit_code and differs else FINE
+
+
+def _plan(ctx: Context, config: HostRoutingConfig, host: Host) -> _Plan:
+    """Plan an apply, and log the notices about it."""
+    task = Configure(config, host=host)
+    by_task: list[Sequence[Change]] = []
+    unread: dict[str, None] = {}
+    planned = task.planned(ctx)
+    for subtask in task.subtasks:
+        # The routes can be planned even if some files cannot be read.
+        try:
+            by_task.append(plan_of(subtask, ctx, planned))
+        except TaskFailedError as error:
+            if not isinstance(error.cause, HostFileError):
+                raise error.under(task.name) from error.cause
+            unread[f"not compared: {error.cause}"] = None
+    first = [*unread]
+    if host.is_live and isinstance(host.services, OfflineUnits):
+        first.insert(0, _NO_SYSTEMD)
+    # A file where the config needs its own is a change that is refused.
+    foreign = [] if unread else Boot(host).foreign(Intent(config=config))
+    first += [found.text for found in foreign if found.severity == "note"]
+    notices = log_notices(ctx, config, host, *first, reads=not unread)
+    broken = None if unread else broken_glass(host.files)
+    report = planned_report(config, planned.forecast, broken=broken)
+    return _Plan(_without_repeats(by_task), report, notices, is_whole=not unread)
 
 
 def _is_plain_file(change: Change) -> bool:
-    """Return True for a file to be written or removed, about which there is nothing to say."""
+    """Return True for a file to be written or removed that needs no explanation."""
     return change.subject.startswith("/") and not change.detail
 
 
 def _counted(files: Sequence[Change]) -> Iterator[str]:
-    """Yield a line with the numbers of files in place of each."""
+    """Yield a line with the number of files instead of each one."""
     if files:
         actions = [change.action for change in files]
         counts = {"new": "+", "changed": "~", "removed": "-"}
@@ -134,13 +160,13 @@ def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> 
     """Yield the unified diff of each file that the changes write or remove."""
     wanted = {file.path: file.content for file in render_files(config, host=host).files}
     for path in dict.fromkeys(change.subject for change in changes):
-        # It is empty, and only root can read it.
+        # The lock is empty, and only root can read it.
         if path == GATE_LOCK:
             continue
         if path == PROGRAM_PATH:
             yield f"Binary files {path} and {path} differ"
             continue
-        # Scripts are links, too; those that start a unit lack content.
+        # Scripts are links as well; the links that start a unit have no content.
         if path in wanted or (path.startswith("/") and not path.endswith((".service", ".timer"))):
             contents = (host.files.read(path) or b"", wanted.get(path, b""))
             before, after = (content.decode(errors="replace").splitlines() for content in contents)
@@ -150,7 +176,7 @@ def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> 
 def log_notices(
     ctx: Context, config: HostRoutingConfig, host: Host, *first: str, reads: bool = True
 ) -> list[str]:
-    """Log and return the notices about the gates, after the first ones."""
+    """Log and return the notices: the given ones, then those about gates and programs."""
     boot = Boot(host, gates=config.gates)
     is_asked = reads and installs_units(ctx, config, host)
     findings = boot.notices(ctx, mode=mode_of(config)) if is_asked else []
@@ -166,11 +192,11 @@ def log_notices(
 
 
 def _without_repeats(by_task: Iterable[Sequence[Change]]) -> list[Change]:
-    """Return the changes of all tasks, with those that several tasks share (the gates) once."""
+    """Return the changes of all tasks; those that several tasks share (the gates) appear once."""
     changes: list[Change] = []
     for planned in by_task:
         earlier = set(changes)
         changes += [change for change in planned if change not in earlier]
-    # A reload that a killed run left is part of the reload for these files.
+    # These files need a reload anyway, which includes one that a killed run left to do.
     is_read_anyway = any(change.subject.startswith(BOOT_FOLDERS) for change in changes)
     return [change for change in changes if not (is_read_anyway and change == RELOAD)]

@@ -1,4 +1,4 @@
-"""`hostrouting record`: the node as a line of JSON."""
+"""`hostrouting record`: print the node as a line of JSON."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def run(arguments: Namespace) -> int:
 
 COMMAND = Command(
     run=run,
-    summary="print this node as a line of JSON, for --from; needs no root",
+    summary="print this node as one line of JSON, for --from; needs no root",
     position=40,
 )

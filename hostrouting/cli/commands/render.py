@@ -1,4 +1,4 @@
-"""`hostrouting render`: the files of a config."""
+"""`hostrouting render`: show or write the files of a config."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ COMMAND = Command(
         "name": {
             "nargs": "?",
             "metavar": "NAME",
-            "help": "only this file, by its path or last part",
+            "help": "only this file, given its path or its name",
         },
         "--out": {
             "type": folder,
             "metavar": "DIR",
-            "help": "write them and the links of the units below DIR",
+            "help": "write the files and the links of the units below DIR",
         },
     },
 )
@@ -78,7 +78,7 @@ def _text_of(file: BootFile) -> str:
 
 
 def _mapping_of(file: BootFile) -> dict[str, object]:
-    """Return a file for JSON; the program has no text, but a size."""
+    """Return a file for JSON; the program is binary, so it has a size instead of content."""
     shown = {"path": file.path, "mode": f"{file.mode:04o}"}
     if file.is_text:
         return {**shown, "content": file.content.decode()}

@@ -1,4 +1,4 @@
-"""`hostrouting reset`: everything of hostrouting removed."""
+"""`hostrouting reset`: remove everything that hostrouting installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def run(arguments: Namespace) -> int:
     """Remove everything that hostrouting installed."""
     host = host_of(arguments)
-    # It removes everything, of any config.
+    # An empty config removes everything.
     return run_task(arguments, Reset(HostRoutingConfig(), host=host), host)
 
 

@@ -1,4 +1,4 @@
-"""`hostrouting status`: the verdict on the node."""
+"""`hostrouting status`: show whether the node is healthy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _state(status: StatusReport) -> str:
 
 COMMAND = Command(
     run=run,
-    summary="show in one sentence if this node is right, and the next step; needs no root",
+    summary="show in one sentence whether this node is healthy, and the next step; needs no root",
     position=10,
     options={"--wait": {**WAIT, "nargs": "?", "const": _ENDLESS}},
 )

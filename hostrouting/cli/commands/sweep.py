@@ -1,4 +1,4 @@
-"""`hostrouting sweep`: the stale entries of azure-vnet removed."""
+"""`hostrouting sweep`: remove the stale entries of azure-vnet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _logger = logging.getLogger("hostrouting")
 
 
 def run(arguments: Namespace) -> int:
-    """Remove stale entries, or show them only."""
+    """Remove stale entries, or only show them."""
     config = config_of(arguments)
     is_dry = arguments.dry_run
     limited = Context(timeout=arguments.timeout or DEFAULT_TIMEOUT)
@@ -30,7 +30,7 @@ def run(arguments: Namespace) -> int:
     print_answer(arguments, report.to_mapping(), report.lines(verbose=arguments.verbose))
     if report.error:
         _logger.error("%s", report.error)
-        # The signal is the reason of whatever failed then.
+        # After a signal, whatever failed did so because of it.
         reason = reason_of(ctx)
         return FAILED if reason is None else status_of_signal(reason)
     if not report.ok:
@@ -44,8 +44,8 @@ COMMAND = Command(
     position=30,
     config=INSTALLED,
     options={
-        "--dry-run": switch("only show the entries that would be removed"),
-        "--exit-code": switch("with --dry-run: exit with 4 if there is something to sweep"),
+        "--dry-run": switch("only show what would be removed"),
+        "--exit-code": switch("with --dry-run: exit with 4 if something would be removed"),
     },
     changes=True,
 )

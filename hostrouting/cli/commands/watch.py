@@ -1,4 +1,4 @@
-"""`hostrouting watch`: the routing of an applied config kept right."""
+"""`hostrouting watch`: keep the routes of an applied config in force."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def run(arguments: Namespace) -> int:
-    """Keep the routing of a config right, until a signal ends it."""
+    """Keep the routes of a config in force until a signal ends it."""
     watch.run(host_of(arguments), arguments, partial(config_of, arguments))
     print_answer(arguments, {"ok": True}, ())
     return FINE
@@ -23,8 +23,8 @@ def run(arguments: Namespace) -> int:
 
 COMMAND = Command(
     run=run,
-    summary="keep the routing of an applied config right, until SIGTERM or SIGINT",
-    more="; with --json, each line of stdout is an object (docs/reference.md)",
+    summary="keep the routes of an applied config in force until SIGTERM or SIGINT",
+    more="; with --json, each line of stdout is an object (see docs/reference.md)",
     position=40,
     config=INSTALLED,
     changes=True,
