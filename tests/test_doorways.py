@@ -183,9 +183,9 @@ def test_an_import_stands_at_the_top_of_its_file_or_says_why_not() -> None:
             for line in sorted(lines_of_late_imports(ast.parse(text))):
                 # Imports below one another have one reason.
                 reason = next(each for each in reversed(above[: line - 1]) if each)
-                if "# Imported late: " in reason or " import " in f" {reason}":
+                if "# Imported " in reason or " import " in f" {reason}":
                     continue
-                unexplained += [f"{file}:{line}: say above it: # Imported late: WHY"]
+                unexplained += [f"{file}:{line}: say above it: # Imported here because WHY"]
     assert unexplained == []
 
 
