@@ -114,8 +114,23 @@ def read_intent(files: FileStore) -> HostRoutingConfig | None:
     >>> read_intent(FakeHost().files) is None
     True
     """
-    path = APPLIED_PATH if files.exists(APPLIED_PATH) else INTENT_PATH
-    return _config_of(read_applied(files), path)
+    content = read_applied(files)
+    if not files.exists(APPLIED_PATH):
+        return _config_of(content)
+    try:
+        return _config_of(content)
+    except InvalidConfigError as error:
+        raise _damaged(files) from error
+
+
+def _damaged(files: FileStore) -> InvalidConfigError:
+    """Return the error about the config in force, which nobody repairs by hand."""
+    step = f", and so is its copy; apply your own: {command_line('apply', 'CONFIG')}"
+    with suppress(InvalidConfigError):
+        edited_config(files)
+        step = f"; apply the other copy of it: {command_line('apply', INTENT_PATH)}"
+    text = f"the installed config {APPLIED_PATH} is damaged{step}"
+    return InvalidConfigError([ConfigMistake("", text)])
 
 
 def config_in_force(files: FileStore) -> HostRoutingConfig | None:
@@ -324,18 +339,8 @@ def found_devs_evidence(files: FileStore) -> Iterator[tuple[str, bytes]]:
 
 # `Watch` reads it before each repair, and it hardly ever changes.
 @lru_cache(maxsize=1)
-def _config_of(content: bytes | None, path: str = INTENT_PATH) -> HostRoutingConfig | None:
-    if content is None:
-        return None
-    try:
-        return _parsed(content)
-    except InvalidConfigError as error:
-        if path != APPLIED_PATH:
-            raise
-        # Nobody repairs by hand what an apply writes.
-        other = command_line("apply", INTENT_PATH)
-        text = f"the installed config {path} is damaged; apply the other copy of it: {other}"
-        raise InvalidConfigError([ConfigMistake("", text)]) from error
+def _config_of(content: bytes | None) -> HostRoutingConfig | None:
+    return None if content is None else _parsed(content)
 
 
 def _parsed(content: bytes) -> HostRoutingConfig:

@@ -156,6 +156,22 @@ def test_a_file_without_our_sections_is_damaged(content: bytes, reason: str) -> 
         read_intent(host.files)
 
 
+@pytest.mark.parametrize(
+    ("copy", "step"), [(None, f"hostrouting apply {INTENT_PATH}"), (b"{", "apply CONFIG")]
+)
+def test_a_damaged_config_in_force_names_a_config_that_works(copy: bytes | None, step: str) -> None:
+    """If the config in force is damaged, the error says to apply its copy, or, if that is damaged
+    as well, a config of one's own.
+    """
+    host = node()
+    apply(host, **ROUTES)
+    host.files.write(APPLIED_PATH, b"{", mode=0o644)
+    if copy is not None:
+        host.files.write(INTENT_PATH, copy, mode=0o644)
+    with pytest.raises(InvalidConfigError, match=f"{APPLIED_PATH} is damaged.*{step}$"):
+        read_intent(host.files)
+
+
 @pytest.mark.parametrize("sections", [{}, {"staticRoutes": {"enabled": True}}, SWEEP])
 def test_a_config_that_installs_no_unit_has_none(sections: dict[str, object]) -> None:
     """A config that installs no unit makes neither a file nor a folder."""
