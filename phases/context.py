@@ -217,6 +217,20 @@ class Context:
         if self._step is not None:
             self._step.degrade(str(reason))
 
+    def skip(self, reason: str) -> None:
+        """Report that the current task has nothing to do here; it then returns.
+
+        Its status is `skipped`, and nothing is degraded. If it has recorded a change, it is `ok`.
+        Outside a run this does nothing.
+
+        >>> from phases import run, task
+        >>> report = run(task("probes")(lambda ctx: ctx.skip("not configured")))
+        >>> report.status, report.ok, report.degraded, report.reasons
+        ('skipped', True, False, ['not configured'])
+        """
+        if self._step is not None:
+            self._step.idle(str(reason))
+
     def progress(self, doing: str, done: float | None = None, total: float | None = None) -> None:
         """Report to the observers of the run what the current task is doing, and how far it is.
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-def require_context(ctx: object) -> None:
-    """Raise TypeError for anything but a Context.
+def require_context(ctx: object) -> Context:
+    """Return the context; raise TypeError for anything else.
 
     >>> require_context(30)
     Traceback (most recent call last):
@@ -29,6 +29,7 @@ def require_context(ctx: object) -> None:
     """
     if not isinstance(ctx, Context):
         raise wrong_argument("ctx", ctx, "a Context", "Context()")
+    return ctx
 
 
 def reason_of(ctx: Context) -> str | None:
@@ -60,16 +61,6 @@ def interruptible(ctx: Context) -> Iterator[None]:
         blocks.pop()
 
 
-def cancel_by_signal(ctx: Context, reason: str) -> None:
-    """Cancel from a signal handler, and end the main thread's `interruptible` block.
-
-    A block of a parent goes on, because that is not cancelled.
-    """
-    ctx.cancel(reason)
-    for context in ctx._interruptible:
-        context.check()
-
-
 @contextmanager
 def cancel_on_signals(
     ctx: Context,
@@ -99,7 +90,10 @@ def cancel_on_signals(
 
     def cancel(number: int, _frame: FrameType | None) -> None:
         install(after_first)
-        cancel_by_signal(ctx, signal.Signals(number).name)
+        ctx.cancel(signal.Signals(number).name)
+        # The `interruptible` blocks of the main thread; that of a parent goes on.
+        for context in ctx._interruptible:
+            context.check()
 
     try:
         install(dict.fromkeys(numbers, cancel))

@@ -59,12 +59,12 @@ class Record:
 class Report(NoTruth):
     """The result of a task and of its subtasks (`children`).
 
-    `status` is `ok`, `failed`, `cancelled`, `undone`, `skipped` (left out on purpose) or
+    `status` is `ok`, `failed`, `cancelled`, `undone`, `skipped` (left out, or nothing to do) or
     `not-reached`. A group is `ok` although a subtask that it tolerates `failed`, see
     `phases.tolerate`.
     `start` is UTC in ISO 8601, `duration` is in seconds; both are None for a task that did not run.
     `attempts` is the number of its attempts, `error` the error that it raised, `result` the value
-    that its `do` returned, `reasons` what it gave to `Context.degrade`.
+    that its `do` returned, `reasons` what it gave to `Context.degrade` or `Context.skip`.
 
     >>> from phases import run, task
     >>> report = run(task("greet")(lambda ctx: None))
@@ -91,8 +91,10 @@ class Report(NoTruth):
         self.attempts = 0
         self.error: BaseException | None = None
         self.result: Any = None
-        #: Why the task itself is degraded, see `Context.degrade`.
+        #: Why the task itself is degraded or skipped, see `Context.degrade` and `Context.skip`.
         self.reasons: list[str] = []
+        #: True once the task has said that it has nothing to do, see `Context.skip`.
+        self.is_idle = False
         #: For the runner; see `changes`, and `undo`.
         self.records: list[Record] = []
         #: True once an undo has left a change of the task.
@@ -147,6 +149,13 @@ class Report(NoTruth):
         """Return the errors of the task itself, in all attempts."""
         return [cause for path, cause in self._failures() if path == self.path]
 
+    def _begin(self) -> None:
+        """Count an attempt, and forget what the one before it has left."""
+        self.attempts += 1
+        self.result = None
+        self.reasons = []
+        self.is_idle = False
+
     def find(self, path: str) -> Report:
         """Return the report of the one step with this name, or with this path or end of a path.
 
@@ -171,7 +180,7 @@ class Report(NoTruth):
 
     @property
     def ok(self) -> bool:
-        """True if the task completed or was left out."""
+        """True if the task completed, had nothing to do, or was left out."""
         return self.status in {"ok", "skipped"}
 
     @property
@@ -186,7 +195,7 @@ class Report(NoTruth):
         A task that `proves` and was skipped is degraded.
         """
         is_lacking = any(not child.ok or child.degraded for child in self.children)
-        return self.ok and (is_lacking or bool(self.reasons))
+        return self.ok and (is_lacking or (bool(self.reasons) and not self.is_idle))
 
     @property
     def failures(self) -> tuple[BaseException, ...]:
@@ -253,12 +262,6 @@ class Report(NoTruth):
         report.status = "due"
         report.duration = None
         return report
-
-    def _add_reason(self, reason: str) -> None:
-        """Add why the task is degraded."""
-        # A task that lasts for months does not fill the memory.
-        if reason not in self.reasons:
-            self.reasons.append(reason)
 
     def result_of(self, kind: type[_T]) -> _T | None:
         """Return the last result of this type, of the task or of one inside; None without one.

@@ -36,7 +36,14 @@ from phases.exceptions import (
     is_bug,
     leaves,
 )
-from phases.hosting import cancel_on_signals, has_raised, step_of, with_logger, within
+from phases.hosting import (
+    cancel_on_signals,
+    has_raised,
+    require_context,
+    step_of,
+    with_logger,
+    within,
+)
 from phases.mistakes import (
     PLAIN,
     require_plain,
@@ -82,9 +89,7 @@ def context_for(task: object, ctx: object, logger: Logger | None = None) -> Cont
     Raise TypeError for anything else, and for anything that is not a task.
     """
     require_task(task)
-    ctx = Context() if ctx is None else ctx
-    if not isinstance(ctx, Context):
-        raise TypeError(f"the second argument must be a Context, or left out (got {ctx!r})")
+    ctx = Context() if ctx is None else require_context(ctx)
     if logger is not None and not hasattr(logger, "warning"):
         raise wrong_argument("logger", logger, "a logger", f"logging.getLogger({logger!r})")
     return ctx if logger is None else with_logger(ctx, logger)
@@ -144,6 +149,8 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
         result = complete(method, within(ctx, step), name)
         if result is not None:
             report.result = result
+        if report.is_idle:
+            status = word = "skipped"
     except BaseException as error:  # noqa: BLE001 - it is raised again
         seen = error
         raised = _as_raised(error, report, ctx)
@@ -188,29 +195,12 @@ def _refusal(failure: TaskFailedError, report: Report) -> TaskFailedError | None
 
 
 def complete(method: Work, ctx: Context, name: str = "do") -> object:
-    """Call the method; raise TaskFailedError if it caught the end of `ctx`, and returned.
+    """Call a `do`, `undo` or `plan`, and return its result; raise an error if it has failed.
 
-    `ctx` is for this work alone. A report that it returned raises its error, and so does the result
-    of a command that failed.
-    """
-    result = call(method, ctx, name)
-    if isinstance(result, Report):
-        result.raise_for_failure()
-    if isinstance(result, CommandResult) and result.status != 0:
-        raise CommandFailedError(*result)
-    if has_raised(ctx):
-        try:
-            ctx.check()
-        except CONTEXT_OVER as error:
-            error.args = (f"{error}; the task caught this and returned: it must raise it again",)
-            raise TaskFailedError((), error) from error
-    return result
+    A coroutine never ran, an error was not raised, a report or a command may have failed. Raise
+    TaskFailedError if the method caught the end of `ctx`, which is for it alone, and returned.
 
-
-def call(method: Work, ctx: Context, name: str) -> object:
-    """Call a `do`, `undo` or `plan`; raise TypeError for a coroutine or an error.
-
-    >>> call(lambda ctx: OSError("busy"), Context(), "do")
+    >>> complete(lambda ctx: OSError("busy"), Context())
     Traceback (most recent call last):
     TypeError: do(ctx) returned OSError('busy'), and a task that fails raises it
     """
@@ -229,6 +219,16 @@ def call(method: Work, ctx: Context, name: str) -> object:
     # An inverse that has left a change returns False; of a `do` it is mostly meant as a failure.
     if result is False and name == "do":
         raise TypeError(f"{name}(ctx) returned False, and a task that fails raises an error")
+    if isinstance(result, Report):
+        result.raise_for_failure()
+    if isinstance(result, CommandResult) and result.status != 0:
+        raise CommandFailedError(*result)
+    if has_raised(ctx):
+        try:
+            ctx.check()
+        except CONTEXT_OVER as error:
+            error.args = (f"{error}; the task caught this and returned: it must raise it again",)
+            raise TaskFailedError((), error) from error
     return result
 
 

@@ -41,16 +41,12 @@ class Step(NamedTuple):
         report.start = time.strftime(f"%FT%T.{int(now % 1 * 1_000_000):06}Z", time.gmtime(now))
         report.status = "running"
         report.error = None
-        report.attempts += 1
-        report.result = None
-        report.reasons = []
+        report._begin()
         self.notify(report)
 
     def begin_again(self, error: TaskFailedError, pause: Wait) -> None:
         """Report that an attempt failed, and that the next one comes after the pause."""
-        self.report.attempts += 1
-        self.report.result = None
-        self.report.reasons = []
+        self.report._begin()
         self.notify(self.report, status="retrying", error=error, wait=pause)
 
     def end(self, status: Status, error: BaseException | None, duration: float) -> None:
@@ -87,7 +83,15 @@ class Step(NamedTuple):
 
     def degrade(self, reason: str) -> None:
         """Add why the task is degraded."""
-        self.report._add_reason(reason)
+        # A task that lasts for months does not fill the memory.
+        if reason not in self.report.reasons:
+            self.report.reasons.append(reason)
+
+    def idle(self, reason: str) -> None:
+        """Report that the task has nothing to do, unless it has changed something."""
+        if not self.report.records:
+            self.report.is_idle = True
+            self.degrade(reason)
 
     def roll_back(
         self, undo: Callable[[Record], object], ctx: Context

@@ -18,6 +18,7 @@ from hostrouting.base.conflicts import ConflictError, until_settled
 from hostrouting.base.errors import BackendError, HostFileError
 from hostrouting.base.waits import begin_wait
 from hostrouting.boot.layout import STATE_DIRECTORY, WAITED, units_in
+from hostrouting.boot.task import NOT_CONFIGURED, NOT_IN_IMAGE
 from hostrouting.host.reading import at_one_moment
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.rejected import RouteRejectedError
@@ -259,6 +260,7 @@ class Apply:
         """Change the routes as planned; decide again after a conflict, or a wait that helps."""
         ctx.check()
         if not (self.run.host.is_live and self.wanted.has_routes):
+            self.run.skip(NOT_IN_IMAGE, ctx)
             return Settled(plan)
         left = ctx.remaining()
         seconds = self.run.seconds if waits else 0.0
@@ -281,6 +283,8 @@ class Apply:
                     begin_wait(ctx, self.run.log, _reasons(plan, error), seconds=seconds)
                     is_logged = True
             else:
+                if not self.wanted.config.static_routes.routes:
+                    self.run.skip(NOT_CONFIGURED, ctx)
                 return Settled(plan, tuple(plan.routes.changes) if plan.routes else ())
             self.run.open_gates()
             # No longer: the rest of the caller's time is for other tasks.

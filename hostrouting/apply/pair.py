@@ -13,7 +13,7 @@ from hostrouting.base.findings import REFUSED, UNPROVEN
 from hostrouting.boot.intent import installed_over, refuse_local_over
 from hostrouting.boot.layout import WAIT_SECONDS
 from hostrouting.boot.recorded import RecordedFiles
-from hostrouting.boot.task import SectionTask
+from hostrouting.boot.task import NOT_CONFIGURED, NOT_IN_IMAGE, SectionTask
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.host import Host
 from hostrouting.route_overlap import script as check_script
@@ -73,6 +73,8 @@ class ConfigureStaticRoutes(SectionTask):
             refuse_own_gateways(self._config, self._host)
             apply = Apply(run, self._wanted(run.config_over(self._config)))
             apply.carry_out(apply.decide())
+        if not self._config.static_routes.routes:
+            ctx.skip(NOT_CONFIGURED)
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make, and its refusal; do not wait."""
@@ -162,8 +164,10 @@ class CheckRouteOverlap(SectionTask):
                 files.remove(path)
             copy_markers(self._host.files)
             forget_boot(self._host, LOGGED)
+            ctx.skip(NOT_CONFIGURED)
             return None
         if not self._host.is_live:
+            ctx.skip(NOT_IN_IMAGE)
             return None
         if checked is not None and not checked.reason:
             report = checked.report

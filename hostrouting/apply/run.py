@@ -173,6 +173,11 @@ class Run:
         # A run may skip it.
         return results[0] if results else None
 
+    def skip(self, reason: str, ctx: Context) -> None:
+        """Report a step as skipped; a run of one task is more than its step."""
+        if self._steps is not None:
+            ctx.skip(reason)
+
     def attempt(
         self,
         name: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
 
@@ -19,6 +19,11 @@ from phases import Context, Task
 
 if TYPE_CHECKING:
     from hostrouting.config.siblings import Sibling
+
+
+#: Why a step is skipped; that of an image, too.
+NOT_CONFIGURED: Final = "not in the config"
+NOT_IN_IMAGE: Final = "an image is not running"
 
 
 class NamedTask:

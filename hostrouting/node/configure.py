@@ -29,7 +29,7 @@ from hostrouting.base.errors import ConfigMistake, HostRoutingError, InvalidConf
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent, Part, as_installed, installed_over, refuse_local_over
 from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH
-from hostrouting.boot.task import NamedTask, NodeTask
+from hostrouting.boot.task import NOT_CONFIGURED, NamedTask, NodeTask
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.host import Host
 from hostrouting.node.boot_files import boot_parts
@@ -315,7 +315,7 @@ class Configure(_Whole):
                 self._boot.changes_nothing(ctx, self._config)
             return ()
 
-        return task(name, plan=plan_nothing, records=True)(lambda _: None)
+        return task(name, plan=plan_nothing, records=True)(lambda ctx: ctx.skip(NOT_CONFIGURED))
 
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it.

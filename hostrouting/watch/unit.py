@@ -18,7 +18,7 @@ from hostrouting.boot.layout import (
     program_path,
     read_asset,
 )
-from hostrouting.boot.task import SectionTask
+from hostrouting.boot.task import NOT_CONFIGURED, SectionTask
 from hostrouting.config.rules import write_duration
 from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.config.siblings import WatchConfig
@@ -175,6 +175,7 @@ class ConfigureWatch(SectionTask):
             raise UnitError(obstacle)
         with self._host.lock.hold(ctx) as held:
             if self._is_absent:
+                ctx.skip(NOT_CONFIGURED)
                 return
             parts, unit = self._parts()
             changed = self._boot.install(held, *parts)

@@ -410,7 +410,7 @@ def test_each_task_can_be_done_alone(host: FakeHost) -> None:
     whole = configure(host, **ROUTES, **OVERLAP)
     assert repr(whole) == "<Configure configure>"
     reports = [run(subtask, at_once()) for subtask in whole.subtasks]
-    assert [report.status for report in reports] == ["ok"] * len(reports)
+    assert [report.status for report in reports] == [*["ok"] * 3, *["skipped"] * 3]
     # The boot files, the routes, and the proof.
     assert [bool(report.changes) for report in reports[:3]] == [True, True, True]
     assert isinstance(reports[2].result, OverlapReport)
@@ -420,6 +420,38 @@ def test_each_task_can_be_done_alone(host: FakeHost) -> None:
     for subtask in Reset(HostRoutingConfig(), host=host).subtasks:
         execute(subtask)
     assert state(host) == state(gpu_node())
+
+
+def test_a_step_without_work_is_skipped_and_says_why(host: FakeHost) -> None:
+    """A feature that is not in the config is reported as skipped, not as ok, and so is one that an
+    image cannot have.
+    """
+    image = FakeHost(is_live=False)
+    image.files.programs |= FakeHost().files.programs
+    absent = dict.fromkeys(("configure-probe-snat", "configure-watch"), "not in the config")
+    pair = "configure-static-routes", "check-route-overlap"
+    for node, sections, reasons in (
+        (host, SWEEP, dict.fromkeys(pair, "not in the config")),
+        (host, {**ROUTES, **OVERLAP}, {"clean-stale-cni": "not in the config"}),
+        (
+            image,
+            {**ROUTES, **OVERLAP, **SWEEP},
+            dict.fromkeys((*pair, "clean-stale-cni"), "an image is not running"),
+        ),
+    ):
+        report = run(configure(node, **sections), at_once())
+        skipped = [each for each in report.walk() if each.status == "skipped"]
+        assert {each.name: "; ".join(each.reasons) for each in skipped} == reasons | absent
+        assert report.ok
+        assert not report.degraded
+
+
+def test_a_feature_that_is_removed_is_not_skipped(host: FakeHost) -> None:
+    """A run that removes the routes of an earlier config reports that step as ok."""
+    execute(configure(host, **ROUTES), at_once())
+    report = run(configure(host, **SWEEP), at_once())
+    assert report.find("configure-static-routes").status == "ok"
+    assert own_routes(host) == []
 
 
 def test_a_task_alone_joins_no_run_of_another_thread(host: FakeHost) -> None:

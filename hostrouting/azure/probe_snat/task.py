@@ -36,7 +36,7 @@ from hostrouting.base.waits import begin_wait
 from hostrouting.boot.layout import SCRIPT_DIRECTORY, BootUnit, program_path
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.steps import Survey
-from hostrouting.boot.task import SectionTask
+from hostrouting.boot.task import NOT_CONFIGURED, SectionTask
 from phases import Change, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class ConfigureProbeSNAT(SectionTask):
         """Load the rules and install boot files if the node needs them; otherwise remove both."""
         with self._host.lock.hold(ctx) as held:
             if self._is_absent:
+                ctx.skip(NOT_CONFIGURED)
                 return
             rules = self._wanted(held)
             if isinstance(rules, NotWanted):

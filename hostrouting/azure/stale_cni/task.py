@@ -15,7 +15,7 @@ from hostrouting.azure.stale_cni.leftovers import Verdict
 from hostrouting.azure.stale_cni.node import NodeReading, present, read_node
 from hostrouting.base.errors import HostFileError, PermissionDeniedError, StaleCNIError
 from hostrouting.base.findings import NodeFinding, hindered
-from hostrouting.boot.task import NodeTask
+from hostrouting.boot.task import NOT_CONFIGURED, NOT_IN_IMAGE, NodeTask
 from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.host import EbtablesRule, Host, Neighbour
 from phases import Change, Context
@@ -79,6 +79,8 @@ class CleanStaleCNI(NodeTask):
         if self._is_wanted:
             with self._host.lock.hold(ctx) as held:
                 self.sweep(held, Swept())
+        else:
+            ctx.skip(NOT_IN_IMAGE if self._section.enabled else NOT_CONFIGURED)
 
     def sweep(self, ctx: Context, swept: Swept) -> None:
         """Do so with the run lock held by the caller; put the result into `swept`."""
