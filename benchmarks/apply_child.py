@@ -41,5 +41,5 @@ def _machine(root: str) -> Host:
 
 if __name__ == "__main__":
     root = sys.argv.pop(1)
-    Host.live = lambda: _machine(root)  # type: ignore[method-assign]
+    setattr(Host, "live", lambda: _machine(root))  # noqa: B010 (a type checker refuses =)
     command()

@@ -15,6 +15,9 @@
     │   └── WorseRoutingError        the same for addresses that leave right without the config
     ├── StaleCNIError                a cleanup was refused, or the entries come back
     ├── UnitError                    systemd refused a request, or a unit failed
+    │   └── NoSystemdError           no systemd runs here, as in a container
+    ├── HostInUseError               an installed config, or other routes, would undo this run
+    ├── UnfinishedUndoError          files are not as before, or systemd has not read them
     ├── HostFileError                a file could not be read, written or removed
     └── LockHeldError                another run of hostrouting holds the machine
 
@@ -28,14 +31,17 @@ from hostrouting.base.errors import (
     ConfigMistake,
     EventsLostError,
     HostFileError,
+    HostInUseError,
     HostRoutingError,
     InvalidConfigError,
     LinkNotFoundError,
     LockHeldError,
+    NoSystemdError,
     PermissionDeniedError,
     StaleCNIError,
     TextPart,
     ToolNotFoundError,
+    UnfinishedUndoError,
     UnitError,
     UnknownDecisionError,
     UnreadableConfigError,
@@ -49,10 +55,12 @@ __all__ = [
     "ConfigMistake",
     "EventsLostError",
     "HostFileError",
+    "HostInUseError",
     "HostRoutingError",
     "InvalidConfigError",
     "LinkNotFoundError",
     "LockHeldError",
+    "NoSystemdError",
     "PermissionDeniedError",
     "Refusal",
     "RouteOverlapError",
@@ -60,6 +68,7 @@ __all__ = [
     "StaleCNIError",
     "TextPart",
     "ToolNotFoundError",
+    "UnfinishedUndoError",
     "UnitError",
     "UnknownDecisionError",
     "UnreadableConfigError",

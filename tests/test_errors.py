@@ -2,9 +2,11 @@
 
 import copy
 import errno
+import importlib
 import inspect
 import os
 import pickle
+import pkgutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,16 +24,19 @@ from hostrouting.exceptions import (
     ConfigMistake,
     EventsLostError,
     HostFileError,
+    HostInUseError,
     HostRoutingError,
     InvalidConfigError,
     LinkNotFoundError,
     LockHeldError,
+    NoSystemdError,
     PermissionDeniedError,
     Refusal,
     RouteOverlapError,
     RouteRejectedError,
     StaleCNIError,
     ToolNotFoundError,
+    UnfinishedUndoError,
     UnitError,
     UnknownDecisionError,
     UnreadableConfigError,
@@ -67,6 +72,9 @@ ERRORS: list[HostRoutingError | PhaseError] = [
     WorseRoutingError(REPORT, "x", "y"),
     StaleCNIError("x"),
     UnitError("x"),
+    NoSystemdError("x"),
+    HostInUseError("x", code="other-routes", routes=["y"]),
+    UnfinishedUndoError("x"),
     UnknownDecisionError("x"),
     HostFileError("x"),
     LockHeldError("x"),
@@ -109,6 +117,27 @@ def test_a_copied_or_pickled_error_is_the_same(
     if isinstance(error, TaskFailedError):
         assert isinstance(copied, TaskFailedError)
         assert copied.__cause__ is copied.cause
+
+
+def classes_below(root: type[Exception]) -> set[type[Exception]]:
+    """Return a class and all classes that are derived from it."""
+    return {root}.union(*map(classes_below, root.__subclasses__()))
+
+
+def test_every_error_that_can_be_a_failure_can_be_imported() -> None:
+    """An agent can name the class of each failure of a report: all errors of both packages are
+    public, but for those that are only told from others within one module.
+    """
+    for package in hostrouting, phases:
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    raised = classes_below(HostRoutingError) | classes_below(PhaseError)
+    public = {
+        getattr(module, name)
+        for module in (hostrouting.exceptions, phases)
+        for name in module.__all__
+    }
+    assert {each for each in raised - public if each.__name__[0] != "_"} == set()
 
 
 def test_every_error_shows_if_a_retry_can_help() -> None:

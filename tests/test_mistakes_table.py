@@ -57,7 +57,7 @@ Parallel([t])
 run([t])
     is a list, not a task ~ \[<task a>.*\] ~ write Serial\(\*tasks\)
 run(t, 30)
-    the second argument ~ got 30 ~ must be a Context, or left out
+    ctx must be a Context ~ got 30 ~ write ctx=
 run(t, timeout=-1)
     timeout ~ got -1 ~ at least 0 seconds
 run(t, skip=["b"])
@@ -69,13 +69,13 @@ run(t, only=["b"])
 run(t, observer=[])
     the observer ~ got \[\] ~ must be a function
 execute(t, 5)
-    the second argument ~ got 5 ~ must be a Context, or left out
+    ctx must be a Context ~ got 5 ~ write ctx=
 execute([t, t])
     is a list, not a task ~ \[<task a>.*\] ~ write Serial\(\*tasks\)
 plan(t, 30)
-    the second argument ~ got 30 ~ must be a Context, or left out
+    ctx must be a Context ~ got 30 ~ write ctx=
 undo(t, 3)
-    the second argument ~ got 3 ~ must be a Context, or left out
+    ctx must be a Context ~ got 3 ~ write ctx=
 with_timeout(t, -1)
     seconds ~ got -1 ~ at least 0 seconds
 with_timeout(t, 5, share=0)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
+from hostrouting.apply.live import record
 from hostrouting.apply.plan import NodePlan, Wanted, decide
 from hostrouting.apply.run import CHECK, FILES, ROUTES, SECONDS_TO_UNDO
 from hostrouting.base.conflicts import ConflictError, until_settled
 from hostrouting.base.errors import BackendError, HostFileError
 from hostrouting.base.waits import begin_wait
-from hostrouting.boot.layout import STATE_DIRECTORY, WAITED, units_in
+from hostrouting.boot.layout import LIVE_RECORD, STATE_DIRECTORY, WAITED, units_in
 from hostrouting.boot.task import NOT_CONFIGURED, NOT_IN_IMAGE
 from hostrouting.host.reading import at_one_moment
 from hostrouting.net.addresses import IPV6
@@ -306,11 +307,14 @@ class Apply:
         is_compared = not is_last and (routes.changes or not self._is_fresh(plan))
         if is_compared and (changed := routes.changed_since(run.host.routes)):
             raise ConflictError(f"changed since the routes were planned: {changed}")
+        if not run.host.has_boot:
+            record(run.host, routes)
         make_changes(ctx, routes.outcome, run.host, run.log, is_last=is_last)
         log_consequences(routes.outcome, run.log)
         count = len(routes.changes)
         run.log.info("routes changed: %d", count, extra={"changed": count})
         if not self.wanted.config.static_routes.routes:
+            run.host.files.remove(LIVE_RECORD)
             forget_boot(run.host, LOGGED)
             _refuse_merged(run.host)
 

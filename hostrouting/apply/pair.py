@@ -81,7 +81,7 @@ class ConfigureStaticRoutes(SectionTask):
         refuse_own_gateways(self._config, self._host)
         earlier = installed_over(self._host.files, self._config)
         plan = decide(ctx, self._wanted(earlier), self._host)
-        changes = [*plan.entries, *self._boot.plan_install(ctx, *self._parts, force=self._force)]
+        changes = [*plan.entries, *self._plan_files(ctx, self._parts, force=self._force)]
         if plan.forecast.is_refused:
             refusal = f"{REFUSED}: worse than now: {'; '.join(map(str, plan.forecast.worse))}"
             changes.append(Change("~", self.name, refusal, REFUSED))
@@ -92,7 +92,7 @@ class ConfigureStaticRoutes(SectionTask):
 
     @property
     def _parts(self) -> tuple[Part, ...]:
-        return routes_script.boot_part(self._on_node), self._intent
+        return self._installed(routes_script.boot_part(self._on_node))
 
 
 class CheckRouteOverlap(SectionTask):
@@ -129,12 +129,12 @@ class CheckRouteOverlap(SectionTask):
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now, and the addresses that it would drop."""
-        files = self._boot.plan_install(ctx, *self._parts)
+        files = self._plan_files(ctx, self._parts)
         return [*self.plan_act(ctx), *files, *self.plan_dropped()]
 
     @property
     def _parts(self) -> tuple[Part, ...]:
-        return check_script.boot_part(self._config), self._intent
+        return self._installed(check_script.boot_part(self._config))
 
     def plan_dropped(self) -> list[Change]:
         """Return a change for each network of the installed config that would be unproven."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
+from hostrouting.apply.live import refuse_others
 from hostrouting.host.reading import at_one_moment
 from hostrouting.static_routes.entries import entries
 from hostrouting.static_routes.forecast import Forecast, Forecaster
@@ -84,6 +85,8 @@ def decide(ctx: Context, wanted: Wanted, host: Host, *, is_shown: bool = True) -
             forecaster = Forecaster(ctx, wanted.config, host, earlier=wanted.earlier)
         node = at_one_moment(host) if forecaster is None else forecaster.node
         routes = wanted.routes_on(node)
+        if not host.has_boot:
+            refuse_others(host, routes)
         if forecaster is None or not (is_shown or forecaster.expects):
             return NodePlan(routes, node=node)
         if not is_shown:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
-from hostrouting.base.errors import HostFileError
+from hostrouting.base.errors import HostFileError, UnfinishedUndoError
 from hostrouting.boot.intent import config_over, first_intent
 from hostrouting.boot.layout import GATE_LOCK, WAIT_SECONDS, BootFile
-from hostrouting.boot.recorded import RecordedFiles, UnfinishedUndoError
+from hostrouting.boot.recorded import RecordedFiles
 from phases import (
     CancelledError,
     Context,

@@ -46,6 +46,8 @@ class HostRoutingError(Exception):
 
     #: True if the same call may succeed later, with the same config, and nobody has to act.
     retryable: bool = False
+    #: Which case of its class it is, for programs; "" if there is only one.
+    code: str = ""
 
     @property
     def parts(self) -> tuple[TextPart, ...]:
@@ -188,6 +190,28 @@ class UnitError(HostRoutingError):
     """systemd refused a request, or a unit owned by hostrouting failed."""
 
 
+class NoSystemdError(UnitError):
+    """No systemd runs this machine, or systemctl does not speak with it.
+
+    In a container, `Host.live(boot=False)` needs none.
+    """
+
+    code = "no-systemd"
+
+
+class HostInUseError(HostRoutingError):
+    """A run that changes routes alone was refused: somebody else has changed this host before.
+
+    The `code` is `config-installed`, or `other-routes` if the host has `routes` of hostrouting that
+    no such run has added.
+    """
+
+    def __init__(self, message: str, *, code: str, routes: Iterable[str] = ()) -> None:
+        self.code: str = code
+        self.routes: tuple[str, ...] = tuple(routes)
+        super().__init__(message)
+
+
 class HostFileError(HostRoutingError):
     """A file could not be read, written or removed; `errno` is None or that of the system."""
 
@@ -198,6 +222,10 @@ class HostFileError(HostRoutingError):
 
 class UnreadableConfigError(ConfigError, HostFileError):
     """The file of the config could not be read."""
+
+
+class UnfinishedUndoError(HostRoutingError):
+    """An undo of files did not end; the message names what is not as before."""
 
 
 class LockHeldError(HostRoutingError):

@@ -7,7 +7,12 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import quoted
-from hostrouting.base.errors import HostFileError, InvalidConfigError, UnitError
+from hostrouting.base.errors import (
+    HostFileError,
+    InvalidConfigError,
+    UnfinishedUndoError,
+    UnitError,
+)
 from hostrouting.base.findings import NodeFinding, hindered
 from hostrouting.boot.gates import (
     AGENTS,
@@ -48,7 +53,6 @@ from hostrouting.boot.program import program_failure
 from hostrouting.boot.recorded import (
     DiskStep,
     RecordedFiles,
-    UnfinishedUndoError,
     with_states,
 )
 from hostrouting.boot.steps import MASKED, Steps, Survey, generation_folders
@@ -507,6 +511,8 @@ class Boot:
 
     def finish(self, ctx: Context) -> None:
         """Clean up after an install that failed and was undone."""
+        if not self._host.has_boot:
+            return
         with self._noted(ctx, changes_files=False):
             pass
 

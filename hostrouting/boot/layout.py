@@ -54,6 +54,8 @@ STATE_DIRECTORY: Final = "/run/hostrouting"
 RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"
 #: The last answer to a gate. Gates that start together share it.
 ANSWER: Final = f"{STATE_DIRECTORY}/answer"
+#: The routes that runs without boot files have added, see `apply/live.py`.
+LIVE_RECORD: Final = f"{STATE_DIRECTORY}/live-routes.json"
 #: The wait of a run or a boot for right routing. The start timeout of a gate must be longer.
 WAIT_SECONDS: Final = 30.0
 #: Until when the first runs of a boot wait, in seconds after the boot. The first one writes it.

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from hostrouting.base.conflicts import ConflictError
-from hostrouting.base.errors import HostFileError, HostRoutingError
+from hostrouting.base.errors import HostFileError, UnfinishedUndoError
 from hostrouting.boot.layout import GATE_LOCK
 from phases import Change, Context
 
@@ -64,10 +64,6 @@ def undated(state: FileState) -> FileState:
 def change_of(path: str, before: FileState, after: FileState) -> Change:
     """Return the change of a path from one state to another."""
     return Change("-" if after is None else "+" if before is None else "~", path)
-
-
-class UnfinishedUndoError(HostRoutingError):
-    """An undo of files did not end; the message names what is not as before."""
 
 
 class DiskStep(NamedTuple):

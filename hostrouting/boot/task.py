@@ -15,15 +15,19 @@ from hostrouting.boot.intent import ATTRIBUTES, Intent, as_installed, intent_nam
 from hostrouting.config.sections import HostRoutingConfig, require_config
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6
-from phases import Context, Task
+from phases import Change, Context, Task
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.boot.intent import Part
     from hostrouting.config.siblings import Sibling
 
 
-#: Why a step is skipped; that of an image, too.
+#: Why a step is skipped.
 NOT_CONFIGURED: Final = "not in the config"
 NOT_IN_IMAGE: Final = "an image is not running"
+ROUTES_ONLY: Final = "on this host, only routes are changed and checked"
 
 
 class NamedTask:
@@ -84,13 +88,25 @@ class SectionTask(NodeTask):
     _undo_options: ClassVar[Mapping[str, Any]] = {}
 
     @property
-    def _is_absent(self) -> bool:
-        """True of a sibling that is not enabled, and of which nothing is installed."""
+    def _idle_reason(self) -> str:
+        """Why a sibling has nothing to do: it is not enabled, and nothing of it is installed."""
         section: Sibling = getattr(self._config, self.section)
+        if not self._host.has_boot:
+            return ROUTES_ONLY
         if section.enabled or self._boot.has_part_of(section):
-            return False
+            return ""
         # An installation may finish what an earlier one could not.
-        return not (self._boot.is_unfinished or intent_names(self._host.files, self.section))
+        is_left = self._boot.is_unfinished or intent_names(self._host.files, self.section)
+        return "" if is_left else NOT_CONFIGURED
+
+    def _installed(self, part: Part) -> tuple[Part, ...]:
+        """Return what this task installs: nothing where only routes are changed."""
+        return (part, self._intent) if self._host.has_boot else ()
+
+    def _plan_files(
+        self, ctx: Context, parts: Sequence[Part], *, force: bool = False
+    ) -> list[Change]:
+        return self._boot.plan_install(ctx, *parts, force=force) if parts else []
 
     @property
     def _on_node(self) -> HostRoutingConfig:

@@ -38,6 +38,15 @@ _SECONDS_BETWEEN_CHECKS: Final = 2.0
 DEFAULT_TIMEOUT: Final = 120.0
 #: The errors that are raised on purpose; a MemoryError can come from anywhere.
 _EXPECTED: Final = (HostRoutingError, PhaseError, MemoryError)
+#: What to run after an error, by its code.
+_STEPS: Final = {
+    "no-systemd": (
+        "for its files alone, use --root DIR; for its routes until the next boot, "
+        "run: hostrouting apply --live CONFIG"
+    ),
+    "config-installed": "apply this one without --live, or run: hostrouting reset",
+    "other-routes": "to remove them, run: hostrouting reset",
+}
 #: Where to report any other error.
 _ISSUES: Final = "https://github.com/hostrouting/hostrouting/issues"
 _logger = logging.getLogger("hostrouting")
@@ -145,7 +154,9 @@ def explained(error: BaseException, *, is_logged: bool = False) -> object:
     log("where it happened", exc_info=error)
     if is_internal:
         return f"internal error: {describe(error)}; report it, with the above: {_ISSUES}"
-    return error
+    codes = dict.fromkeys(getattr(each, "code", "") for each in failures)
+    steps = [_STEPS[code] for code in codes if code in _STEPS]
+    return "; ".join([str(error), *steps]) if steps else error
 
 
 def status_after(error: BaseException) -> int:

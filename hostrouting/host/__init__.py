@@ -135,7 +135,8 @@ class Host:
     """One machine, or one image from which machines are made.
 
     If `is_live` is False only files and the links of units can be changed: nothing runs, not even
-    a kernel.
+    a kernel. If `has_boot` is False only routes can be changed: boot files and units are left
+    alone.
     """
 
     routes: hostrouting.host.RouteBackend
@@ -153,28 +154,46 @@ class Host:
     #: By default none: no program is tried.
     trial: hostrouting.host.ProgramTrial | None = None
     is_live: bool = True
+    has_boot: bool = True
     #: The path of the command `hostrouting` for services; None for that of the installation in use.
     command: str | None = None
 
     def __repr__(self) -> str:
         place = "live" if self.is_live else "an image"
+        place += "" if self.has_boot else " without boot files"
         return f"<{type(self).__name__}: {place}, {type(self.routes).__name__}>"
 
     @classmethod
-    def live(cls) -> Host:
-        """Return this machine: its current network namespace, systemd and files."""
+    def live(cls, *, boot: bool = True, root: str | os.PathLike[str] = "/") -> Host:
+        """Return this machine: its current network namespace, systemd and files.
+
+        With `boot=False` it needs no systemd, and `Configure` changes and checks routes until the
+        next boot: boot files, gates and optional features are skipped. In a container, `root` is
+        the folder where the file system of the host is mounted: the installed config,
+        /run/hostrouting and the run lock are read below it.
+
+        >>> Host.live(boot=False, root="/host")
+        Traceback (most recent call last):
+        hostrouting.base.errors.HostFileError: cannot use the host's files in /host: there is no ...
+        """
         # Imported late: a program with other backends needs none of these.
         from hostrouting.host.files.lock import FileLock
         from hostrouting.host.files.store import RootedFiles
         from hostrouting.host.netlink import NetlinkBackend
         from hostrouting.host.systemd.notify import supervisor_of
-        from hostrouting.host.systemd.systemctl import Systemctl
+        from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl
 
+        if boot and root != "/":
+            raise TypeError(
+                f"root is for boot=False (got root={root!r}): write Host.live(boot=False, root=...)"
+                ", or Host.offline(root) for an image"
+            )
+        folder = _folder("use the host's files in", root)
         return cls(
             routes=NetlinkBackend(),
-            services=Systemctl(),
-            files=RootedFiles(),
-            lock=FileLock(),
+            services=Systemctl() if boot else OfflineUnits(folder),
+            files=RootedFiles(folder),
+            lock=FileLock(root=folder),
             # Most runs use none of these, and importing them takes 15 ms.
             link_layer=late("netlink.link_layer", "NetlinkLinkLayer"),
             events=late("netlink.events", "NetlinkEvents"),
@@ -182,7 +201,8 @@ class Host:
             ebtables=late("packets.ebtables", "EbtablesCommand"),
             metadata=late("imds", "InstanceMetadataClient"),
             supervisor=supervisor_of(os.environ),
-            trial=late("trial", "GateTrial"),
+            trial=late("trial", "GateTrial") if boot else None,
+            has_boot=boot,
         )
 
     @classmethod
@@ -203,22 +223,11 @@ class Host:
         directory, which is / for a service.
         """
         # Imported late: see `live`.
-        from pathlib import Path
-
         from hostrouting.host.files.lock import FileLock
         from hostrouting.host.files.store import RootedFiles
         from hostrouting.host.systemd.systemctl import OfflineUnits
 
-        # Not all callers are checked: a variable may be None, too.
-        if root is None or not os.path.isabs(root):  # type: ignore[redundant-expr]  # noqa: PTH117
-            raise HostFileError(
-                f"cannot prepare the image {root!r}: its path must be absolute, since the working "
-                "directory may be /; give one such as /mnt/image"
-            )
-        folder = Path(root)
-        if not folder.is_dir():
-            raise HostFileError(f"cannot prepare the image {folder}: there is no such folder")
-        root = str(folder)
+        root = _folder("prepare the image", root)
         return cls(
             routes=offline_routes(),
             services=OfflineUnits(root),
@@ -226,3 +235,17 @@ class Host:
             lock=FileLock(root=root),
             is_live=False,
         )
+
+
+def _folder(purpose: str, root: str | os.PathLike[str]) -> str:
+    """Return the path of a folder; raise `HostFileError` for another one."""
+    # Not all callers are checked: a variable may be None, too.
+    if root is None or not os.path.isabs(root):  # type: ignore[redundant-expr]  # noqa: PTH117
+        raise HostFileError(
+            f"cannot {purpose} {root!r}: its path must be absolute, since the working directory "
+            "may be /; give one such as /mnt/image"
+        )
+    folder = os.fspath(root).rstrip("/") or "/"
+    if not os.path.isdir(folder):  # noqa: PTH112 (pathlib takes long to import)
+        raise HostFileError(f"cannot {purpose} {folder}: there is no such folder")
+    return folder

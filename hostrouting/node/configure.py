@@ -25,11 +25,11 @@ from hostrouting.apply.run import (
     locked,
     with_name,
 )
-from hostrouting.base.errors import ConfigMistake, HostRoutingError, InvalidConfigError
+from hostrouting.base.errors import HostRoutingError, InvalidConfigError
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent, Part, as_installed, installed_over, refuse_local_over
-from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH
-from hostrouting.boot.task import NOT_CONFIGURED, NamedTask, NodeTask
+from hostrouting.boot.layout import FREE_UNITS
+from hostrouting.boot.task import NOT_CONFIGURED, ROUTES_ONLY, NamedTask, NodeTask
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.host import Host
 from hostrouting.node.boot_files import boot_parts
@@ -67,8 +67,8 @@ if TYPE_CHECKING:
 _SIBLING_SECONDS = 60.0
 #: For the look at the node after all tasks, when the deadline may have passed.
 _SECONDS_TO_LOOK = 10.0
-#: The keys that a live try needs.
-_LIVE: Final = {"staticRoutes", "routeOverlap", "after"}
+#: The keys of a config that a host without boot files needs.
+_LIVE: Final = {"staticRoutes", "routeOverlap"}
 #: The kind of the change of a unit that its gate held before the run.
 RELEASED: Final = "released"
 
@@ -134,6 +134,16 @@ class _Whole(NamedTask, ABC):
 
     def _make(self, kind: type[_T]) -> _T:
         return kind(self._config, host=self._host, logger=self._log)
+
+    def _idle(self, name: str, reason: str = NOT_CONFIGURED) -> Task:
+        """Return a stand-in for a task without work; of a void config, the first plan raises."""
+
+        def plan_nothing(ctx: Context) -> Sequence[Change]:
+            if name == FILES:
+                self._boot.changes_nothing(ctx, self._config)
+            return ()
+
+        return task(name, plan=plan_nothing, records=True)(lambda ctx: ctx.skip(reason))
 
     def _plan_files(self, ctx: Context, plan: NodePlan) -> Sequence[Change]:
         return self._boot.plan_install(ctx, *self._parts(ctx, plan.forecast), force=self._force)
@@ -233,6 +243,8 @@ class _Whole(NamedTask, ABC):
 
     def _parts(self, ctx: Context, forecast: Forecast) -> list[Part]:
         """Return the parts to install or remove; that of a skipped task stays as it is."""
+        if not self._host.has_boot:
+            return []
         config = self._as_installed(ctx, forecast)
         pair = zip((self._routes, self._check), boot_parts(config), strict=True)
         kept = frozenset(
@@ -300,22 +312,10 @@ class Configure(_Whole):
         #: the aim is reached.
         self.applied: NodeReport | None = None
         self._force = force
-        self.subtasks = self._arranged()
+        files = self._files if self._host.has_boot else self._idle(FILES, ROUTES_ONLY)
+        self.subtasks = (files, self._routes, self._check, *map(self._sibling, SIBLINGS))
         if config.void:
             self.subtasks = tuple(self._idle(subtask.name) for subtask in self.subtasks)
-
-    def _arranged(self) -> tuple[Task, ...]:
-        return self._files, self._routes, self._check, *map(self._sibling, SIBLINGS)
-
-    def _idle(self, name: str) -> Task:
-        """Return a stand-in for a task without work; of a void config, the first plan raises."""
-
-        def plan_nothing(ctx: Context) -> Sequence[Change]:
-            if name == "install-boot-files":
-                self._boot.changes_nothing(ctx, self._config)
-            return ()
-
-        return task(name, plan=plan_nothing, records=True)(lambda ctx: ctx.skip(NOT_CONFIGURED))
 
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it.
@@ -332,7 +332,7 @@ class Configure(_Whole):
         seen = self._carry_out(ctx)
         pair = (self._files, self._routes, self._check)
         # A task that is skipped, or that does not install anything for a boot, is so on purpose.
-        if self._files in self.subtasks and not any(skips(ctx, part.name) for part in pair):
+        if self._host.has_boot and not any(skips(ctx, part.name) for part in pair):
             # The changes are made, so the end of the run does not matter.
             own = ctx.shielded().child(_SECONDS_TO_LOOK)
             look = task("check-node", records=True)(partial(self._look, ctx, seen))
@@ -383,8 +383,10 @@ class Configure(_Whole):
     def _refuse_mistakes(self, run: Run) -> None:
         """Refuse what is wrong in itself, before anything is changed; log what is dropped."""
         ctx = run.ctx
-        # Without boot files that of the watch is not installed either.
-        if self._files in self.subtasks:
+        left = ", ".join(sorted(self._config.to_mapping().keys() - _LIVE))
+        if left and not self._host.has_boot:
+            self._log.warning("%s; left out: %s", ROUTES_ONLY, left)
+        if self._host.has_boot:
             self._boot.refuse_exposed(*sibling_units(self._config, self._host))
         refuse_own_gateways(self._config, self._host)
         earlier = run.config_over(self._config)
@@ -424,6 +426,8 @@ class Configure(_Whole):
         if not (section.asks or section.part_names()):
             # It neither does nor removes anything, and its room takes a while to import.
             return self._idle(sibling.name)
+        if not self._host.has_boot:
+            return self._idle(sibling.name, ROUTES_ONLY if section.asks else NOT_CONFIGURED)
         bounded = with_timeout(self._make(sibling.task()), _SIBLING_SECONDS, share=0.5)
         return bounded if section.required else tolerate(bounded, on_failure=self._keep_mistakes)
 
@@ -431,31 +435,6 @@ class Configure(_Whole):
         """Do not tolerate the failure of an optional task if the config is wrong."""
         if any(isinstance(cause, InvalidConfigError) for cause in failure.failures):
             raise failure
-
-
-class ConfigureLive(Configure):
-    """Change and prove the live routes of a config, and install nothing: for a first try.
-
-    It needs no systemd. A node with an installed config is refused, since its next boot and its
-    watch would undo this.
-    """
-
-    name = "configure-live"
-
-    def _arranged(self) -> tuple[Task, ...]:
-        return self._routes, self._check
-
-    def _parts(self, _ctx: Context, _forecast: Forecast) -> list[Part]:
-        return []
-
-    def _refuse_mistakes(self, run: Run) -> None:
-        if left := ", ".join(sorted(self._config.to_mapping().keys() - _LIVE)):
-            self._log.warning("--live leaves these sections out: %s", left)
-        if not run.is_first or self._host.files.exists(INTENT_PATH):
-            step = "apply this one without --live, or run: hostrouting reset"
-            mistake = ConfigMistake("", f"a config is installed, and would undo this; {step}")
-            raise InvalidConfigError([mistake])
-        super()._refuse_mistakes(run)
 
 
 class Reset(_Whole):
@@ -479,13 +458,19 @@ class Reset(_Whole):
         super().__init__(HostRoutingConfig(gates=()), host, logger)
         pair = {part.name: part for part in (self._routes, self._check)}
         removals = (
-            pair.get(each.name) or each.task().reset(config, self._host, self._log)
+            pair.get(each.name) or self._removal(each, config)
             for each in sorted(CAPABILITIES, key=self._turn)
             if each.in_config(self._config).part_names()
         )
         # The gate first: the units would add the routes again if a gated machine started
         # meanwhile.
-        self.subtasks = (self._files, *removals)
+        files = self._files if self._host.has_boot else self._idle(FILES, ROUTES_ONLY)
+        self.subtasks = (files, *removals)
+
+    def _removal(self, sibling: Capability, config: HostRoutingConfig) -> Task:
+        if not self._host.has_boot:
+            return self._idle(sibling.name, ROUTES_ONLY)
+        return sibling.task().reset(config, self._host, self._log)
 
     def _turn(self, capability: Capability) -> bool:
         """Return False for a capability that is reset before the others."""
@@ -494,15 +479,20 @@ class Reset(_Whole):
 
     def _do_all(self, apply: Apply) -> _Seen:
         run = apply.run
-        plan = apply.with_files(NodePlan())
-        # The gates and the config stay, so the routes must, too.
-        undone = "what was installed is in force, live and for the next boot"
-        if not apply.change_files(plan, undone=undone):
-            return _Seen()
-        run.is_complete = True
+        if not self._host.has_boot:
+            plan = apply.decide()
+        else:
+            plan = apply.with_files(NodePlan())
+            # The gates and the config stay, so the routes must, too.
+            undone = "what was installed is in force, live and for the next boot"
+            if not apply.change_files(plan, undone=undone):
+                return _Seen()
+            run.is_complete = True
         if run.failures:
             self._log.warning("%s all the same", self._committed)
-        for each in self.subtasks[1:]:
+        for each in self.subtasks:
+            if each is self._files:
+                continue
             if each is self._routes:
                 run.attempt(ROUTES, partial(apply.settle, plan))
             elif each is self._check:

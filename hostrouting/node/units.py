@@ -6,15 +6,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.base.errors import UnitError
+from hostrouting.base.errors import NoSystemdError, UnitError
 from hostrouting.boot.gates import LOOKED_AT, units_of
 from hostrouting.boot.layout import HELD_TEMPLATE
-from hostrouting.host.systemd.systemctl import (
-    NoSystemdError,
-    OfflineUnits,
-    Systemctl,
-    UnitReading,
-)
+from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, UnitReading
 from phases import DeadlineExceededError
 
 if TYPE_CHECKING:

@@ -132,7 +132,8 @@ def unready_units(ctx: Context, config: HostRoutingConfig, host: Host) -> list[N
     notes = []
     # As in the script: systemd may not answer. That is an answer, too.
     ctx = ctx.child(timeout=_SECONDS_TO_LOOK).expiring()
-    for unit in config.after if config.route_overlap.cidrs else ():
+    # Without boot files, nothing asks systemd.
+    for unit in config.after if config.route_overlap.cidrs and host.has_boot else ():
         step = f"see: systemctl status '{unit}'"
         try:
             word = _why_unready(ctx, unit, host)

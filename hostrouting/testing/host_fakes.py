@@ -154,7 +154,8 @@ class FakeHost(Host):
     ['a.service']
 
     With `is_live=False` it is an image: it refuses questions about routes and packet rules, and
-    nothing runs. Its `command` is /usr/bin/hostrouting, whose file a test writes if it needs one.
+    nothing runs. With `boot=False` only its routes can be changed, as those of the host of a
+    container. Its `command` is /usr/bin/hostrouting, whose file a test writes if it needs one.
     """
 
     routes: MemoryBackend
@@ -169,12 +170,17 @@ class FakeHost(Host):
     supervisor: MemorySupervisor
 
     def __init__(
-        self, routes: RouteBackend | None = None, *, is_live: bool = True, **others: NoReturn
+        self,
+        routes: RouteBackend | None = None,
+        *,
+        is_live: bool = True,
+        boot: bool = True,
+        **others: NoReturn,
     ) -> None:
         if others:
             # `attrs.evolve` gives all parts of a host.
             raise TypeError(
-                f"FakeHost takes routes and is_live alone (got {', '.join(sorted(others))}): "
+                f"FakeHost takes routes, is_live and boot alone (got {', '.join(sorted(others))}): "
                 "write FakeHost(routes), and change its parts in place"
             )
         if routes is not None and not hasattr(routes, "apply"):
@@ -194,11 +200,12 @@ class FakeHost(Host):
             "metadata": MemoryMetadata(),
         }
         super().__init__(
-            services=MemoryServices(files.tree, is_live=is_live),
+            services=MemoryServices(files.tree, is_live=is_live and boot),
             files=files,
             lock=MemoryLock(),
             supervisor=MemorySupervisor(),
             is_live=is_live,
+            has_boot=boot,
             command=_COMMAND,
             **(of_a_kernel if is_live else {"routes": offline_routes()}),
         )

@@ -18,7 +18,7 @@ from hostrouting.boot.layout import (
     program_path,
     read_asset,
 )
-from hostrouting.boot.task import NOT_CONFIGURED, SectionTask
+from hostrouting.boot.task import SectionTask
 from hostrouting.config.rules import write_duration
 from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.config.siblings import WatchConfig
@@ -174,8 +174,8 @@ class ConfigureWatch(SectionTask):
         if obstacle := self._obstacle():
             raise UnitError(obstacle)
         with self._host.lock.hold(ctx) as held:
-            if self._is_absent:
-                ctx.skip(NOT_CONFIGURED)
+            if reason := self._idle_reason:
+                ctx.skip(reason)
                 return
             parts, unit = self._parts()
             changed = self._boot.install(held, *parts)
@@ -194,7 +194,7 @@ class ConfigureWatch(SectionTask):
         ctx.check()
         if obstacle := self._obstacle():
             return [hindered("~", _SERVICE, obstacle, optional=True)]
-        if self._is_absent:
+        if self._idle_reason:
             return []
         parts, unit = self._parts()
         planned = self._boot.plan_install(ctx, *parts)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.printed import LEFT_BY_THE_RUN
 
-from hostrouting.boot.recorded import RecordedFiles, UnfinishedUndoError, dated, undated
-from hostrouting.exceptions import HostFileError
+from hostrouting.boot.recorded import RecordedFiles, dated, undated
+from hostrouting.exceptions import HostFileError, UnfinishedUndoError
 from hostrouting.testing import FakeHost
 from phases import Context, Transaction
 from phases.testing import ManualClock

@@ -321,7 +321,7 @@ def test_a_first_try_names_what_it_leaves_out_and_advises_no_refused_route(
     )
     tried = run("apply", "--live", path, inside=node)
     checked = run("check", path, inside=node)
-    assert "--live leaves these sections out: gates, probeSnat\n" in tried.stderr
+    assert "only routes are changed and checked; left out: gates, probeSnat\n" in tried.stderr
     [section] = re.findall('"staticRoutes": {.*', checked.stdout)
     assert "172.16.8.0/22" in section
     assert "172.20" not in section
@@ -354,12 +354,12 @@ def test_a_first_try_is_for_a_node_without_config(node: KernelNode, config: Path
     """
     before = [*_LEAVES, *installed(config)]
     refused = within(node, "apply", "--live", config, prefix=before, capture_output=True)
-    said, status, left = refused.stdout.partition("\n2\n")
+    said, status, left = refused.stdout.partition("\n3\n")
     assert status
     assert "172.16" not in left
     # Not the refused run, but the installed config decides what is in force.
-    assert "configure-live" not in said
-    assert "a config is installed, and would undo this" in refused.stderr
+    assert "would undo this" not in said
+    assert "would undo this; nothing was changed; apply this one without --live" in refused.stderr
     for option in "--dry-run", "--root=/":
         assert run_here("apply", "--live", option, config).returncode == 2
 

@@ -46,7 +46,12 @@ STAYS = (
 @pytest.fixture(autouse=True)
 def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     host = node_in_memory()
-    monkeypatch.setattr(Host, "live", lambda: host)
+
+    def live(*, boot: bool = True) -> FakeHost:
+        object.__setattr__(host, "has_boot", boot)
+        return host
+
+    monkeypatch.setattr(Host, "live", live)
     return host
 
 

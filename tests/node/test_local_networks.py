@@ -23,7 +23,6 @@ from hostrouting.boot.intent import read_intent
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.fleet import prove_record, take_record
 from hostrouting.node.at_boot import answer
-from hostrouting.node.configure import ConfigureLive
 from hostrouting.testing import FakeHost
 from phases import Context, TaskFailedError, plan, run
 
@@ -55,11 +54,13 @@ def install_old(host: FakeHost) -> None:
     put_in_force(host, intent)
 
 
-@pytest.mark.parametrize("kind", [Configure, ConfigureLive, CheckRouteOverlap])
-def test_a_new_config_is_refused(host: FakeHost, kind: type[Configure]) -> None:
-    """An apply, a live try and the task of the proof alone refuse a new config with a loopback
-    network, and so do their plans; nothing is installed.
+@pytest.mark.parametrize("kind", [Configure, CheckRouteOverlap])
+@pytest.mark.parametrize("boot", [True, False])
+def test_a_new_config_is_refused(kind: type[Configure], *, boot: bool) -> None:
+    """An apply and the task of the check alone refuse a new config with a loopback network, with and
+    without boot files, and so do their plans; nothing is installed.
     """
+    host = FakeHost(boot=boot)
     task = kind(config_of(**OLD), host=host)
     failed = run(task).error
     assert isinstance(failed, TaskFailedError)

@@ -36,7 +36,7 @@ from hostrouting.base.waits import begin_wait
 from hostrouting.boot.layout import SCRIPT_DIRECTORY, BootUnit, program_path
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.steps import Survey
-from hostrouting.boot.task import NOT_CONFIGURED, SectionTask
+from hostrouting.boot.task import SectionTask
 from phases import Change, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ class ConfigureProbeSNAT(SectionTask):
     def do(self, ctx: Context) -> None:
         """Load the rules and install boot files if the node needs them; otherwise remove both."""
         with self._host.lock.hold(ctx) as held:
-            if self._is_absent:
-                ctx.skip(NOT_CONFIGURED)
+            if reason := self._idle_reason:
+                ctx.skip(reason)
                 return
             rules = self._wanted(held)
             if isinstance(rules, NotWanted):
@@ -104,7 +104,7 @@ class ConfigureProbeSNAT(SectionTask):
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now: the rules, then files; waits for nothing."""
         ctx.check()
-        if self._is_absent:
+        if self._idle_reason:
             return []
         outcome = self._decide(ctx, is_assumed=True)
         if isinstance(outcome, NotWanted):

@@ -9,8 +9,9 @@ from hostrouting.cli.changing import run_task
 from hostrouting.cli.command import ROOT, Command, switch
 from hostrouting.cli.commands.plan import log_notices, show_plan
 from hostrouting.cli.shared import context, host_of, new_config_of, refuse
-from hostrouting.node.configure import Configure, ConfigureLive
-from hostrouting.node.units import read_units, with_read_units
+from hostrouting.host import Host
+from hostrouting.node.configure import Configure
+from hostrouting.node.units import read_units
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -26,12 +27,10 @@ def run(arguments: Namespace) -> int:
     if arguments.dry_run:
         return show_plan(arguments)
     config = new_config_of(arguments)
-    host = host_of(arguments)
-    if arguments.live:
-        with context(arguments.timeout) as ctx:
-            host = with_read_units(ctx, host, ())
-        return run_task(arguments, ConfigureLive(config, host=host, force=arguments.force), host)
+    host = Host.live(boot=False) if arguments.live else host_of(arguments)
     task = Configure(config, host=host, force=arguments.force)
+    if arguments.live:
+        return run_task(arguments, task, host)
     # Before the gates are installed: afterwards, nobody knows which running units were never held.
     with context(arguments.timeout) as ctx:
         log_notices(ctx, config, host if config.void else read_units(ctx, host, config.gates))

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class UnsupportedError(BackendError):
+class _UnsupportedError(BackendError):
     """The kernel does not support a backend."""
 
 
 #: The errors for a backend that cannot be read: each is a note in a reading.
-UNSEEN: Final = (PermissionDeniedError, ToolNotFoundError, UnsupportedError)
+UNSEEN: Final = (PermissionDeniedError, ToolNotFoundError, _UnsupportedError)
 
 
 @attrs.frozen
@@ -58,7 +58,7 @@ class _Tools:
                     f"ebtables ({self.backend}) may not be read without CAP_NET_ADMIN: {words}"
                 ) from error
             if "not support" in words or "doesn't support" in words:
-                raise UnsupportedError(
+                raise _UnsupportedError(
                     f"ebtables ({self.backend}) is not supported by the kernel: {words}"
                 ) from error
             raise BackendError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.base.commands import quoted
-from hostrouting.base.errors import UnitError
+from hostrouting.base.errors import NoSystemdError, UnitError
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.unit_files import UnitFiles
 from hostrouting.host.units import UnitState, instance_of, reach, settings
@@ -27,10 +27,6 @@ _PROPERTIES = (
 #: systemctl does not show a template. So an unused instance is queried, which systemd loads for the
 #: answer.
 NOBODYS_INSTANCE: Final = "hostrouting-asks"
-
-
-class NoSystemdError(UnitError):
-    """No systemd runs this machine, or systemctl does not speak with it."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -145,8 +141,7 @@ class Systemctl:
         if "ignoring command" in result.stderr:
             raise NoSystemdError(
                 "systemctl does nothing here, in a chroot or under SYSTEMD_OFFLINE, and the routes "
-                "are those of the machine around it; for the files of this root alone, use "
-                "--root / (Host.offline)"
+                "are those of the machine around it"
             )
         return result.stdout
 
@@ -274,10 +269,7 @@ def unit_error(error: CommandFailedError, advice: str) -> UnitError:
     elif isinstance(error.__cause__, FileNotFoundError):
         why = "there is no systemctl on PATH, as in a container"
     if why:
-        return NoSystemdError(
-            f"{why}; for its files alone, use --root and its folder (Host.offline); for its routes "
-            "until the next boot, run: hostrouting apply --live CONFIG"
-        )
+        return NoSystemdError(why)
     steps = (
         (advice, "" if os.geteuid() == 0 else "are you root?") if error.status is not None else ()
     )
