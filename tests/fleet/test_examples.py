@@ -264,6 +264,27 @@ def test_the_daemonset() -> None:
         assert allowed["capabilities"] == {"drop": ["ALL"]}
 
 
+@needs("kubernetes-validate", "fleet-python")
+def test_the_daemonset_that_changes_routes() -> None:
+    """Kubernetes accepts the DaemonSet of examples/container.py, whose program gets the folders of
+    the node below one root, and no right but that to change routes.
+    """
+    run("kubernetes-validate", "--strict", EXAMPLES.parent / "daemonset.yaml")
+    pod = yaml("../daemonset.yaml")["spec"]["template"]["spec"]
+    assert pod["hostNetwork"] is True
+    [container] = pod["containers"]
+    assert container["command"][1:] == ["/usr/src/container.py", "/config/config.json", "/host"]
+    assert (EXAMPLES.parent / "container.py").exists()
+    allowed = container["securityContext"]["capabilities"]
+    assert allowed == {"drop": ["ALL"], "add": ["NET_ADMIN"]}
+    folders = {each["name"]: each.get("hostPath", {}).get("path") for each in pod["volumes"]}
+    mounted = {each["mountPath"]: each for each in container["volumeMounts"]}
+    for path in "/etc", "/var/lib", "/run":
+        mount = mounted[f"/host{path}"]
+        assert folders[mount["name"]] == path
+        assert mount.get("readOnly", False) is (path != "/run")
+
+
 #: Runs a command in a root that is read-only, with /proc and /sys as a container has them.
 _CONTAINER = """
 mount --bind "$0" "$0"; mount -o remount,bind,ro "$0"; mount --rbind /proc "$0/proc"; mount -t sysfs none "$0/sys"
