@@ -28,9 +28,10 @@ import attrs
 
 import hostrouting
 import phases
-from hostrouting import CheckRouteOverlap, HostRoutingConfig
+from hostrouting import HostRoutingConfig
 from hostrouting.apply.carry_out import Apply
 from hostrouting.apply.plan import NodePlan, Wanted
+from hostrouting.apply.proof import Proof
 from hostrouting.apply.run import locked
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.reconciler import InstalledConfig
@@ -133,7 +134,8 @@ def walk_route(host: Host) -> None:
 
 def walk_finding(host: Host) -> None:
     """Find that the CIDR overlaps; the installation is left out here, too."""
-    CheckRouteOverlap(_config(routeOverlap=OVERLAP), host=host).act(_context())
+    config = _config(routeOverlap=OVERLAP)
+    Proof(config, host, Boot(host), logging.getLogger("walk")).do(_context())
 
 
 class _LastStep(NetlinkBackend):

@@ -20,10 +20,11 @@ from benchmarks.cases import COMMAND, IP, OURS, Group, Result, Setting
 from benchmarks.measure import BenchmarkError, Contender, Contest, Sample, contest, environment
 from hostrouting.boot.layout import INTENT_PATH
 from hostrouting.exceptions import RouteRejectedError
-from hostrouting.host import Route, RouteChange, RouteEvent
+from hostrouting.host import Route, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents, NetlinkListener
 from hostrouting.net.addresses import format_ipv4
+from hostrouting.net.events import RouteEvent
 from phases import Context
 from phases.context import wait
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from hostrouting.node.status import node_status
     from hostrouting.node.status_report import NodeFacts, StatusReport
     from hostrouting.node.watch import Watch
-    from hostrouting.route_overlap.explain import ExplainedPart, Explanation, explain_routing
+    from hostrouting.route_overlap.explain import Explanation, explain_routing
     from hostrouting.route_overlap.fabric import Fabric, FabricAddress
     from hostrouting.route_overlap.proof import prove_egress
     from hostrouting.route_overlap.proven import CidrReport, Finding, OverlapReport, SuggestedRoute
@@ -67,7 +67,6 @@ __all__ = [
     "Configure",
     "ConfigureProbeSNAT",
     "ConfigureStaticRoutes",
-    "ExplainedPart",
     "Explanation",
     "Fabric",
     "FabricAddress",
@@ -75,7 +74,6 @@ __all__ = [
     "Host",
     "HostRoutingConfig",
     "NextStep",
-    "NodeFacts",
     "NodeFinding",
     "NodeReport",
     "OverlapMode",
@@ -124,7 +122,7 @@ _NAMES = {
     "node.status": ("node_status",),
     "node.status_report": ("NodeFacts", "StatusReport"),
     "node.watch": ("Watch",),
-    "route_overlap.explain": ("ExplainedPart", "Explanation", "explain_routing"),
+    "route_overlap.explain": ("Explanation", "explain_routing"),
     "route_overlap.fabric": ("Fabric", "FabricAddress"),
     "route_overlap.proof": ("prove_egress",),
     "route_overlap.proven": ("CidrReport", "Finding", "OverlapReport", "SuggestedRoute"),

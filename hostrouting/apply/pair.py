@@ -6,33 +6,20 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hostrouting.apply.carry_out import Apply, forget_boot
+from hostrouting.apply.carry_out import Apply
 from hostrouting.apply.plan import Wanted, decide
+from hostrouting.apply.proof import Proof
 from hostrouting.apply.run import CHECK, ROUTES, locked
-from hostrouting.base.findings import REFUSED, UNPROVEN
+from hostrouting.base.findings import REFUSED
 from hostrouting.boot.intent import installed_over, refuse_local_over
-from hostrouting.boot.layout import WAIT_SECONDS
-from hostrouting.boot.recorded import RecordedFiles
-from hostrouting.boot.task import NOT_CONFIGURED, NOT_IN_IMAGE, SectionTask
-from hostrouting.config.sections import HostRoutingConfig, OverlapMode
+from hostrouting.boot.task import NOT_CONFIGURED, SectionTask
+from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.host import Host
 from hostrouting.route_overlap import script as check_script
-from hostrouting.route_overlap.errors import RouteOverlapError
-from hostrouting.route_overlap.expectation import Accepted
-from hostrouting.route_overlap.logged import dropped_cidrs, log_dropped, log_findings, log_notes
-from hostrouting.route_overlap.proven import OverlapReport
-from hostrouting.route_overlap.script import LOGGED, MARKERS
-from hostrouting.route_overlap.waiting import (
-    Checked,
-    check_with_wait,
-    copy_markers,
-    lasting_kinds,
-    leave_marker,
-)
+from hostrouting.route_overlap.logged import log_dropped
 from hostrouting.static_routes import script as routes_script
 from hostrouting.static_routes.refusals import refuse_own_gateways
 from phases import Change, Context
-from phases.hosting import leave
 
 if TYPE_CHECKING:
     from hostrouting.boot.intent import Part
@@ -125,81 +112,17 @@ class CheckRouteOverlap(SectionTask):
             refuse_local_over(earlier, self._config)
             log_dropped(run.ctx, earlier, self._config, self._logger)
             apply.carry_out(plan)
-            self.act(run.ctx)
+            self._proof.do(run.ctx)
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now, and the addresses that it would drop."""
         files = self._plan_files(ctx, self._parts)
-        return [*self.plan_act(ctx), *files, *self.plan_dropped()]
+        return [*self._proof.plan(ctx), *files, *self._proof.plan_dropped()]
+
+    @property
+    def _proof(self) -> Proof:
+        return Proof(self._config, self._host, self._boot, self._logger)
 
     @property
     def _parts(self) -> tuple[Part, ...]:
         return self._installed(check_script.boot_part(self._config))
-
-    def plan_dropped(self) -> list[Change]:
-        """Return a change for each network of the installed config that would be unproven."""
-        earlier = installed_over(self._host.files, self._config)
-        return [
-            Change("-", f"proof of {cidr}", "expected by the installed config", UNPROVEN)
-            for cidr in dropped_cidrs(earlier, self._config)
-        ]
-
-    def act(
-        self,
-        ctx: Context,
-        *,
-        seconds: float = WAIT_SECONDS,
-        checked: Checked | None = None,
-        accepted: Accepted | None = None,
-    ) -> OverlapReport | None:
-        """Prove the routing of a live machine; update the markers, and return the proof.
-
-        What was just `checked` is the answer, unless a wait may help. `accepted` is that of
-        `check_with_wait`.
-        """
-        ctx.check()
-        if not self._config.route_overlap.cidrs:
-            files = RecordedFiles(ctx, self._host)
-            for path in MARKERS:
-                files.remove(path)
-            copy_markers(self._host.files)
-            forget_boot(self._host, LOGGED)
-            ctx.skip(NOT_CONFIGURED)
-            return None
-        if not self._host.is_live:
-            ctx.skip(NOT_IN_IMAGE)
-            return None
-        if checked is not None and not checked.reason:
-            report = checked.report
-        else:
-            report = check_with_wait(
-                ctx, self._config, self._host, seconds=seconds, accepted=accepted
-            )
-        leave(ctx, report)
-        if not report.ok:
-            ctx.degrade(report.first_wrong)
-        try:
-            # Without boot files there is no gate that reads it.
-            if self._boot.is_installed:
-                leave_marker(ctx, self._host, report)
-        finally:
-            # Findings are reported even if the marker cannot be written.
-            self._report(report)
-        return report
-
-    def _report(self, report: OverlapReport) -> None:
-        log_notes(report, self._logger, task=self.name)
-        if report.ok:
-            self._logger.info("%s", report, extra={"task": self.name})
-        elif self._config.route_overlap.mode is OverlapMode.STRICT:
-            raise RouteOverlapError(report, retryable=not lasting_kinds(report))
-        else:
-            log_findings(report, self._logger, task=self.name)
-
-    def plan_act(self, ctx: Context) -> list[Change]:
-        """Return the removal of markers; refuse networks of the node itself that are new."""
-        ctx.check()
-        if self._config.route_overlap.local:
-            refuse_local_over(installed_over(self._host.files, self._config), self._config)
-        markers = () if self._config.route_overlap.cidrs else MARKERS
-        return [Change("-", marker) for marker in markers if self._host.files.exists(marker)]

@@ -62,26 +62,16 @@ if TYPE_CHECKING:
         ServiceManager,
         Supervisor,
     )
-    from hostrouting.net.events import (
-        AddressEvent,
-        DeviceEvent,
-        NetworkEvent,
-        NexthopEvent,
-        RouteEvent,
-        RuleEvent,
-        SettingEvent,
-    )
+    from hostrouting.net.events import NetworkEvent
 
 __all__ = [
     "IPV4",
     "IPV6",
     "OUR_PROTOCOL",
     "Address",
-    "AddressEvent",
     "Announced",
     "Device",
     "DeviceAddress",
-    "DeviceEvent",
     "Ebtables",
     "EbtablesReading",
     "EbtablesRule",
@@ -98,7 +88,6 @@ __all__ = [
     "NetworkEvent",
     "NetworkEvents",
     "NextHop",
-    "NexthopEvent",
     "Nftables",
     "ObservedRoute",
     "Prefix",
@@ -107,13 +96,10 @@ __all__ = [
     "Route",
     "RouteBackend",
     "RouteChange",
-    "RouteEvent",
     "Routing",
     "Rule",
-    "RuleEvent",
     "RunLock",
     "ServiceManager",
-    "SettingEvent",
     "Station",
     "Supervisor",
     "UnitState",
@@ -126,7 +112,7 @@ if not TYPE_CHECKING:
         """Import a port, a value of one, or an event: most uses only name its type."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        room = "net.events" if name.endswith("Event") else "host.ports"
+        room = "net.events" if name == "NetworkEvent" else "host.ports"
         return getattr(import_module(f"hostrouting.{room}"), name)
 
 

@@ -14,6 +14,7 @@ import attrs
 from hostrouting.apply.carry_out import Apply, Made
 from hostrouting.apply.pair import CheckRouteOverlap
 from hostrouting.apply.plan import NodePlan, Wanted, decide
+from hostrouting.apply.proof import Proof
 from hostrouting.apply.run import (
     CHECK,
     DECIDE,
@@ -122,15 +123,15 @@ class _Whole(NamedTask, ABC):
         self._host = Host.given_or_live(host)
         self._logger = logger
         self._log = logger or logging.getLogger("hostrouting")
-        self._pair_check = self._make(CheckRouteOverlap)
         self._boot = Boot(self._host, gates=config.gates, logger=self._log)
+        self._proof = Proof(self._config, self._host, self._boot, self._log)
         # The scripts, units and gates of the pair, and the intent. Without it no gate is held.
         is_strict = config.route_overlap.mode is OverlapMode.STRICT
-        check = self._pair_check
+        proves = self._make(CheckRouteOverlap).proves
         whole = self._plan_for, self._carry_out
         self._files = _Part(FILES, self._plan_files, *whole, is_strict)
         self._routes = _Part(ROUTES, self._plan_changes, *whole)
-        self._check = _Part(CHECK, self._plan_check, *whole, check.proves)
+        self._check = _Part(CHECK, self._plan_check, *whole, proves)
 
     def _make(self, kind: type[_T]) -> _T:
         return kind(self._config, host=self._host, logger=self._log)
@@ -155,8 +156,8 @@ class _Whole(NamedTask, ABC):
 
     def _plan_check(self, ctx: Context, _plan: NodePlan) -> Sequence[Change]:
         """Return the changes of the proof; `{}` is meant to drop all addresses."""
-        dropped = self._pair_check.plan_dropped() if self._config.asks else ()
-        return [*self._pair_check.plan_act(ctx), *dropped]
+        dropped = self._proof.plan_dropped() if self._config.asks else ()
+        return [*self._proof.plan(ctx), *dropped]
 
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it."""
@@ -370,7 +371,7 @@ class Configure(_Whole):
     def _check_node(self, apply: Apply, made: Made, ctx: Context) -> _Seen:
         """Report the check that committed the run, or another one after a wait."""
         last = made.last
-        overlap = self._pair_check.act(
+        overlap = self._proof.do(
             ctx,
             seconds=apply.run.seconds,
             checked=last.checked if last else None,
@@ -496,7 +497,7 @@ class Reset(_Whole):
             if each is self._routes:
                 run.attempt(ROUTES, partial(apply.settle, plan))
             elif each is self._check:
-                run.attempt(CHECK, self._pair_check.act)
+                run.attempt(CHECK, self._proof.do)
             else:
                 run.attempt_others([each])
         # The same failure of several tasks is reported once.

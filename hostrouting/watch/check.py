@@ -14,8 +14,8 @@ from hostrouting.base.facts import Facts
 from hostrouting.base.pace import Pace
 from hostrouting.boot.reconciler import WATCH_TASK, Reconciler, Trouble
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode, RouteOverlapConfig
-from hostrouting.host import NetworkEvent, RouteEvent
 from hostrouting.net.addresses import Prefix, address_bits
+from hostrouting.net.events import NetworkEvent, RouteEvent
 from hostrouting.net.routes import LOCAL_TABLE
 from hostrouting.route_overlap.expectation import expectation_on
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric, announced_fabric

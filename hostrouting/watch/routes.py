@@ -15,13 +15,8 @@ from hostrouting.base.errors import HostFileError, LinkNotFoundError
 from hostrouting.base.facts import Facts
 from hostrouting.base.pace import LONGEST_PAUSE, MOST_CHANGES, Contest, Pace
 from hostrouting.boot.reconciler import Reconciler
-from hostrouting.host import (
-    OUR_PROTOCOL,
-    AddressEvent,
-    DeviceEvent,
-    NetworkEvent,
-    RouteEvent,
-)
+from hostrouting.host import OUR_PROTOCOL, NetworkEvent
+from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent
 from hostrouting.net.rejected import RouteRejectedError
 from hostrouting.net.routes import MAIN_TABLE, Place, place, resting
 from hostrouting.static_routes.converge import make_changes, repair

@@ -12,11 +12,12 @@ from support.played_kernel import PlayedKernel, listener_of, pack_route, played
 from support.printed import NO_INDEX
 
 from hostrouting.exceptions import BackendError, EventsLostError
-from hostrouting.host import IPV4, DeviceEvent, NetworkEvent, Route, RouteEvent
+from hostrouting.host import IPV4, NetworkEvent, Route
 from hostrouting.host.netlink.device_codec import parse_devices
 from hostrouting.host.netlink.events import EventReader
 from hostrouting.host.netlink.frames import HEADER_LENGTH, header, message, messages
 from hostrouting.host.netlink.route_codec import DELROUTE, NEWROUTE, parse_route
+from hostrouting.net.events import DeviceEvent, RouteEvent
 
 CASES = Path(__file__).parents[1] / "fuzz" / "cases"
 INDEXES = {"lo": 1, "e0": 2, "e1": 3, "e2": 70000}

@@ -12,16 +12,7 @@ from support.kernel_links import KernelLinks, attach_by_tcx, needs_bpf, why_no_t
 from support.played_kernel import NEW_ROUTE, pack_route
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
-from hostrouting.host import (
-    IPV6,
-    Address,
-    AddressEvent,
-    Lookup,
-    ObservedRoute,
-    RouteChange,
-    RouteEvent,
-    RuleEvent,
-)
+from hostrouting.host import IPV6, Address, Lookup, ObservedRoute, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.bulk import RouteReader
 from hostrouting.host.netlink.classifiers import parse_bpf_names
@@ -32,6 +23,7 @@ from hostrouting.host.netlink.frames import attribute, message, word
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.netlink.route_codec import parse_route
 from hostrouting.net.addresses import Prefix
+from hostrouting.net.events import AddressEvent, RouteEvent, RuleEvent
 from hostrouting.net.routes import DEVICELESS_KINDS, KINDS
 from hostrouting.testing import KernelNode
 from hostrouting.testing.contracts.routes import find, in_order, shown

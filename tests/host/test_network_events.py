@@ -23,24 +23,26 @@ from hostrouting.exceptions import BackendError, EventsLostError
 from hostrouting.host import (
     IPV4,
     IPV6,
-    AddressEvent,
     Device,
-    DeviceEvent,
     Listener,
     NetworkEvent,
     NetworkEvents,
-    NexthopEvent,
     ObservedRoute,
     Route,
     RouteBackend,
     RouteChange,
-    RouteEvent,
     Rule,
-    RuleEvent,
-    SettingEvent,
 )
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents, NetlinkListener
+from hostrouting.net.events import (
+    AddressEvent,
+    DeviceEvent,
+    NexthopEvent,
+    RouteEvent,
+    RuleEvent,
+    SettingEvent,
+)
 from hostrouting.net.routes import place as place_of
 from hostrouting.testing import KernelNode, MemoryBackend, MemoryEvents, Node
 from hostrouting.testing.contracts.routes import arrange, find, in_order, place

@@ -11,6 +11,8 @@ from support.overlap_answers import verdict_of
 from support.printed import NO_FABRIC, NO_POOL_YET, NOT_ENDED, WAITING, WITHOUT_IT
 
 from hostrouting import CheckRouteOverlap, HostRoutingConfig
+from hostrouting.apply.proof import Proof
+from hostrouting.boot.boot import Boot
 from hostrouting.boot.layout import INTENT_PATH, PROGRAM_PATH
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host import IPV4, ObservedRoute, UnitState
@@ -120,7 +122,9 @@ def test_a_marker_that_cannot_be_left_hides_no_overlap(host: FakeHost) -> None:
     """A run whose marker cannot be written raises the error for the overlap, and the marker of a
     right node is gone.
     """
-    task = CheckRouteOverlap(config("172.16.8.0/22", mode="STRICT"), host=host)
+    strict = config("172.16.8.0/22", mode="STRICT")
+    task = CheckRouteOverlap(strict, host=host)
+    proof = Proof(strict, host, Boot(host), logging.getLogger())
     calls = host.files.operations.calls
     with pytest.raises(RouteOverlapError):
         task.do(Context())
@@ -131,7 +135,7 @@ def test_a_marker_that_cannot_be_left_hides_no_overlap(host: FakeHost) -> None:
         host.files.fail_at(number)
         before = len(calls)
         with pytest.raises(RouteOverlapError):
-            task.act(Context())
+            proof.do(Context())
         if calls[before + number - 1] == ("write", DETECTED):
             assert markers(host) == {}
             return

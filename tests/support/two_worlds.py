@@ -21,22 +21,19 @@ from hostrouting.fib import Packet, UnknownDecisionError
 from hostrouting.host import (
     IPV4,
     IPV6,
-    AddressEvent,
     Device,
-    DeviceEvent,
     Lookup,
     NetworkEvent,
     NetworkEvents,
     ObservedRoute,
     Route,
     RouteChange,
-    RouteEvent,
     Rule,
-    RuleEvent,
 )
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.net.addresses import format_address, format_ipv4, mask_of
+from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent, RuleEvent
 from hostrouting.net.routes import LOCAL_TABLE, SCOPE_LINK, Place, place, resting
 from hostrouting.testing import KernelNode, MemoryBackend
 from phases import Context

@@ -12,7 +12,8 @@ from support.kernel import uplink
 from hostrouting import HostRoutingConfig
 from hostrouting.boot.reconciler import InstalledConfig
 from hostrouting.exceptions import EventsLostError
-from hostrouting.host import IPV4, DeviceEvent, ObservedRoute, Route
+from hostrouting.host import IPV4, ObservedRoute, Route
+from hostrouting.net.events import DeviceEvent
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import FakeHost

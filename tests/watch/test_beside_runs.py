@@ -16,7 +16,8 @@ from support.watched_nodes import (
 )
 
 from hostrouting import Configure, HostRoutingConfig, Reset, Watch
-from hostrouting.host import OUR_PROTOCOL, Host, Listener, RouteEvent
+from hostrouting.host import OUR_PROTOCOL, Host, Listener
+from hostrouting.net.events import RouteEvent
 from hostrouting.static_routes.reconcile import Routes, read
 from hostrouting.testing import KernelNode
 from phases import Context, execute

@@ -14,18 +14,12 @@ from watch.checked_nodes import LINE, OVERLAP, ProvenNode, config_of
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.base.refused_files import why_refused
 from hostrouting.exceptions import BackendError
-from hostrouting.host import (
-    IPV4,
+from hostrouting.host import IPV4, Device, DeviceAddress, NetworkEvent, ObservedRoute, Route, Rule
+from hostrouting.net.events import (
     AddressEvent,
-    Device,
-    DeviceAddress,
     DeviceEvent,
-    NetworkEvent,
     NexthopEvent,
-    ObservedRoute,
-    Route,
     RouteEvent,
-    Rule,
     RuleEvent,
     SettingEvent,
 )

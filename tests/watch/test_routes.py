@@ -21,15 +21,8 @@ from support.kept_routes import (
 from support.printed import NO_DEVICE, UNTIL_REMOVED
 
 from hostrouting import StaticRoute
-from hostrouting.host import (
-    OUR_PROTOCOL,
-    AddressEvent,
-    Device,
-    DeviceAddress,
-    DeviceEvent,
-    NetworkEvent,
-    RouteEvent,
-)
+from hostrouting.host import OUR_PROTOCOL, Device, DeviceAddress, NetworkEvent
+from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent
 from hostrouting.net.routes import resting
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts.routes import arrange

@@ -13,15 +13,8 @@ from support.kernel import kernel_host
 from support.needs import needs
 from support.watched_nodes import CONFIG, OWN_ROUTES, Watched, arrange, watching
 
-from hostrouting.host import (
-    Device,
-    DeviceEvent,
-    NetworkEvent,
-    NexthopEvent,
-    RouteEvent,
-    Rule,
-    RuleEvent,
-)
+from hostrouting.host import Device, NetworkEvent, Rule
+from hostrouting.net.events import DeviceEvent, NexthopEvent, RouteEvent, RuleEvent
 from hostrouting.net.routes import resting
 from hostrouting.testing import KernelNode, MemoryBackend
 from hostrouting.testing.route_texts import route
