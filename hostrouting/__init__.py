@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from hostrouting.node.configure import Configure, Reset
     from hostrouting.node.report import NodeReport
     from hostrouting.node.status import node_status
-    from hostrouting.node.status_report import NodeFacts, StatusReport
+    from hostrouting.node.status_report import StatusReport
     from hostrouting.node.watch import Watch
     from hostrouting.route_overlap.explain import Explanation, explain_routing
     from hostrouting.route_overlap.fabric import Fabric, FabricAddress
@@ -120,7 +120,7 @@ _NAMES = {
     "node.configure": ("Configure", "Reset"),
     "node.report": ("NodeReport",),
     "node.status": ("node_status",),
-    "node.status_report": ("NodeFacts", "StatusReport"),
+    "node.status_report": ("StatusReport",),
     "node.watch": ("Watch",),
     "route_overlap.explain": ("Explanation", "explain_routing"),
     "route_overlap.fabric": ("Fabric", "FabricAddress"),

@@ -175,8 +175,8 @@ class TestIntent:
     @pytest.mark.parametrize(
         ("content", "step"),
         [
-            (b"{", f": hostrouting apply {INTENT_PATH}"),
-            (b"{}", f": hostrouting apply {INTENT_PATH}"),
+            (b"{", ": hostrouting apply CONFIG"),
+            (b"{}", ": hostrouting apply CONFIG"),
             (None, FOLDER),
         ],
     )
