@@ -826,6 +826,5 @@ def test_a_run_without_a_note_for_the_next_one_is_degraded(host: FakeHost) -> No
     report = run(configure(host, **ROUTES))
     assert report.ok
     assert report.degraded
-    files = report.find("install-boot-files")
-    assert files
+    files = report.find("configure/install-boot-files")
     assert [UNFINISHED in reason for reason in files.reasons] == [True]

@@ -62,8 +62,7 @@ READ_ALONE = {
     "Event.progress",
     "Event.wait",
     "Explanation.parts",
-    "NodeReport.facts",
-    "NodeReport.planned",
+    "StatusReport.facts",
     "Transaction.rollback",
 }
 
