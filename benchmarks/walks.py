@@ -30,8 +30,8 @@ import hostrouting
 import phases
 from hostrouting import HostRoutingConfig
 from hostrouting.apply.carry_out import Apply
+from hostrouting.apply.check import AddressCheck
 from hostrouting.apply.plan import NodePlan, Wanted
-from hostrouting.apply.proof import Proof
 from hostrouting.apply.run import locked
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.reconciler import InstalledConfig
@@ -135,7 +135,7 @@ def walk_route(host: Host) -> None:
 def walk_finding(host: Host) -> None:
     """Find that the CIDR overlaps; the installation is left out here, too."""
     config = _config(routeOverlap=OVERLAP)
-    Proof(config, host, Boot(host), logging.getLogger("walk")).do(_context())
+    AddressCheck(config, host, Boot(host), logging.getLogger("walk")).do(_context())
 
 
 class _LastStep(NetlinkBackend):

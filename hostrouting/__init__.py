@@ -29,7 +29,7 @@ from importlib.machinery import PathFinder
 # Without `typing`, which takes longer than all else here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hostrouting.apply.pair import CheckRouteOverlap, ConfigureStaticRoutes
+    from hostrouting.apply.tasks import CheckRouteOverlap, ConfigureStaticRoutes
     from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
     from hostrouting.azure.stale_cni.task import CleanStaleCNI
     from hostrouting.base.findings import NextStep, NodeFinding
@@ -101,7 +101,7 @@ __version__ = "0.1.0"
 
 #: The names of each module.
 _NAMES = {
-    "apply.pair": ("CheckRouteOverlap", "ConfigureStaticRoutes"),
+    "apply.tasks": ("CheckRouteOverlap", "ConfigureStaticRoutes"),
     "azure.probe_snat.task": ("ConfigureProbeSNAT",),
     "azure.stale_cni.task": ("CleanStaleCNI",),
     "base.findings": ("NextStep", "NodeFinding"),

@@ -1,10 +1,10 @@
-"""An apply: read, decide, carry out, check; commit or undo.
+"""A run of `hostrouting apply`: read the node, decide, change, check; commit or undo.
 
-plan        what a run brings into force, and what that changes on a node
-carry_out   the order of its steps, and the check that commits it
-live        a run on a host without boot files: what it refuses, and what it records
-run         the run lock, the parts of a run, the gates that wait, the commit and the undo
-proof       the check that ends it: its wait, its markers and its findings
-pair        ConfigureStaticRoutes and CheckRouteOverlap: tasks that do a part of an apply
-capability  both in the list of a node's capabilities
+plan        what a run wants, and what it changes on a node
+carry_out   the steps of a run, and the check that commits it
+live        a run on a host without boot files: what it refuses and records
+run         the run lock, the steps of the report, the gates that wait, commit and undo
+check       the check at the end of a run: its wait, its markers and its findings
+tasks       ConfigureStaticRoutes and CheckRouteOverlap, which do a part of an apply
+capability  how the list of a node's features describes both
 """

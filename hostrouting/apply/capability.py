@@ -1,4 +1,4 @@
-"""The routing pair in the list of a node's capabilities."""
+"""Routes and check, as the list of a node's features describes them."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from hostrouting.route_overlap import script as check_script
 from hostrouting.static_routes import script as routes_script
 
 if TYPE_CHECKING:
-    from hostrouting.apply.pair import CheckRouteOverlap, ConfigureStaticRoutes
+    from hostrouting.apply.tasks import CheckRouteOverlap, ConfigureStaticRoutes
     from hostrouting.boot.capability import Inquiry
     from hostrouting.config.sections import HostRoutingConfig
     from phases import Context
 
 
 def _routes() -> type[ConfigureStaticRoutes]:
-    # Imported late: only a node whose section is enabled needs its room.
-    from hostrouting.apply.pair import ConfigureStaticRoutes
+    # Imported here because only nodes whose section is enabled need it.
+    from hostrouting.apply.tasks import ConfigureStaticRoutes
 
     return ConfigureStaticRoutes
 
 
 def _check() -> type[CheckRouteOverlap]:
-    # Imported late: only a node whose section is enabled needs its room.
-    from hostrouting.apply.pair import CheckRouteOverlap
+    # Imported here because only nodes whose section is enabled need it.
+    from hostrouting.apply.tasks import CheckRouteOverlap
 
     return CheckRouteOverlap
 
 
 def _open_in_image(_ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
-    """Return a note on an image under STRICT whose config does not name the device."""
+    """Return a note on an image in STRICT mode whose config does not name the device."""
     return [] if inquiry.host.is_live else _open_exit(inquiry.config, "note")
 
 
 def _open_on_node(_ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
-    """Return a warning on a node made of such an image, until an apply finds the device."""
+    """Return a warning on a node made from such an image, until an apply finds the device."""
     files = inquiry.host.files
-    # Before the first apply on a node nothing depends on it.
+    # Before the first apply, nothing depends on it.
     if not (inquiry.host.is_live and files.exists(INTENT_PATH)):
         return []
     return _open_exit(with_found_devs(inquiry.config, files), "warning")
 
 
 def _open_exit(config: HostRoutingConfig, severity: Severity) -> list[NodeFinding]:
-    """Return a finding if STRICT expects whatever default route decides."""
+    """Return a finding if the config is STRICT and expects no device by name."""
     if config.devs or mode_of(config) is not OverlapMode.STRICT:
         return []
     reason = "is not given, so a default route by a fabric of Ethernet could become the way out"
@@ -56,7 +56,7 @@ def _open_exit(config: HostRoutingConfig, severity: Severity) -> list[NodeFindin
     return [NodeFinding("open-exit", "routeOverlap.expectedDevs", reason, severity, step)]
 
 
-#: The routes and the proof of them, whose boot files are installed together.
+#: The static routes and their check, whose boot files are installed together.
 PAIR: Final = (
     Capability(
         section="static_routes",

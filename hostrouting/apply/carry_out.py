@@ -1,8 +1,8 @@
 """Carry out a plan: change routes and files, check the node, and commit or undo.
 
-Each change is made only from the state by which it was decided. If that has changed meanwhile, the
-run reads and decides again, and the last of many tries takes what it reads. So each step takes a
-plan, and returns the one that it has carried out.
+A change is made only if the node is still as it was when the run decided. If another program has
+changed it meanwhile, the run reads and decides again; the last of many attempts no longer compares.
+So each step takes a plan, and returns the plan that it carried out.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _EARLIER = "the earlier config is in force, live and for the next boot"
 
 
 class Settled(NamedTuple):
-    """A plan whose routes are in force, and all changes that were made for it."""
+    """A plan whose routes are in force, and all changes that it took."""
 
     plan: NodePlan
     changes: tuple[RouteChange, ...] = ()
@@ -57,22 +57,22 @@ class LastCheck(NamedTuple):
     """The check that decided the commit."""
 
     checked: Checked
-    #: The reading of which it was made.
+    #: The snapshot that was checked.
     node: Host
-    #: What the node lacked of the config.
+    #: The routes of the config that the node did not have.
     left: RoutePlan | None
 
 
 class Made(NamedTuple):
-    """What a run has made of its plan."""
+    """The outcome of a plan."""
 
     #: False if the earlier config stays in force.
     is_kept: bool = True
     #: None if nothing was checked.
     last: LastCheck | None = None
-    #: True if a first apply has not brought its routes into force.
+    #: True if a first apply could not bring its routes into force.
     lacks_routes: bool = False
-    #: True if a first apply could not write its files, and their undo was tried.
+    #: True if a first apply could not write its files, and tried to undo them.
     has_undone_files: bool = False
 
 
@@ -80,8 +80,8 @@ class Made(NamedTuple):
 class Apply:
     """One run: what it wants, and the node that it changes.
 
-    An apply takes `decide` and `carry_out`. A reset takes `with_files` and `change_files`, and
-    `settle` later: its files are committed before its routes go.
+    An apply calls `decide` and `carry_out`. A reset calls `with_files` and `change_files`, then
+    `settle`, because its files are committed before its routes are removed.
     """
 
     run: Run
@@ -94,7 +94,7 @@ class Apply:
         return self.with_files(self._with_routes(NodePlan(), "nothing was changed"))
 
     def _with_routes(self, old: NodePlan, state: str) -> NodePlan:
-        """Judge and return a plan of the node as it is now, with the files of an earlier one."""
+        """Plan the routes of the node as it is now, and judge them; keep the files of `old`."""
         run = self.run
         new = decide(run.ctx, self.wanted, run.host, is_shown=False)
         force = self.wanted.force
@@ -104,7 +104,7 @@ class Apply:
         )
 
     def with_files(self, plan: NodePlan) -> NodePlan:
-        """Return the plan with the steps of the boot files.
+        """Return the plan with the steps that install the boot files.
 
         Raises if they cannot be installed, or if a gate could never open.
         """
@@ -118,29 +118,29 @@ class Apply:
             run.boot.require_program(run.ctx, steps, force=self.wanted.force)
         if not run.is_first:
             run.boot.refuse_unwritable(steps)
-        # A file in a place that the config needs was refused above.
+        # Those where the config needs a file of its own were refused above.
         for found in run.boot.foreign(*parts):
             run.log.warning("%s", found.text, extra={"kind": found.kind})
-        # The files of the earlier config stay until the commit: an undo needs no space.
+        # The files of the earlier config stay until the commit, so an undo needs no space.
         stays_meanwhile = bool(units_in(parts)) and not run.is_first
         rest = [step for step in steps if stays_meanwhile and None in step.after.values()]
         files = [step for step in steps if step not in rest]
         return attrs.evolve(plan, parts=parts, files=files, rest=rest)
 
     def _again(self, plan: NodePlan) -> NodePlan:
-        """Plan the routes of the node as it is now; judge them while there is nothing to undo."""
+        """Plan the routes of the node as it is now; judge them if there is nothing to undo yet."""
         run = self.run
         if not run.changes:
             return self._with_routes(plan, "the routes are as before")
         if not run.host.is_live:
             return plan
-        # The check at the end counts for all changes of the run.
+        # The check at the end judges all changes of the run.
         node = at_one_moment(run.host)
         routes = self.wanted.routes_on(node)
         return attrs.evolve(plan, routes=routes, node=node, changes_before=run.count)
 
     def _is_fresh(self, plan: NodePlan) -> bool:
-        """Return True if this run has changed nothing since the reading of a plan."""
+        """Return True if this run has changed nothing since the snapshot of a plan."""
         return plan.changes_before == self.run.count
 
     # --- carry out
@@ -148,11 +148,11 @@ class Apply:
     def carry_out(self, plan: NodePlan) -> Made:
         """Bring a plan into force, and check the node; commit, or go back to the earlier config.
 
-        On a node without hostrouting the files come first, and stay: if the routes fail, the
-        machine must not start at the next boot either. They are undone if one cannot be written,
-        and `Configure` tries the routes all the same. Over an installed config the routes come
-        first, and all is undone if any part fails, is interrupted or is proven worse. After the
-        commit nothing is undone.
+        On a node without hostrouting, the files come first and stay, because a machine whose routes
+        fail must not start at the next boot either. If a file cannot be written, they are undone,
+        and `Configure` still tries the routes. Over an installed config, the routes come first, and
+        everything is undone if any step fails, is interrupted, or makes an address worse. Nothing
+        is undone after the commit.
         """
         run = self.run
         made = Made()
@@ -167,7 +167,7 @@ class Apply:
                 else:
                     settled = self._change_installed(plan)
                 run.ctx.check()
-                # What a first apply has done is checked and kept, though a part of it has failed.
+                # What a first apply has done is checked and kept, even if a part of it failed.
                 if run.changes or not run.failures:
                     last = run.named(CHECK, partial(self._check, settled or Settled(plan), state))
                     made = made._replace(last=last)
@@ -178,13 +178,13 @@ class Apply:
         if run.failures and not run.is_first:
             return made._replace(is_kept=False)
         if plan.rest:
-            # An interrupt would leave files of both configs.
+            # Not interruptible: that would leave files of both configs.
             ctx = run.ctx.shielded().child(SECONDS_TO_UNDO)
             run.attempt(FILES, partial(self._install, plan, is_rest=True), ctx=ctx)
         return made
 
     def _install_first(self, plan: NodePlan) -> tuple[Made, str]:
-        """Install the files on a node without any; return its state as long as routes may fail."""
+        """Install the first files; return the outcome, and the state if the routes fail next."""
         run = self.run
         made = Made()
         if plan.parts:
@@ -197,7 +197,7 @@ class Apply:
         return made, f"the routes are as before, and {_NOTHING}"
 
     def change_files(self, plan: NodePlan, *, undone: str) -> bool:
-        """Change all files by themselves, and commit; return False if they were undone.
+        """Change all files and commit; return False if they were undone.
 
         They are undone if one of them could not be changed, or if the change was interrupted.
         """
@@ -212,8 +212,8 @@ class Apply:
         return not is_undone
 
     def _change_first(self, plan: NodePlan) -> Settled | None:
-        """Change the routes of a first apply; return None if that has failed."""
-        # From here on: a unit could start between the files and the first batch.
+        """Change the routes of a first apply; return None if that failed."""
+        # From here on, because a unit could start between the files and the first routes.
         if plan.routes is not None and plan.routes.changes:
             self.run.hold_gates()
         count = len(self.run.failures)
@@ -229,19 +229,19 @@ class Apply:
         if plan.files:
             run.hold_gates()
         run.step(FILES, partial(self._install, settled.plan))
-        # A gate that has just started may have run the earlier script, which restores the earlier
+        # A gate that started before may have run the earlier script, which restores the earlier
         # routes.
         if run.count > count:
-            # systemd had not read files that are right.
+            # The files may have been right, but not read by systemd yet.
             run.hold_gates()
             new = self._again(settled.plan)
-            # From here on, each second is one in which gates wait.
+            # No waiting from here on, because gates wait for this run.
             again = run.step(ROUTES, partial(self.settle, new, waits=False)) or Settled(new)
             settled = Settled(again.plan, (*settled.changes, *again.changes))
         return settled
 
     def _install(self, plan: NodePlan, ctx: Context, *, is_rest: bool = False) -> None:
-        """Install the planned files; compare again if another program has changed one."""
+        """Install the planned files; plan them again if another program has changed one."""
         run = self.run
         recorded = run.boot.recorded(ctx)
 
@@ -249,7 +249,7 @@ class Apply:
             steps = plan.rest if is_rest else plan.files
             if is_last:
                 steps = [step._replace(before=None) for step in steps]
-            # A machine requires an outdated unit by a link that goes with the rest.
+            # A machine requires an outdated unit through a link that is removed with the rest.
             stops_outdated = is_rest or run.is_first
             run.boot.install(
                 ctx, *plan.parts, stops_outdated=stops_outdated, files=recorded, planned=steps
@@ -258,26 +258,26 @@ class Apply:
         until_settled(plan, self.with_files, take)
 
     def settle(self, plan: NodePlan, ctx: Context, *, waits: bool = True) -> Settled:
-        """Change the routes as planned; decide again after a conflict, or a wait that helps."""
+        """Change the routes as planned; decide again after a conflict or a wait."""
         ctx.check()
         if not (self.run.host.is_live and self.wanted.has_routes):
             self.run.skip(NOT_IN_IMAGE, ctx)
             return Settled(plan)
         left = ctx.remaining()
         seconds = self.run.seconds if waits else 0.0
-        # Half of the caller's time: after a failure the boot files have yet to be installed.
+        # Half of the caller's time, because the boot files must still be installed after a failure.
         seconds = seconds if left is None else min(seconds, left / 2)
         until = ctx.clock.monotonic() + seconds
         is_logged = False
-        # A reset has decided its files alone.
+        # A reset has only planned its files.
         plan = plan if plan.routes else self._again(plan)
         while True:
             try:
                 change = partial(self._change_routes, ctx, seconds)
                 plan = until_settled(plan, self._again, change)
             except BackendError as error:
-                # A device may appear later, but not one with a misspelt name: that is reported at
-                # once, and so is a kernel without memory, though the caller may try again.
+                # A device may appear later. A misspelt name and a kernel without memory are reported
+                # at once; the caller may retry.
                 if not error.may_heal or ctx.clock.monotonic() >= until:
                     raise
                 if not is_logged:
@@ -288,15 +288,15 @@ class Apply:
                     self.run.skip(NOT_CONFIGURED, ctx)
                 return Settled(plan, tuple(plan.routes.changes) if plan.routes else ())
             self.run.open_gates()
-            # No longer: the rest of the caller's time is for other tasks.
+            # No longer, because the rest of the caller's time is for other tasks.
             ctx.sleep(min(1, until - ctx.clock.monotonic()))
             plan = self._again(plan)
 
     def _change_routes(self, ctx: Context, seconds: float, plan: NodePlan, is_last: bool) -> None:
         """Make exactly the changes of a plan.
 
-        The routes are read once more directly before, and compared. The last of many conflicting
-        plans is not: as its reading was, so be it.
+        Directly before, the routes are read again and compared with its snapshot, except for the
+        last of many conflicting plans.
         """
         run, routes = self.run, plan.routes
         if routes is None:
@@ -323,13 +323,13 @@ class Apply:
     def _check(self, settled: Settled, state: str, ctx: Context) -> LastCheck | None:
         """Check the node; raise `WorseRoutingError` if the run has made it worse.
 
-        `state` is that in which the undo leaves the node.
+        `state` describes the node after the undo.
         """
         run, plan = self.run, settled.plan
         ahead = _ahead(settled.changes)
         if plan.forecaster is None and not ahead:
             return None
-        # The reading of a plan after the files is of this moment. One before them may be old.
+        # A snapshot from after the files is fresh; one from before them may be old.
         fresh = plan.node if run.count and self._is_fresh(plan) else None
         node = fresh or at_one_moment(run.host)
         left = plan.routes if fresh else self.wanted.routes_on(node)
@@ -344,12 +344,12 @@ class Apply:
         return LastCheck(checked, node, left)
 
     def accepted(self, left: RoutePlan | None) -> StaticRoutesConfig:
-        """Return the routes without those that the kernel refuses: an apply must accept them."""
+        """Return the routes that the kernel does not refuse: an apply must accept them."""
         return accepted(left or plan_routes(self.wanted.config, self.run.host))
 
 
 def _ahead(changes: Iterable[RouteChange]) -> list[RouteChange]:
-    """Return the new routes ahead of the others of their places, which they hide."""
+    """Return the new routes that hide others with the same key."""
     return [change for change in changes if change.verb == "prepend" and change.before is None]
 
 
@@ -361,10 +361,10 @@ def _reasons(plan: NodePlan, error: BackendError) -> str:
 
 
 def forget_boot(host: Host, logged: str) -> None:
-    """Remove what a boot script, which is gone, has written to /run: `logged` has its last text."""
+    """Remove what a removed boot script has written to /run; `logged` has its last message."""
     for path in (WAITED, logged):
         host.files.remove(path)
-    # These files kept Boot from removing the folder.
+    # With these files in it, the folder could not be removed before.
     host.files.remove_directory_if_empty(STATE_DIRECTORY)
 
 

@@ -1,7 +1,7 @@
-"""A run on a host without boot files: it changes routes alone, until the next boot.
+"""A run on a host without boot files, which only changes routes, until the next boot.
 
-Nothing on the disk says which routes such runs have added, so they keep a record in /run. A route
-of ours that neither the config nor the record has belongs to somebody else.
+No installed config says which routes such runs have added, so they keep a record in /run. A route
+of protocol 142 that is neither in the config nor in the record belongs to somebody else.
 """
 
 from __future__ import annotations

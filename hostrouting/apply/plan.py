@@ -1,4 +1,4 @@
-"""The plan of a run: what it brings into force, and what that changes on a node."""
+"""The plan of a run: what it wants, and what it changes on a node."""
 
 from __future__ import annotations
 
@@ -28,38 +28,38 @@ def _no_parts(_forecast: Forecast) -> Sequence[Part]:
 
 
 class Wanted(NamedTuple):
-    """What a run brings into force: all of a config, or the part of one task."""
+    """What a run wants: all of a config, or the part of one task."""
 
     config: HostRoutingConfig
-    #: Returns the boot files to install or remove, by a forecast.
+    #: Returns the boot files to install or remove, given the forecast.
     parts: Callable[[Forecast], Sequence[Part]] = _no_parts
-    #: The config whose addresses count, too.
+    #: The config in force, whose addresses must not get worse either.
     earlier: HostRoutingConfig | None = None
     has_routes: bool = True
-    #: False if its plan and its changes are not proven, though its config expects addresses.
+    #: False if nothing is checked although the config expects addresses.
     is_proven: bool = True
-    #: True if what is worse degrades the run, and is not refused.
+    #: True if changes that make an address worse degrade the run instead of being refused.
     force: bool = False
 
     def routes_on(self, node: Host) -> RoutePlan | None:
-        """Return the plan of the routes by a reading of a node; None if they are left alone."""
+        """Return the plan of the routes for a snapshot of a node; None if they are left alone."""
         return plan_routes(self.config, node) if self.has_routes else None
 
 
 @attrs.frozen(eq=False, repr=False)
 class NodePlan:
-    """What a run changes on a node, by one reading, and what that means."""
+    """What a run changes on a node, given one snapshot, and the consequences."""
 
-    #: The changes of routes, and what they stand on; None if the run leaves them alone.
+    #: The changes of routes; None if the run leaves routes alone.
     routes: RoutePlan | None = None
-    #: The proof of the node with them.
+    #: The check of the node as it will be.
     forecast: Forecast = attrs.field(factory=Forecast)
-    #: Proves the node after them; None if it is not proven.
+    #: Checks the node after the changes; None if nothing is checked.
     forecaster: Forecaster | None = None
-    #: The reading, and how many changes the run had made before it.
+    #: The snapshot, and the number of changes that the run had made before it.
     node: Host | None = None
     changes_before: int = 0
-    #: What the boot files are made of; the steps to them, and those that follow the commit.
+    #: The content of the boot files, the steps to install them, and the steps after the commit.
     parts: Sequence[Part] = ()
     files: Sequence[DiskStep] = ()
     rest: Sequence[DiskStep] = ()
@@ -73,10 +73,10 @@ class NodePlan:
 def decide(ctx: Context, wanted: Wanted, host: Host, *, is_shown: bool = True) -> NodePlan:
     """Read a node, and return the plan of its routes; change nothing, and do not wait.
 
-    A plan that is carried out has the proof of the node as it is, too, and none where nothing is
-    expected: a dump of all routes would be a waste.
+    A plan to be carried out includes a check of the node as it is, unless nothing is expected:
+    then a dump of all routes would be wasted.
     """
-    # Nothing is proven in an image.
+    # An image has no routes to check.
     if not host.is_live:
         return NodePlan()
     with interruptible(ctx):

@@ -1,4 +1,4 @@
-"""A run: its lock, its parts, the gates that wait, and the changes that it commits or undoes."""
+"""A run: its lock, the steps of its report, the gates that wait, and its commit or undo."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
     _T = TypeVar("_T")
 
 
-#: The parts of a run by the names of their tasks.
+#: The steps of a run, by the names of their tasks.
 FILES: Final = "install-boot-files"
 ROUTES: Final = "configure-static-routes"
 CHECK: Final = "check-route-overlap"
 #: The step in which a run decides all changes.
 DECIDE: Final = "plan-changes"
-#: The time of an undo, or of the end of a commit: the deadline of the run may have passed.
+#: The time for an undo, or for the end of a commit: the deadline of the run may have passed.
 SECONDS_TO_UNDO: Final = 15.0
 
 
 @attrs.frozen(kw_only=True)
 class Steps:
-    """Each part of a run is a step of the report by itself."""
+    """How a run appears in the report: each of its parts is a step."""
 
-    #: The parts without which a run is degraded.
+    #: The steps without which a run is degraded.
     proving: Collection[str] = ()
-    #: The one part that is done; None for all of them.
+    #: The only step to do; None for all of them.
     alone: str | None = None
     logger: logging.Logger | None = None
 
@@ -59,7 +59,7 @@ class Steps:
 def locked(
     ctx: Context, host: Host, boot: Boot, logger: logging.Logger, steps: Steps | None = None
 ) -> Iterator[Run]:
-    """Hold the run lock around a run; without `steps` it is that of one task."""
+    """Hold the run lock around a run; without `steps`, the run is a single task."""
     with host.lock.hold(ctx) as held:
         run = Run(held, host, boot, logger, steps)
         try:
@@ -70,11 +70,11 @@ def locked(
 
 
 class Run:
-    """The changes of one run under the run lock, by a single task or all tasks of `Configure`.
+    """The changes of one run under the run lock, made by one task or by all of `Configure`.
 
-    Gates wait while routes, or the files over an installed config, are changed, until the commit or
-    the undo: they would start a unit on a node that is wrong a second later. Only a wait lets them
-    check.
+    From the first change of routes, or of installed files, gates wait until the commit or the undo:
+    otherwise they could start a unit on a node that is misrouted a second later. While the run
+    waits for something, gates may check.
     """
 
     def __init__(
@@ -93,15 +93,15 @@ class Run:
         self.host = host
         self.boot = boot
         self.log = logger
-        #: The intent before the outermost run.
+        #: The installed config before the outermost run.
         self._earlier = first_intent(ctx, host)
         #: True on a node without hostrouting.
         self.is_first: bool = not boot.is_installed
-        #: True once its whole config is in force: an interrupt after that undoes nothing.
+        #: True once the whole config is in force: after that, an interrupt undoes nothing.
         self.is_complete: bool = False
         self._kept = 0
         self.failures: list[TaskFailedError] = []
-        #: Has the lock for which gates wait, while they are held.
+        #: Holds the lock that gates wait for, while they have to wait.
         self._gates: ExitStack | None = None
         #: The routes and the check together wait for DHCP as long as either alone.
         self._until = ctx.clock.monotonic() + WAIT_SECONDS
@@ -117,12 +117,12 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """How long it may still wait."""
+        """How long the run may still wait."""
         return max(0.0, self._until - self.ctx.clock.monotonic())
 
     @property
     def count(self) -> int:
-        """The number of all its changes, without those that are undone."""
+        """The number of its changes, without those that were undone."""
         return self._kept + len(self.changes)
 
     def commit(self) -> None:
@@ -131,17 +131,17 @@ class Run:
         self._transaction.commit()
 
     def open_gates(self) -> None:
-        """Let gates check routing: nothing is changed, or all is committed or undone."""
+        """Let gates check: nothing was changed, or everything is committed or undone."""
         if self._gates is not None:
             self._gates.close()
             self._gates = None
 
     def hold_gates(self) -> None:
-        """Let gates wait until they are opened; raise if their lock is held, or cannot be."""
-        # Without gates there is nothing to hold, and no file to lock.
+        """Make gates wait until `open_gates`; raise if their lock cannot be taken."""
+        # On a node without hostrouting there are no gates, and no file to lock.
         if self._gates is not None or not self.boot.is_installed:
             return
-        # It may be lost, and to mend it later could exchange the file that is locked.
+        # If the file is missing, restore it first: replacing it later would drop the lock.
         lock = BootFile(GATE_LOCK, b"")
         RecordedFiles(self.ctx, self.host).write(lock.path, lock.content, mode=lock.mode)
         with ExitStack() as gates:
@@ -151,9 +151,9 @@ class Run:
     def step(
         self, name: str, work: Callable[[Context], _T], *, ctx: Context | None = None
     ) -> _T | None:
-        """Do a part, however often, as the same step of the report; return what the work returns.
+        """Do work as a step of the report; return its result, or None if the step is left out.
 
-        A run of one task does it directly. None for a part that is left out.
+        A step that is done again appears once. A run of a single task has no steps.
         """
         if self._alone is not None and name not in {self._alone, DECIDE}:
             return None
@@ -161,7 +161,7 @@ class Run:
         if self._steps is None:
             return work(ctx)
         if self._alone is not None:
-            # It is a step already.
+            # The task itself is the step.
             return with_name((), work, ctx)
         results: list[_T] = []
 
@@ -170,7 +170,7 @@ class Run:
 
         part = task(name, records=True, proves=name in self._steps.proving)(do)
         execute(part, ctx, logger=self._steps.logger)
-        # A run may skip it.
+        # The caller of the run may skip the step.
         return results[0] if results else None
 
     def skip(self, reason: str, ctx: Context) -> None:
@@ -186,7 +186,7 @@ class Run:
         ctx: Context | None = None,
         counts: bool = True,
     ) -> _T | None:
-        """Do a part, and keep its failure if that counts; the report has it anyway."""
+        """Do work as a step, and keep its failure if it counts; the report has it in any case."""
         try:
             return self.step(name, work, ctx=ctx)
         except TaskFailedError as error:
@@ -194,7 +194,7 @@ class Run:
             return None
 
     def attempt_others(self, tasks: Sequence[Task]) -> None:
-        """Do tasks that are no part of a run, and keep their failures."""
+        """Do the optional tasks, and keep their failures."""
         for each in tasks if self._alone is None else ():
             try:
                 execute(each, self.ctx, logger=self._steps.logger if self._steps else None)
@@ -202,14 +202,14 @@ class Run:
                 self.failures.append(error)
 
     def named(self, name: str, work: Callable[[Context], _T]) -> _T:
-        """Do work that is no step; in a run with steps its failure has the name of one."""
+        """Do work that is not a step; in a run with steps, its failure names one."""
         return work(self.ctx) if self._steps is None else with_name((name,), work, self.ctx)
 
     @contextmanager
     def undoing(self, state: str, *, always: bool) -> Iterator[None]:
-        """Undo all that is not committed if the block fails; `state` is what that leaves.
+        """Undo what is not committed if the block fails; `state` describes the node after that.
 
-        The failure of a task is kept, and anything else is raised.
+        The failure of a task is kept; any other error is raised.
         """
         try:
             yield
@@ -220,9 +220,9 @@ class Run:
             self.failures.append(error)
 
     def undo(self, state: str, *, always: bool) -> None:
-        """Roll back everything that is not committed, and log the `state` after it.
+        """Roll back everything that is not committed, and log the `state` of the node after it.
 
-        Without `always` it is logged only if anything was rolled back.
+        Without `always`, it is logged only if anything was rolled back.
         """
         results: list[object] = []
         try:
@@ -238,7 +238,7 @@ class Run:
             return
         if results:
             partial = "only in part; a warning names what is not as before, and why"
-            # As important as the error: of many lines the command shows the errors.
+            # As important as the error itself: if there are many lines, the command shows errors.
             self.log.error("undone: %s", partial if False in results else state)
         elif always:
             self.log.error("%s", state)
@@ -253,13 +253,13 @@ class Run:
         elif isinstance(error, Exception):
             self.log.error("not undone: %s: %s", text, error)
         else:
-            # That inverse may have done its work.
+            # The interrupted step of the undo may have done its work.
             line = "the undo was interrupted, and went on; what stays may be: %s"
             self.log.error(line, text)
 
     def _name_left(self, changes: Sequence[Change]) -> None:
         """Log each change that an interrupted undo has left."""
-        # The newest may be undone, in part or as a whole.
+        # The newest change may be undone, wholly or in part.
         *others, newest = changes
         text = "the undo was ended; up to %d changes stay, the newest may be: %s"
         self.log.error(text, len(changes), newest)
@@ -268,7 +268,7 @@ class Run:
 
 
 def with_name(path: tuple[str, ...], work: Callable[[Context], _T], ctx: Context) -> _T:
-    """Do work that is no task of the runner; its failure has a path as one of a task has."""
+    """Do work that is not a task of the runner; its failure has a path, like that of a task."""
     try:
         return work(ctx)
     except (CancelledError, DeadlineExceededError, TaskFailedError):

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import attrs
 
 from hostrouting.apply.carry_out import Apply, Made
-from hostrouting.apply.pair import CheckRouteOverlap
+from hostrouting.apply.check import AddressCheck
 from hostrouting.apply.plan import NodePlan, Wanted, decide
-from hostrouting.apply.proof import Proof
 from hostrouting.apply.run import (
     CHECK,
     DECIDE,
@@ -26,6 +25,7 @@ from hostrouting.apply.run import (
     locked,
     with_name,
 )
+from hostrouting.apply.tasks import CheckRouteOverlap
 from hostrouting.base.errors import HostRoutingError, InvalidConfigError
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent, Part, as_installed, installed_over, refuse_local_over
@@ -63,11 +63,10 @@ if TYPE_CHECKING:
 
     _T = TypeVar("_T", bound=NodeTask)
 
-#: A sibling of the routing pair may take this long, and never more than half of the time that is
-#: left.
-_SIBLING_SECONDS = 60.0
-#: For the look at the node after all tasks, when the deadline may have passed.
-_SECONDS_TO_LOOK = 10.0
+#: An optional feature may take this long, and never more than half of the time that is left.
+_FEATURE_SECONDS = 60.0
+#: For the check of the node after all tasks, when the deadline may have passed.
+_SECONDS_TO_CHECK = 10.0
 #: The keys of a config that a host without boot files needs.
 _LIVE: Final = {"staticRoutes", "routeOverlap"}
 #: The kind of the change of a unit that its gate held before the run.
@@ -76,12 +75,12 @@ RELEASED: Final = "released"
 
 @attrs.frozen(eq=False, repr=False)
 class _Part(NamedTask):
-    """A task of a whole: by itself it does its part of it, in a run of its own."""
+    """A part of `Configure` or `Reset`; executed alone, it does that part in a run of its own."""
 
     name: str
-    #: Returns what it changes by the plan of the whole.
+    #: Returns its changes, given the plan of the whole.
     planned: Callable[[Context, NodePlan], Sequence[Change]]
-    #: Return as much of the plan as it needs alone, and do its part of the whole.
+    #: Returns as much of the plan as it needs, and carries out its part.
     plan_for: Callable[[Context, _Part], NodePlan]
     carry_out: Callable[[Context, _Part], object]
     proves: bool = False
@@ -97,35 +96,35 @@ class _Part(NamedTask):
 
 
 class _Seen(NamedTuple):
-    """What a run has seen of the node last."""
+    """The last check of a run."""
 
-    #: The check of the report, and the reading of which it was made; None for a new one.
+    #: Its report, and the snapshot that was checked; None to take a new one.
     overlap: OverlapReport | None = None
     node: Host | None = None
-    #: What the node lacked of the config then.
+    #: The routes of the config that the node did not have then.
     left: RoutePlan | None = None
 
 
 class _Whole(NamedTask, ABC):
-    """Tasks under one hold of the run lock: all are attempted, and one error has all failures."""
+    """Tasks that run together under the run lock; one error has all their failures."""
 
     anonymous = False
     subtasks: tuple[Task, ...]
-    #: What is so once a run is complete.
+    #: What is true once a run is complete.
     _committed = "the config is changed"
     _force = False
 
     def __init__(
         self, config: HostRoutingConfig, host: Host | None, logger: logging.Logger | None
     ) -> None:
-        """Make the tasks of the pair, whose boot files are installed together."""
+        """Make the tasks of routes and check, whose boot files are installed together."""
         self._config = require_config(config)
         self._host = Host.given_or_live(host)
         self._logger = logger
         self._log = logger or logging.getLogger("hostrouting")
         self._boot = Boot(self._host, gates=config.gates, logger=self._log)
-        self._proof = Proof(self._config, self._host, self._boot, self._log)
-        # The scripts, units and gates of the pair, and the intent. Without it no gate is held.
+        self._address_check = AddressCheck(self._config, self._host, self._boot, self._log)
+        # The scripts, units, gates and the installed config. Without these files, no gate is held.
         is_strict = config.route_overlap.mode is OverlapMode.STRICT
         proves = self._make(CheckRouteOverlap).proves
         whole = self._plan_for, self._carry_out
@@ -137,7 +136,7 @@ class _Whole(NamedTask, ABC):
         return kind(self._config, host=self._host, logger=self._log)
 
     def _idle(self, name: str, reason: str = NOT_CONFIGURED) -> Task:
-        """Return a stand-in for a task without work; of a void config, the first plan raises."""
+        """Return a task without work; for a void config, the plan of the first raises."""
 
         def plan_nothing(ctx: Context) -> Sequence[Change]:
             if name == FILES:
@@ -155,29 +154,29 @@ class _Whole(NamedTask, ABC):
         return plan.entries
 
     def _plan_check(self, ctx: Context, _plan: NodePlan) -> Sequence[Change]:
-        """Return the changes of the proof; `{}` is meant to drop all addresses."""
-        dropped = self._proof.plan_dropped() if self._config.asks else ()
-        return [*self._proof.plan(ctx), *dropped]
+        """Return the changes of the check; `{}` intentionally drops all addresses."""
+        dropped = self._address_check.plan_dropped() if self._config.asks else ()
+        return [*self._address_check.plan(ctx), *dropped]
 
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it."""
         self._carry_out(ctx)
 
     def _plan_for(self, ctx: Context, part: _Part) -> NodePlan:
-        """Return as much of the plan as a task needs that is planned alone."""
+        """Return as much of the plan as one task needs."""
         if part is self._files and self._finds_devs(ctx):
             return self.planned(ctx)
         wanted = Wanted(self._config, has_routes=part is self._routes, is_proven=False)
         return decide(ctx, wanted, self._host)
 
     def planned(self, ctx: Context) -> NodePlan:
-        """Make one plan; change nothing, and do not wait."""
+        """Plan all changes; change nothing, and do not wait."""
         return decide(
             ctx, self._wanted(ctx, installed_over(self._host.files, self._config)), self._host
         )
 
     def _carry_out(self, ctx: Context, alone: _Part | None = None) -> _Seen:
-        """Do all tasks, or one alone, under the run lock, and start the units that were held."""
+        """Do all tasks, or one of them, under the run lock, then start the units that were held."""
         proving = [part.name for part in (self._files, self._routes, self._check) if part.proves]
         name = alone.name if alone else None
         steps = Steps(proving=proving, alone=name, logger=self._logger)
@@ -199,10 +198,10 @@ class _Whole(NamedTask, ABC):
         return seen
 
     def _release(self, run: Run, held: Sequence[str]) -> None:
-        """Start the units that were held if routing is right, and report what happened to them."""
+        """Start the units that were held if the node is healthy, and report what happened."""
         ctx = run.ctx
         if run.failures:
-            # The deadline may have passed, and would hide the causes.
+            # The deadline may have passed; its error would hide the causes.
             ctx = ctx.shielded().child(SECONDS_TO_UNDO)
         is_right = not run.failures
         try:
@@ -230,12 +229,12 @@ class _Whole(NamedTask, ABC):
         )
 
     def _counted(self, earlier: HostRoutingConfig | None) -> HostRoutingConfig | None:
-        """Return the earlier config if its addresses count: `{}` is meant to drop all of them."""
+        """Return the earlier config if its addresses count: `{}` intentionally drops them."""
         return earlier if self._config.asks else None
 
     @abstractmethod
     def _do_all(self, apply: Apply) -> _Seen:
-        """Attempt all tasks, or one, under the lock."""
+        """Attempt all tasks, or one of them, under the lock."""
 
     def _finds_devs(self, ctx: Context) -> bool:
         section = self._config.route_overlap
@@ -243,7 +242,7 @@ class _Whole(NamedTask, ABC):
         return is_proven and not section.expected_devs and bool(section.cidrs)
 
     def _parts(self, ctx: Context, forecast: Forecast) -> list[Part]:
-        """Return the parts to install or remove; that of a skipped task stays as it is."""
+        """Return the parts to install or remove; the part of a skipped task stays as it is."""
         if not self._host.has_boot:
             return []
         config = self._as_installed(ctx, forecast)
@@ -259,7 +258,7 @@ class _Whole(NamedTask, ABC):
         ]
 
     def _as_installed(self, ctx: Context, forecast: Forecast) -> HostRoutingConfig:
-        """Return the config with the device by which the node leaves, if it does not name one."""
+        """Return the config with the outbound device found on the node, unless it names one."""
         found = forecast.found_devs if self._finds_devs(ctx) else None
         if found is None or not self._host.is_live:
             return as_installed(self._config, self._host)
@@ -267,7 +266,7 @@ class _Whole(NamedTask, ABC):
 
 
 class Configure(_Whole):
-    """Configure a node, now and for every boot: routes, proof, gates, cleanup, probes and watch.
+    """Configure a node, now and for every boot: routes, check, gates, cleanup, probes and watch.
 
     >>> from hostrouting import HostRoutingConfig
     >>> from hostrouting.testing import FakeHost
@@ -280,22 +279,23 @@ class Configure(_Whole):
     configure-probe-snat
     configure-watch
 
-    It holds the run lock from the first task to the last: no other run changes routes before they
-    are proven.
+    It holds the run lock from the first task to the last, so no other run changes routes before
+    they are checked.
 
-    It never makes a node worse: under STRICT a config by which an expected address that leaves
-    right would leave wrong is refused before any change (`WorseRoutingError`), unless `force` is
-    set; under WARN it is logged. Over an installed config the routes come first, and
-    until the proof after them the run is one transaction: if it fails, is interrupted or is proven
-    worse, it is undone, and the earlier config is in force, live and for every boot. A node that is
-    wrong and stays so is installed and held. On a node without hostrouting the boot files come
-    first, and stay: a node that fails the check must not start its machine at the next boot either.
+    It never makes a node worse: in STRICT mode, a config that would misroute an expected address
+    which is routed correctly now is refused before any change (`WorseRoutingError`), unless `force`
+    is true; in WARN mode, that is logged. Over an installed config, the routes come first, and the
+    run is one transaction until the check after them: if it fails, is interrupted, or makes an
+    address worse, it is undone, and the earlier config is in force, now and for every boot. A node
+    that was unhealthy before and stays so is configured, and its gates are held. On a node without
+    hostrouting, the boot files come first and stay, because a node that fails the check must not
+    start its machine at the next boot either.
 
-    A sibling (the cleanup, the probes, the watch) that fails is a warning, unless its section is
-    `required`; one error with all failures is raised at the end. Each of `subtasks` may be executed
-    by itself: it does its part of the whole, with a plan, the lock and a proof of its own. An empty
-    config changes nothing, and is refused over an installed one; a whole agent config without
-    `hostRouting` leaves that alone, and `{"hostRouting": {}}` removes it.
+    An optional feature (cleanup, probes, watch) that fails is a warning, unless its section is
+    `required`. One error with all failures is raised at the end. Each of `subtasks` can be executed
+    alone: it does its part with a plan, the lock and a check of its own. An empty config changes
+    nothing, and is refused over an installed one; an agent's config without `hostRouting` leaves
+    that alone, and `{"hostRouting": {}}` removes it.
     """
 
     name = "configure"
@@ -309,21 +309,21 @@ class Configure(_Whole):
         force: bool = False,
     ) -> None:
         super().__init__(config, host, logger)
-        #: The report of the last run that has completed: the part of `check_node` that decides if
-        #: the aim is reached.
+        #: The report of the last completed run: the part of `check_node` that decides whether the
+        #: config is in force.
         self.applied: NodeReport | None = None
         self._force = force
         files = self._files if self._host.has_boot else self._idle(FILES, ROUTES_ONLY)
-        self.subtasks = (files, self._routes, self._check, *map(self._sibling, SIBLINGS))
+        self.subtasks = (files, self._routes, self._check, *map(self._feature, SIBLINGS))
         if config.void:
             self.subtasks = tuple(self._idle(subtask.name) for subtask in self.subtasks)
 
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it.
 
-        The step is degraded if the aim is not reached all the same: a program that a boot needs is
-        missing, another one has changed a route meanwhile, or, under WARN, an address leaves wrong.
-        The `NodeReport` is its value.
+        The step is degraded if the config is not fully in force: a program that a boot needs is
+        missing, another program has changed a route meanwhile, or, in WARN mode, an address is
+        misrouted. Its value is the `NodeReport`.
         """
         self.applied = None
         if self._boot.changes_nothing(ctx, self._config):
@@ -332,12 +332,12 @@ class Configure(_Whole):
             return
         seen = self._carry_out(ctx)
         pair = (self._files, self._routes, self._check)
-        # A task that is skipped, or that does not install anything for a boot, is so on purpose.
+        # A task that is skipped is skipped on purpose, so nothing is missing.
         if self._host.has_boot and not any(skips(ctx, part.name) for part in pair):
             # The changes are made, so the end of the run does not matter.
-            own = ctx.shielded().child(_SECONDS_TO_LOOK)
-            look = task("check-node", records=True)(partial(self._look, ctx, seen))
-            execute(look, own, logger=self._logger)
+            own = ctx.shielded().child(_SECONDS_TO_CHECK)
+            check = task("check-node", records=True)(partial(self._check_again, ctx, seen))
+            execute(check, own, logger=self._logger)
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""
@@ -345,7 +345,7 @@ class Configure(_Whole):
         return [change for each in self.subtasks for change in plan_of(each, ctx, planned)]
 
     def undo(self, ctx: Context) -> None:
-        """Do as `Reset`, but nothing for a whole agent config without `hostRouting`."""
+        """Do what `Reset` does; do nothing for an agent's config without `hostRouting`."""
         if self._config.given is not None:
             Reset(self._config, host=self._host, logger=self._logger).do(ctx)
 
@@ -357,8 +357,8 @@ class Configure(_Whole):
         if not made.is_kept:
             return _Seen()
         try:
-            # Where routes have failed, they decide whether a retry may help: a check that fails,
-            # too, is a consequence, which the report has.
+            # If routes have failed, they decide whether a retry may help. A check that fails then is
+            # a consequence, and is in the report.
             work = partial(self._check_node, apply, made)
             seen = run.attempt(CHECK, work, counts=not made.lacks_routes) or _Seen()
             run.attempt_others([each for each in self.subtasks if not isinstance(each, _Part)])
@@ -371,7 +371,7 @@ class Configure(_Whole):
     def _check_node(self, apply: Apply, made: Made, ctx: Context) -> _Seen:
         """Report the check that committed the run, or another one after a wait."""
         last = made.last
-        overlap = self._proof.do(
+        overlap = self._address_check.do(
             ctx,
             seconds=apply.run.seconds,
             checked=last.checked if last else None,
@@ -382,7 +382,7 @@ class Configure(_Whole):
         return _Seen(overlap, last.node, last.left)
 
     def _refuse_mistakes(self, run: Run) -> None:
-        """Refuse what is wrong in itself, before anything is changed; log what is dropped."""
+        """Refuse mistakes in the config before anything is changed; log what is dropped."""
         ctx = run.ctx
         left = ", ".join(sorted(self._config.to_mapping().keys() - _LIVE))
         if left and not self._host.has_boot:
@@ -399,12 +399,12 @@ class Configure(_Whole):
         if not skips(ctx, self._check.name):
             log_dropped(ctx, counted, self._config, self._log)
         elif counted is not None and counted.route_overlap.cidrs:
-            # The installed proof stays.
-            ctx.degrade("the installed proof stays, and nothing compares it with this config")
+            # The boot files of the check stay.
+            ctx.degrade("the installed check stays, and nothing compares it with this config")
 
-    def _look(self, ctx: Context, seen: _Seen, own: Context) -> None:
-        """Degrade the step if the aim is not reached, by all that was done, and by its proof."""
-        # Imported late: an agent may do without the check after an apply.
+    def _check_again(self, ctx: Context, seen: _Seen, own: Context) -> None:
+        """Degrade the step if the config is not fully in force after all that was done."""
+        # Imported here because not every run ends with this check.
         from hostrouting.node.check import look_after_apply
 
         # What cannot be read is unknown.
@@ -418,31 +418,31 @@ class Configure(_Whole):
                 left=seen.left,
             )
             leave(ctx, self.applied)
-            # Under WARN an address that leaves wrong is not an error of the node.
+            # In WARN mode, a misrouted address is not an error of the node.
             if self.applied.is_wrong or not self.applied.overlap.ok:
                 ctx.degrade(self.applied.first_wrong)
 
-    def _sibling(self, sibling: Capability) -> Task:
-        section = sibling.in_config(self._config)
+    def _feature(self, feature: Capability) -> Task:
+        section = feature.in_config(self._config)
         if not (section.asks or section.part_names()):
-            # It neither does nor removes anything, and its room takes a while to import.
-            return self._idle(sibling.name)
+            # It neither does nor removes anything, and its package takes a while to import.
+            return self._idle(feature.name)
         if not self._host.has_boot:
-            return self._idle(sibling.name, ROUTES_ONLY if section.asks else NOT_CONFIGURED)
-        bounded = with_timeout(self._make(sibling.task()), _SIBLING_SECONDS, share=0.5)
+            return self._idle(feature.name, ROUTES_ONLY if section.asks else NOT_CONFIGURED)
+        bounded = with_timeout(self._make(feature.task()), _FEATURE_SECONDS, share=0.5)
         return bounded if section.required else tolerate(bounded, on_failure=self._keep_mistakes)
 
     def _keep_mistakes(self, failure: TaskFailedError) -> None:
-        """Do not tolerate the failure of an optional task if the config is wrong."""
+        """Raise the failure of an optional feature if its config is wrong."""
         if any(isinstance(cause, InvalidConfigError) for cause in failure.failures):
             raise failure
 
 
 class Reset(_Whole):
-    """Remove everything that hostrouting installed, by any config.
+    """Remove everything that hostrouting installed, whatever the config was.
 
-    If a boot file cannot be removed, all changes are undone; after any other failure the rest of
-    the tasks goes on.
+    If a boot file cannot be removed, all changes are undone; after any other failure, the other
+    tasks go on.
     """
 
     name = "reset"
@@ -463,19 +463,19 @@ class Reset(_Whole):
             for each in sorted(CAPABILITIES, key=self._turn)
             if each.in_config(self._config).part_names()
         )
-        # The gate first: the units would add the routes again if a gated machine started
-        # meanwhile.
+        # The gates come first, because the units would add the routes again if a gated machine
+        # started meanwhile.
         files = self._files if self._host.has_boot else self._idle(FILES, ROUTES_ONLY)
         self.subtasks = (files, *removals)
 
-    def _removal(self, sibling: Capability, config: HostRoutingConfig) -> Task:
+    def _removal(self, feature: Capability, config: HostRoutingConfig) -> Task:
         if not self._host.has_boot:
-            return self._idle(sibling.name, ROUTES_ONLY)
-        return sibling.task().reset(config, self._host, self._log)
+            return self._idle(feature.name, ROUTES_ONLY)
+        return feature.task().reset(config, self._host, self._log)
 
     def _turn(self, capability: Capability) -> bool:
-        """Return False for a capability that is reset before the others."""
-        # It keeps the rest right, and would restore it.
+        """Return False for the feature that is reset first."""
+        # The watch would restore the rest.
         return FREE_UNITS.isdisjoint(capability.in_config(self._config).units)
 
     def _do_all(self, apply: Apply) -> _Seen:
@@ -497,7 +497,7 @@ class Reset(_Whole):
             if each is self._routes:
                 run.attempt(ROUTES, partial(apply.settle, plan))
             elif each is self._check:
-                run.attempt(CHECK, self._proof.do)
+                run.attempt(CHECK, self._address_check.do)
             else:
                 run.attempt_others([each])
         # The same failure of several tasks is reported once.

@@ -11,7 +11,7 @@ from support.overlap_answers import verdict_of
 from support.printed import NO_FABRIC, NO_POOL_YET, NOT_ENDED, WAITING, WITHOUT_IT
 
 from hostrouting import CheckRouteOverlap, HostRoutingConfig
-from hostrouting.apply.proof import Proof
+from hostrouting.apply.check import AddressCheck
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.layout import INTENT_PATH, PROGRAM_PATH
 from hostrouting.exceptions import RouteOverlapError
@@ -124,7 +124,7 @@ def test_a_marker_that_cannot_be_left_hides_no_overlap(host: FakeHost) -> None:
     """
     strict = config("172.16.8.0/22", mode="STRICT")
     task = CheckRouteOverlap(strict, host=host)
-    proof = Proof(strict, host, Boot(host), logging.getLogger())
+    proof = AddressCheck(strict, host, Boot(host), logging.getLogger())
     calls = host.files.operations.calls
     with pytest.raises(RouteOverlapError):
         task.do(Context())

@@ -1,4 +1,4 @@
-"""The routing pair as tasks of their own: each does a part of an apply."""
+"""The tasks of the Go package, each of which does a part of an apply."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hostrouting.apply.carry_out import Apply
+from hostrouting.apply.check import AddressCheck
 from hostrouting.apply.plan import Wanted, decide
-from hostrouting.apply.proof import Proof
 from hostrouting.apply.run import CHECK, ROUTES, locked
 from hostrouting.base.findings import REFUSED
 from hostrouting.boot.intent import installed_over, refuse_local_over
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 class ConfigureStaticRoutes(SectionTask):
     """Configure the static routes of a config, now and at every boot.
 
-    Without routes, those of earlier runs are removed. Routes change all together or not at all,
-    under the run lock. On a node without hostrouting the boot files come first and stay: if the
-    routes fail, the machine must not start at the next boot either. Over an installed config the
-    routes come first; if any part fails, everything is undone.
+    If the config has no routes, those of earlier runs are removed. All routes change together or
+    not at all, under the run lock. On a node without hostrouting, the boot files come first and
+    stay, because a machine whose routes fail must not start at the next boot either. Over an
+    installed config, the routes come first; if anything fails, everything is undone.
 
-    Under STRICT, changes that make an expected address leave wrong are refused, or undone, unless
-    `force` is set; under WARN they are logged, and the step is degraded. Expected are the CIDRs of
-    the config, and those of the config that was installed when the outermost run began, under its
-    own mode, as far as this one does not prove them. An undo is never refused.
+    In STRICT mode, changes that would misroute an expected address are refused, or undone, unless
+    `force` is true; in WARN mode, they are logged and the step is degraded. Expected are the CIDRs
+    of the config, and those that only the config in force checks, in that config's mode. An undo is
+    never refused.
     """
 
     name = ROUTES
@@ -55,7 +55,7 @@ class ConfigureStaticRoutes(SectionTask):
         self._force = force
 
     def do(self, ctx: Context) -> None:
-        """Change the live routes, and install the boot files that do so at every boot."""
+        """Change the routes, and install the boot files that restore them at every boot."""
         with locked(ctx, self._host, self._boot, self._logger) as run:
             refuse_own_gateways(self._config, self._host)
             apply = Apply(run, self._wanted(run.config_over(self._config)))
@@ -64,7 +64,7 @@ class ConfigureStaticRoutes(SectionTask):
             ctx.skip(NOT_CONFIGURED)
 
     def plan(self, ctx: Context) -> list[Change]:
-        """Return the changes that `do` would make, and its refusal; do not wait."""
+        """Return the changes that `do` would make, and why it would refuse them; do not wait."""
         refuse_own_gateways(self._config, self._host)
         earlier = installed_over(self._host.files, self._config)
         plan = decide(ctx, self._wanted(earlier), self._host)
@@ -83,15 +83,17 @@ class ConfigureStaticRoutes(SectionTask):
 
 
 class CheckRouteOverlap(SectionTask):
-    """Check that every expected CIDR leaves by the node's own devices, now and at every boot.
+    """Check that every expected CIDR leaves through the node's own devices, now and at every boot.
 
-    The installation comes first: a node that fails now must not start its machine at the next boot.
+    The boot files are installed first, because a node that fails now must not start its machine at
+    the next boot.
 
-    In mode WARN it logs each finding and is degraded; in mode STRICT it raises RouteOverlapError,
-    and the gates stay closed. The `OverlapReport` is the result of its step, see `Report.find`.
+    In WARN mode, each finding is logged and the step is degraded; in STRICT mode, it raises
+    `RouteOverlapError`, and the gates stay closed. The result of the step is the `OverlapReport`:
+    see `Report.find`.
 
-    If it drops addresses that the config installed when the outermost run began expects, it logs
-    them and is degraded.
+    If addresses that the config in force expects are no longer checked, they are logged and the
+    step is degraded.
     """
 
     name = CHECK
@@ -103,7 +105,7 @@ class CheckRouteOverlap(SectionTask):
         return bool(self._config.route_overlap.cidrs)
 
     def do(self, ctx: Context) -> None:
-        """Install boot files, prove the routing and write the marker."""
+        """Install the boot files, check the addresses and write the marker."""
         wanted = Wanted(self._config, lambda _: self._parts, has_routes=False, is_proven=False)
         with locked(ctx, self._host, self._boot, self._logger) as run:
             apply = Apply(run, wanted)
@@ -112,16 +114,16 @@ class CheckRouteOverlap(SectionTask):
             refuse_local_over(earlier, self._config)
             log_dropped(run.ctx, earlier, self._config, self._logger)
             apply.carry_out(plan)
-            self._proof.do(run.ctx)
+            self._check.do(run.ctx)
 
     def plan(self, ctx: Context) -> list[Change]:
-        """Return the changes that `do` would make now, and the addresses that it would drop."""
+        """Return the changes that `do` would make, and the addresses that it would drop."""
         files = self._plan_files(ctx, self._parts)
-        return [*self._proof.plan(ctx), *files, *self._proof.plan_dropped()]
+        return [*self._check.plan(ctx), *files, *self._check.plan_dropped()]
 
     @property
-    def _proof(self) -> Proof:
-        return Proof(self._config, self._host, self._boot, self._logger)
+    def _check(self) -> AddressCheck:
+        return AddressCheck(self._config, self._host, self._boot, self._logger)
 
     @property
     def _parts(self) -> tuple[Part, ...]:

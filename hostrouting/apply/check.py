@@ -1,4 +1,4 @@
-"""The check that ends an apply: its wait, its markers and its findings."""
+"""The check at the end of a run: its wait, its markers and its findings."""
 
 from __future__ import annotations
 
@@ -39,8 +39,11 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen(eq=False, repr=False)
-class Proof:
-    """The check of a config's addresses, which `CheckRouteOverlap` and `Configure` both make."""
+class AddressCheck:
+    """The check of the addresses that a config expects, for two tasks.
+
+    `CheckRouteOverlap` and `Configure` use it.
+    """
 
     config: HostRoutingConfig
     host: Host
@@ -48,7 +51,7 @@ class Proof:
     logger: logging.Logger
 
     def plan_dropped(self) -> list[Change]:
-        """Return a change for each network of the installed config that would be unproven."""
+        """Return a change for each network that only the installed config checks."""
         earlier = installed_over(self.host.files, self.config)
         return [
             Change("-", f"proof of {cidr}", "expected by the installed config", UNPROVEN)
@@ -63,10 +66,10 @@ class Proof:
         checked: Checked | None = None,
         accepted: Accepted | None = None,
     ) -> OverlapReport | None:
-        """Prove the routing of a live machine; update the markers, and return the proof.
+        """Check the addresses of a running node, update the markers, and return the report.
 
-        What was just `checked` is the answer, unless a wait may help. `accepted` is that of
-        `check_with_wait`.
+        If the run has just `checked` them, that is the answer, unless a wait may help. `accepted`
+        is the argument of `check_with_wait`.
         """
         ctx.check()
         if not self.config.route_overlap.cidrs:
@@ -90,11 +93,11 @@ class Proof:
         if not report.ok:
             ctx.degrade(report.first_wrong)
         try:
-            # Without boot files there is no gate that reads it.
+            # Without boot files, there is no gate to read the marker.
             if self.boot.is_installed:
                 leave_marker(ctx, self.host, report)
         finally:
-            # Findings are reported even if the marker cannot be written.
+            # Report findings even if the marker cannot be written.
             self._report(report)
         return report
 
@@ -108,7 +111,7 @@ class Proof:
             log_findings(report, self.logger, task=CHECK)
 
     def plan(self, ctx: Context) -> list[Change]:
-        """Return the removal of markers; refuse networks of the node itself that are new."""
+        """Return the removal of markers; refuse new networks that contain the node itself."""
         ctx.check()
         if self.config.route_overlap.local:
             refuse_local_over(installed_over(self.host.files, self.config), self.config)
