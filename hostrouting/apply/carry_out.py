@@ -276,8 +276,8 @@ class Apply:
                 change = partial(self._change_routes, ctx, seconds)
                 plan = until_settled(plan, self._again, change)
             except BackendError as error:
-                # A device may appear later. A misspelt name and a kernel without memory are reported
-                # at once; the caller may retry.
+                # A device may appear later. A misspelt name, and a kernel without memory, are
+                # reported at once; the caller may retry.
                 if not error.may_heal or ctx.clock.monotonic() >= until:
                     raise
                 if not is_logged:

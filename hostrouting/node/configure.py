@@ -357,8 +357,8 @@ class Configure(_Whole):
         if not made.is_kept:
             return _Seen()
         try:
-            # If routes have failed, they decide whether a retry may help. A check that fails then is
-            # a consequence, and is in the report.
+            # If routes have failed, they decide whether a retry may help: a check that fails then
+            # is a consequence, and is in the report.
             work = partial(self._check_node, apply, made)
             seen = run.attempt(CHECK, work, counts=not made.lacks_routes) or _Seen()
             run.attempt_others([each for each in self.subtasks if not isinstance(each, _Part)])
