@@ -230,7 +230,7 @@ OF_THE_NODE: Final = (
     Kind(
         "lost-route",
         "error",
-        "a static route is missing, is another one, or is not of this config",
+        "a static route is missing, is another one, or does not belong to this config",
         _APPLY,
     ),
     Kind(

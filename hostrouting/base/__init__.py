@@ -1,13 +1,13 @@
-"""What all packages need: errors, findings, the words of the command, pace and facts, signatures.
+"""What all packages need: errors, findings, exit statuses, rate limits and log helpers.
 
-errors         those of all rooms, but for those that have a route or a report
+errors         all errors except those that hold a route or a report
 findings       NodeFinding: one entry of `check`, with its severity and next step
-commands       exit statuses, answers, and the command lines that outputs name
-refused_files  why the system refuses a file, and the next step
-waits          a wait that is logged once, and reported
-pace           how soon something is done again
-facts          what the log has: each fact once, until it changes
-signatures     that of a class whose __new__ refuses
-signals        those that cancel a command
-values         a base of values that start fast
+commands       exit statuses, and the command lines that outputs suggest
+conflicts      plan again if another program changed the node in the meantime
+refused_files  why the system refused to read or write a file, and what to do about it
+waits          log a wait once, and report it to observers
+pace           rate limits for repeated work
+facts          log each fact once, until it changes
+signals        the signals that cancel a command
+values         a base class for attrs values that import faster
 """

@@ -1,4 +1,4 @@
-"""The command: its exit statuses, and the command lines that outputs name."""
+"""Exit statuses of the command, and the command lines that outputs suggest."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ USAGE = 2
 FAILED = 3
 DIFFERS = 4
 
-#: The journal's entries of all runs that may have changed a node: see `hostrouting.node.history`.
+#: Marks the journal entries of runs that may have changed the node; see `hostrouting.node.history`.
 MESSAGE_ID: Final = "4d4566596fe6490da4e61f5e01268c80"
-#: The command line that shows them.
+#: Shows these entries.
 SHOW_HISTORY: Final = f"journalctl MESSAGE_ID={MESSAGE_ID}"
 CHECK: Final = "hostrouting check"
-#: Complete the installed config with the routes that the node lacks, and apply it.
+#: Adds the missing routes to the installed config and applies it.
 FIX: Final = f"{CHECK} --fix | hostrouting apply -"
 
 
 class Painted(str):
-    """Text with colours for a terminal, whose control characters are its author's."""
+    """Text with colours for a terminal: its control characters are ours and are kept."""
 
     __slots__ = ()
 
 
 def printable(text: str, *, kept: str = "") -> str:
-    r"""Return text with escapes for control characters, which a terminal would obey, but `kept`.
+    r"""Return text with its control characters escaped, except those in `kept`.
 
     >>> print(printable("a\x1b[2Jb"))
     a\x1b[2Jb
@@ -41,7 +41,7 @@ def printable(text: str, *, kept: str = "") -> str:
 
 
 def quoted(*words: str) -> str:
-    r"""Return words as a shell reads them, without control characters.
+    r"""Return words quoted for a shell, without control characters.
 
     >>> print(quoted("ip", "link", "set", "a\x1b[2J", "up"))
     ip link set $'a\x1b[2J' up
@@ -59,7 +59,7 @@ def _in_ansi_c(word: str) -> str:
 
 
 def command_line(command: str, config: str, *, root: str | None = None) -> str:
-    """Return a command line of `hostrouting`, quoted for a shell.
+    """Return a `hostrouting` command line, quoted for a shell.
 
     >>> command_line("apply", "my config.json", root="/srv/image")
     "hostrouting apply --root=/srv/image 'my config.json'"
@@ -67,6 +67,6 @@ def command_line(command: str, config: str, *, root: str | None = None) -> str:
     'hostrouting check ./--odd.json'
     """
     options = [] if root is None else [f"--root={root}"]
-    # A lone `-` is stdin.
+    # A lone `-` means stdin.
     is_option = config.startswith("-") and config != "-"
     return quoted("hostrouting", command, *options, f"./{config}" if is_option else config)

@@ -1,4 +1,4 @@
-"""A plan that another program has overtaken is made again, and at once."""
+"""Plan again, at once, if another program changed the node in the meantime."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _T = TypeVar("_T")
-#: The number of tries after which a program that keeps changing the same places has won.
+#: Give up after this many attempts: the other program keeps changing the same objects.
 _MOST = 24
 
 
 class ConflictError(Exception):
-    """Another program has changed what a plan stands on; of its change nothing was made."""
+    """Another program changed what a plan is based on; nothing of the plan was carried out."""
 
 
 def until_settled(
     plan: _T, plan_again: Callable[[_T], _T], carry_out: Callable[[_T, bool], object]
 ) -> _T:
-    """Carry out a plan, and a new one after each `ConflictError`; return the one that was.
+    """Carry out a plan, replanning after each `ConflictError`; return the plan that succeeded.
 
-    `plan_again` receives the last plan, and `carry_out` True for the last try: then the plan need
-    not be compared once more.
+    `plan_again` receives the previous plan. `carry_out` receives True on the last attempt, when the
+    plan need not be compared again.
     """
     for left in reversed(range(_MOST)):
         try:

@@ -1,4 +1,4 @@
-"""The errors of all rooms but those that have a route or a report; `exceptions.py` has the tree."""
+"""All errors except those that hold a route or a report; `exceptions.py` shows the tree."""
 
 from __future__ import annotations
 
@@ -8,59 +8,59 @@ from typing import Any, NamedTuple
 
 from phases.exceptions import TaskFailedError, describe
 
-#: The errors of a moment: without memory, busy, interrupted, down.
+#: Transient errors: out of memory, busy, interrupted, network down.
 PASSING = frozenset(
     {errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.ENETDOWN, errno.ENOBUFS, errno.ENOMEM}
 )
 
 
-class TextPart(NamedTuple):
-    """A part of an error's text: a line, and what it lists.
+class Paragraph(NamedTuple):
+    """A paragraph of an error's text: a line, and a list below it.
 
-    >>> refused = TextPart("2 errors in the config", ("a: is wrong", "b: is, too"))
+    >>> refused = Paragraph("2 errors in the config", ("a: is missing", "b: is unknown"))
     >>> refused.lines(), refused.sentence
-    (['2 errors in the config:', '  a: is wrong', '  b: is, too'], \
-'2 errors in the config: a: is wrong; b: is, too')
+    (['2 errors in the config:', '  a: is missing', '  b: is unknown'], \
+'2 errors in the config: a: is missing; b: is unknown')
     """
 
     text: str
     listed: tuple[str, ...] = ()
 
     def lines(self, indent: str = "  ") -> list[str]:
-        """Return the part as lines of their own."""
+        """Return the paragraph as separate lines."""
         if not self.listed:
             return [self.text]
         return [f"{self.text}:", *(f"{indent}{each}" for each in self.listed)]
 
     @property
     def sentence(self) -> str:
-        """The part for a line that it shares with others."""
+        """The paragraph on one line."""
         return f"{self.text}: {'; '.join(self.listed)}" if self.listed else self.text
 
 
 class HostRoutingError(Exception):
-    """The root: `except HostRoutingError` catches every error that this package raises on purpose.
+    """The base class of every error that this package raises on purpose.
 
-    Every error can be copied and pickled, with its attributes.
+    Every error can be copied and pickled together with its attributes.
     """
 
-    #: True if the same call may succeed later, with the same config, and nobody has to act.
+    #: True if the same call with the same config may succeed later without anyone's intervention.
     retryable: bool = False
     #: Which case of its class it is, for programs; "" if there is only one.
     code: str = ""
 
     @property
-    def parts(self) -> tuple[TextPart, ...]:
-        """The text in its parts, for a program that shows it in another form."""
-        return tuple(map(TextPart, str(self).splitlines()))
+    def paragraphs(self) -> tuple[Paragraph, ...]:
+        """The text as paragraphs, for programs that lay it out themselves."""
+        return tuple(map(Paragraph, str(self).splitlines()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without __init__, which takes other arguments than the message.
+        # Bypasses __init__, whose arguments are not the message.
         return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 class ConfigMistake(NamedTuple):
-    """One mistake in a config: the path of the value, and the reason.
+    """One mistake in a config: the path of the value and what is wrong with it.
 
     >>> str(ConfigMistake("hostRouting.gates[0]", "'x' is not the name of a .service unit"))
     "hostRouting.gates[0]: 'x' is not the name of a .service unit"
@@ -74,41 +74,42 @@ class ConfigMistake(NamedTuple):
 
 
 class ConfigError(HostRoutingError):
-    """A valid config is missing: it is invalid, or its file cannot be read."""
+    """The config is invalid, or its file cannot be read."""
 
 
 class InvalidConfigError(ConfigError, ValueError):
-    """The config is invalid; `errors` holds every mistake in it, not only the first.
+    """The config is invalid; `errors` lists every mistake, not only the first.
 
-    >>> raise InvalidConfigError([ConfigMistake("a", "is wrong"), ConfigMistake("b", "is, too")])
+    >>> mistakes = [ConfigMistake("a", "is missing"), ConfigMistake("b", "is unknown")]
+    >>> raise InvalidConfigError(mistakes)
     Traceback (most recent call last):
     hostrouting.base.errors.InvalidConfigError: 2 errors in the config:
-      a: is wrong
-      b: is, too
+      a: is missing
+      b: is unknown
     """
 
     def __init__(self, errors: list[ConfigMistake]) -> None:
         self.errors = errors
-        super().__init__(lines_of(self.parts))
+        super().__init__(lines_of(self.paragraphs))
 
     @property
-    def parts(self) -> tuple[TextPart, ...]:
-        """The heading with each mistake, or the only mistake."""
+    def paragraphs(self) -> tuple[Paragraph, ...]:
+        """A heading with all mistakes, or the only mistake."""
         texts = tuple(map(str, self.errors))
         if len(texts) < 2:
-            return tuple(map(TextPart, texts))
-        return (TextPart(f"{len(texts)} errors in the config", texts),)
+            return tuple(map(Paragraph, texts))
+        return (Paragraph(f"{len(texts)} errors in the config", texts),)
 
 
 class BackendError(HostRoutingError):
-    """The kernel (or a fake) refused a request or could not answer; `errno` is None or its error.
+    """The kernel (or a fake) refused a request or could not answer; `errno` is its error, or None.
 
-    EBADMSG does not come from the kernel: its answer could not be read; the message names the
-    question. `retryable` is True if the next lease, address, carrier or device may remove the
-    cause, and where nothing was changed for ENOMEM, ENOBUFS, EBUSY, EAGAIN, EINTR and ENETDOWN.
+    EBADMSG does not come from the kernel: it means that the kernel's answer could not be parsed.
+    `retryable` is True if a new lease, address, carrier or device may remove the cause. It is also
+    True for ENOMEM, ENOBUFS, EBUSY, EAGAIN, EINTR and ENETDOWN, if nothing was changed.
     """
 
-    #: True if a lease, an address or a carrier may come by itself: only for these a task waits.
+    #: True if a lease, an address or a carrier may still appear: tasks wait only for these.
     may_heal: bool = False
 
     def __init__(self, message: str, *, errno: int | None = None, retryable: bool = False) -> None:
@@ -118,18 +119,18 @@ class BackendError(HostRoutingError):
 
 
 class EventsLostError(BackendError):
-    """Events of the network were lost, and later ones follow: read everything anew, then go on.
+    """Network events were lost: read everything again, then go on with the events that follow.
 
-    The errno is ENOBUFS if there were too many to hold, and EBADMSG if one could not be read.
+    The errno is ENOBUFS if there were too many events, and EBADMSG if one could not be parsed.
     """
 
     retryable = True
 
 
 class LinkNotFoundError(BackendError):
-    """A route names a device that does not exist, or no longer; `dev` is its name.
+    """A route names a device that does not exist; `dev` is its name.
 
-    `routes` are those that name it, as far as they are known.
+    `routes` lists the routes that name it, as far as they are known.
     """
 
     def __init__(
@@ -144,19 +145,19 @@ class LinkNotFoundError(BackendError):
         self.dev = dev
         self.message = message
         self.routes: tuple[str, ...] = tuple(routes)
-        super().__init__(lines_of(self.parts), errno=errno, retryable=retryable)
+        super().__init__(lines_of(self.paragraphs), errno=errno, retryable=retryable)
 
     @property
-    def parts(self) -> tuple[TextPart, ...]:
-        """The message, with the routes."""
-        return (TextPart(self.message, self.routes),)
+    def paragraphs(self) -> tuple[Paragraph, ...]:
+        """The message and the routes."""
+        return (Paragraph(self.message, self.routes),)
 
 
 class PermissionDeniedError(BackendError):
-    """The process lacks a capability.
+    """The process does not have a capability that it needs.
 
-    Changing routes and reading nftables or ebtables need CAP_NET_ADMIN; reading routes needs none.
-    Probes on the link need CAP_NET_RAW.
+    Changing routes and reading nftables or ebtables need CAP_NET_ADMIN; reading routes does not.
+    Probing gateways on the link needs CAP_NET_RAW.
     """
 
     def __init__(self, message: str, *, errno: int | None = errno.EPERM) -> None:
@@ -164,7 +165,7 @@ class PermissionDeniedError(BackendError):
 
 
 class ToolNotFoundError(BackendError):
-    """A program is not installed; `tool` is its name, and `package` that of its package.
+    """A program is not installed; `tool` is its name, `package` the package that contains it.
 
     >>> print(ToolNotFoundError("nft", package="nftables", purpose="here"))
     nft is needed here, but not installed; install the package nftables
@@ -179,11 +180,11 @@ class ToolNotFoundError(BackendError):
 
 
 class UnknownDecisionError(BackendError):
-    """The kernel's decision depends on more than the model holds; the message names the gap."""
+    """The kernel's decision depends on something that the model does not cover."""
 
 
 class StaleCNIError(HostRoutingError):
-    """A cleanup was refused, or the entries came back: another program still uses them."""
+    """The cleanup was refused, or the entries came back: another program still uses them."""
 
 
 class UnitError(HostRoutingError):
@@ -213,7 +214,7 @@ class HostInUseError(HostRoutingError):
 
 
 class HostFileError(HostRoutingError):
-    """A file could not be read, written or removed; `errno` is None or that of the system."""
+    """A file could not be read, written or removed; `errno` is the system's error, or None."""
 
     def __init__(self, message: str, *, errno: int | None = None) -> None:
         self.errno = errno
@@ -221,7 +222,7 @@ class HostFileError(HostRoutingError):
 
 
 class UnreadableConfigError(ConfigError, HostFileError):
-    """The file of the config could not be read."""
+    """The config file could not be read."""
 
 
 class UnfinishedUndoError(HostRoutingError):
@@ -229,25 +230,25 @@ class UnfinishedUndoError(HostRoutingError):
 
 
 class LockHeldError(HostRoutingError):
-    """Another run holds the run lock, and did not finish before the deadline."""
+    """Another run holds the run lock and did not finish before the deadline."""
 
     retryable = True
 
 
 def sentence_of(error: BaseException) -> str:
-    """Return the text of an error, or of a failed task's causes, as one line."""
+    """Return the text of an error, or the causes of a failed task, on one line."""
     if isinstance(error, TaskFailedError):
         causes = (
             ": ".join(filter(None, [failure.path, sentence_of(failure.cause)]))
             for failure in error.walk()
         )
-        # Attempts that fail alike are shown once.
+        # Attempts that failed for the same reason are shown once.
         return "; ".join(dict.fromkeys(causes))
     if isinstance(error, HostRoutingError):
-        return "; ".join(part.sentence for part in error.parts)
+        return "; ".join(paragraph.sentence for paragraph in error.paragraphs)
     return "; ".join(describe(error).splitlines())
 
 
-def lines_of(parts: Iterable[TextPart], indent: str = "  ") -> str:
-    """Return the text of an error with these parts."""
-    return "\n".join(line for part in parts for line in part.lines(indent))
+def lines_of(paragraphs: Iterable[Paragraph], indent: str = "  ") -> str:
+    """Return the text of an error with these paragraphs."""
+    return "\n".join(line for each in paragraphs for line in each.lines(indent))

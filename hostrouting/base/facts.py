@@ -1,4 +1,4 @@
-"""What the log has: a fact is logged once until it changes."""
+"""Facts for the log: each is logged once, until it changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 @attrs.frozen
 class Facts(Generic[Subject, Value]):
-    """The facts that the log has, by their subjects, and what the last ones brought.
+    """The facts that were logged, by subject, and what the latest ones changed.
 
     >>> facts = Facts[str, str]().after({"/run": "the disk is full"})
     >>> facts.new
@@ -25,18 +25,18 @@ class Facts(Generic[Subject, Value]):
     """
 
     known: Mapping[Subject, Value] = attrs.field(factory=dict)
-    #: The last facts that are to be logged: they were not known, or with another value.
+    #: The latest facts to log: they are new, or their values changed.
     new: Mapping[Subject, Value] = attrs.field(factory=dict)
-    #: The facts that were known before, and are not true any more.
+    #: The facts that are no longer true.
     over: Mapping[Subject, Value] = attrs.field(factory=dict)
 
     @property
     def has_changed(self) -> bool:
-        """True if the last facts are not those before."""
+        """True if the latest facts differ from the previous ones."""
         return bool(self.new or self.over)
 
     def after(self, facts: Mapping[Subject, Value]) -> Facts[Subject, Value]:
-        """Return the facts after these, which are all of now."""
+        """Return the facts updated to `facts`, which are all that are true now."""
         new = {
             subject: value
             for subject, value in facts.items()

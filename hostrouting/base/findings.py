@@ -1,4 +1,4 @@
-"""Findings of `check` other than those of the proof: one value for all capabilities."""
+"""Findings of `check` from all capabilities, except those about expected addresses."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ Severity = Literal["error", "warning", "note"]
 
 
 # The kinds of planned changes.
-#: An apply fails.
+#: The apply fails.
 REFUSED = "refused"
-#: It leaves an optional part that cannot be done.
+#: The apply skips an optional change that cannot be made.
 LEFT = "left"
-#: It waits for a lease.
+#: The apply waits for a lease.
 AWAITED = "awaited"
-#: A unit does not run, and is started.
+#: A unit is not running and is started.
 STARTED = "started"
-#: It runs with an earlier config, and is started anew.
+#: A unit runs with an earlier config and is restarted.
 RESTARTED = "restarted"
-#: It ends the proof of addresses that the installed config expects.
+#: Addresses that the installed config expects are no longer checked.
 UNPROVEN = "unproven"
-#: The state where an apply would make a change, by its action.
+#: What is wrong now where an apply would make a change, by the change's action.
 STATES: Final = {
     "+": "is missing",
-    "-": "is not of this config",
-    "~": "is not as this config wants it",
+    "-": "does not belong to this config",
+    "~": "differs from what this config needs",
 }
-#: Why addresses are undecided that no route with a header decides, by the cause.
+#: Why it is undecided where packets for an address go, by cause, if tunnels are not the reason.
 UNDECIDED_WORDS: Final = {
-    "changing": "routing changes while it is read",
-    "by-flow": "a rule with suppress_ifgroup takes some of their flows from their route",
+    "changing": "routing changed while it was being read",
+    "by-flow": "a rule with suppress_ifgroup diverts some of their flows",
 }
 
 
 def rfc3339(seconds: float) -> str:
-    """Return a time of the clock for a program.
+    """Return a Unix time in RFC 3339 format.
 
     >>> rfc3339(1785542400.5)
     '2026-08-01T00:00:00Z'
@@ -52,7 +52,7 @@ def rfc3339(seconds: float) -> str:
 
 
 def first_of(texts: Sequence[str]) -> str:
-    """Return the first of several texts, and the number of the rest.
+    """Return the first of several texts and how many more there are.
 
     >>> first_of(["ib0 is down", "ib1 is down"]), first_of(["ib0 is down"])
     ('ib0 is down and 1 more', 'ib0 is down')
@@ -62,10 +62,10 @@ def first_of(texts: Sequence[str]) -> str:
 
 @attrs.frozen
 class NodeFinding(LightValue):
-    """One difference between node and config: its kind, its subject and the reason.
+    """One difference between the node and its config: its kind, its subject and the reason.
 
-    An `error` keeps the node from doing its work, now or after the next boot; a `warning` should be
-    looked at; a `note` is information.
+    An `error` keeps the node from working properly, now or after the next boot; a `warning` should
+    be looked into; a `note` is for information only.
 
     >>> print(NodeFinding("boot-file", "/etc/a.service", "is missing", apply="now"))
     error: boot-file: /etc/a.service: is missing; apply the config
@@ -76,21 +76,21 @@ class NodeFinding(LightValue):
     subject: str
     reason: str
     severity: Severity = "error"
-    #: What to do about it, if that is not clear.
+    #: What to do about it, if that is not obvious.
     step: str = ""
-    #: Not empty if an apply of the config repairs it: `now`, or `later`, once each route of the
+    #: Not empty if applying the config repairs it: `now`, or `later`, once each route of the
     #: config can be added.
     apply: Literal["", "now", "later"] = ""
     #: The action of the planned change that would repair it.
     action: str = ""
-    #: The command that resolves it; then the step is another way.
+    #: The command that resolves it; `step` is then an alternative.
     command: str = ""
     #: True if the command removes our routes from a device, so an apply has to follow.
     drops_routes: bool = False
-    #: The time since when it is so, if that is known.
+    #: Since when it has been so, if known.
     since: float | None = None
-    #: The `Finding` of the proof that has its addresses, if they are a part of the CIDR that is the
-    #: subject; or None.
+    #: The `Finding` that lists the affected addresses, if they are only a part of the CIDR that is
+    #: the subject; or None.
     part: Any = attrs.field(default=None, eq=False)
 
     def to_mapping(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class NodeFinding(LightValue):
 
     @property
     def is_refused(self) -> bool:
-        """True for what an apply would be refused."""
+        """True if an apply would be refused because of it."""
         is_foreign = (self.kind, self.severity) == ("foreign-file", "error")
         return is_foreign or (self.kind == "lost-route" and not self.apply)
 
@@ -124,11 +124,11 @@ class NodeFinding(LightValue):
 
     @property
     def text(self) -> str:
-        """The subject and the sentence, for a log that shows the severity otherwise."""
+        """The subject and the sentence, for a log that shows the severity separately."""
         return f"{self.subject}: {self.sentence}"
 
     def text_before(self, command: str | None) -> str:
-        """Return the text, without a command with which the one that follows it begins."""
+        """Return the text, leaving out a command with which the caller's next `command` begins."""
         is_repeated = self.command and command and command.startswith(self.command)
         return f"{self.subject}: {self.reason}" if is_repeated else self.text
 
@@ -138,16 +138,16 @@ class NodeFinding(LightValue):
 
 @attrs.frozen
 class NextStep(LightValue):
-    """What to do next: a command, or what somebody has to do where no command helps.
+    """What to do next: a command, or what a person has to do if no command helps.
 
     >>> print(NextStep("fix", command="ip link set eth0 up"))
     ip link set eth0 up
-    >>> print(NextStep("owner", text="see the cable of eth0"))
-    no command repairs this: see the cable of eth0
+    >>> print(NextStep("owner", text="check the cable of eth0"))
+    no command repairs this: check the cable of eth0
     """
 
-    #: `fix` for a command that removes the finding, `look` for one that waits and shows more, and
-    #: `owner` for what a person has to do.
+    #: `fix`: the command removes the finding; `look`: it waits or shows more; `owner`: a person has
+    #: to do something.
     type: Literal["fix", "look", "owner"]
     command: str = ""
     text: str = ""
@@ -167,7 +167,7 @@ class NextStep(LightValue):
 def hindered(
     action: Literal["+", "-", "~"], subject: str, reason: str, *, optional: bool = False
 ) -> Change:
-    """Return a planned change that cannot be made; an optional one leaves the plan valid.
+    """Return a planned change that cannot be made; if it is optional, the plan stays valid.
 
     >>> print(hindered("+", "172.16.0.0/16 dev eth0", "it is the kernel's own route"))
     + 172.16.0.0/16 dev eth0 (will be refused: it is the kernel's own route)
@@ -179,7 +179,7 @@ def hindered(
 
 
 def boot_file(change: Change) -> NodeFinding:
-    """Return the finding about a file that an apply would change for the next boot.
+    """Return the finding for a boot file that an apply would change.
 
     >>> print(boot_file(Change("+", "/etc/systemd/system/a.service")))
     error: boot-file: /etc/systemd/system/a.service: is missing; apply the config

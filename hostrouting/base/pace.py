@@ -1,4 +1,4 @@
-"""How soon something is done again: a pace, and what another program keeps changing."""
+"""Rate limits for repeated work: by its cost, or because another program undoes it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import attrs
 
 @attrs.frozen
 class Pace:
-    """Savings of time, lines or changes that grow with time; a pause follows their end.
+    """A budget of time, lines or changes that refills over time, like a token bucket.
 
-    What is done costs some of them. Once they are spent, the next act waits until its cost has
-    grown again.
+    Each action costs some of it. Once it is overdrawn, the next action waits until it has refilled.
 
     >>> pace = Pace(savings=0.3, share=0.1, longest=5.0).after(0.2, now=100.0)
     >>> pace.free
@@ -21,16 +20,16 @@ class Pace:
     102.0
     """
 
-    #: What may be spent at once.
+    #: The size of the budget.
     savings: float
-    #: What the savings grow by in a second.
+    #: How much of it is refilled each second.
     share: float
     #: The shortest and the longest pause, in seconds.
     least: float = attrs.field(default=0.0, kw_only=True)
     longest: float = attrs.field(default=inf, kw_only=True)
-    #: The end of the last act, on the clock of the caller.
+    #: When the last action ended, on the caller's clock.
     now: float = attrs.field(default=-inf, kw_only=True)
-    #: The savings then.
+    #: What was left of the budget then.
     left: float = attrs.field(kw_only=True)
 
     @left.default
@@ -39,22 +38,22 @@ class Pace:
 
     @property
     def pause(self) -> float:
-        """The seconds between the last act and the next one."""
+        """The seconds between the last action and the next one."""
         return min(self.longest, max(self.least, -self.left / self.share))
 
     @property
     def free(self) -> float:
-        """Return when the next act may begin."""
+        """When the next action may begin."""
         return self.now + self.pause
 
     def after(self, cost: float, *, now: float) -> Pace:
-        """Return the pace after an act of this cost that ended `now`."""
+        """Return the pace after an action of this cost that ended `now`."""
         left = min(self.savings, self.left + (now - self.now) * self.share) - cost
-        # One costly act does not slow all later ones for hours.
+        # One costly action must not slow down all later ones for hours.
         return attrs.evolve(self, now=now, left=max(left, -self.longest * self.share))
 
 
-#: So many changes within an hour cost no pause.
+#: This many changes within an hour cause no pause.
 MOST_CHANGES = 3
 HOUR = 3600.0
 LONGEST_PAUSE = 60.0
@@ -62,9 +61,9 @@ LONGEST_PAUSE = 60.0
 
 @attrs.frozen
 class Contest:
-    """The changes of one thing by another program within an hour, and the pace that they cause.
+    """How often another program changed something within an hour, and the pauses that follow.
 
-    The first three cost no pause. Each later one costs twice the pause of the one before.
+    The first three changes cause no pause. Each later one doubles it.
 
     >>> contest = Contest()
     >>> for _ in range(5):
@@ -73,18 +72,18 @@ class Contest:
     103.0
     """
 
-    #: When it was changed, on the clock of the caller.
+    #: When it was changed, on the caller's clock.
     times: tuple[float, ...] = ()
     pace: Pace = Pace(savings=0.0, share=1.0, longest=LONGEST_PAUSE)
 
     @property
     def free(self) -> float:
-        """Return when the thing may be changed back."""
+        """When it may be changed back."""
         return self.pace.free
 
     @property
     def is_lost(self) -> bool:
-        """True if the last change costs a pause."""
+        """True if the last change caused a pause."""
         return len(self.times) > MOST_CHANGES
 
     def count(self, now: float) -> int:

@@ -1,4 +1,4 @@
-"""Why the system refuses a file, with the next step."""
+"""Explain why the system refused to read or write a file, and what to do about it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hostrouting.base.commands import quoted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: The commands against a disk that is read-only or full, by errno, but for its place.
+#: The commands that help with a read-only or full disk, by errno.
 _DISK_COMMANDS: Final = {
     errno.EROFS: "mount -o remount,rw {}",
     errno.ENOSPC: "du -xah {} | sort -h | tail",
@@ -19,7 +19,7 @@ _DISK_COMMANDS: Final = {
 
 
 def disk_command(number: int, folder: str) -> str:
-    """Return the command against a disk that is read-only or full, by a folder on it, quoted.
+    """Return the command that helps with a read-only or full disk that contains this quoted folder.
 
     >>> disk_command(errno.ENOSPC, "/etc")
     'du -xah "$(findmnt -n -o TARGET -T /etc)" | sort -h | tail'
@@ -30,7 +30,7 @@ def disk_command(number: int, folder: str) -> str:
 def why_refused(
     number: int | None, path: str, *, is_folder: Callable[[str], bool] = os.path.isdir
 ) -> str:
-    """Return why the system refuses a file, and the next step, with the folder that exists.
+    """Return why the system refused a file, and the next step for its nearest existing folder.
 
     >>> why_refused(errno.EROFS, "/absent/a/b")
     'Read-only file system; run: mount -o remount,rw "$(findmnt -n -o TARGET -T /)"'

@@ -1,4 +1,4 @@
-"""A wait is logged once, and reported to the observers of the run."""
+"""Log a wait once, and report it to the observers of the run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def begin_wait(
     level: int = logging.INFO,
     **fields: object,
 ) -> None:
-    """Log and report that a task waits from now on, why, and for how long at most."""
-    # A brief command logs lines that have `waits` at once.
+    """Log and report that a task begins to wait, why, and for how long at most."""
+    # Commands that log little show lines with `waits` at once.
     extra = {"waits": True, **fields}
     logger.log(level, "waiting up to %g s: %s", round(seconds, 1), reason, extra=extra)
     report_wait(ctx, reason, seconds=seconds)

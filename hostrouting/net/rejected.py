@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from hostrouting.base.errors import PASSING, BackendError, TextPart, lines_of
+from hostrouting.base.errors import PASSING, BackendError, Paragraph, lines_of
 from hostrouting.base.values import LightValue
 from hostrouting.net.routes import RouteChange
 
@@ -49,17 +49,17 @@ class RouteRejectedError(BackendError):
         self.retryable = rolled_back and _are_passing(refusals)
 
     @property
-    def parts(self) -> tuple[TextPart, ...]:
+    def paragraphs(self) -> tuple[Paragraph, ...]:
         """The refusals, and the state of the routes."""
-        refused = TextPart(super().__str__(), tuple(map(str, self.refusals)))
+        refused = Paragraph(super().__str__(), tuple(map(str, self.refusals)))
         if self.rolled_back:
             text = "the routes are as before: the rollback was verified by reading them back"
-            return refused, TextPart(text)
+            return refused, Paragraph(text)
         text = "THE ROLLBACK IS INCOMPLETE, these differ from before"
-        return refused, TextPart(text, tuple(self.left_behind))
+        return refused, Paragraph(text, tuple(self.left_behind))
 
     def __str__(self) -> str:
-        return lines_of(self.parts)
+        return lines_of(self.paragraphs)
 
 
 def _are_passing(refusals: Sequence[Refusal]) -> bool:

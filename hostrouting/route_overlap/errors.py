@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hostrouting.base.errors import HostRoutingError, TextPart, lines_of
+from hostrouting.base.errors import HostRoutingError, Paragraph, lines_of
 from hostrouting.route_overlap.proven import OverlapReport
 
 
@@ -22,9 +22,9 @@ class RouteOverlapError(HostRoutingError):
         super().__init__(str(report))
 
     @property
-    def parts(self) -> tuple[TextPart, ...]:
+    def paragraphs(self) -> tuple[Paragraph, ...]:
         """The headline with the findings; the text has the steps, too."""
-        return (TextPart(self.report.headline, tuple(self.report.lines())),)
+        return (Paragraph(self.report.headline, tuple(self.report.lines())),)
 
 
 class WorseRoutingError(RouteOverlapError):
@@ -41,9 +41,9 @@ class WorseRoutingError(RouteOverlapError):
         self.reason = reason
         self.step = step
         self.worse = worse
-        self.args = (lines_of(self.parts, indent=""),)
+        self.args = (lines_of(self.paragraphs, indent=""),)
 
     @property
-    def parts(self) -> tuple[TextPart, ...]:
+    def paragraphs(self) -> tuple[Paragraph, ...]:
         """The reason with what is worse, and the next step."""
-        return TextPart(self.reason, tuple(map(str, self.worse))), TextPart(self.step)
+        return Paragraph(self.reason, tuple(map(str, self.worse))), Paragraph(self.step)

@@ -70,8 +70,8 @@ SITE_LOCAL: Final = Prefix(IPV6, 0xFEC0 << 112, 10)
 #: The protocol of Calico's routes, and the devices that have its own addresses.
 _OF_CALICO: Final = 80
 _TUNNELS_OF_CALICO: Final = frozenset({"tunl0", "vxlan.calico"})
-#: The errno of the answers for addresses whose routing changes while it is read, and for those of
-#: which a rule may suppress the next hop of a flow.
+#: The errno of the answers for addresses whose routing changed while it was being read, and for
+#: those of which a rule may suppress the next hop of a flow.
 CHANGING: Final = errno.EAGAIN
 _BY_FLOW: Final = errno.EMLINK
 #: The causes of undecided addresses by the errno of their answers.

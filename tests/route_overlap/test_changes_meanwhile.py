@@ -406,7 +406,11 @@ def test_what_changes_each_time_is_undecided(node: Any, backend: Any) -> None:
     assert meanwhile.asked == 9
     [explanation] = explain_routing(meanwhile, [PODS])
     [part] = explanation.parts
-    assert (part.devs, part.route, part.reason) == ((), None, "routing changes while it is read")
+    assert (part.devs, part.route, part.reason) == (
+        (),
+        None,
+        "routing changed while it was being read",
+    )
 
 
 def test_pods_without_end_are_undecided(node: Any, backend: Any) -> None:

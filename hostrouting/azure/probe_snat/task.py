@@ -302,7 +302,7 @@ class ConfigureProbeSNAT(SectionTask):
         if isinstance(outcome, Obstacle):
             step, command = outcome.step, outcome.command
             return [NodeFinding("probe-snat", TABLE, outcome.reason, step=step, command=command)]
-        reason = "is not as this config wants it at the next boot"
+        reason = "differs from what this config needs at the next boot"
         findings = [
             NodeFinding("probe-snat", change.subject, reason, apply="now")
             for change in self._boot.drift(ctx, *self._parts(outcome))

@@ -161,7 +161,7 @@ class TestCheck:
         wanted_by = "/etc/systemd/system/hostrouting-ready.service.wants/probe-snat.service"
         for path in (*DEPARTURE.paths, wanted_by):
             host.files.remove(path)
-        reason = "is not as this config wants it at the next boot; apply the config"
+        reason = "differs from what this config needs at the next boot; apply the config"
         assert check(host, ctx) == [
             f"error: probe-snat: {path}: {reason}" for path in (*DEPARTURE.paths, wanted_by)
         ]
