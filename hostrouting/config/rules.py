@@ -407,9 +407,9 @@ def _name_problem(text: str, allowed: frozenset[str], longest: int) -> str | Non
     if len(text) > longest:
         return f"it has {len(text)} characters, the limit is {longest}"
     if text.startswith("-"):
-        return "a leading '-' reads as an option"
+        return "a leading '-' looks like an option"
     outside = [character for character in text if character not in allowed]
-    return f"{outside[0]!r} is not allowed in it" if outside else None
+    return f"{outside[0]!r} is not allowed" if outside else None
 
 
 def _class_problem(text: str) -> str | None:

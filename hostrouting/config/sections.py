@@ -55,9 +55,9 @@ from hostrouting.net.routes import (
     MAIN_TABLE,
     OUR_PROTOCOL,
     ObservedRoute,
-    Place,
+    RouteKey,
     metric_words,
-    place,
+    route_key,
 )
 from phases.mistakes import shown, wrong_argument
 
@@ -197,7 +197,7 @@ class StaticRoute(WireValue):
         return self.prefix.family
 
     @property
-    def place(self) -> Place:
+    def route_key(self) -> RouteKey:
         """The place that the route will have in table main."""
         return MAIN_TABLE, *self.prefix, None, 0, self.metric
 
@@ -209,9 +209,9 @@ class StaticRoute(WireValue):
         True
         """
         # An apply makes no route with a nexthop object.
-        key = route.protocol, route.kind, place(route), route.nexthops or route.nexthop_id
+        key = route.protocol, route.kind, route_key(route), route.nexthops or route.nexthop_id
         return (
-            key == (OUR_PROTOCOL, "unicast", self.place, 0)
+            key == (OUR_PROTOCOL, "unicast", self.route_key, 0)
             and self.dev in {None, route.dev}
             and self.gateway in {None, str(route.gateway)}
         )
@@ -501,8 +501,8 @@ class HostRoutingConfig(LightValue, WireValue):
         if not isinstance(path, str | int | os.PathLike):
             right = "'/etc/config.json', or path=0 for stdin"  # type: ignore[unreachable]  # not all callers are checked
             raise wrong_argument("path", path, "the path of a file", right)
-        place = f"on descriptor {path}" if isinstance(path, int) else repr(os.fspath(path))
-        name = f"the config {'on stdin' if path == 0 else place}"
+        where = f"on descriptor {path}" if isinstance(path, int) else repr(os.fspath(path))
+        name = f"the config {'on stdin' if path == 0 else where}"
         try:
             document = read_source(path, timeout=_LONGEST_WAIT if timeout is None else timeout)
         # Python refuses a path with a NUL by a ValueError.

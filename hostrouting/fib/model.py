@@ -1,4 +1,4 @@
-"""A node's routing as a value: the kernel's decisions, computed without a kernel."""
+"""A node's routing as a value: computes the decisions that the kernel would make."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 _FIRST_POLICY = Policy(FIRST_RULES)
-#: The errors of routes that send packets nowhere; `throw` only ends the search in its table.
+#: The errors of routes that drop packets; `throw` only ends the search in its table.
 _ROUTE_ERRORS = {
     "blackhole": errno.EINVAL,
     "unreachable": errno.EHOSTUNREACH,
@@ -45,20 +45,20 @@ _RULE_ERRORS = {**_ROUTE_ERRORS, "unreachable": errno.ENETUNREACH}
 
 
 class Decision(NamedTuple):
-    """The route that decides a packet, or the errno as in `Lookup`, or the reason for neither."""
+    """The route that a packet takes, or the errno as in `Lookup`, or why neither is known."""
 
     route: ObservedRoute | None
     errno: int = 0
     unknown: str = ""
-    #: The route or rule that refuses the packet; None if every table lacks a route.
+    #: The route or rule that refuses the packet; None if no table has a route.
     blocker: ObservedRoute | Rule | None = None
 
 
 @attrs.frozen(eq=False, repr=False)
 class Fib:
-    """The devices, rules and routes of one network namespace, with the kernel's answers to lookups.
+    """The devices, rules and routes of a network namespace; answers lookups as the kernel does.
 
-    It has the reading methods of `RouteBackend`, so `prove_egress` takes either.
+    It has the read methods of `RouteBackend`, so `prove_egress` accepts either.
 
     >>> from hostrouting.net.routes import RouteChange
     >>> from hostrouting.net.routes import Route
@@ -70,19 +70,19 @@ class Fib:
 
     tables: Tables
     policy: Policy
-    #: By name, in the order of their indexes.
+    #: By name, ordered by index.
     devices: Mapping[str, Device]
-    #: Until a rule is added or removed, the kernel keeps the local and the main table as one: a
-    #: longer prefix in main beats a shorter one in local. None if unknown: a rule may have been
-    #: added and removed. (IPv4 only.)
+    #: Until a rule is added or removed, the kernel treats the tables local and main as one: a
+    #: longer prefix in main beats a shorter one in local. None if unknown, because a rule may have
+    #: been added and removed again. (IPv4 only.)
     merged: bool | None = None
-    #: The IPv6 gateways that are FAILED, each with its device, on a node that is a host: the kernel
-    #: passes over them where the table has another route.
+    #: The IPv6 gateways in state FAILED, each with its device, on a node that does not forward: the
+    #: kernel skips them if the table has another route.
     failed: frozenset[tuple[str, Address | None]] = frozenset()
 
     @property
     def families(self) -> tuple[int, ...]:
-        """See `RouteBackend.families`; pyright takes no `ClassVar` for the property of a port."""
+        """See `RouteBackend.families`; pyright does not accept a `ClassVar` here."""
         return (IPV4, IPV6)
 
     @classmethod
@@ -92,14 +92,14 @@ class Fib:
         routes: Iterable[ObservedRoute],
         rules: Iterable[Rule] = FIRST_RULES,
     ) -> Fib:
-        """Return the model of a node, from one reading of it."""
+        """Return the model of a node from one snapshot of it."""
         policy = Policy(rules)
         is_first = policy.of(IPV4) == [rule for rule in FIRST_RULES if rule.family == IPV4]
         devices = {link.name: link for link in links}
         return cls(Tables.of(routes), policy, devices, None if is_first else False)
 
     def listen(self) -> NothingChanges:
-        """Return no changes: a model is a value."""
+        """Return a listener without events: a model never changes."""
         return NothingChanges()
 
     def links(self) -> list[Device]:
@@ -126,10 +126,10 @@ class Fib:
         resolve: bool = False,
         family: int = IPV4,
     ) -> list[Lookup]:
-        """See `RouteBackend.lookup`; of several next hops `resolve` takes the first."""
+        """See `RouteBackend.lookup`; `resolve` uses the first of several next hops."""
         require_lookups(destinations, sources, family)
         packets = zip(destinations, sources or [None] * len(destinations), strict=True)
-        # The kernel answers an IPv4 lookup that names no protocol for UDP.
+        # The kernel answers an IPv4 lookup without a protocol as for UDP.
         protocol = UDP if family == IPV4 else 0
         return [
             self._answer(
@@ -143,23 +143,23 @@ class Fib:
         """Try the rules in order; `scope` and the packet's `oif` narrow the search in a table."""
         is_bound = packet.oif or packet.iif != LOOPBACK
         if is_bound and any(device.kind == "vrf" for device in self.devices.values()):
-            return _undecided("the model cannot decide which packets are of the node's VRF")
+            return _undecided("the model cannot decide which packets belong to the node's VRF")
         decision = self._by(self.policy, packet, scope)
         is_in_doubt = packet.family == IPV6 and self.policy.may_be_bypassed
         # A rule may have been added and removed.
         if is_in_doubt and decision != self._by(_FIRST_POLICY, packet, scope):
             return _undecided(
-                "a built-in rule of IPv6 is missing: the kernel searches the tables local and main "
-                "all the same until a first rule is added"
+                "a built-in rule for IPv6 is missing, but the kernel still searches the tables local "
+                "and main until another rule is added"
             )
         return decision
 
     def decide_between(self, destination: int, source: int, *, family: int) -> Decision:
-        """Decide a packet of which only the two addresses are known."""
+        """Decide a packet if only its two addresses are known."""
         return self.decide(Packet(destination, source, family=family))
 
     def rules_for(self, destination: int, source: int, *, family: int) -> Iterator[Rule]:
-        """Yield the rules that act on the packet of a lookup, in their order."""
+        """Yield the rules that apply to the packet of a lookup, in order."""
         protocol = UDP if family == IPV4 else 0
         packet = Packet(destination, source, ip_protocol=protocol, family=family)
         for rule, _ in self.policy.selected(packet):
@@ -175,7 +175,8 @@ class Fib:
             return Decision(None, errno.ENETUNREACH)
         to_many = packet.destination >> 28 == 14 or packet.destination == 0xFFFFFFFF
         if not packet.destination or (to_many and packet.source and not packet.oif):
-            # Without a table: zero is the node itself, and multicast leaves by the source's device.
+            # No table decides: zero is the node itself, and multicast leaves through the source's
+            # device.
             return Decision(None, errno.EHOSTUNREACH)
         decision = self.decide(packet)
         route = decision.route
@@ -186,7 +187,8 @@ class Fib:
                 "the packet"
             )
         if packet.oif and decision.errno:
-            # Without a route the kernel expects the destination on the link of the socket's device.
+            # Without a route, the kernel assumes that the destination is on the link of that
+            # device.
             return Decision(
                 ObservedRoute(packet.destination, 32, dev=packet.oif, table=0, scope=SCOPE_LINK)
             )
@@ -195,7 +197,7 @@ class Fib:
     def search(
         self, table: int, packet: Packet, *, scope: int = SCOPE_UNIVERSE
     ) -> ObservedRoute | None:
-        """Return the route of one table that decides a packet, or None if the table has none."""
+        """Return the route that a packet takes in one table, or None if the table has none."""
         if packet.family == IPV6:
             route = self.tables.search_ipv6(table, packet, self.failed)
             if route is None and self.failed:
@@ -206,11 +208,11 @@ class Fib:
             route = self.tables.search(tables, packet, scope)
         return None if route is None or route.kind == "throw" else route
 
-    def takes(self, hop: Route | NextHop, table: int = MAIN_TABLE, source: int = 0) -> bool:
-        """Return True if the kernel accepts a route by a next hop: the gateway is on the link.
+    def accepts(self, hop: Route | NextHop, table: int = MAIN_TABLE, source: int = 0) -> bool:
+        """Return True if the kernel accepts a route with this next hop: the gateway is on the link.
 
-        `table` and `source` are the route's: an IPv6 gateway is looked up there first, as for a
-        packet from that source.
+        `table` and `source` are those of the route: an IPv6 gateway is looked up in that table
+        first, as if for a packet from that source.
         """
         if hop.gateway is None or hop.onlink:
             return True
@@ -218,7 +220,7 @@ class Fib:
             packet = Packet(hop.gateway.number, source, iif="", oif=hop.dev or "", family=IPV6)
             own = packet if hop.gateway.is_link_local else packet._replace(oif="")
             route = self.tables.search_ipv6(LOCAL_TABLE, own)
-            # Unlike in IPv4, the node's own address is refused.
+            # Unlike for IPv4, the node's own address is refused.
             if route is not None and (route.kind, route.prefix_length) == ("local", 128):
                 return False
             return hop.gateway.is_link_local or self._leads_to(packet, table)
@@ -237,25 +239,25 @@ class Fib:
         for rule, _ in self.policy.selected(packet):
             if rule.action != "lookup":
                 return False
-            # Unlike that of a packet, the lookup of a gateway ends at a route `throw`.
+            # Unlike for a packet, the lookup of a gateway ends at a `throw` route.
             if route := self.tables.search_ipv6(rule.table or MAIN_TABLE, packet):
                 return _is_on_link(route)
         return False
 
     def is_local(self, address: int, table: int = LOCAL_TABLE) -> bool:
-        """Return True if a table has an address as the node's own."""
+        """Return True if a table has a local route for the address."""
         route = self.search(table, Packet(address))
         return route is not None and route.kind == "local"
 
     def holds(self, number: int, family: int = IPV4) -> bool:
-        """Return True if a device of the node has an address."""
+        """Return True if a device of the node has the address."""
         every = chain.from_iterable(device.addresses for device in self.devices.values())
         return any(own.address == (family, number) for own in every)
 
     def changed(self, changes: Iterable[RouteChange]) -> Fib:
         """Return the model after changes that the kernel accepts.
 
-        ValueError means that the model lacks a removed route.
+        Raises ValueError if a removed route is not in the model.
         """
         buckets: dict[Key, Bucket] = {}
         for change in changes:
@@ -264,7 +266,7 @@ class Fib:
             if change.before is not None:
                 first, bucket = deleted(bucket, change.before)
                 if first is None:
-                    raise ValueError(f"the model lacks '{change.before}'")
+                    raise ValueError(f"the model has no route '{change.before}'")
             if change.after is not None:
                 bucket = inserted(bucket, resting(change.after), last=change.verb == "append")
             buckets[key] = bucket
@@ -282,7 +284,7 @@ class Fib:
             return Decision(None, _RULE_ERRORS[rule.action], blocker=rule)
         if rule.action != "lookup":
             return _unknown(rule)
-        # Outside of a VRF an inverted `l3mdev` rule matches; it lacks a table, which means main.
+        # Outside a VRF an inverted `l3mdev` rule matches; it has no table, which means main.
         route = self.search(rule.table or MAIN_TABLE, packet, scope=scope)
         if route is None:
             return None
@@ -290,8 +292,8 @@ class Fib:
         may_be_parted = unparted and self.merged is None and route.table == MAIN_TABLE
         if may_be_parted and self.tables.search((LOCAL_TABLE,), packet, scope):
             return _undecided(
-                "the table local has a route for the address, and main a longer one: the second "
-                "decides if no rule was ever changed"
+                "the tables local and main both have a route for the address; the longer one in "
+                "main is used only if no rule was ever changed"
             )
         if route.kind in _ROUTE_ERRORS:
             return Decision(None, _ROUTE_ERRORS[route.kind], blocker=route)
@@ -299,15 +301,15 @@ class Fib:
         if most is not None and route.prefix_length <= most:
             return None
         if rule.suppress_group is not None:
-            # For IPv6 the hash of the flow picks a next hop first.
+            # For IPv6, the hash of the flow selects a next hop first.
             devs = route.devs if packet.family == IPV6 else route.devs[:1]
             groups = {self.devices[dev].group if dev in self.devices else None for dev in devs}
             if None in groups or len(groups) > 1:
-                # A device was added after the devices were read.
-                return _undecided(f"the model lacks the group of {' or '.join(devs)}")
+                # A device was added after the devices had been read.
+                return _undecided(f"the model does not know the group of {' or '.join(devs)}")
             if rule.suppress_group in groups:
                 return None
-        # While the local and the main table are one, the kernel calls it main.
+        # While the tables local and main are one, the kernel calls it main.
         is_renamed = unparted and route.table == LOCAL_TABLE
         return Decision(route._replace(table=MAIN_TABLE) if is_renamed else route)
 
@@ -322,14 +324,14 @@ class Fib:
             hop = next((hop for hop in route.hops if not hop.dead), None)
             if hop is None:
                 # The kernel may show no next hops of a nexthop object.
-                raise UnknownDecisionError(f"the model lacks the next hops of '{route}'")
+                raise UnknownDecisionError(f"the model does not know the next hops of '{route}'")
             route = self._path(packet, route, hop)
         return Lookup(packet.destination, route)
 
     def _path(self, packet: Packet, route: ObservedRoute, hop: NextHop) -> ObservedRoute:
         is_local = route.kind == "local"
         source = packet.source or route.source
-        # The kernel's own local routes are those of addresses.
+        # The kernel adds its own local routes for the node's addresses.
         is_own = is_local and route.protocol == KERNEL_PROTOCOL
         if not source and not is_own and packet.family == IPV6:
             raise UnknownDecisionError(f"the model cannot choose the source for '{route}'")

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 #: The input device of the packets that the node itself sends.
 LOOPBACK: Final = "lo"
-#: The bits of a packet's tos that the kernel compares with a route's or a rule's; those of ECN do
-#: not count, and for IPv6 all others do.
+#: The bits of a packet's tos that the kernel compares with that of a route or rule; for IPv6, all
+#: bits except those of ECN.
 TOS_BITS: Final = 0x1C
 _TOS_BITS = {IPV4: TOS_BITS, IPV6: 0xFC}
 
@@ -21,14 +21,14 @@ _FIRST_OF_IPV6 = {rule for rule in FIRST_RULES if rule.family == IPV6}
 
 
 class Packet(NamedTuple):
-    """The fields of a packet that decide its route; by default root sends it on this node."""
+    """The fields of a packet that affect routing; by default, root sends it on this node."""
 
     destination: int
-    #: 0 until the kernel or the program chooses one.
+    #: 0 until the kernel or the program has chosen one.
     source: int = 0
     tos: int = 0
     mark: int = 0
-    #: The device by which it arrives.
+    #: The device through which it arrives.
     iif: str = LOOPBACK
     #: The device to which its socket is bound, or empty.
     oif: str = ""
@@ -48,14 +48,14 @@ class Policy:
             family: [rule for rule in self.rules if rule.family == family]
             for family in (IPV4, IPV6)
         }
-        # Nearly all rules of nearly all nodes.
+        # Nearly all rules of nearly all nodes are among these.
         self._for_all = frozenset(
             rule
             for rule in self.rules
             if not (rule.source[1] or rule.destination[1] or rule.selectors)
         )
-        #: True if the kernel may still search local and main in spite of the IPv6 rules: it does so
-        #: until one is added.
+        #: True if the kernel may still search local and main although IPv6 rules are missing: it
+        #: does so until a rule is added.
         self.may_be_bypassed: bool = {*self._by_family[IPV6]} < _FIRST_OF_IPV6
 
     def of(self, family: int) -> list[Rule]:
@@ -63,10 +63,10 @@ class Policy:
         return self._by_family[family].copy()
 
     def selected(self, packet: Packet) -> Iterator[tuple[Rule, bool]]:
-        """Yield the rules that act on a packet, in their order, each with True if that is certain.
+        """Yield the rules that apply to a packet, in order, each with True if that is certain.
 
-        A `goto` is followed to the first rule of that priority, and skipped without one, as in the
-        kernel. A `goto` that the model cannot decide is yielded.
+        As in the kernel, a `goto` continues at the first rule of the target priority, and is
+        skipped if there is none. A `goto` that may or may not match is yielded.
         """
         target = None
         rules = self._by_family[packet.family]
@@ -75,7 +75,7 @@ class Policy:
                 continue
             target = None
             fits = rule in self._for_all or _fits(rule, packet)
-            # Unknown attributes may select in ways that the model lacks.
+            # Unknown attributes may be selectors that the model does not support.
             is_known = not (fits and rule.is_unclear)
             if (is_known and fits == rule.inverted) or rule.action == "nop":
                 continue
@@ -88,8 +88,8 @@ class Policy:
 
 
 def _fits(rule: Rule, packet: Packet) -> bool:
-    """Return True if a packet fulfils every selector that the rule has."""
-    # A packet outside of a VRF is never selected by `l3mdev`.
+    """Return True if a packet matches all selectors of a rule."""
+    # `l3mdev` never selects a packet outside a VRF.
     return not rule.l3mdev and _fits_addresses(rule, packet) and _fits_rest(rule, packet)
 
 
@@ -101,7 +101,7 @@ def _fits_addresses(rule: Rule, packet: Packet) -> bool:
     network, length = rule.source
     if (network ^ packet.source) >> bits - length:
         return False
-    # No prefix selects an IPv6 packet without source, not even one that contains `::`.
+    # No prefix selects an IPv6 packet without a source, not even one that contains `::`.
     return bool(packet.source or rule.family == IPV4 or not length)
 
 
@@ -119,7 +119,7 @@ def _fits_rest(rule: Rule, packet: Packet) -> bool:
         and rule.iif in {"", packet.iif}
         and rule.oif in {"", packet.oif}
         and rule.ip_protocol in {0, packet.ip_protocol}
-        # It is outside of any tunnel.
+        # The packet is not in a tunnel.
         and not rule.tun_id
         and all(some is None or some.first <= number <= some.last for some, number in ranges)
     )

@@ -1,4 +1,4 @@
-"""Routing tables as a value: the longest prefix decides."""
+"""Routing tables as a value, with longest-prefix match."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 
-#: Until they are parted, the kernel searches these two as one.
+#: The kernel searches these two as one until a rule is changed.
 MERGED_TABLES: Final = LOCAL_TABLE, MAIN_TABLE
-#: The routes of one table to one network, as the kernel orders them: higher tos first, then the
-#: lower metric.
+#: The routes of one table to one network, in the kernel's order: by descending tos, then by metric.
 Bucket: TypeAlias = tuple[ObservedRoute, ...]
 #: A family, a table, a network and a prefix length.
 Key: TypeAlias = tuple[int, int, int, int]
@@ -52,7 +51,7 @@ class Tables:
 
     @classmethod
     def of(cls, routes: Iterable[ObservedRoute]) -> Tables:
-        """Return tables that hold `routes`, which are in the order of a dump."""
+        """Return tables with these routes, which are in the order of a dump."""
         buckets: dict[Key, Bucket] = {}
         for route in routes:
             # By position, which is faster: these lines run for each route of a full table.
@@ -72,13 +71,13 @@ class Tables:
         return self._buckets.get(key, ())
 
     def usable_beside(self, route: ObservedRoute) -> list[ObservedRoute]:
-        """Return the routes of a route's table to its network by which a packet can leave."""
-        return [beside for beside in self.bucket(key_of(route)) if is_usable(beside, "")]
+        """Return the usable routes in the same table to the same network."""
+        return [other for other in self.bucket(key_of(route)) if is_usable(other, "")]
 
     def search(self, tables: tuple[int, ...], packet: Packet, scope: int) -> ObservedRoute | None:
-        """Return the route with the longest prefix that decides an IPv4 packet, or None.
+        """Return the route with the longest prefix for an IPv4 packet, or None.
 
-        Several `tables` are searched as one. `scope` narrows the search as in the kernel.
+        Several `tables` are searched as if they were one. `scope` restricts the search.
         """
         tos = packet.tos & TOS_BITS
         for length in self._lengths.get((IPV4, *tables), ()):
@@ -94,13 +93,13 @@ class Tables:
     def search_ipv6(
         self, table: int, packet: Packet, failed: Collection[tuple[str, Address | None]] = ()
     ) -> ObservedRoute | None:
-        """Return the route of a table that decides an IPv6 packet, or None.
+        """Return the route of a table that an IPv6 packet takes, or None.
 
-        Routes whose gateways have all `failed`, each with its device, are passed over.
+        Routes whose next hops have all `failed` are skipped.
 
-        The search passes over a network that has routes from source prefixes, none of which
-        contains the packet's source. It then takes its routes from any source only if it searched
-        a longer prefix before, without a usable route.
+        If a network has routes for source prefixes, but none of them contains the packet's source,
+        its routes for any source are skipped as well, unless a longer prefix was searched before
+        without finding a usable route.
         """
         source = Address(IPV6, packet.source)
         is_under_way = False
@@ -113,7 +112,7 @@ class Tables:
                     by_source.setdefault(0, []).append(route)
                 elif route.from_prefix.covers(source):
                     by_source.setdefault(route.from_prefix.length, []).append(route)
-            # The default routes do not hide each other.
+            # Default routes do not hide each other.
             may_hide = length and not is_under_way and not any(by_source)
             if may_hide and any(route.from_prefix for route in bucket):
                 continue
@@ -125,16 +124,16 @@ class Tables:
         return None
 
     def with_buckets(self, changes: Mapping[Key, Bucket]) -> Tables:
-        """Return a copy in which these buckets are replaced."""
+        """Return a copy with these buckets replaced."""
         return Tables({**self._buckets, **changes}, _with_lengths(self._lengths, changes))
 
 
 def _with_lengths(
     lengths: Mapping[tuple[int, ...], tuple[int, ...]], buckets: Iterable[Key]
 ) -> Mapping[tuple[int, ...], tuple[int, ...]]:
-    """Return the prefix lengths of each table, with those of new buckets."""
+    """Return the prefix lengths of each table, including those of new buckets."""
     by_tables = {tables: set(known) for tables, known in lengths.items()}
-    # The set is small: in a full table nearly all have the same few.
+    # The set is small: a full table has few different prefix lengths.
     for family, table, length in set(map(itemgetter(0, 1, 3), buckets)):
         by_tables.setdefault((family, table), set()).add(length)
         if table in MERGED_TABLES:
@@ -148,15 +147,15 @@ def _has_failed(route: ObservedRoute, failed: Collection[tuple[str, Address | No
 
 
 def _best(routes: list[ObservedRoute], packet: Packet) -> ObservedRoute | None:
-    """Return the route that the kernel takes to one IPv6 network; `routes` are sorted by metric.
+    """Return the route that the kernel uses for one IPv6 network; `routes` are sorted by metric.
 
-    Among the lowest metric the highest router preference decides, then the packet's device, then
-    the order. If none of these routes is usable, all others are equal. The search ends at a nexthop
-    object that is a black hole, whatever is beside it.
+    Among routes of the lowest metric, the highest router preference wins, then the packet's device,
+    then the order. If none of them is usable, all others are treated as equal. A nexthop object
+    that is a blackhole always wins.
     """
     oif = packet.iif if packet.iif not in {LOOPBACK, ""} else packet.oif
     number = packet.destination
-    # A packet for a multicast, link-local or loopback address leaves by its own device only.
+    # A packet to a multicast, link-local or loopback address leaves only through its own device.
     is_of_a_link = number >> 120 == 0xFF or number == 1 or Address(IPV6, number).is_link_local
     is_bound = (not (packet.iif and packet.source) and oif == packet.oif) or is_of_a_link
     bound_to = oif if is_bound else ""
@@ -168,7 +167,7 @@ def _best(routes: list[ObservedRoute], packet: Packet) -> ObservedRoute | None:
 
 
 def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:
-    """Return a bucket with one more route, the first or last of its tos and metric (IPv6: last)."""
+    """Return a bucket with a route added first or last of its tos and metric (IPv6: last)."""
     ranks = [(-present.tos, present.metric) for present in bucket]
     bisect = bisect_right if last or route.family == IPV6 else bisect_left
     position = bisect(ranks, (-route.tos, route.metric))
@@ -176,13 +175,13 @@ def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:
 
 
 def deleted(bucket: Bucket, named: Route | ObservedRoute) -> tuple[ObservedRoute | None, Bucket]:
-    """Return the first route that the kernel's deletion of `named` fits, and the routes left."""
+    """Return the route that the kernel deletes for `named`, and the routes that are left."""
     first = next((route for route in bucket if is_deleted_by(named, route)), None)
     return first, tuple(route for route in bucket if route is not first)
 
 
 def is_usable(route: ObservedRoute, oif: str) -> bool:
-    """Return True if a packet can leave by a next hop of the route (and by `oif`, if given)."""
+    """Return True if a packet can use a next hop of the route (through `oif`, if given)."""
     if not route.nexthops:
         return not route.flags & FLAG_DEAD and oif in {"", route.dev}
     return any(not hop.dead and oif in {"", hop.dev} for hop in route.nexthops)

@@ -15,7 +15,7 @@ import attrs
 from hostrouting.base.errors import BackendError, EventsLostError
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
-from hostrouting.net.routes import SCOPE_LINK, place
+from hostrouting.net.routes import SCOPE_LINK, route_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hostrouting.host.ports import Announced, RouteBackend
     from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent, RouteEvent
     from hostrouting.net.links import Device, DeviceAddress
-    from hostrouting.net.routes import Lookup, ObservedRoute, Place, RouteChange
+    from hostrouting.net.routes import Lookup, ObservedRoute, RouteChange, RouteKey
     from hostrouting.net.rules import Rule
 
 #: Stands for the devices, among families.
@@ -154,7 +154,7 @@ class Reading:
         from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent, RuleEvent
 
         events = [*events]
-        replaced = {place(event.route) for event in events if event.verb == "replace"}
+        replaced = {route_key(event.route) for event in events if event.verb == "replace"}
         unclear: set[int] = set()
         for kind, some in groupby(events, key=type):
             if kind is RouteEvent:
@@ -179,7 +179,7 @@ class Reading:
 
     # Each of these returns the families whose routes are unclear then, and _DEVICES for everything.
 
-    def _follow_routes(self, events: Sequence[RouteEvent], replaced: set[Place]) -> set[int]:
+    def _follow_routes(self, events: Sequence[RouteEvent], replaced: set[RouteKey]) -> set[int]:
         unclear: set[int] = set()
         for family in self.families:
             own = [event for event in events if event.route.family == family]
@@ -262,7 +262,7 @@ class Reading:
 
 
 def _routes_after(
-    events: Sequence[RouteEvent], routes: Sequence[ObservedRoute], replaced: set[Place]
+    events: Sequence[RouteEvent], routes: Sequence[ObservedRoute], replaced: set[RouteKey]
 ) -> list[ObservedRoute] | None:
     """Return the routes after events; None if it is unknown which of several routes one is about.
 
@@ -270,12 +270,12 @@ def _routes_after(
     """
     numbers = {event.route.network for event in events}
     kept = [route for route in routes if route[0] not in numbers]
-    near: dict[Place, list[ObservedRoute]] = defaultdict(list)
+    near: dict[RouteKey, list[ObservedRoute]] = defaultdict(list)
     for route in routes:
         if route[0] in numbers:
-            near[place(route)].append(route)
+            near[route_key(route)].append(route)
     for event in events:
-        key = place(event.route)
+        key = route_key(event.route)
         # Before the reading, it may have been replaced before others, which stay.
         if event.verb == "remove" and key in replaced:
             return None

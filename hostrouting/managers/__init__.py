@@ -1,6 +1,6 @@
-"""The programs that configure a device: which one does, in which state, and by which command again.
+"""Which program configures a device, in which state it is, and how to make it do so again.
 
-Each is a module that reads the files of its program, and starts nothing.
+There is a module for each program. It only reads the program's files and does not run anything.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from hostrouting.net.links import Device
     from hostrouting.net.routes import ObservedRoute
 
-#: In the order in which they are asked.
+#: In the order in which they are consulted.
 MANAGERS: Sequence[DeviceManager] = (networkd, network_manager, ifupdown)
 
 
 def managed(device: Device, files: FileStore, family: int) -> Managed | None:
-    """Return how a device that lacks an address or a default route of a family is managed.
+    """Return which program manages a device that has no address or default route of a family.
 
-    A program that leaves it alone, or is stopped, counts only if there is no other one. None if no
-    program that is known manages any device.
+    A program that ignores the device or is stopped counts only if there is no other. Returns None
+    if none of the known programs manages any device.
     """
     found = []
     for manager in MANAGERS:
-        # What only root may read is unknown.
+        # Some files can be read only by root.
         with suppress(HostFileError):
             found.append(manager.managed(device, files, family))
     known = [each for each in found if each is not None]
@@ -45,9 +45,9 @@ def metric_step(
     devices: Sequence[Device],
     files: FileStore,
 ) -> str:
-    """Return how a default route gets a metric above that of all others; "" if it is unknown.
+    """Return how to give a default route a higher metric than all others; "" if unknown.
 
-    A metric that is set by `ip route` goes with the next lease, or the next start of the program.
+    Setting it with `ip route` lasts only until the next lease or the next start of the program.
     """
     device = next((each for each in devices if each.name == route.dev), None)
     if device is None:

@@ -1,4 +1,4 @@
-"""ifupdown of Debian, with dhclient."""
+"""Debian's ifupdown with dhclient."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 _PROGRAM: Final = "ifupdown"
 _INTERFACES: Final = "/etc/network/interfaces"
-#: What a device gets its address by, after its name.
+#: The methods that give a device an address, as they follow its name.
 _METHODS: Final = {IPV4: rb"inet\s+(dhcp|static)\b", IPV6: rb"inet6\s+(auto|dhcp|static)\b"}
-#: Has a line `DEVICE=NAME` for each device that it has set up.
+#: Contains a line `DEVICE=NAME` for each device that ifupdown has brought up.
 _STATE: Final = "/run/network/ifstate"
-#: dhclient writes the first when it has a lease or begins to wait, and the second with each lease.
+#: dhclient writes the first when it has a lease or begins to wait, the second at each lease.
 _PID: Final = "/run/dhclient.{}.pid"
 _LEASES: Final = "/var/lib/dhcp/dhclient.{}.leases"
-#: A client without an answer asks for a minute before it waits.
+#: A client that gets no answer keeps asking for a minute before it waits.
 _SECONDS_TO_ASK: Final = 30.0
 
 
@@ -37,7 +37,7 @@ def managed(device: Device, files: FileStore, family: int) -> Managed | None:
         return Managed(_PROGRAM, command=quoted("ifup", device.name))
     if family == IPV4 and _waits(files, device.name):
         advice = (
-            "its DHCP client got no answer, and asks again by itself: the DHCP server must be up; "
+            "its DHCP client got no answer and will retry by itself, so check the DHCP server; "
             "see: journalctl -b -t dhclient"
         )
         return Managed(_PROGRAM, advice=advice)
@@ -45,12 +45,12 @@ def managed(device: Device, files: FileStore, family: int) -> Managed | None:
 
 
 def metric_step(_device: Device, _files: FileStore, _route: ObservedRoute, _metric: int) -> str:
-    """See `DeviceManager`: a device may get its default route by any of several files."""
+    """See `DeviceManager`; unknown, because several files may define the default route."""
     return ""
 
 
 def _is_configured(files: FileStore, dev: str, family: int) -> bool:
-    """Return True if a file gives a device an address of a family; `manual` gives none."""
+    """Return True if a file gives the device an address of a family (`manual` does not)."""
     name, method = re.escape(dev.encode()), _METHODS[family]
     stanza = re.compile(rb"^\s*iface\s+" + name + rb"\s+" + method, re.MULTILINE)
     return any(stanza.search(files.read(path) or b"") for path in _files(files))
@@ -63,7 +63,7 @@ def _files(files: FileStore) -> Iterator[str]:
 
 
 def _waits(files: FileStore, dev: str) -> bool:
-    """Return True for a client that runs, and has got no lease since it began."""
+    """Return True if a DHCP client is running and has had no lease since it started."""
     pid = (files.read(_PID.format(dev)) or b"").decode(errors="replace").strip()
     if not (pid.isdecimal() and files.exists(f"/proc/{pid}")):
         return False

@@ -1,4 +1,4 @@
-"""NetworkManager, by the file that it keeps for each device."""
+"""NetworkManager, judging by the file that it keeps for each device."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 _PROGRAM: Final = "NetworkManager"
 _UNIT: Final = "NetworkManager.service"
-#: What it knows of a device, by index; it stays when NetworkManager stops.
+#: The state of a device, by index; the file remains when NetworkManager stops.
 _STATE: Final = "/run/NetworkManager/devices/{}"
 _PROFILES: Final = (
     "/etc/NetworkManager/system-connections",
     "/run/NetworkManager/system-connections",
 )
-#: The section of a profile by family.
+#: The section of a profile for each family.
 _SECTIONS: Final = {IPV4: "ipv4", IPV6: "ipv6"}
 
 
@@ -35,25 +35,25 @@ def managed(device: Device, files: FileStore, family: int) -> Managed | None:
         return None
     if is_managed == "false":
         set_managed = quoted("nmcli", "device", "set", device.name, "managed", "yes")
-        advice = f"it is told to leave {device.name} alone: if it should not, run: {set_managed}"
+        advice = f"it is configured to ignore {device.name}; to change that, run: {set_managed}"
         return Managed(_PROGRAM, manages=False, advice=advice)
     if not runs(files, _UNIT):
         return Managed(_PROGRAM, runs=False, command=f"systemctl start {_UNIT}")
     connection = value_of(files, state, "connection-uuid")
     if not connection:
-        # Somebody has disconnected it, or its profile is inactive.
+        # It was disconnected, or its profile is inactive.
         return Managed(_PROGRAM, command=quoted("nmcli", "device", "connect", device.name))
     if _is_never_default(files, connection, family):
         name = f"{_SECTIONS[family]}.never-default"
         words = ("nmcli", "connection", "modify", connection, name, "no")
         again = quoted("nmcli", "device", "reapply", device.name)
-        advice = f"its profile has {name}: if it should not, run: {quoted(*words)}; {again}"
+        advice = f"its profile sets {name}; to change that, run: {quoted(*words)}; {again}"
         return Managed(_PROGRAM, advice=advice)
     return Managed(_PROGRAM, command=quoted("nmcli", "device", "reapply", device.name))
 
 
 def _is_never_default(files: FileStore, connection: str, family: int) -> bool:
-    """Return True if a profile refuses a default route; only root can read it."""
+    """Return True if a profile disables the default route; only root can read it."""
     with suppress(HostFileError):
         for folder in _PROFILES:
             for name in files.names(folder):

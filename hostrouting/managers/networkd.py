@@ -1,4 +1,4 @@
-"""systemd-networkd, which netplan configures on Ubuntu."""
+"""systemd-networkd, also if netplan configures it, as on Ubuntu."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import ObservedRoute
 
 _UNIT: Final = "systemd-networkd.service"
-#: A boot starts it by this link, unless an administrator has masked it.
+#: This link starts it at boot, unless an administrator has masked it.
 _ENABLED: Final = f"/etc/systemd/system/multi-user.target.wants/{_UNIT}"
 _MASKED: Final = f"/etc/systemd/system/{_UNIT}"
-#: What it knows of a device, by index. A clean stop removes the file.
+#: The state of a device, by index. A clean stop removes the file.
 _STATE: Final = "/run/systemd/netif/links/{}"
 _NETPLAN: Final = "/etc/netplan"
-#: netplan writes these for networkd.
+#: The files that netplan generates for networkd.
 _OF_NETPLAN: Final = re.compile(r"/run/systemd/network/\d+-netplan-")
-#: The section and the key of networkd, by the protocol of the route.
+#: networkd's section and key for the metric, by the protocol of the route.
 _KEYS: Final = {
     "dhcp": ("DHCPv4", "RouteMetric"),
     "ra": ("IPv6AcceptRA", "RouteMetric"),
     "static": ("Route", "Metric"),
 }
-#: The key of netplan, and the mapping of the device that has it.
+#: netplan's key for the metric, and the mapping that contains it.
 _IN_NETPLAN: Final = {
     "dhcp": ("route-metric", "dhcp4-overrides"),
     "static": ("metric", "the default route in routes"),
@@ -45,7 +45,7 @@ def managed(device: Device, files: FileStore, family: int) -> Managed | None:
     state = _STATE.format(device.ifindex)
     program = "systemd-networkd"
     if not runs(files, _UNIT):
-        # After a crash the file of a device stays, and says nothing any more.
+        # After a crash the file of a device remains, but is out of date.
         starts = files.read_link(_ENABLED) is not None and files.read_link(_MASKED) != MASK
         start = Managed(program, runs=False, command=f"systemctl start {_UNIT}")
         return start if starts else None
@@ -55,16 +55,17 @@ def managed(device: Device, files: FileStore, family: int) -> Managed | None:
             program, command = "netplan", "netplan apply"
         is_configuring = value_of(files, state, "ADMIN_STATE") == "configuring"
         if is_configuring or _has_link_address_alone(device, family):
-            # It would wait anew.
+            # Reconfiguring would only restart the wait.
             advice = (
-                "it waits for an answer of a DHCP server or router, which must be up; "
+                "it is waiting for a DHCP server or router, so check that one; "
                 f"see: journalctl -b -u {_UNIT}"
             )
             return Managed(program, advice=advice)
         return Managed(program, command=command)
+    see = quoted("networkctl", "status", device.name)
     advice = (
-        f"no .network file matches {device.name}, whose name may have changed: correct "
-        f"[Match] of its file, or netplan's; see: {quoted('networkctl', 'status', device.name)}"
+        f"no .network file matches {device.name}, whose name may have changed; "
+        f"correct [Match] in its file, or the netplan file; see: {see}"
     )
     return Managed(program, manages=False, advice=advice)
 
@@ -82,12 +83,12 @@ def metric_step(device: Device, files: FileStore, route: ObservedRoute, metric: 
             f"set {key}: {metric} in {mapping} of {device.name} in {place}, and run: netplan apply"
         )
     section, key = _KEYS[protocol]
-    # Another [Route] in a drop-in would be another route.
+    # A [Route] section in a drop-in would define another route.
     name = path.rpartition("/")[2]
     drop_in = f"/etc/systemd/network/{name}.d/metric.conf"
     place = path if protocol == "static" else drop_in
-    # It configures the devices of changed files anew. A `reconfigure` directly behind it can leave
-    # 252 waiting for the removal of an address, and the device without one.
+    # It reconfigures the devices of changed files. A `reconfigure` right after it can make networkd
+    # 252 wait for the removal of an address, and leave the device without one.
     return f"set {key}={metric} in [{section}] of {place}, and run: networkctl reload"
 
 
@@ -97,7 +98,7 @@ def _has_link_address_alone(device: Device, family: int) -> bool:
 
 
 def _netplan_files(files: FileStore, dev: str) -> Iterator[str]:
-    """Yield the files that name a device."""
+    """Yield the netplan files that mention a device."""
     for name in files.names(_NETPLAN):
         path = f"{_NETPLAN}/{name}"
         if name.endswith(".yaml") and dev.encode() in (files.read(path) or b""):

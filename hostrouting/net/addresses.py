@@ -1,8 +1,8 @@
-"""Addresses, prefixes and device names: strict readers of text, for both address families.
+"""Addresses, prefixes and device names: strict parsing of text, for both address families.
 
-In bulk an IPv4 address is a plain integer (`parse_ipv4`, `format_ipv4`): a sweep over a million
-routes, a bulk lookup and a packed netlink message all need the number. An address of either family
-is an `Address`.
+In bulk, IPv4 addresses are plain integers (`parse_ipv4`, `format_ipv4`), because lookups and
+netlink messages with a million routes need the number. A single address of either family is an
+`Address`.
 """
 
 from __future__ import annotations
@@ -20,24 +20,23 @@ if TYPE_CHECKING:
 IPV4: Final = 2
 IPV6: Final = 10
 FAMILY_NAMES: Final = {IPV4: "IPv4", IPV6: "IPv6"}
-#: By family, who gives a device its default route, and the place that explains a missing one.
+#: By family, who gives a device its default route, and where to find out why it is missing.
 GIVERS: Final = {IPV4: "its DHCP client", IPV6: "its router"}
 LOGS: Final = {IPV4: "the log of its DHCP client", IPV6: "the advertisements of its router"}
 
 #: IFNAMSIZ is 16 with the terminating zero; the kernel counts bytes, not characters.
 _LONGEST_DEVICE_NAME = 15
-#: Names of folders: in any filesystem, and in /proc/sys/net/ipv4/conf, where the kernel keeps 'all'
-#: and 'default'.
+#: Names of directories: `.` and `..` everywhere, `all` and `default` in /proc/sys/net/ipv4/conf.
 _RESERVED_DEVICE_NAMES = frozenset({".", "..", "all", "default"})
-#: Characters that bash, `ip` or a systemd unit could take for something other than part of a name.
+#: Characters that have a special meaning to bash, `ip` or systemd units.
 SHELL_ACTIVE: Final = frozenset("\"'`$|&;<>()[]{}*?!#~\\%=^,")
 _CIDRS = {IPV4: "IPv4 CIDR such as '172.16.0.0/16'", IPV6: "IPv6 CIDR such as 'fd00::/64'"}
-#: int() would also read '+8', ' 8', '08', '1_6' and the digits of other scripts.
+#: int() would also accept '+8', ' 8', '08', '1_6' and the digits of other scripts.
 _NUMBERS = {str(number): number for number in range(256)}
 
 
 class Address(NamedTuple):
-    """An address of either family. Addresses are ordered by number, IPv4 before IPv6.
+    """An address of either family. Addresses sort by number, IPv4 before IPv6.
 
     >>> sorted(["fd00::10", "10.0.0.10", "fd00::9", "10.0.0.9"], key=Address.parse)
     ['10.0.0.9', '10.0.0.10', 'fd00::9', 'fd00::10']
@@ -51,7 +50,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Read an address; IPv4 in its canonical text only.
+        """Parse an address; IPv4 in canonical form only.
 
         >>> Address.parse("10.0.0.0/8")
         Traceback (most recent call last):
@@ -61,19 +60,19 @@ class Address(NamedTuple):
 
     @classmethod
     def unpack(cls, packed: bytes) -> Address:
-        """Read the bytes of an address in network order; their number gives the family."""
+        """Read an address of 4 or 16 bytes in network order."""
         if len(packed) not in {4, 16}:
             raise ValueError(f"an address has {len(packed)} bytes; IPv4 has 4, IPv6 has 16")
         return cls(IPV4 if len(packed) == 4 else IPV6, int.from_bytes(packed, "big"))
 
     @property
     def packed(self) -> bytes:
-        """The address in network order."""
+        """The bytes of the address in network order."""
         return self.number.to_bytes(address_bits(self.family) // 8, "big")
 
     @property
     def is_link_local(self) -> bool:
-        """True for an IPv6 address of one link, of fe80::/10."""
+        """True for an IPv6 link-local address (fe80::/10)."""
         return self.family == IPV6 and self.number >> 118 == 0xFE80 >> 6
 
     def __str__(self) -> str:
@@ -81,7 +80,7 @@ class Address(NamedTuple):
 
 
 class Prefix(NamedTuple):
-    """A network of either family, or an address with the length of its network.
+    """A network of either family, or an address with its prefix length.
 
     >>> prefix = Prefix.parse("fd00:1::9/64")
     >>> str(prefix), str(prefix.masked)
@@ -93,9 +92,9 @@ class Prefix(NamedTuple):
     length: int
 
     @staticmethod
-    @lru_cache  # a config checks a network, and then keeps what was read
+    @lru_cache  # each network of a config is parsed twice
     def parse(text: str) -> Prefix:
-        """Read `address/length`; host bits are kept."""
+        """Parse `address/length`; host bits are kept."""
         family, bits = (IPV6, 128) if ":" in text else (IPV4, 32)
         address, slash, length = text.partition("/")
         try:
@@ -104,7 +103,7 @@ class Prefix(NamedTuple):
             raise ValueError(f"{text!r} is not an {_CIDRS[family]}") from None
         if not slash:
             raise ValueError(
-                f"{text!r} lacks a prefix length; write '{text}/{bits}' for one address"
+                f"{text!r} has no prefix length; write '{text}/{bits}' for one address"
             )
         if _NUMBERS.get(length, 256) > bits:
             raise ValueError(f"{text!r} must end in a prefix length from 0 to {bits}")
@@ -123,7 +122,7 @@ class Prefix(NamedTuple):
         return self.network | (1 << address_bits(self.family) - self.length) - 1
 
     def covers(self, inner: Address | Prefix) -> bool:
-        """Return True if all of `inner` lies in this network."""
+        """Return True if all of `inner` is in this network."""
         family, number, *rest = inner
         [length] = rest or [address_bits(family)]
         is_longer = family == self.family and length >= self.length
@@ -134,12 +133,12 @@ class Prefix(NamedTuple):
 
 
 def is_network(text: str) -> bool:
-    """Return True for a network where a device may be named: no device has a slash in its name."""
+    """Return True if text that names a device or a network is a network: it contains a slash."""
     return "/" in text
 
 
 def parse_address(text: str) -> Address | None:
-    """Read an address; return None for anything else.
+    """Parse an address; return None for anything else.
 
     >>> parse_address("10.0.0.1") == Address(IPV4, 0x0A000001), parse_address("10.0.0.0/8")
     (True, None)
@@ -151,10 +150,10 @@ def parse_address(text: str) -> Address | None:
 
 
 def format_address(family: int, number: int) -> str:
-    """Return the text of an address of either family, in the spelling of `ip` and the kernel."""
+    """Return the text of an address of either family, as `ip` prints it."""
     if family == IPV4:
         return f"{number >> 24}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
-    # Imported late: socket takes 15 M instructions, and many configs have IPv4 alone.
+    # Imported late: socket takes several milliseconds, and many configs have only IPv4.
     import socket
 
     return socket.inet_ntop(socket.AF_INET6, number.to_bytes(16, "big"))
@@ -166,7 +165,7 @@ def address_bits(family: int) -> int:
 
 
 def require_family(family: object) -> None:
-    """Raise TypeError for anything but a family: a dump of `6`, say, would lack every route."""
+    """Raise TypeError unless this is an address family: a dump of family 6 would be empty."""
     if family not in {IPV4, IPV6}:
         raise wrong_argument("family", family, "IPV4 or IPV6", "IPV6")
 
@@ -174,7 +173,7 @@ def require_family(family: object) -> None:
 def require_lookups(
     destinations: Sequence[int], sources: Sequence[int | None] | None, family: int
 ) -> None:
-    """Raise ValueError for a lookup of which the arguments do not fit each other.
+    """Raise ValueError if the arguments of a lookup do not match each other.
 
     >>> require_lookups([Address.parse("fd00::1").number], None, IPV4)
     Traceback (most recent call last):
@@ -218,7 +217,7 @@ def format_ipv4(address: int) -> str:
 
 
 def parse_network(text: str) -> Prefix | None:
-    """Read a network; return None for anything else."""
+    """Parse a network; return None for anything else."""
     try:
         return Prefix.parse(text) if is_network(text) else None
     except ValueError:
@@ -226,7 +225,7 @@ def parse_network(text: str) -> Prefix | None:
 
 
 def parse_ipv4(text: str) -> int:
-    """Read a dotted quad; refuse leading zeros, white space, unicode digits and short forms.
+    """Parse a dotted quad; refuse leading zeros, white space, Unicode digits and short forms.
 
     >>> parse_ipv4("10.0.0.1") == 0x0A000001
     True
@@ -243,13 +242,13 @@ def parse_ipv4(text: str) -> int:
 
 
 def parse_cidr(text: str) -> tuple[int, int]:
-    """Read `address/length` into (address, length); host bits are kept.
+    """Parse `address/length` into (address, length); host bits are kept.
 
     >>> parse_cidr("172.16.1.5/24") == (0xAC100105, 24)
     True
     >>> parse_cidr("172.16.1.0")
     Traceback (most recent call last):
-    ValueError: '172.16.1.0' lacks a prefix length; write '172.16.1.0/32' for one address
+    ValueError: '172.16.1.0' has no prefix length; write '172.16.1.0/32' for one address
     >>> parse_cidr("10.0.0.0/255.0.0.0")
     Traceback (most recent call last):
     ValueError: '10.0.0.0/255.0.0.0' must end in a prefix length from 0 to 32
@@ -265,19 +264,19 @@ def _parse_ipv6(text: str) -> int:
 
     try:
         return int.from_bytes(socket.inet_pton(socket.AF_INET6, text), "big")
-    # Python refuses a NUL or a lone surrogate by a ValueError.
+    # Python raises ValueError for a NUL or a lone surrogate.
     except (OSError, ValueError):
         raise ValueError(f"{text!r} is not an IPv6 address such as 'fd00::1'") from None
 
 
 def check_device_name(name: str) -> str:
-    """Return `name` if the kernel accepts it for a device and no shell could misread it.
+    """Return `name` if it is valid for a device and has no special meaning to a shell.
 
     >>> check_device_name("bond0.100"), check_device_name("a+b")
     ('bond0.100', 'a+b')
     >>> check_device_name("eth0; rm -rf /")
     Traceback (most recent call last):
-    ValueError: 'eth0; rm -rf /' is not a device name: ';' is not allowed in it; see: ip link
+    ValueError: 'eth0; rm -rf /' is not a device name: ';' is not allowed; see: ip link
     """
     problem = _device_name_problem(name)
     if problem:
@@ -297,31 +296,31 @@ def _device_name_problem(name: str) -> str | None:
     if name in _RESERVED_DEVICE_NAMES:
         return "the kernel refuses it"
     if name.startswith("-"):
-        return "a leading '-' reads as an option"
+        return "a leading '-' looks like an option"
     for character in name:
         if character in "/:" or character in SHELL_ACTIVE:
-            return f"{character!r} is not allowed in it"
+            return f"{character!r} is not allowed"
         if character.isspace():
-            return "white space is not allowed in it"
+            return "white space is not allowed"
         if not character.isprintable():
             return f"{character!r} is not printable"
-    # Lone surrogates, which cannot be encoded, are not printable.
+    # Lone surrogates cannot be encoded, but are not printable either.
     encoded = name.encode()
     if b"\xa0" in encoded:
-        # The kernel reads bytes as Latin-1, where this one is a no-break space; 'à' ends in it.
-        return "the kernel takes a byte of it for white space"
+        # The kernel reads bytes as Latin-1, where this one is a no-break space: for example in 'à'.
+        return "the kernel reads one of its bytes as white space"
     if len(encoded) > _LONGEST_DEVICE_NAME:
-        return f"it has {len(encoded)} bytes, the kernel allows {_LONGEST_DEVICE_NAME}"
+        return f"it has {len(encoded)} bytes, but the kernel allows only {_LONGEST_DEVICE_NAME}"
     return None
 
 
-# --- networks without others
+# --- differences of networks
 
 
 def outside(network: Prefix, others: Sequence[Prefix]) -> Iterator[Prefix]:
-    """Yield the networks that have the addresses of `network` which are in none of the others.
+    """Yield the networks that cover what is left of `network` without `others`.
 
-    `others` are sorted.
+    `others` must be sorted.
 
     >>> others = [Prefix.parse("10.0.0.64/26"), Prefix.parse("10.1.0.0/16")]
     >>> [*map(str, outside(Prefix.parse("10.0.0.0/24"), others))]
@@ -330,7 +329,7 @@ def outside(network: Prefix, others: Sequence[Prefix]) -> Iterator[Prefix]:
     []
     """
     family, first, length = network
-    # Two networks share no address, or one contains the second.
+    # Two networks are disjoint, or one contains the other.
     if any(_is_in(around, others) for around in _around(network)):
         return
     place = bisect_left(others, network)
@@ -343,7 +342,7 @@ def outside(network: Prefix, others: Sequence[Prefix]) -> Iterator[Prefix]:
 
 
 def _around(network: Prefix) -> Iterator[Prefix]:
-    """Yield the network itself, and each that contains it."""
+    """Yield the network and all networks that contain it."""
     family, first, length = network
     for shorter in range(length + 1):
         yield Prefix(family, first & mask_of(family, shorter), shorter)

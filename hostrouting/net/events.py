@@ -1,10 +1,10 @@
-"""The changes of a network namespace, as the kernel announces them.
+"""The changes of a network namespace that the kernel announces.
 
-Each has a `verb`. Devices and addresses are `set` (new, changed or as before) or `remove`d; rules
-are `add`ed or `remove`d; for routes see `RouteEvent`. Nexthop objects and settings have changed in
-some way.
+Each has a `verb`. Devices and addresses are `set` (new, changed or unchanged) or `remove`d; rules
+are `add`ed or `remove`d; for routes see `RouteEvent`. For nexthop objects and settings, the event
+says only that something changed.
 
-The kernel does not announce every change: see `NetworkEvents` of `hostrouting.host.ports`.
+The kernel does not announce every change: see `NetworkEvents` in `hostrouting.host.ports`.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ class RouteEvent(NamedTuple):
     >>> f"{event.verb}: {event.route}"
     'append: 172.16.0.0/16 dev ib0 proto kernel'
 
-    The verb of a new route gives its position: `add` alone in its place, `prepend` before the
-    routes there, `append` after them, and `replace` instead of the first of them.
+    The verb says where a new route is among those with the same key (see `route_key`): `add`ed as
+    the only one, `prepend`ed, `append`ed, or a `replace`ment of the first one.
 
-    For IPv6 it is less exact: `append` may be a further next hop of a multipath route, which the
-    event shows as a whole, `replace` may be instead of any, and `remove` may name one removed next
-    hop. Read the routes of the place.
+    For IPv6 it is less exact: `append` may stand for another next hop of a multipath route, which
+    the event shows with all next hops, `replace` may replace any of them, and `remove` may name a
+    single removed next hop. Read the routes with this key to be sure.
     """
 
     verb: Literal["add", "prepend", "append", "replace", "remove"]
-    #: If a nexthop object changes, the kernel announces each of its routes as `replace`, wherever
-    #: the route stands.
+    #: If a nexthop object changes, the kernel announces each of its routes as `replace`, whatever
+    #: its position.
     route: ObservedRoute
-    #: The netlink port of the program that asked for the change: mostly the id of its process. 0 is
+    #: The netlink port of the program that requested the change, usually its process id. 0 means
     #: the kernel, or unknown.
     sender: int = 0
 
 
 class DeviceEvent(NamedTuple):
-    """A device that was added, changed, renamed (its index stays) or removed."""
+    """A device that was added, changed, renamed (with the same index) or removed."""
 
     verb: Literal["set", "remove"]
-    #: Without neighbours, and without addresses, which have separate events.
+    #: Without neighbours and addresses; addresses have their own events.
     device: Device
     #: The name before, if this event is a rename.
     former: str = ""
@@ -61,21 +61,21 @@ class AddressEvent(NamedTuple):
 
 
 class RuleEvent(NamedTuple):
-    """A policy rule that was added (as the last of its priority) or removed."""
+    """A policy rule that was removed, or added as the last one of its priority."""
 
     verb: Literal["add", "remove"]
     rule: Rule
 
 
 class NexthopEvent(NamedTuple):
-    """A nexthop object that was added, changed or removed: its routes may change without events."""
+    """A nexthop object that changed; its routes may have changed without events of their own."""
 
     verb: Literal["set", "remove"]
     nexthop_id: int
 
 
 class SettingEvent(NamedTuple):
-    """A setting of a device, or of all, that changed: its routes may live or die without events."""
+    """A changed setting of one or all devices; routes may have died or revived without events."""
 
     verb: Literal["set"]
     name: Literal["ignore_routes_with_linkdown"]
@@ -87,7 +87,7 @@ NetworkEvent: TypeAlias = (
 
 
 class NothingChanges:
-    """The changes of a model, which is a value."""
+    """The events of a model, which never changes."""
 
     def take(self, names: Mapping[int, str]) -> list[NetworkEvent]:  # noqa: ARG002
         """Return no events."""

@@ -1,6 +1,6 @@
-"""Devices with their addresses, the neighbours on their links, and the stations of a bridge.
+"""Devices with their addresses, neighbours, and entries of a bridge's forwarding database.
 
-Addresses of neighbours are text, as `ip` prints it: they are few, and most go into reports.
+Addresses of neighbours are text as `ip` prints it: there are few, and most end up in reports.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-#: The kinds of devices that lead to a wire; hardware has none, a node in a container has a veth.
+#: The kinds of devices that connect a node to a network: hardware has no kind, a container a veth.
 _WIRED = frozenset({"", "bond", "team", "vlan", "veth"})
 
 
-#: The kinds of devices that take the packets of their ports.
+#: The kinds of devices that receive the packets of their ports.
 _TAKING = frozenset({"bridge", "bond", "team", "openvswitch"})
 
 
 class DeviceAddress(NamedTuple):
-    """An address of a device; `peer` is the far end of a point-to-point link, or the address.
+    """An address of a device; `peer` is the other end of a point-to-point link, or the address.
 
     >>> str(DeviceAddress.parse("fd00:1::4/64"))
     'fd00:1::4/64'
@@ -36,14 +36,14 @@ class DeviceAddress(NamedTuple):
     scope: int = 0
     secondary: bool = False
     family: int = IPV4
-    #: False for an IPv6 address that is tentative or dadfailed: the node may not send from it.
+    #: False for an IPv6 address that is tentative or dadfailed: the node cannot send from it.
     usable: bool = True
     #: True for an IPv6 address that new connections should not use.
     deprecated: bool = False
 
     @classmethod
     def parse(cls, text: str) -> DeviceAddress:
-        """Read `address/length`."""
+        """Parse `address/length`."""
         family, local, length = Prefix.parse(text)
         return cls(local, length, local, family=family)
 
@@ -57,43 +57,44 @@ class DeviceAddress(NamedTuple):
 
 
 class Device(NamedTuple):
-    """A network device with its addresses; `up` is a setting, `carrier` the state of the wire."""
+    """A network device with its addresses; `up` is its setting, `carrier` the state of the link."""
 
     name: str
     ifindex: int
     up: bool
-    #: In lower case, with leading zeros; empty without one.
+    #: In lower case with leading zeros; empty if it has none.
     mac: str = ""
     #: The name in rtnetlink (`bridge`, `veth`, ...); empty for hardware.
     kind: str = ""
-    #: The bridge (or bond, or VRF) of which the device is a port.
+    #: The bridge, bond or VRF that the device belongs to.
     master: str | None = None
     addresses: tuple[DeviceAddress, ...] = ()
-    #: False without a connection, as for a veth whose peer is down.
+    #: False without a connection, for example for a veth whose peer is down.
     carrier: bool = True
     loopback: bool = False
-    #: True for IP over InfiniBand: the kernel's link type 32, whatever the device is called.
+    #: True for IP over InfiniBand: link type 32, whatever the device is called.
     infiniband: bool = False
-    #: The IPv4 neighbours whose hardware address is known now: rarely all, none while down.
+    #: The IPv4 neighbours whose hardware address is currently known; none while the device is down.
     neighbours: tuple[int, ...] = ()
-    #: The neighbours of both families from which the kernel got no answer, for now (`FAILED`).
+    #: The neighbours of both families that currently do not answer (state FAILED).
     failed: tuple[Address, ...] = ()
-    #: The group of `ip link set group`, by which rules suppress routes.
+    #: The group (`ip link set group`), which rules can use to suppress routes.
     group: int = 0
 
     @property
     def may_stand_for_network(self) -> bool:
-        """True for a device that a network in `expectedDevs` may stand for.
+        """True if a network in `expectedDevs` may stand for this device.
 
-        It is neither InfiniBand nor virtual: hardware, or of a kind that leads to a wire.
+        It must be a physical device or a bond, team, VLAN or veth, and not InfiniBand.
         """
         return self.kind in _WIRED and not (self.loopback or self.infiniband)
 
 
 def enslaving(device: Device, devices: Mapping[str, Device]) -> Device | None:
-    """Return the bridge or bond that takes the packets of a device; None without one.
+    """Return the bridge or bond that receives the packets of a device; None if there is none.
 
-    A VRF takes none, and neither does the synthetic device in front of hardware, which has no kind.
+    A VRF does not, and neither does the synthetic device in front of a virtual function, which has
+    no kind.
 
     >>> bridge, eth0 = Device("br0", 3, up=True, kind="bridge"), Device("eth0", 2, up=True)
     >>> enslaving(eth0._replace(master="br0"), {"br0": bridge}) is bridge
@@ -104,22 +105,22 @@ def enslaving(device: Device, devices: Mapping[str, Device]) -> Device | None:
 
 
 def carries_packets(device: Device, devices: Mapping[str, Device]) -> bool:
-    """Return True for a device that is set up, has a carrier, and gets its packets itself."""
+    """Return True if a device is up, has a carrier, and receives its packets itself."""
     return device.up and device.carrier and enslaving(device, devices) is None
 
 
 def address_families(link: Device) -> set[int]:
-    """Return the families of a device's addresses, but for those of the link alone."""
+    """Return the families of a device's addresses, except link-local ones."""
     return {own.family for own in link.addresses if own.scope < SCOPE_LINK}
 
 
 def is_inside(link: Device, networks: Iterable[Prefix]) -> bool:
-    """Return True if a device has an address in one of these networks."""
+    """Return True if one of a device's addresses is in one of these networks."""
     return any(network.covers(own.address) for network in networks for own in link.addresses)
 
 
 def vrf_of(name: str, devices: Mapping[str, Device]) -> str | None:
-    """Return the VRF whose table has the routes of a device's addresses; None for main and local.
+    """Return the VRF whose table has the routes of a device's addresses; None if it is in no VRF.
 
     >>> blue, ib0 = Device("blue", 3, up=True, kind="vrf"), Device("ib0", 4, up=True, master="blue")
     >>> devices = {"blue": blue, "ib0": ib0}
@@ -133,9 +134,9 @@ def vrf_of(name: str, devices: Mapping[str, Device]) -> str | None:
 
 
 def source_by(hop: NextHop, scope: int, links: Iterable[Device]) -> int | None:
-    """Return the address from which the kernel sends by a next hop of a route that names none.
+    """Return the source address that the kernel chooses for a next hop if the route names none.
 
-    `scope` is the route's. `links` are all devices of the node, in the order of their indexes.
+    `scope` is that of the route. `links` are all devices of the node, ordered by index.
     """
     devices = {link.name: link for link in links}
     eligible = [
@@ -149,7 +150,7 @@ def source_by(hop: NextHop, scope: int, links: Iterable[Device]) -> int | None:
         network = Prefix(IPV4, address.peer, address.prefix_length)
         if hop.gateway is None or network.covers(hop.gateway):
             return address.local
-    # A device without a fitting address uses one whose scope is wider than a link, and first that
+    # A device without a suitable address uses one whose scope is wider than the link, first that
     # of its VRF.
     vrf = vrf_of(hop.dev, devices)
     of_vrf = [pair for pair in eligible if vrf_of(pair[0], devices) == vrf]
@@ -168,9 +169,9 @@ class Neighbour(NamedTuple):
     address: str
     dev: str
     mac: str
-    #: Added by a program; without it the kernel learned the entry, and forgets it.
+    #: True if a program added it; otherwise the kernel learned it and will forget it.
     permanent: bool
-    #: NTF_*: router, extern_learn, ...; above the first eight bits NTF_EXT_*.
+    #: NTF_* (router, extern_learn, ...); NTF_EXT_* above the lowest eight bits.
     flags: int = 0
     #: RTPROT_* of the program that added it, or 0.
     protocol: int = 0
@@ -181,12 +182,12 @@ class Neighbour(NamedTuple):
 
 
 class Station(NamedTuple):
-    """An entry of a bridge's forwarding database: the port that leads to a hardware address."""
+    """An entry of a bridge's forwarding database: the port of a hardware address."""
 
     mac: str
     #: The port, or the bridge itself.
     dev: str
-    #: The address of the port or bridge itself, or an entry that a program added.
+    #: True for the address of the port or bridge itself, and for an entry that a program added.
     permanent: bool = False
 
 

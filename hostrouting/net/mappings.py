@@ -1,7 +1,7 @@
 """The JSON form of values, for records on disk and for machine-readable output.
 
-Addresses are text and payloads are hexadecimal. The readers are made from the annotations of a
-class. They refuse values that a kernel cannot show, with the path of the part.
+Addresses are text, and payloads are hexadecimal. How to read a class is derived from its
+annotations. A value that no kernel could have is refused, and the error names its path.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _KINDS = {
     int: "a whole number",
     bool: "true or false",
 }
-#: Characters of a text; names from the kernel are shorter.
+#: The most characters of a string; names from the kernel are shorter.
 _LONGEST = 4096
 _BYTE = range(1 << 8)
 _WORD = range(1 << 32)
-#: The numbers with another range than 32 bits. A route whose time is below zero has ended.
+#: The fields whose range differs from 32 bits. A route whose `expires` is negative has expired.
 _NUMBERS: Final[dict[str, Container[int]]] = {
     **dict.fromkeys(("protocol", "scope", "tos", "ip_protocol"), _BYTE),
     "weight": range(1, 257),
@@ -42,32 +42,32 @@ _NUMBERS: Final[dict[str, Container[int]]] = {
     "dscp": range(1 << 6),
     "family": FAMILY_NAMES,
 }
-#: Parts that are addresses (numbers) or networks (pairs) of the family of the whole.
+#: Fields that hold addresses (numbers) or networks (pairs) of the value's own family.
 OWN = frozenset({"network", "local", "peer", "broadcast", "source", "destination", "address"})
 _OWN_TYPES = {"int": "Address", "tuple[int, int]": "Prefix"}
 
 
 def typed(value: object, kind: type[T], name: str = "it") -> T:
-    """Return a value of a JSON document that is of this type; raise ValueError for any other.
+    """Return a value of a JSON document; raise ValueError if it has another type.
 
     >>> typed([], dict, "routes[0]")
     Traceback (most recent call last):
     ValueError: routes[0] should be an object, not list
     """
-    # Not isinstance, which takes True for a number.
+    # Not isinstance, which accepts True as a number.
     if type(value) is not kind:
         raise ValueError(f"{name} should be {_KINDS[kind]}, not {type(value).__name__}")
     return value
 
 
 def typed_or_null(value: object, kind: type[T], name: str) -> T:
-    """Return a value of a JSON document as `typed` does, and an empty one for null."""
+    """Do as `typed`, but return an empty value for null."""
     return kind() if value is None else typed(value, kind, name)
 
 
 def _text(value: Any) -> str:
-    """Read a text; a name from the kernel may have bytes that are not UTF-8."""
-    # The usual case first, for speed.
+    """Read a string; a name from the kernel may have bytes that are not UTF-8."""
+    # Fast path for the usual case.
     if type(value) is not str or not value.isascii():
         typed(value, str).encode(errors="surrogateescape")
     if len(value) > _LONGEST:
@@ -85,7 +85,7 @@ def _number(among: Container[int]) -> Reader:
 
 
 def _under(step: str, error: Exception) -> ValueError:
-    """Return the error of a part, after its path."""
+    """Return the error of a field with its path in front."""
     reason = str(error)
     if isinstance(error, KeyError):
         reason += " is not known"
@@ -112,9 +112,9 @@ def _attribute(value: Any) -> tuple[int, bytes]:
     return _number(range(1 << 14))(key), bytes.fromhex(_text(payload))
 
 
-# Most addresses of a fleet are repeated.
+# The nodes of a fleet repeat most addresses.
 _address = lru_cache(1 << 14)(Address.parse)
-#: By the names of types; forms are added when they are made.
+#: By the names of types; each `Form` adds itself.
 _READERS: Final[dict[str, Reader]] = {
     "str": _text,
     "bool": lambda value: typed(value, bool),
@@ -123,7 +123,7 @@ _READERS: Final[dict[str, Reader]] = {
     "Prefix": lambda value: Prefix.parse(_text(value)),
     "Extra": _several(_attribute),
 }
-#: By their classes.
+#: By class.
 FORMS: Final[dict[type, Form[Any]]] = {}
 
 
@@ -134,9 +134,9 @@ def _reader(name: str, hint: str) -> Reader:
 
 
 class Form(Generic[T]):
-    """The JSON form of a NamedTuple, or of an attrs class whose parts all have defaults.
+    """The JSON form of a NamedTuple, or of an attrs class whose fields all have defaults.
 
-    An object has a field for each part that is not the default.
+    Fields that have their default are left out.
 
     >>> form = FORMS[Range]
     >>> form.brief(Range(1, 2)), form.read({"first": 1, "last": 2})
@@ -149,7 +149,7 @@ class Form(Generic[T]):
     def __init__(
         self, kind: type[T], check: Callable[[T], object] = bool, /, **readers: Reader
     ) -> None:
-        """`check` raises ValueError for contradicting parts; `readers` are by names of parts."""
+        """`check` raises ValueError if fields contradict each other; `readers` go by field name."""
         self._kind = kind
         self._check = check
         self._usual: dict[str, Any] = getattr(kind, "_field_defaults", {})
@@ -171,7 +171,7 @@ class Form(Generic[T]):
         FORMS[kind] = self
 
     def brief(self, value: T) -> dict[str, Any]:
-        """Return the object."""
+        """Return the JSON object of a value."""
         family = getattr(value, "family", IPV4)
         parts: dict[str, Any] = {}
         for name in self._readers:
@@ -185,7 +185,7 @@ class Form(Generic[T]):
         return parts
 
     def read(self, value: Any) -> T:
-        """Read an object; raise ValueError, with the path, for an invalid or unknown part."""
+        """Read a JSON object; raise ValueError, with the path, for an invalid or unknown field."""
         values: dict[str, Any] = self._optional.copy()
         name = ""
         readers = self._readers

@@ -1,4 +1,4 @@
-"""The error of a batch in which the kernel refused changes of routes."""
+"""The error for a batch of route changes that the kernel refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hostrouting.net.routes import RouteChange
 
 @attrs.frozen
 class Refusal(LightValue):
-    """One refused change of a route, the errno, and the kernel's message."""
+    """One refused route change, its errno, and the kernel's message."""
 
     change: RouteChange
     errno: int
@@ -24,11 +24,11 @@ class Refusal(LightValue):
 
 
 class RouteRejectedError(BackendError):
-    """At least one change of a batch was refused, so none of the batch is in force.
+    """The kernel refused at least one change of a batch, so none of the batch is in force.
 
-    `refusals` holds every refused change. `rolled_back` is True if reading back proved that the
-    routes are as they were before; otherwise `left_behind` describes each difference. The text
-    follows these attributes, so that a caller may complete them.
+    `refusals` lists every refused change. `rolled_back` is True if reading the routes back
+    confirmed that they are as before; otherwise `left_behind` describes each difference. The text
+    is made from these attributes when it is needed, so a caller may change them.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class RouteRejectedError(BackendError):
 
     @property
     def paragraphs(self) -> tuple[Paragraph, ...]:
-        """The refusals, and the state of the routes."""
+        """The refusals and the state of the routes."""
         refused = Paragraph(super().__str__(), tuple(map(str, self.refusals)))
         if self.rolled_back:
             text = "the routes are as before: the rollback was verified by reading them back"

@@ -1,9 +1,9 @@
-"""Routes of both address families, desired and observed in the kernel, and changes of them.
+"""Routes of both address families, wanted and observed in the kernel, and changes to them.
 
-These are different types on purpose. A `Route` is made by hostrouting and checks itself. An
+These are different types on purpose. A `Route` is made by hostrouting and validates itself. An
 `ObservedRoute` comes from the kernel, by the hundred thousand, and is trusted. Networks and source
-addresses are integers in the family of their route (see `hostrouting.net.addresses`). A gateway is
-an `Address`, because its family may differ. `str()` gives the text.
+addresses are integers of the route's family (see `hostrouting.net.addresses`). A gateway is an
+`Address`, because its family may differ. `str()` formats a route as `ip route` does.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from phases.mistakes import wrong_argument
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-#: The mark of ownership: the protocol number of all routes of hostrouting, and of no foreign one.
-#: The kernel stores it, filters dumps by it and compares it when it deletes a route, so no state
-#: file is needed. No program in iproute2's list uses it.
+#: The protocol number that marks our routes. The kernel stores it, filters dumps by it and compares
+#: it when it deletes a route, so no state file is needed. No program in iproute2's list uses it.
 OUR_PROTOCOL: Final = 142
-#: The protocols of the kernel itself, and of routes that a router advertised.
+#: The protocols of the kernel's own routes, and of routes that a router advertised.
 KERNEL_PROTOCOL: Final = 2
 RA_PROTOCOL: Final = 9
 
@@ -60,7 +59,7 @@ KINDS: Final = (
     "xresolve",
 )
 KIND_NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
-#: Route types that block packets; they have neither gateway nor device.
+#: Route types that drop packets; they have neither gateway nor device.
 DEVICELESS_KINDS: Final = frozenset({"blackhole", "unreachable", "prohibit", "throw"})
 
 FLAG_DEAD: Final = 1
@@ -93,8 +92,8 @@ FLAG_NAMES: Final = ((FLAG_DEAD, "dead"), (FLAG_ONLINK, "onlink"), (FLAG_LINKDOW
 TABLE_NAMES: Final = {253: "default", 254: "main", 255: "local"}
 SCOPE_NAMES: Final = {0: "global", 200: "site", 253: "link", 254: "host", 255: "nowhere"}
 
-#: Uninterpreted attributes (metrics, realms, ...), as (number, payload) pairs, so that a rollback
-#: restores a route completely.
+#: Uninterpreted attributes (metrics, realms, ...) as (number, payload) pairs, which a rollback
+#: needs to restore a route completely.
 Extra: TypeAlias = tuple[tuple[int, bytes], ...]
 
 
@@ -106,7 +105,7 @@ class Encapsulation(NamedTuple):
 
 
 def metric_words(metric: int) -> str:
-    """Return a metric as `ip route` shows it, after a blank; nothing for 0."""
+    """Return a metric as `ip route` shows it, with a leading blank; empty for 0."""
     return f" metric {metric}" if metric else ""
 
 
@@ -115,7 +114,7 @@ IP_TUNNELS: Final = frozenset({2, 4})
 
 
 class NextHop(NamedTuple):
-    """A gateway (None for addresses on the link) and a device by which a route sends packets."""
+    """A gateway (None for addresses on the link) and a device for packets of a route."""
 
     gateway: Address | None
     dev: str
@@ -123,8 +122,8 @@ class NextHop(NamedTuple):
     onlink: bool = False
     extra: Extra = ()
     encapsulation: Encapsulation | None = None
-    #: The kernel skips this next hop while its device is down, or without carrier where that
-    #: counts. This is a state, not a part of the identity of a next hop.
+    #: The kernel skips this next hop while its device is down, or has no carrier if that counts.
+    #: Equality ignores it, because it is a state.
     dead: bool = False
 
     def __eq__(self, other: object) -> bool:
@@ -151,7 +150,7 @@ class Route:
     ValueError: 172.16.1.5/24 has host bits, the network is 172.16.1.0/24
 
     Without `scope`, the route gets the scope that `ip route` would choose: link for a route without
-    gateway, host for a local one, else universe. IPv6 is without scopes.
+    gateway, host for a local one, else universe. IPv6 has no scopes.
     """
 
     network: int
@@ -170,7 +169,7 @@ class Route:
     nexthop_id: int = 0
     encapsulation: Encapsulation | None = None
     family: int = IPV4
-    #: Only packets from this prefix take the route (IPv6 only).
+    #: Only packets from this prefix use the route (IPv6 only).
     from_prefix: Prefix | None = None
     scope: int = attrs.field()  # last, because its default depends on those above
 
@@ -200,8 +199,8 @@ class Route:
             raise ValueError(f"{self.destination} has next hops; leave out its 'dev' and 'gateway'")
         needs_dev = not (self.kind in DEVICELESS_KINDS or self.nexthops or self.nexthop_id)
         if needs_dev and self.dev is None:
-            # The kernel would choose a device by the gateway, and might choose the fabric.
-            raise ValueError(f"{self.destination} lacks the dev of the {self.kind} route; name it")
+            # The kernel would choose a device by the gateway, and might choose one of the fabric.
+            raise ValueError(f"{self.destination} needs a 'dev', because it is a {self.kind} route")
 
     @classmethod
     def parse(
@@ -215,8 +214,8 @@ class Route:
         """Make a route of either family from text.
 
         `destination` is a CIDR without host bits, `gateway` and `source` are addresses; `fields`
-        are the other fields by name, above all `dev`, `metric` and `table`. A value that no route
-        has, and a missing device, is a ValueError.
+        are other fields by name, such as `dev`, `metric` and `table`. Raises ValueError if a value
+        is invalid or the device is missing.
 
         >>> print(Route.parse("fd00:1::/64", gateway="fe80::1", dev="eth0", metric=5))
         fd00:1::/64 via fe80::1 dev eth0 proto 142 metric 5
@@ -235,15 +234,15 @@ class Route:
         return _format(self, FLAG_ONLINK if self.onlink else 0)
 
 
-# Thousands of routes differ in their destination alone.
+# Thousands of routes differ only in their destination.
 @lru_cache(256)
 def _mask_within_limits(
     family: int, prefix_length: int, metric: int, table: int, protocol: int
 ) -> int:
-    """Return the mask of a route's network; raise ValueError for a number that no route has."""
+    """Return the mask of a route's network; raise ValueError for a number out of range."""
     for name, value, lowest, highest in (
         ("prefix_length", prefix_length, 0, address_bits(family)),
-        # For IPv6 the kernel would turn metric 0 into 1024.
+        # The kernel would turn IPv6 metric 0 into 1024.
         ("metric", metric, int(family == IPV6), 0xFFFFFFFF),
         ("table", table, 1, 0xFFFFFFFF),
         ("protocol", protocol, 0, 0xFF),
@@ -256,7 +255,7 @@ def _mask_within_limits(
 
 
 class ObservedRoute(NamedTuple):
-    """A route in the kernel, with every detail that restoring it needs.
+    """A route in the kernel, with everything that is needed to restore it.
 
     >>> str(ObservedRoute.parse("172.16.0.0/16", "ib0", protocol=2, source="172.16.1.4"))
     '172.16.0.0/16 dev ib0 proto kernel src 172.16.1.4'
@@ -266,9 +265,9 @@ class ObservedRoute(NamedTuple):
 
     network: int
     prefix_length: int
-    #: None for addresses on the link, and for several next hops.
+    #: None for addresses on the link, and if there are several next hops.
     gateway: Address | None = None
-    #: None for a route that blocks, and for several next hops.
+    #: None for a route that drops packets, and if there are several next hops.
     dev: str | None = None
     metric: int = 0
     table: int = MAIN_TABLE
@@ -281,15 +280,14 @@ class ObservedRoute(NamedTuple):
     flags: int = 0
     nexthops: tuple[NextHop, ...] = ()
     extra: Extra = ()
-    #: The nexthop object of the route, or 0. The kernel shows the object's gateways and devices,
-    #: too.
+    #: The nexthop object of the route, or 0. The kernel also shows its gateways and devices.
     nexthop_id: int = 0
     encapsulation: Encapsulation | None = None
     family: int = IPV4
-    #: Only packets from this prefix take the route (IPv6 only).
+    #: Only packets from this prefix use the route (IPv6 only).
     from_prefix: Prefix | None = None
-    #: The seconds until the route ends (IPv6 only); 0 for never. They count down and are not a part
-    #: of the identity. Below 0 the route has ended: the kernel skips it, and removes it later.
+    #: The seconds until the route expires (IPv6 only); 0 if it does not. A route with a negative
+    #: value has expired: the kernel skips it and removes it later.
     expires: int = 0
 
     @classmethod
@@ -318,12 +316,12 @@ class ObservedRoute(NamedTuple):
 
     @property
     def onlink(self) -> bool:
-        """True if the kernel expects the gateway on the link without a lookup."""
+        """True if the kernel assumes that the gateway is on the link, without a lookup."""
         return bool(self.flags & FLAG_ONLINK)
 
     @property
     def hops(self) -> tuple[NextHop, ...]:
-        """All next hops, also a single one; empty for a route that blocks."""
+        """All next hops, even if there is only one; empty for a route that drops packets."""
         if self.nexthops or self.dev is None:
             return self.nexthops
         dead = bool(self.flags & FLAG_DEAD)
@@ -332,17 +330,17 @@ class ObservedRoute(NamedTuple):
 
     @property
     def devs(self) -> tuple[str, ...]:
-        """Every device by which the route may send packets, in the kernel's order."""
+        """Every device that the route may send packets through, in the kernel's order."""
         if self.nexthops:
             return tuple(dict.fromkeys(hop.dev for hop in self.nexthops))
         return () if self.dev is None else (self.dev,)
 
     def to_route(self) -> Route:
-        """Return the desired route that restores this one."""
+        """Return the route to add in order to restore this one."""
         return Route(**{name: getattr(self, name) for name in _DESIRED})
 
     def fulfils(self, route: Route | ObservedRoute) -> bool:
-        """Return True if this is `route`, in any state of its devices."""
+        """Return True if this is `route`, whatever the state of its devices."""
         return self.network == route.network and signature(self) == signature(route)
 
     def __repr__(self) -> str:
@@ -353,14 +351,14 @@ class ObservedRoute(NamedTuple):
 
 
 _DESIRED = tuple(field.name for field in attrs.fields(Route))
-#: Every field of a route but its network and the state of its devices, on both classes.
+#: Every field of either class except its network and the state of its devices.
 signature: Final[Callable[[Route | ObservedRoute], tuple[object, ...]]] = attrgetter(*_DESIRED[1:])
 
-#: The fields by which the kernel distinguishes the places of routes; see `place`.
-Place: TypeAlias = tuple[int, int, int, int, "Prefix | None", int, int]
-#: The place of a route: table, family, network, prefix length, `from` prefix, tos, metric. Among
-#: several routes in one place the first that is alive decides.
-place: Final[Callable[[Route | ObservedRoute], Place]] = attrgetter(
+#: The type of `route_key`.
+RouteKey: TypeAlias = tuple[int, int, int, int, "Prefix | None", int, int]
+#: Return the key of a route: table, family, network, prefix length, `from` prefix, tos, metric. Of
+#: several routes with the same key, the kernel uses the first that is alive.
+route_key: Final[Callable[[Route | ObservedRoute], RouteKey]] = attrgetter(
     "table", "family", "network", "prefix_length", "from_prefix", "tos", "metric"
 )
 
@@ -376,17 +374,17 @@ _PREFERENCES = {b"\1": 1, b"\3": -1}
 
 
 def preference(route: ObservedRoute) -> int:
-    """Return the preference that a router advertised for its route: 1 high, 0 medium, -1 low."""
+    """Return the preference of a route that a router advertised: 1 high, 0 medium, -1 low."""
     return _PREFERENCES.get(dict(route.extra).get(_PREF, b""), 0)
 
 
-#: The fields that a route has alike in a plan and in a dump.
+#: The fields that are the same in a plan and in a dump.
 _KEPT = tuple(name for name in _DESIRED if name not in {"onlink", "nexthops"})
 
 
 def resting(route: Route | ObservedRoute) -> ObservedRoute:
-    """Return a route as a dump shows it while its devices are healthy."""
-    # As nearly each route of an event.
+    """Return a route as a dump shows it while its devices are up."""
+    # Fast path: nearly all routes of events.
     if isinstance(route, ObservedRoute) and not (
         route.flags & ~FLAG_ONLINK or route.nexthops or route.expires
     ):
@@ -399,8 +397,8 @@ def resting(route: Route | ObservedRoute) -> ObservedRoute:
 class Lookup(NamedTuple):
     """The kernel's answer for one address: the route that decides it, or an errno.
 
-    ENETUNREACH means that every table lacks a route, EINVAL a blackhole, EHOSTUNREACH unreachable,
-    EACCES prohibited.
+    ENETUNREACH means that no table has a route. EINVAL, EHOSTUNREACH and EACCES stand for a route
+    of type blackhole, unreachable and prohibit.
     """
 
     destination: int
@@ -409,7 +407,7 @@ class Lookup(NamedTuple):
 
 
 def _parsed(destination: str, gateway: str | None, source: str | None) -> dict[str, Any]:
-    """Return the fields of a route whose text names addresses."""
+    """Return the fields of a route that are given as text."""
     family, network, length = Prefix.parse(destination)
     return {
         "network": network,
@@ -425,7 +423,7 @@ def _destination(route: Route | ObservedRoute) -> str:
 
 
 def _format(route: Route | ObservedRoute, flags: int) -> str:
-    """Return the route as `ip route show` prints it; the table is named unless it is main."""
+    """Return the route as `ip route show` prints it, with its table unless that is main."""
     destination = _destination(route).removesuffix(f"/{address_bits(route.family)}")
     kind = "" if route.kind == "unicast" else f"{route.kind} "
     rest = _after_destination(_shown(route), flags)
@@ -451,7 +449,7 @@ class _Shown(NamedTuple):
 _shown: Final = attrgetter(*_Shown._fields)
 
 
-# Thousands of routes differ in their destination alone.
+# Thousands of routes differ only in their destination.
 @lru_cache(256)
 def _after_destination(fields: tuple[Any, ...], flags: int) -> str:
     route = _Shown(*fields)
@@ -466,14 +464,14 @@ def _after_destination(fields: tuple[Any, ...], flags: int) -> str:
     if route.table != MAIN_TABLE:
         words.append(f" table {TABLE_NAMES.get(route.table, str(route.table))}")
     protocol = PROTOCOL_NAMES.get(route.protocol, str(route.protocol))
-    if protocol != "boot":  # ip leaves it out, too
+    if protocol != "boot":  # as in the output of ip
         words.append(f" proto {protocol}")
     if route.scope != SCOPE_UNIVERSE:
         words.append(f" scope {SCOPE_NAMES.get(route.scope, str(route.scope))}")
     if route.source is not None:
         words.append(f" src {format_address(route.family, route.source)}")
     words.append(metric_words(route.metric))
-    # Of several next hops no state is shown.
+    # The state of several next hops is not shown.
     if not route.nexthops:
         words += [f" {word}" for flag, word in FLAG_NAMES if flags & flag]
     words += [f" {_hop_words(hop, route.family)}" for hop in route.nexthops]
@@ -481,13 +479,13 @@ def _after_destination(fields: tuple[Any, ...], flags: int) -> str:
 
 
 def _hop_words(hop: NextHop, family: int) -> str:
-    """Return a next hop of a route of this family as `ip` takes it."""
+    """Return a next hop of a route of this family as an argument of `ip`."""
     onlink = " onlink" if hop.onlink else ""
     return f"nexthop{_via(hop.gateway, family)} dev {hop.dev} weight {hop.weight}{onlink}"
 
 
 def _via(gateway: Address | None, family: int) -> str:
-    """Return the words for a gateway. `ip` takes one of the other family only with its name."""
+    """Return `via` and the gateway; `ip` needs the family if it differs from the route's."""
     if gateway is None:
         return ""
     kind = "inet6 " if gateway.family != family else ""
@@ -498,12 +496,12 @@ def _via(gateway: Address | None, family: int) -> str:
 
 
 def default_routes(observed: Iterable[ObservedRoute]) -> list[ObservedRoute]:
-    """Return the default routes of table main that send packets by a device, best first.
+    """Return the default routes of table main that send packets through a device, best first.
 
-    The lowest metric decides, then the highest router preference, then the order of `observed`.
+    They are sorted by metric, then by router preference, then in the order of `observed`.
 
-    Excluded are routes owned by hostrouting, since these complete them; routes for a type of
-    service or for packets from one prefix, which decide few packets; and expired ones.
+    Excluded are our own routes, because default routes supply their gateways; routes for a type of
+    service or a source prefix, because few packets use them; and expired routes.
     """
     # By position, which is faster: this line runs for each route of a full table.
     routes = [route for route in observed if route[1] == 0 and route[5] == MAIN_TABLE]
@@ -513,7 +511,7 @@ def default_routes(observed: Iterable[ObservedRoute]) -> list[ObservedRoute]:
 
 
 def default_route(observed: Iterable[ObservedRoute]) -> ObservedRoute | None:
-    """Return the default route that the kernel takes: the first with a next hop that is not dead.
+    """Return the default route that the kernel uses: the first with a next hop that is not dead.
 
     The kernel marks a next hop without carrier as dead only if `ignore_routes_with_linkdown` is
     set.
@@ -527,20 +525,20 @@ def default_route(observed: Iterable[ObservedRoute]) -> ObservedRoute | None:
 def best_default_devs(observed: Iterable[ObservedRoute]) -> tuple[str, ...]:
     """Return the devices of the best default routes without duplicates, in the order of `observed`.
 
-    There are several if such a route has several next hops, or several routes are equal.
+    There are several if the best route has several next hops, or several routes are equally good.
     """
     hops = ((_rank(route), hop) for route in default_routes(observed) for hop in route.hops)
     alive = [(rank, hop.dev) for rank, hop in hops if not hop.dead]
     return tuple(dict.fromkeys(dev for rank, dev in alive if rank == alive[0][0]))
 
 
-def in_turns(observed: Iterable[ObservedRoute]) -> tuple[ObservedRoute, ...]:
-    """Return the IPv4 default routes of one table that the kernel takes in turns; mostly none.
+def alternating_routes(observed: Iterable[ObservedRoute]) -> tuple[ObservedRoute, ...]:
+    """Return the IPv4 default routes of one table that the kernel alternates between; usually none.
 
-    `observed` are the default routes of the table in the kernel's order. The kernel takes one by
-    the state of its gateway's neighbour, of either family, and in turns where these are equal. The
-    first of all has one next hop, which is alive; a later one may have several, of which the kernel
-    takes the first, and may be dead.
+    `observed` are the default routes of the table in the kernel's order. The kernel chooses by the
+    neighbour state of each gateway, of either family, and alternates between gateways in the same
+    state. It does so only if the first route has a single next hop, which is alive. A later route
+    may be dead, and may have several next hops, of which the kernel uses the first.
     """
     routes = [route for route in observed if not route.tos]
     first = routes[0] if routes else None
@@ -556,25 +554,27 @@ def in_turns(observed: Iterable[ObservedRoute]) -> tuple[ObservedRoute, ...]:
     return turns if len(turns) > 1 and turns[0] == first else ()
 
 
-def expected_exit(ipv4: Iterable[ObservedRoute], ipv6: Iterable[ObservedRoute]) -> tuple[str, ...]:
-    """Return the device by which IPv6 should leave; empty if it is unknown.
+def expected_outbound_dev(
+    ipv4: Iterable[ObservedRoute], ipv6: Iterable[ObservedRoute]
+) -> tuple[str, ...]:
+    """Return the expected outbound device of IPv6; empty if it is unknown.
 
-    It is that of the best IPv4 default route. If there are several devices or none, it is the one
-    that all IPv6 default routes share.
+    It is the device of the best IPv4 default route. If there are several or none, it is the only
+    device of all IPv6 default routes.
     """
     by_ipv6 = {hop.dev for route in default_routes(ipv6) for hop in route.hops if not hop.dead}
     return next((devs for devs in (best_default_devs(ipv4), tuple(by_ipv6)) if len(devs) == 1), ())
 
 
 def _rank(route: ObservedRoute) -> tuple[int, int]:
-    """Return the kernel's sort key among default routes of a family: the least decides."""
+    """Return the kernel's sort key for default routes of one family: the lowest wins."""
     return route.metric, -preference(route)
 
 
-# --- the steps of a batch, which is applied in full or rolled back
+# --- the steps of a batch, which is applied completely or rolled back
 
 
-#: A next hop, or a route that has just one.
+#: A next hop, or a route with a single one.
 Hop: TypeAlias = "Route | ObservedRoute | NextHop"
 
 
@@ -582,15 +582,15 @@ Hop: TypeAlias = "Route | ObservedRoute | NextHop"
 class RouteChange:
     """One step of a batch: `before` must exist now, and `after` exists afterwards.
 
-    An addition lacks `before`, a removal lacks `after`. A change with both adds `after`, and then
-    removes `before`, so that no packet finds the place empty. If that removal would also fit
-    `after`, it comes first, and both steps come after all other changes of the batch. A route is
-    moved within its place if both are the same. No change overwrites a route: the kernel would
-    overwrite the first route of the place, which may be a foreign one by then.
+    An addition has no `before`, and a removal has no `after`. A change with both adds `after` and
+    then removes `before`, so that packets always find a route. If the removal would also match
+    `after`, it comes first, and both steps follow all other changes of the batch. If both routes
+    are the same, it moves among the routes with its key. No change ever overwrites a route: the
+    kernel would overwrite the first one with the same key, which may belong to another program.
 
-    Two IPv6 routes by gateways that share a place become one multipath route, so such a route is
-    only added to an empty place. An IPv6 route is never prepended, and its replacement removes
-    first.
+    The kernel merges IPv6 routes that have gateways and the same key into one multipath route, so
+    such a route is added only if its key is free. IPv6 routes are never prepended, and replacing
+    one removes the old route first.
 
     >>> str(RouteChange.add(Route.parse("172.16.1.0/24", dev="eth0")))
     '+ 172.16.1.0/24 dev eth0 proto 142 scope link'
@@ -614,13 +614,15 @@ class RouteChange:
             return
         if self.after.family == IPV6 and self.verb == "prepend":
             raise ValueError(
-                f"'{self.after}' cannot be prepended: a new IPv6 route is the last of its place"
+                f"'{self.after}' cannot be prepended: a new IPv6 route comes after those with its "
+                "key"
             )
         if self.after.family == IPV6 and self.verb == "append" and may_merge(self.after):
             raise ValueError(
-                f"'{self.after}' can only be added to an empty place: the kernel merges such routes"
+                f"'{self.after}' can only be added as the only route with its key: the kernel "
+                "merges such routes"
             )
-        if self.before is not None and place(self.before) != place(self.after):
+        if self.before is not None and route_key(self.before) != route_key(self.after):
             raise ValueError(
                 f"'{self.after}' cannot replace '{self.before}': destination, tos, metric and "
                 "table must be the same; add the first, then remove the second"
@@ -628,17 +630,17 @@ class RouteChange:
 
     @classmethod
     def add(cls, route: Route) -> RouteChange:
-        """Install `route`; refused (EEXIST) if its place has a route."""
+        """Install `route`; refused (EEXIST) if a route with its key exists."""
         return cls(None, route)
 
     @classmethod
     def prepend(cls, route: Route) -> RouteChange:
-        """Install `route` ahead of others of its place; refused (EEXIST) only if it exists."""
+        """Install `route` before others with its key; refused (EEXIST) only if it exists."""
         return cls(None, route, "prepend")
 
     @classmethod
     def append(cls, route: Route) -> RouteChange:
-        """Install `route` after others of its place; refused (EEXIST) only if it exists."""
+        """Install `route` after others with its key; refused (EEXIST) only if it exists."""
         return cls(None, route, "append")
 
     @classmethod
@@ -648,18 +650,18 @@ class RouteChange:
 
     @classmethod
     def replace(cls, before: ObservedRoute, after: Route) -> RouteChange:
-        """Install `after` first in its place (IPv6: alone), and remove exactly `before`."""
+        """Install `after` before others with its key (IPv6: alone), and remove exactly `before`."""
         family = getattr(after, "family", IPV4)
         return cls(before, after, "add" if family == IPV6 else "prepend")
 
     @property
     def route(self) -> Route | ObservedRoute:
-        """The route that exists afterwards, or that of a removal."""
+        """The route that exists afterwards, or the removed one."""
         return self.after or self.before  # type: ignore[return-value]  # one is not None
 
     @property
     def removes_first(self) -> bool:
-        """True if `before` is removed before `after` is added: a deletion would fit both."""
+        """True if `before` must be removed before `after` is added: a deletion would match both."""
         if self.before is None or self.after is None:
             return False
         return self.after.family == IPV6 or is_deleted_by(self.before, self.after)
@@ -673,18 +675,18 @@ class RouteChange:
 
 
 def is_deleted_by(named: Route | ObservedRoute, present: Route | ObservedRoute) -> bool:
-    """Return True if the kernel's deletion of `named` fits `present`; it takes the first that fits.
+    """Return True if the kernel, asked to delete `named`, would delete `present`.
 
-    A field that a deletion lacks fits any value: a metric or protocol of 0, and an absent source
-    address, gateway or attribute. Next hops are compared one by one: a single one fits a route with
-    several of which it is the first, and several fit a route with fewer of which they are the
-    first.
+    The kernel deletes the first match. A field that the request leaves out matches any value: a
+    metric or protocol of 0, and an absent source address, gateway or attribute. Next hops are
+    compared one by one, up to the length of the shorter list: a single next hop matches a route
+    that begins with it, and several match a route with fewer if these are the same.
 
-    Of IPv6 routes only the place, the protocol and a given next hop are compared: it fits a route
-    with several, and any fits a route by a nexthop object. A deletion of a route with several names
-    none.
+    For IPv6 only the key, the protocol and a given next hop are compared. The next hop matches any
+    one of several, and any next hop matches a route with a nexthop object. A request to delete a
+    route with several next hops names none of them.
     """
-    if place(named)[:-1] != place(present)[:-1] or named.metric not in {0, present.metric}:
+    if route_key(named)[:-1] != route_key(present)[:-1] or named.metric not in {0, present.metric}:
         return False
     if named.protocol not in {0, present.protocol}:
         return False
@@ -708,15 +710,15 @@ def is_deleted_by(named: Route | ObservedRoute, present: Route | ObservedRoute) 
 
 
 def is_merged(route: ObservedRoute) -> bool:
-    """Return True for an IPv6 route that the kernel made of several.
+    """Return True for an IPv6 route that the kernel merged from several.
 
-    hostrouting never adds one by several next hops. Such a route has the protocol of one of them.
+    hostrouting never adds a multipath IPv6 route. A merged route shows the protocol of one of them.
     """
     return route.family == IPV6 and bool(route.nexthops) and not route.nexthop_id
 
 
 def may_merge(route: Route | ObservedRoute) -> bool:
-    """Return True if the kernel may merge an IPv6 route with another by a gateway (multipath)."""
+    """Return True if the kernel may merge an IPv6 route with another: it has a gateway."""
     hops = route.nexthops or (route,)
     return not route.nexthop_id and any(hop.gateway is not None for hop in hops)
 
@@ -732,7 +734,7 @@ def _hops_fit(named: Route | ObservedRoute, present: Route | ObservedRoute) -> b
 
 
 def _ipv6_hop_fits(named: Hop, present: Hop) -> bool:
-    # Routes that block are on the loopback device.
+    # Routes that drop packets are on the loopback device.
     is_same_device = (named.dev or "lo") == (present.dev or "lo")
     return is_same_device and named.gateway in {None, present.gateway}
 

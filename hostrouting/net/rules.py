@@ -16,28 +16,28 @@ _UNKNOWN_NAMES = {
     29: "dport",
     30: "dscp",
 }
-#: The words for these selectors; the rest are `with NAME VALUE`.
+#: How these selectors are described; the others as `with NAME VALUE`.
 _WORDS = {
     "fwmark": "with mark",
-    "iif": "that come in by",
+    "iif": "that arrive through",
     "uidrange": "of uid",
     "ipproto": "of protocol",
     "sport": "from port",
     "dport": "to port",
     "l3mdev": "of a",
 }
-#: Masks that mask nothing: newer kernels show them with a single port, and with a DSCP.
+#: Full masks, which newer kernels show for a single port and for a DSCP.
 _HARMLESS: Final = frozenset({(28, b"\xff\xff"), (29, b"\xff\xff"), (30, b"\x3f")})
-#: The programs that add a rule which looks up this table.
+#: The programs whose rules look up these tables.
 _PROGRAMS = {52: "Tailscale", 51820: "wg-quick"}
 _PROTOCOLS = {1: "icmp", 6: "tcp", 17: "udp", 58: "ipv6-icmp"}
 UDP: Final = 17
-#: Stands for all protocols that no rule names.
+#: Stands for every protocol that no rule names.
 OTHER_PROTOCOL: Final = 255
 
 
 class Range(NamedTuple):
-    """Numbers from `first` to `last`: ports, or users."""
+    """A range of ports or users, from `first` to `last`."""
 
     first: int
     last: int
@@ -61,16 +61,16 @@ class Rule(NamedTuple):
     table: int = 0
     #: Routes with a prefix of at most this length are ignored.
     suppress_prefix_length: int | None = None
-    #: Routes by devices of this group are ignored.
+    #: Routes through devices of this group are ignored.
     suppress_group: int | None = None
     source: tuple[int, int] = (0, 0)
     destination: tuple[int, int] = (0, 0)
-    #: The rule applies to packets that its selectors do not select.
+    #: The rule applies to the packets that its selectors do not match.
     inverted: bool = False
     #: The priority of the next rule.
     goto: int | None = None
     tos: int = 0
-    #: A packet is selected if its mark, masked, is this; without a mask any mark is.
+    #: A packet matches if its masked mark is this; without a mask, any packet matches.
     mark: int = 0
     mark_mask: int = 0
     iif: str = ""
@@ -84,16 +84,16 @@ class Rule(NamedTuple):
     #: RTPROT_* of the program that added it: 2 for the kernel, 3 for `ip rule add`.
     protocol: int = 3
     family: int = IPV4
-    #: All six bits of the class of a packet, which newer kernels compare instead of `tos`.
+    #: All six bits of the DSCP, which newer kernels compare instead of `tos`.
     dscp: int | None = None
-    #: Uninterpreted attributes, some of which may select.
+    #: Uninterpreted attributes; some may be selectors.
     unknown: Extra = ()
 
     @property
     def selectors(self) -> dict[str, str]:
-        """The selectors but `from` and `to`, in the words of `ip rule`; unknown ones as octets.
+        """The selectors except `from` and `to`, as in `ip rule`; unknown ones as hexadecimal bytes.
 
-        A lookup by address alone does not cover them.
+        A lookup by addresses alone does not cover them.
         """
         unknown = {
             _UNKNOWN_NAMES.get(number, f"attribute {number}"): f"0x{value.hex()}"
@@ -114,25 +114,25 @@ class Rule(NamedTuple):
             "l3mdev": self.l3mdev and "VRF",
         }
         known = {name: str(value) for name, value in words.items() if value}
-        # Newer kernels show the mask of a single port and of a DSCP, too.
+        # Newer kernels also show the mask of a single port and of a DSCP.
         return known | unknown | known
 
     @property
     def is_by_protocol(self) -> bool:
-        """True if it selects by the protocol of packets, and by addresses at most."""
+        """True if it selects packets by protocol, and by nothing else except addresses."""
         return bool(self.ip_protocol) and self.selectors.keys() == {"ipproto"}
 
     @property
     def is_unclear(self) -> bool:
-        """True if it may select by what hostrouting does not understand."""
+        """True if it may have selectors that hostrouting does not understand."""
         return not _HARMLESS.issuperset(self.unknown)
 
     @property
     def packets(self) -> str:
-        """The selected packets in words, without their destination; empty for addresses alone.
+        """The selected packets in words, without their destination; empty if only addresses select.
 
         >>> Rule(70, table=88, iif="eth1", ip_protocol=6, destination_ports=Range(443, 443)).packets
-        'packets that come in by eth1, of protocol tcp, to port 443'
+        'packets that arrive through eth1, of protocol tcp, to port 443'
         """
         words = [
             f"{_WORDS.get(name, f'with {name}')} {value}" for name, value in self.selectors.items()
@@ -148,7 +148,7 @@ class Rule(NamedTuple):
     def may_select(self, sources: Iterable[Address]) -> bool:
         """Return True if it may select a packet that the node itself sends from these sources.
 
-        Such a packet comes in by no other device, is bound to none, and has no mark.
+        Such a packet did not arrive through a device, is not bound to one, and has no mark.
 
         >>> pod = Rule(100, table=2, source=(0x0AE00009, 32))
         >>> own = Address.parse("10.224.0.4")
@@ -164,7 +164,7 @@ class Rule(NamedTuple):
 
     @property
     def program(self) -> str | None:
-        """The program that probably added the rule, by its table.
+        """The program that probably added the rule, judging by its table.
 
         >>> Rule(5270, table=52).program
         'Tailscale'
@@ -172,9 +172,9 @@ class Rule(NamedTuple):
         return _PROGRAMS.get(self.table) if self.action == "lookup" else None
 
     def deletion(self, rules: Iterable[Rule]) -> list[str]:
-        """Return the command that deletes this one of a node's rules.
+        """Return the command that deletes this rule; `rules` are all rules of the node.
 
-        The kernel deletes the first that fits, so the priority is enough only for one rule.
+        The kernel deletes the first match, so the priority is enough only if it is unique.
 
         >>> unreachable = Rule(100, "unreachable", destination=(0x0AE00004, 32))
         >>> " ".join(unreachable.deletion([unreachable]))
@@ -210,7 +210,7 @@ class Rule(NamedTuple):
         return text.removesuffix(f"/{address_bits(self.family)}") if selector[1] else "all"
 
 
-#: The policy of a fresh namespace; only IPv4 has the table `default`.
+#: The rules of a new network namespace; only IPv4 has the table `default`.
 FIRST_RULES: Final = tuple(
     Rule(priority, table=table, protocol=2, family=family)
     for family in (IPV4, IPV6)
@@ -220,9 +220,9 @@ FIRST_RULES: Final = tuple(
 
 
 def protocols_apart(rules: Iterable[Rule], *, but: int) -> list[int]:
-    """Return a protocol for each class of packets that rules distinguish by protocol alone.
+    """Return one protocol for each class of packets that rules distinguish only by protocol.
 
-    The class of `but` is left out. One class is that of all protocols that no rule names.
+    The class of `but` is left out. All protocols that no rule names form one class.
 
     >>> protocols_apart([Rule(70, table=88, ip_protocol=17)], but=17) == [OTHER_PROTOCOL]
     True
@@ -235,16 +235,16 @@ def protocols_apart(rules: Iterable[Rule], *, but: int) -> list[int]:
 
 
 def packets_of(protocol: int) -> str:
-    """Return in words the packets of a class of `protocols_apart`."""
+    """Describe the packets of a class that `protocols_apart` returned."""
     if protocol == OTHER_PROTOCOL:
         return "packets of a protocol that no rule names"
     return f"packets of protocol {_PROTOCOLS.get(protocol, protocol)}"
 
 
 def as_of_protocol(rule: Rule, protocol: int) -> Rule:
-    """Return what a rule by protocol is for the packets of one: a rule by addresses.
+    """Return the rule by addresses that a rule amounts to for packets of one protocol.
 
-    What hostrouting does not understand selects none of them.
+    Selectors that hostrouting does not understand are assumed not to match.
 
     >>> str(as_of_protocol(Rule(70, table=88, ip_protocol=17), 17))
     '70: from all lookup 88'
@@ -257,18 +257,19 @@ def as_of_protocol(rule: Rule, protocol: int) -> Rule:
         by_addresses = rule._replace(ip_protocol=0)
         selects = not rule.inverted or rule.source[1] or rule.destination[1]
     else:
-        # None of these packets fulfils all of its selectors.
+        # None of these packets matches all of its selectors.
         selects = rule.inverted
         by_addresses = Rule(*rule[:5], goto=rule.goto, protocol=rule.protocol, family=rule.family)
-    # It may be the goal of a `goto`.
+    # It may be the target of a `goto`.
     never = Rule(rule.priority, "nop", protocol=rule.protocol, family=rule.family)
     return by_addresses if selects else never
 
 
 def lost_rules(rules: Sequence[Rule], family: int) -> list[Rule]:
-    """Return the built-in rules of local and main whose tables no rule looks up for all packets.
+    """Return the missing built-in rules for the tables local and main.
 
-    Without any IPv6 rule the kernel lacks the family, or searches both tables.
+    They are not missing if another rule looks up the table for all packets. If there is no IPv6
+    rule at all, the kernel has no IPv6 or searches both tables anyway.
     """
     kept = {
         rule.table

@@ -79,9 +79,9 @@ def _mends_the_rest(now: OverlapReport, report: OverlapReport) -> bool:
 
 def replaced(before: HostRoutingConfig, after: HostRoutingConfig) -> Iterator[str]:
     """Yield a sentence for each route of a config that the completed one does without."""
-    new = {route.place: route for route in after.static_routes.routes}
+    new = {route.route_key: route for route in after.static_routes.routes}
     for route in before.static_routes.routes:
-        successor = new.get(route.place)
+        successor = new.get(route.route_key)
         if successor is None:
             yield f"staticRoutes: '{route}' is left out: the kernel refuses it as it is"
         elif successor != route:

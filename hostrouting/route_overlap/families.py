@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import attrs
 
 from hostrouting.net.addresses import Prefix, is_device_name, is_network
-from hostrouting.net.exits import fabric_exits, set_down, unnamed
+from hostrouting.net.outbound import devices_down, fabric_default_devs, outside_fabric
 from hostrouting.net.routes import MAIN_TABLE, ObservedRoute
 from hostrouting.route_overlap import ways_out
 from hostrouting.route_overlap.proven import CidrReport, Finding, OverlapReport, SuggestedRoute
@@ -44,7 +44,7 @@ class FamilyProof(NamedTuple):
         expected = node.allowed.expected
         family = (node.family,)
         # Without an expected device, those that may be it.
-        defaults = node.defaults if expected else unnamed(node.defaults, node.links)
+        defaults = node.defaults if expected else outside_fabric(node.defaults, node.links)
         devs = {hop.dev for route in defaults for hop in route.hops if not hop.dead}
         lacks_default = devs.isdisjoint(expected or devs)
         dead_ends = node.allowed.dead_ends
@@ -53,7 +53,7 @@ class FamilyProof(NamedTuple):
         absent = self._absent()
         if lacks_default and (not expected or any(map(is_network, absent))):
             # One of these would be the exit; or another one, which is up, may be.
-            set_down_devs, is_one_the_exit = set_down(self._may_be_exit, node.links)
+            set_down_devs, is_one_the_exit = devices_down(self._may_be_exit, node.links)
             down = set_down_devs if is_one_the_exit else ()
             maybe_down = () if is_one_the_exit else set_down_devs
         else:
@@ -78,7 +78,7 @@ class FamilyProof(NamedTuple):
             down_devs=down,
             maybe_down_devs=maybe_down,
             absent_devs=absent,
-            fabric_exits=() if expected else fabric_exits(node.defaults, node.links),
+            fabric_exits=() if expected else fabric_default_devs(node.defaults, node.links),
             deciding=self.deciding,
             notes=(*causes, *self.notes),
         )

@@ -75,8 +75,8 @@ def prove_egress(
     A network in `expected_devs` stands for the device of a default route with an address in it.
     `expected_devs=None` means the devices of the default route; without one, every address is a
     finding, as it is unknown where it should leave. IPv6 should leave by the device by which IPv4
-    does (see `expected_exit`). It changes nothing and needs no privilege. It raises `BackendError`
-    if the kernel refuses to answer.
+    does (see `expected_outbound_dev`). It changes nothing and needs no privilege. It raises
+    `BackendError` if the kernel refuses to answer.
     """
     require_node(node)
     given = {"cidrs": cidrs, "allowed_devs": allowed_devs, "expected_devs": expected_devs}

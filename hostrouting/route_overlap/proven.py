@@ -24,8 +24,8 @@ from hostrouting.net.addresses import (
     is_network,
     mask_of,
 )
-from hostrouting.net.exits import no_default
-from hostrouting.net.routes import RA_PROTOCOL, ObservedRoute, Place
+from hostrouting.net.outbound import no_default_route
+from hostrouting.net.routes import RA_PROTOCOL, ObservedRoute, RouteKey
 from hostrouting.route_overlap.judgement import Kind
 from hostrouting.route_overlap.lasting import endings
 from phases.mistakes import NoTruth
@@ -338,15 +338,15 @@ class OverlapReport(LightValue, NoTruth):
     @property
     def merged_routes(self) -> StaticRoutesConfig:
         """The config's section with every suggested route in place of the route there."""
-        present = {route.place: route for route in self.config.static_routes.routes}
-        new: dict[Place, StaticRoute] = {}
+        present = {route.route_key: route for route in self.config.static_routes.routes}
+        new: dict[RouteKey, StaticRoute] = {}
         for suggested in self.suggested_routes:
             route = suggested.to_config()
-            if earlier := present.get(route.place):
+            if earlier := present.get(route.route_key):
                 # It goes another way, and keeps what else the config gives.
                 route = attrs.evolve(earlier, gateway=route.gateway, dev=route.dev)
-            new[route.place] = route
-        kept = [route for route in self.config.static_routes.routes if route.place not in new]
+            new[route.route_key] = route
+        kept = [route for route in self.config.static_routes.routes if route.route_key not in new]
         return StaticRoutesConfig(enabled=True, routes=(*kept, *new.values()))
 
     def to_mapping(self, *, mode: str | None = None) -> dict[str, Any]:
@@ -443,7 +443,7 @@ def defaults_of(report: OverlapReport, family: int) -> str:
     if family == IPV4 and report.exits_in_turns:
         return f"the IPv4 default routes by {' and '.join(report.exits_in_turns)} decide in turns"
     if family in report.lacks_default:
-        return f"the node has {no_default(family, report.fabric_exits)}"
+        return f"the node has {no_default_route(family, report.fabric_exits)}"
     return f"neither the IPv4 default route nor those of {name} name one device"
 
 

@@ -23,8 +23,8 @@ from hostrouting.net.addresses import (
     address_bits,
     is_network,
 )
-from hostrouting.net.exits import named_devices, unnamed, working
 from hostrouting.net.links import carries_packets
+from hostrouting.net.outbound import named_devices, outside_fabric, working_devs
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     IP_TUNNELS,
@@ -35,12 +35,12 @@ from hostrouting.net.routes import (
     TABLE_NAMES,
     Lookup,
     ObservedRoute,
+    alternating_routes,
     default_route,
     default_routes,
-    expected_exit,
-    in_turns,
-    place,
+    expected_outbound_dev,
     preference,
+    route_key,
 )
 from hostrouting.net.rules import (
     OTHER_PROTOCOL,
@@ -226,7 +226,7 @@ class RoutingSnapshot:
     def _expect(self, expectation: Expectation) -> None:
         named = expectation.expected_devs
         self.found = expectation.found_devs
-        if named is None and self.family in working(self.found, self.links, self.defaults):
+        if named is None and self.family in working_devs(self.found, self.links, self.defaults):
             named = self.found
         self.expected = named or ()
         self.allowed = allowed_devices(self, expectation.allowed_devs, named)
@@ -347,7 +347,7 @@ class RoutingSnapshot:
         by_table: dict[int, list[ObservedRoute]] = defaultdict(list)
         for route in self._of_all:
             by_table[route.table].append(route)
-        turns = filter(None, map(in_turns, by_table.values()))
+        turns = filter(None, map(alternating_routes, by_table.values()))
         return {_joint(routes): routes for routes in turns}
 
     def joined(self, route: ObservedRoute | None) -> ObservedRoute | None:
@@ -594,7 +594,7 @@ def _names_another(now: ObservedRoute, decided: ObservedRoute, destination: int)
 
 def _rank(route: ObservedRoute) -> tuple[object, ...]:
     """Return the fields that equal IPv6 routes share."""
-    return place(route), preference(route), route.kind
+    return route_key(route), preference(route), route.kind
 
 
 def allowed_devices(
@@ -623,10 +623,10 @@ def allowed_devices(
 
 def _expected_by_default(node: RoutingSnapshot) -> tuple[str, ...]:
     """Return the devices of the default route that decides among those that may be the exit."""
-    leading = unnamed(node.defaults, node.links)
+    leading = outside_fabric(node.defaults, node.links)
     if node.family == IPV6:
-        ipv4 = unnamed(default_routes(node.backend.routes()), node.links)
-        return expected_exit(ipv4, leading)
+        ipv4 = outside_fabric(default_routes(node.backend.routes()), node.links)
+        return expected_outbound_dev(ipv4, leading)
     first = default_route(leading)
     default = node.joined(first)
     if default is None:

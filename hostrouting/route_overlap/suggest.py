@@ -92,7 +92,7 @@ def _find_way(node: RoutingSnapshot) -> _Way | None:
     model = Fib.of(node.links, routes, node.rules)
     for scope, hop in hops:
         # A route of a config is never `onlink`.
-        if hop.gateway and model.takes(hop._replace(onlink=False)):
+        if hop.gateway and model.accepts(hop._replace(onlink=False)):
             own: Sequence[int | None] = [source_by(hop, scope, node.links)]
             if node.family == IPV6:
                 own = node.own.get(hop.dev, ())
@@ -108,7 +108,7 @@ def is_whole(routing: Routing, route: ObservedRoute) -> bool:
     families = {route.family, route.gateway.family if route.gateway else route.family}
     routes = (observed for family in families for observed in routing.routes(family))
     model = Fib.of(links, routes, routing.rules(route.family))
-    return all(map(model.takes, route.hops))
+    return all(map(model.accepts, route.hops))
 
 
 def _suggest(

@@ -17,7 +17,7 @@ from hostrouting.base.waits import begin_wait
 from hostrouting.boot.layout import WAIT_SECONDS
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode
-from hostrouting.net.exits import no_default
+from hostrouting.net.outbound import no_default_route
 from hostrouting.route_overlap.expectation import Accepted, expectation_on
 from hostrouting.route_overlap.fabric import POOL, Fabric, announced_fabric, has_infiniband
 from hostrouting.route_overlap.proof import check
@@ -118,7 +118,7 @@ def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:
         return ""
     for family in report.without_exit:
         if family in report.lacks_default:
-            return f"table main has {no_default(family, report.fabric_exits)}"
+            return f"table main has {no_default_route(family, report.fabric_exits)}"
     kinds = lasting_kinds(report)
     if report.absent_devs and kinds <= {"overlap"}:
         return f"there is no network device {described(report.absent_devs[0])}"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
 from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, LOGS, Address, Prefix, is_network
-from hostrouting.net.exits import candidates, named_devices
 from hostrouting.net.links import address_families, enslaving
+from hostrouting.net.outbound import candidates, named_devices
 from hostrouting.net.routes import OUR_PROTOCOL
 
 if TYPE_CHECKING:

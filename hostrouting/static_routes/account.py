@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
-    Place,
     Route,
     RouteChange,
+    RouteKey,
     is_merged,
-    place,
+    route_key,
     signature,
 )
 from hostrouting.static_routes.reconcile import (
@@ -34,10 +34,10 @@ _CHANGED: Final = "changed since this run; it stays as it is now"
 
 def between(before: Routes, after: Routes) -> Reconciliation:
     """Return the changes in which two readings of our routes differ, without merged ones."""
-    merged = {place(route) for route in (*before, *after) if is_merged(route)}
+    merged = {route_key(route) for route in (*before, *after) if is_merged(route)}
 
     def own_in(routes: Routes) -> dict[ObservedRoute, None]:
-        own = (route for route in owned_in(routes) if place(route) not in merged)
+        own = (route for route in owned_in(routes) if route_key(route) not in merged)
         return dict.fromkeys(own)
 
     old = own_in(before)
@@ -54,14 +54,14 @@ def way_back(made: Reconciliation, observed: Routes) -> tuple[list[RouteChange],
     and so does a place in which a route of ours is another one now. A route that was behind one of
     another program is behind it again.
     """
-    touched: dict[Place, list[RouteChange]] = {}
+    touched: dict[RouteKey, list[RouteChange]] = {}
     for change in made.changes:
-        touched.setdefault(place(change.route), []).append(change)
+        touched.setdefault(route_key(change.route), []).append(change)
     now = present_in(observed, touched)
     then = present_in(made.observed, touched)
     notes: list[str] = []
-    wanted: dict[Place, Route] = {}
-    behind: set[Place] = set()
+    wanted: dict[RouteKey, Route] = {}
+    behind: set[RouteKey] = set()
     for key, changes in touched.items():
         before = then.get(key, [])
         if _own(now.get(key, [])) not in (_own(before), _left_by(changes, before)):

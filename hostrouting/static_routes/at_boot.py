@@ -61,7 +61,7 @@ def repair_once(ctx: Context, config: HostRoutingConfig, host: Host) -> Outcome:
     links = host.routes.links()
     steps = {family: f"; {giver(family, config.devs, links)}" for family in host.routes.families}
     # As the config has them, not as they were completed.
-    configured = {route.place: route for route in routes}
+    configured = {route.route_key: route for route in routes}
     refusals = []
     for key, (_, reason) in plan.waiting.items():
         step = "" if key in plan.wanted else steps[configured[key].family]

@@ -16,7 +16,7 @@ from hostrouting.base.conflicts import ConflictError, until_settled
 from hostrouting.base.errors import BackendError, LinkNotFoundError
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.rejected import Refusal, RouteRejectedError
-from hostrouting.net.routes import Place, place
+from hostrouting.net.routes import RouteKey, route_key
 from hostrouting.static_routes.account import between, described, way_back
 from hostrouting.static_routes.plan import RoutePlan
 from hostrouting.static_routes.reconcile import Reconciliation, read
@@ -157,7 +157,7 @@ def repair(ctx: Context, plan: RoutePlan, host: Host, logger: logging.Logger) ->
         plan = plan.without(refused)
 
 
-def _refused(error: LinkNotFoundError | RouteRejectedError, plan: RoutePlan) -> dict[Place, str]:
+def _refused(error: LinkNotFoundError | RouteRejectedError, plan: RoutePlan) -> dict[RouteKey, str]:
     """Return the reasons of refused routes by place; {} if the rest was not rolled back."""
     desired = {key: route for key, route in plan.wanted.items() if key not in plan.refused}
     if isinstance(error, LinkNotFoundError):
@@ -165,5 +165,5 @@ def _refused(error: LinkNotFoundError | RouteRejectedError, plan: RoutePlan) -> 
         return dict.fromkeys(absent, "there is no such device")
     if not error.rolled_back:
         return {}
-    reasons = {place(refusal.change.route): refusal.reason for refusal in error.refusals}
+    reasons = {route_key(refusal.change.route): refusal.reason for refusal in error.refusals}
     return {key: reasons[key] for key in desired if key in reasons}

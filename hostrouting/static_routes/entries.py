@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import attrs
 
 from hostrouting.base.findings import AWAITED, REFUSED, NodeFinding, hindered
-from hostrouting.net.routes import ObservedRoute, Place, Route, RouteChange, place
+from hostrouting.net.routes import ObservedRoute, Route, RouteChange, RouteKey, route_key
 from hostrouting.route_overlap.waiting import check_once
 from hostrouting.static_routes.account import described
 from hostrouting.static_routes.plan import RoutePlan, plan_routes
@@ -38,11 +38,11 @@ def entries(plan: RoutePlan) -> list[Change]:
     return [*_without_change(plan).values(), *planned]
 
 
-def stuck(plan: RoutePlan) -> dict[Place, Change]:
+def stuck(plan: RoutePlan) -> dict[RouteKey, Change]:
     """Return the entries of routes that are refused or incomplete, by their places."""
     # Thousands of changes are fine, and need no text here.
     refused = {
-        place(change.route): _entry(plan, change, hindrance)
+        route_key(change.route): _entry(plan, change, hindrance)
         for change, hindrance in hindrances(plan.outcome, plan.devices)
         if not hindrance.may_end
     }
@@ -51,8 +51,8 @@ def stuck(plan: RoutePlan) -> dict[Place, Change]:
 
 def accepted(plan: RoutePlan) -> StaticRoutesConfig:
     """Return the section without the routes that the kernel certainly refuses."""
-    refused = stuck(plan).keys() - {route.place for route, _ in plan.resolution.missing}
-    routes = tuple(route for route in plan.section.routes if route.place not in refused)
+    refused = stuck(plan).keys() - {route.route_key for route, _ in plan.resolution.missing}
+    routes = tuple(route for route in plan.section.routes if route.route_key not in refused)
     return attrs.evolve(plan.section, routes=routes)
 
 
@@ -80,16 +80,16 @@ def _entry(plan: RoutePlan, change: RouteChange, hindrance: Hindrance | None) ->
     return hindered(entry.action, entry.subject, hindrance.reason)
 
 
-def _without_change(plan: RoutePlan) -> dict[Place, Change]:
+def _without_change(plan: RoutePlan) -> dict[RouteKey, Change]:
     """Return the entries of routes that are incomplete, or that cannot be removed."""
-    found: dict[Place, Change] = {}
+    found: dict[RouteKey, Change] = {}
     for lacking, reason in plan.resolution.missing:
         waits = f"looked up when a default route is there: {reason}"
-        found[lacking.place] = Change("+", str(lacking), waits, AWAITED)
+        found[lacking.route_key] = Change("+", str(lacking), waits, AWAITED)
         if fact := no_way(lacking, plan.devices):
-            found[lacking.place] = hindered("+", str(lacking), f"{fact}; correct its 'dev'")
+            found[lacking.route_key] = hindered("+", str(lacking), f"{fact}; correct its 'dev'")
     for route in plan.outcome.merged:
-        found[place(route)] = hindered("-", str(route), why_merged(route))
+        found[route_key(route)] = hindered("-", str(route), why_merged(route))
     return found
 
 

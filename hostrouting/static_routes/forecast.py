@@ -21,7 +21,7 @@ from hostrouting.boot.intent import with_found_devs
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.host.reading import at_one_moment
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
-from hostrouting.net.routes import NextHop, ObservedRoute, Place, place
+from hostrouting.net.routes import NextHop, ObservedRoute, RouteKey, route_key
 from hostrouting.route_overlap.errors import WorseRoutingError
 from hostrouting.route_overlap.expectation import Expectation
 from hostrouting.route_overlap.fabric import Fabric, announced_fabric
@@ -221,7 +221,7 @@ class Forecaster:
         return self.changed() if plan is None else self.changed(plan.changes, stuck(plan))
 
     def changed(
-        self, changes: Sequence[RouteChange] = (), stuck: Mapping[Place, Change] = {}
+        self, changes: Sequence[RouteChange] = (), stuck: Mapping[RouteKey, Change] = {}
     ) -> Forecast:
         """Return the proof of the node with these changes, unless some are `stuck`.
 
@@ -335,17 +335,17 @@ def _loses_gateway(worse: Worse) -> bool:
 
 
 def _not_taken(
-    model: Fib, changes: Sequence[RouteChange], known: Container[Place]
+    model: Fib, changes: Sequence[RouteChange], known: Container[RouteKey]
 ) -> Iterator[RouteChange]:
     """Yield the changes that the model refuses, without those in the `known` places."""
     # Thousands of routes name the same few next hops.
-    is_taken = cache(model.takes)
+    accepts = cache(model.accepts)
     for change in changes:
         route = change.after
         if route is None:
             continue
         hop = NextHop(route.gateway, route.dev or "", onlink=route.onlink)
-        if not is_taken(hop) and place(route) not in known:
+        if not accepts(hop) and route_key(route) not in known:
             yield change
 
 

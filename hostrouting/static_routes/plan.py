@@ -15,7 +15,7 @@ import attrs
 from hostrouting.base.errors import BackendError, LinkNotFoundError
 from hostrouting.boot.intent import with_found_devs
 from hostrouting.config.sections import StaticRoutesConfig
-from hostrouting.net.routes import Place, Route, RouteChange, default_routes, place
+from hostrouting.net.routes import Route, RouteChange, RouteKey, default_routes, route_key
 from hostrouting.static_routes.reconcile import (
     Reconciliation,
     Resolution,
@@ -49,9 +49,9 @@ class RoutePlan:
     observed: Routes = ()
     links: Sequence[Device] = ()
     #: The places that stay as they are.
-    leave: Collection[Place] = ()
+    leave: Collection[RouteKey] = ()
     #: The places of routes that the kernel has refused, with the reason: these stay, too.
-    refused: Mapping[Place, str] = attrs.field(factory=dict)
+    refused: Mapping[RouteKey, str] = attrs.field(factory=dict)
 
     @cached_property
     def devices(self) -> Mapping[str, Device]:
@@ -64,14 +64,14 @@ class RoutePlan:
         return resolve(self.section.routes, self.observed, self.devs, self.links)
 
     @cached_property
-    def wanted(self) -> Mapping[Place, Route]:
+    def wanted(self) -> Mapping[RouteKey, Route]:
         """The routes that have a device and a gateway, by their place."""
-        return {place(route): route for route in self.resolution.routes}
+        return {route_key(route): route for route in self.resolution.routes}
 
     @cached_property
-    def waiting(self) -> Mapping[Place, tuple[StaticRoute | Route, str]]:
+    def waiting(self) -> Mapping[RouteKey, tuple[StaticRoute | Route, str]]:
         """The routes that cannot be in force now, as the config has them, or completed, and why."""
-        missing = {route.place: (route, reason) for route, reason in self.resolution.missing}
+        missing = {route.route_key: (route, reason) for route, reason in self.resolution.missing}
         refused = {key: (self.wanted[key], why) for key, why in self.refused.items()}
         return {**missing, **refused}
 
@@ -80,7 +80,7 @@ class RoutePlan:
         """The changes, and their consequences for other routes."""
         return self.against(self.observed, leave=self.leave)
 
-    def against(self, observed: Routes, *, leave: Collection[Place]) -> Reconciliation:
+    def against(self, observed: Routes, *, leave: Collection[RouteKey]) -> Reconciliation:
         """Return the changes to any reading, except in the places to leave as they are."""
         undecided = {*self.waiting, *leave}
         desired: Sequence[Route] = self.resolution.routes
@@ -102,7 +102,7 @@ class RoutePlan:
             devices.update(hop.dev for hop in default.hops)
         return frozenset(devices)
 
-    def without(self, refused: Mapping[Place, str]) -> RoutePlan:
+    def without(self, refused: Mapping[RouteKey, str]) -> RoutePlan:
         """Return the plan without routes that the kernel refuses."""
         return attrs.evolve(self, refused={**self.refused, **refused})
 
@@ -158,7 +158,7 @@ class RoutePlan:
         raise incomplete
 
 
-def _basis(plan: RoutePlan) -> tuple[Sequence[object], Mapping[Place, Sequence[object]]]:
+def _basis(plan: RoutePlan) -> tuple[Sequence[object], Mapping[RouteKey, Sequence[object]]]:
     """Return the routes of a config, complete or not, and those that a node has in their places."""
     values = (*plan.resolution.routes, *plan.resolution.missing)
     return values, present_in(plan.observed, plan.wanted)

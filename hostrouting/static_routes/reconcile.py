@@ -23,22 +23,27 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import attrs
 
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
-from hostrouting.net.exits import fabric_exits, no_default, unnamed, working
+from hostrouting.net.outbound import (
+    fabric_default_devs,
+    no_default_route,
+    outside_fabric,
+    working_devs,
+)
 from hostrouting.net.routes import (
     KERNEL_PROTOCOL,
     OUR_PROTOCOL,
     SCOPE_LINK,
     NextHop,
     ObservedRoute,
-    Place,
     Route,
     RouteChange,
+    RouteKey,
     default_routes,
-    expected_exit,
+    expected_outbound_dev,
     is_deleted_by,
     is_merged,
-    place,
     resting,
+    route_key,
 )
 
 if TYPE_CHECKING:
@@ -88,17 +93,17 @@ def resolve(
 
     A route without `dev` gets the device of the first next hop that is not dead; one of IPv6 the
     device by which IPv6 must leave, if a default route leaves by it. No InfiniBand device among
-    `links` is one (see `unnamed`). Those of `devs` that work precede both, whatever default route
-    came later (see `working`). A route without `gateway` gets the gateway of the first next hop on
-    its device, dead or not: the kernel decides about routes over a device that is down. If that
-    next hop has no gateway (`default dev ppp0`), the route has none: every address is on such a
-    link.
+    `links` is one (see `outside_fabric`). Those of `devs` that work precede both, whatever default
+    route came later (see `working_devs`). A route without `gateway` gets the gateway of the first
+    next hop on its device, dead or not: the kernel decides about routes over a device that is down.
+    If that next hop has no gateway (`default dev ppp0`), the route has none: every address is on
+    such a link.
 
     Where no default route completes a route, an installed one stays if it has the values that the
     config gives. `observed` is in the kernel's order.
     """
     defaults = default_routes(observed)
-    leading = unnamed(defaults, links)
+    leading = outside_fabric(defaults, links)
     alive: dict[int, str] = {}
     on_device: dict[tuple[int, str], NextHop] = {}
     for default in defaults:
@@ -108,21 +113,21 @@ def resolve(
                 alive.setdefault(default.family, hop.dev)
     ipv4 = [route for route in leading if route.family == IPV4]
     ipv6 = [route for route in leading if route.family == IPV6]
-    shared = expected_exit(ipv4, ipv6) if IPV6 in alive else ()
+    shared = expected_outbound_dev(ipv4, ipv6) if IPV6 in alive else ()
     if shared and (IPV6, shared[0]) in on_device:
         # A router in the fabric may advertise a better default route, which the proof would reject.
         alive[IPV6] = shared[0]
-    alive |= working(devs, links, observed)
-    fabric = fabric_exits(defaults, links)
+    alive |= working_devs(devs, links, observed)
+    fabric = fabric_default_devs(defaults, links)
     complete, missing = _completed(tuple(routes), (*alive.items(),), (*on_device.items(),), fabric)
-    first: dict[Place, ObservedRoute] = {}
+    first: dict[RouteKey, ObservedRoute] = {}
     # Of hundreds of thousands of routes hardly any matter here.
     for own in owned_in(observed) if missing else ():
-        first.setdefault(place(own), own)
+        first.setdefault(route_key(own), own)
     restored = []
     lacking = []
     for route, reason in missing:
-        installed = first.get(route.place)
+        installed = first.get(route.route_key)
         if installed and route.is_met_by(installed):
             restored.append(installed.to_route())
         else:
@@ -154,7 +159,7 @@ def _completed(
         family, network, prefix_length = prefix
         dev = named_dev or devices.get(family)
         if dev is None:
-            reason = f"table main has {no_default(family, fabric)}"
+            reason = f"table main has {no_default_route(family, fabric)}"
             missing.append((route, reason))
             continue
         hop = _named_hop(gateway, dev) if gateway else hops.get((family, dev))
@@ -273,8 +278,8 @@ def reconcile(
     desired: Sequence[Route],
     observed: Routes,
     *,
-    undecided: Container[Place] = (),
-    behind: Container[Place] = (),
+    undecided: Container[RouteKey] = (),
+    behind: Container[RouteKey] = (),
 ) -> Reconciliation:
     """Compare the desired routes with the observed ones; `undecided` places are left as they are.
 
@@ -287,7 +292,7 @@ def reconcile(
     """
     outcome = Reconciliation(observed=observed)
     # By scope: local addresses, then routes on a link, then routes via a gateway on a link.
-    wanted = {place(route): route for route in sorted(desired, key=_rank, reverse=True)}
+    wanted = {route_key(route): route for route in sorted(desired, key=_rank, reverse=True)}
     by_place = present_in(observed, wanted)
     for_a_source = {key[:4]: routes[0] for key, routes in by_place.items() if key[4] is not None}
     surplus: list[ObservedRoute] = []
@@ -318,13 +323,13 @@ def owned_in(routes: Iterable[ObservedRoute]) -> list[ObservedRoute]:
     return [route for route in routes if route.protocol == OUR_PROTOCOL]
 
 
-def present_in(observed: Routes, places: Iterable[Place]) -> dict[Place, list[ObservedRoute]]:
+def present_in(observed: Routes, places: Iterable[RouteKey]) -> dict[RouteKey, list[ObservedRoute]]:
     """Return the routes in these places and in all places with a route of hostrouting, in order."""
     networks = {key[2:4] for key in places}
     networks.update(map(_network, owned_in(observed)))
-    present: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
+    present: defaultdict[RouteKey, list[ObservedRoute]] = defaultdict(list)
     for route in observed:
         # Of hundreds of thousands of routes hardly any matter here.
         if _network(route) in networks:
-            present[place(route)].append(resting(route) if route.flags else route)
+            present[route_key(route)].append(resting(route) if route.flags else route)
     return dict(present)

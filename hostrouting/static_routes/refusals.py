@@ -11,7 +11,7 @@ import attrs
 from hostrouting.base.commands import quoted
 from hostrouting.base.errors import PASSING, ConfigMistake, InvalidConfigError, LinkNotFoundError
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, LOGS, Address, Prefix
-from hostrouting.net.exits import set_down
+from hostrouting.net.outbound import devices_down
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
     PROTOCOL_NAMES,
@@ -142,7 +142,7 @@ def lack(device: Device, route: Route) -> str:
 
 def giver(family: int, devs: Collection[str], links: Sequence[Device]) -> str:
     """Return where a missing default route comes from: a device that is set up, or a program."""
-    down, is_one_the_exit = set_down(devs, links)
+    down, is_one_the_exit = devices_down(devs, links)
     if down and is_one_the_exit:
         [dev, *others] = down
         command = quoted("ip", "link", "set", "DEVICE" if others else dev, "up")

@@ -30,8 +30,8 @@ from hostrouting.net.routes import (
     ObservedRoute,
     Route,
     may_merge,
-    place,
     resting,
+    route_key,
     signature,
 )
 from hostrouting.testing.faults import Refused, unknown
@@ -53,7 +53,7 @@ def with_route(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
     """Return the model after `add`, `prepend`, `append` or `replace` as the kernel does."""
     new = _checked(fib, route)
     bucket = fib.tables.bucket(key_of(new))
-    in_place = [present for present in bucket if place(present) == place(new)]
+    in_place = [present for present in bucket if route_key(present) == route_key(new)]
     if _may_join(new, in_place, verb):
         raise unknown(f"how IPv6 merges '{new}' and '{in_place[0]}'")
     if verb == "add" and in_place:
@@ -191,7 +191,7 @@ def _check_ipv6_gateway(fib: Fib, route: ObservedRoute, hop: NextHop, gateway: A
     if fib.holds(gateway.number, IPV6):
         raise unknown(f"if it takes {gateway}: it is an own address")
     source = route.source if route.family == IPV6 else None
-    if not fib.takes(hop, route.table, source or 0):
+    if not fib.accepts(hop, route.table, source or 0):
         raise Refused(errno.EHOSTUNREACH)
 
 
@@ -294,7 +294,7 @@ def _is_same(first: ObservedRoute, second: ObservedRoute) -> bool:
     """Return True if the kernel takes two routes for one: by place, of IPv6 also by next hop."""
     if first.family == IPV4:
         return signature(first) == signature(second)
-    return place(first) == place(second) and _ways(first) == _ways(second)
+    return route_key(first) == route_key(second) and _ways(first) == _ways(second)
 
 
 def _ways(route: ObservedRoute) -> list[tuple[object, ...]]:

@@ -25,7 +25,7 @@ from hostrouting.net.routes import (
     Lookup,
     ObservedRoute,
     RouteChange,
-    place,
+    route_key,
 )
 from hostrouting.net.rules import Rule
 from hostrouting.testing.faults import FaultyBatches, Refused, unknown
@@ -270,7 +270,7 @@ class MemoryBackend(FaultyBatches, Node, ports=[RouteBackend]):
         changed = [each for each in new if each not in old]
         if verb == "remove":
             changed = [each for each in old if each not in new]
-        elif place(route) not in map(place, old):
+        elif route_key(route) not in map(route_key, old):
             announced = "add"
         self.events.announce(*(RouteEvent(announced, each) for each in changed))
 

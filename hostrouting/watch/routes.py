@@ -18,7 +18,7 @@ from hostrouting.boot.reconciler import Reconciler
 from hostrouting.host import OUR_PROTOCOL, NetworkEvent
 from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent
 from hostrouting.net.rejected import RouteRejectedError
-from hostrouting.net.routes import MAIN_TABLE, Place, place, resting
+from hostrouting.net.routes import MAIN_TABLE, RouteKey, resting, route_key
 from hostrouting.static_routes.converge import make_changes, repair
 from hostrouting.static_routes.plan import RoutePlan, plan_routes
 from hostrouting.static_routes.reconcile import Routes, owned_in
@@ -61,19 +61,19 @@ class RouteReconciler(Reconciler):
     #: The config that the log names.
     _config: HostRoutingConfig | None = None
     _routes: Sequence[StaticRoute] = ()
-    _places: frozenset[Place] = frozenset()
+    _places: frozenset[RouteKey] = frozenset()
     #: The devices that are down: the kernel deletes their IPv6 routes, which does not count.
     _down: set[str] = attrs.field(factory=set)
     #: True if an event since the last repair takes a plan.
     _takes_plan: bool = True
     #: The last event of each place in which a route was deleted or replaced since the last repair.
-    _taken: dict[Place, RouteEvent] = attrs.field(factory=dict)
+    _taken: dict[RouteKey, RouteEvent] = attrs.field(factory=dict)
     #: The places in which another program has replaced or deleted a route within an hour.
-    _contests: dict[Place, Contest] = attrs.field(factory=dict)
+    _contests: dict[RouteKey, Contest] = attrs.field(factory=dict)
     #: The places whose routes do not come back before a time.
-    _paused: dict[Place, float] = attrs.field(factory=dict)
+    _paused: dict[RouteKey, float] = attrs.field(factory=dict)
     #: The contested places, by the text of their routes.
-    _contested: Facts[Place, str] = attrs.field(factory=Facts)
+    _contested: Facts[RouteKey, str] = attrs.field(factory=Facts)
     #: The routes that wait.
     _waits: Facts[StaticRoute | Route, None] = attrs.field(factory=Facts)
     #: The repairs that are not in the log yet.
@@ -105,7 +105,7 @@ class RouteReconciler(Reconciler):
         """Return True if an event requires a repair; note if that takes a plan."""
         if isinstance(event, RouteEvent):
             route = event.route
-            if route.protocol == OUR_PROTOCOL or place(route) in self._places:
+            if route.protocol == OUR_PROTOCOL or route_key(route) in self._places:
                 return self._concerns_own(event)
         is_new = self._is_new_way(event)
         self._takes_plan |= is_new
@@ -113,7 +113,7 @@ class RouteReconciler(Reconciler):
 
     def _concerns_own(self, event: RouteEvent) -> bool:
         """Return the same for a route of hostrouting, or in a place of one."""
-        key = place(event.route)
+        key = route_key(event.route)
         wanted = self._plan.wanted.get(key)
         if wanted and event.verb in {"add", "prepend"} and resting(event.route).fulfils(wanted):
             # A repair has caused it.
@@ -167,7 +167,7 @@ class RouteReconciler(Reconciler):
         routes = config.static_routes.routes
         if routes is not self._routes:
             self._routes = routes
-            self._places = frozenset(route.place for route in routes)
+            self._places = frozenset(route.route_key for route in routes)
             self._takes_plan = True
             self._taken.clear()
             self._contests = {}
@@ -214,7 +214,7 @@ class RouteReconciler(Reconciler):
         lost = self._taken.keys() & wanted.keys()
         lost -= self._paused.keys() | self._plan.waiting.keys()
         for route in own if lost else ():
-            key = place(route)
+            key = route_key(route)
             if key in lost and route.fulfils(wanted[key]):
                 lost.remove(key)
         for key in lost:

@@ -242,9 +242,7 @@ def test_a_value_names_its_own_fields() -> None:
             "destination", "'172.16.1.5/24' has host bits; the network is '172.16.1.0/24'"
         ),
         ConfigMistake("gateway", f"'10.224.0' {NO_IPV4_ADDRESS}"),
-        ConfigMistake(
-            "dev", f"'eth0; rm -rf /' {NO_DEVICE_NAME}';' is not allowed in it; see: ip link"
-        ),
+        ConfigMistake("dev", f"'eth0; rm -rf /' {NO_DEVICE_NAME}';' is not allowed; see: ip link"),
         ConfigMistake(
             "metric", "expected a whole number from 0 to 4294967295, found the number -1"
         ),

@@ -53,8 +53,8 @@ def test_a_throw_leaves_the_decision_to_the_next_rule(node: MemoryBackend) -> No
 def test_a_gateway_need_not_be_on_the_link_if_its_route_is_onlink(node: MemoryBackend) -> None:
     """A route whose gateway is not on the link is accepted only with `onlink`."""
     off_link = route("9.0.0.0/8 via 11.0.0.1 dev e0")
-    assert not model(node).takes(off_link)
-    assert model(node).takes(attrs.evolve(off_link, onlink=True))
+    assert not model(node).accepts(off_link)
+    assert model(node).accepts(attrs.evolve(off_link, onlink=True))
 
 
 @pytest.mark.parametrize(("verb", "dev"), [("append", "e0"), ("prepend", "e1")])

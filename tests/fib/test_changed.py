@@ -51,7 +51,7 @@ def test_a_changed_model_equals_one_built_anew(data: st.DataObject) -> None:
 def test_a_removed_route_must_be_held() -> None:
     """The removal of a route that the model lacks is refused, and the error names the route."""
     absent = ObservedRoute.parse("9.0.0.0/8", "eth0")
-    with pytest.raises(ValueError, match="the model lacks '9"):
+    with pytest.raises(ValueError, match="the model has no route '9"):
         Fib.of([], []).changed([RouteChange.remove(absent)])
 
 

@@ -40,7 +40,7 @@ def test_a_vrf_makes_packets_of_a_device_unknown(packet: Packet) -> None:
     decision = node.decide(packet)
     assert decision.route is None
     assert decision.errno == 0
-    assert decision.unknown == "the model cannot decide which packets are of the node's VRF"
+    assert decision.unknown == "the model cannot decide which packets belong to the node's VRF"
     [answer] = node.lookup([NINE])
     assert answer.route == DEFAULT
 
@@ -160,9 +160,7 @@ def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
         assert answer.route is not None
         assert answer.route.destination == ("10.0.0.0/8" if was_changed else "10.1.0.0/16")
         known = model(backend)
-        with pytest.raises(
-            UnknownDecisionError, match="the second decides if no rule was ever changed"
-        ):
+        with pytest.raises(UnknownDecisionError, match="used only if no rule was ever changed"):
             known.lookup([10 << 24 | 1 << 16])
         others = [10 << 24 | 2 << 16, NINE, 192 << 24 | 168 << 16 | 7 << 8 | 9]
         of_model = [one.route and one.route.destination for one in known.lookup(others)]

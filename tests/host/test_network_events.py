@@ -43,9 +43,9 @@ from hostrouting.net.events import (
     RuleEvent,
     SettingEvent,
 )
-from hostrouting.net.routes import place as place_of
+from hostrouting.net.routes import route_key
 from hostrouting.testing import KernelNode, MemoryBackend, MemoryEvents, Node
-from hostrouting.testing.contracts.routes import arrange, find, in_order, place
+from hostrouting.testing.contracts.routes import arrange, competing_routes, find, in_order
 from hostrouting.testing.route_texts import route
 from phases import CancelledError, Context
 from phases.context import notify, wait
@@ -235,7 +235,7 @@ class NetworkEventsContract(ListeningContract):
             eth0.insert_route(route(text), verb=verb)
             new = find(backend, text)
             assert [event[:2] for event in listener.take()] == [(verb, new)]
-        assert place(backend) == in_order(texts[3], *texts[:2])
+        assert competing_routes(backend) == in_order(texts[3], *texts[:2])
 
     @pytest.mark.parametrize("verb", ["prepend", "append", "replace"])
     def test_a_route_alone_in_its_place_is_added(
@@ -558,13 +558,13 @@ def by_place(routes: Sequence[ObservedRoute]) -> dict[object, list[ObservedRoute
     """Return the routes of each place, in their order."""
     places: dict[object, list[ObservedRoute]] = {}
     for one in routes:
-        places.setdefault(place_of(one), []).append(one)
+        places.setdefault(route_key(one), []).append(one)
     return places
 
 
 def replay(standing: dict[object, list[ObservedRoute]], event: RouteEvent) -> None:
     """Make the change of the event, and refuse what cannot be."""
-    routes = standing.setdefault(place_of(event.route), [])
+    routes = standing.setdefault(route_key(event.route), [])
     match event.verb:
         case "remove":
             routes.remove(event.route)

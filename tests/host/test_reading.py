@@ -24,7 +24,7 @@ from hostrouting.host import (
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.reading import at_one_moment, reading_of
 from hostrouting.net.addresses import Prefix
-from hostrouting.net.routes import place
+from hostrouting.net.routes import route_key
 from hostrouting.testing import FakeHost, KernelNode
 
 OWN_ROUTE = Route.parse("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
@@ -216,7 +216,7 @@ def in_any_order(routes: Sequence[ObservedRoute]) -> dict[object, list[ObservedR
     for route in routes:
         # Multicast routes take no packet of a check.
         if route.kind != "multicast":
-            by_key.setdefault(place(route), []).append(route._replace(expires=0))
+            by_key.setdefault(route_key(route), []).append(route._replace(expires=0))
     return by_key
 
 

@@ -29,12 +29,12 @@ from hostrouting.testing.contracts.routes import (
     RouteBackendContract,
     arrange,
     as_read,
+    competing_routes,
     deciding,
     find,
     in_order,
     look_up,
     metrics,
-    place,
     shown,
 )
 from hostrouting.testing.route_texts import route
@@ -55,7 +55,7 @@ class KernelRoutesContract(RouteBackendContract):
         texts = ("fd00:9::/32 dev eth0 metric 5", "fd00:9::/32 dev ib0 metric 5")
         for text, verb in zip(texts, ("add", "prepend"), strict=True):
             six.insert_route(route(text), verb=verb)
-        assert place(backend, IPV6) == in_order(*texts)
+        assert competing_routes(backend, IPV6) == in_order(*texts)
 
     def test_resolving_an_ipv6_address(self, six: Node, backend: RouteBackend) -> None:
         """A resolved IPv6 lookup has the gateway, device and source address of one packet."""
@@ -83,8 +83,8 @@ class KernelRoutesContract(RouteBackendContract):
         """
         arrange(six, IPV6_OWN)
         backend.apply([RouteChange.append(route(IPV6_ON_LINK))])
-        assert place(backend, IPV6) == in_order(IPV6_OWN, IPV6_ON_LINK)
-        with pytest.raises(ValueError, match="can only be added to an empty place"):
+        assert competing_routes(backend, IPV6) == in_order(IPV6_OWN, IPV6_ON_LINK)
+        with pytest.raises(ValueError, match="can only be added as the only route"):
             RouteChange.append(route(IPV6_OWN))
         with pytest.raises(ValueError, match="cannot be prepended"):
             RouteChange.prepend(route(IPV6_ON_LINK))
@@ -213,7 +213,7 @@ class KernelRoutesContract(RouteBackendContract):
             backend, RouteChange.add(route(f"{ON_LINK} metric 7")), RouteChange.remove(ABSENT)
         )
         backend.apply([RouteChange.add(route(ON_LINK)), RouteChange.remove(ABSENT)])
-        assert place(backend) == []
+        assert competing_routes(backend) == []
 
     def test_a_removal_of_several_next_hops_never_takes_the_first_alone(
         self, eth0: Node, backend: RouteBackend
@@ -228,7 +228,7 @@ class KernelRoutesContract(RouteBackendContract):
         backend.apply([RouteChange.prepend(route(OWN))])
         with pytest.raises(RouteRejectedError, match=f"the kernel would remove '{OWN}' instead"):
             backend.apply([RouteChange.remove(standing)])
-        assert place(backend) == [as_read(OWN), standing]
+        assert competing_routes(backend) == [as_read(OWN), standing]
 
 
 class TestMemoryBackend(KernelRoutesContract):

@@ -3,14 +3,14 @@
 import pytest
 
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
-from hostrouting.net.exits import candidates, set_down, working
 from hostrouting.net.links import Device
+from hostrouting.net.outbound import candidates, devices_down, working_devs
 from hostrouting.net.routes import (
     NextHop,
     ObservedRoute,
     best_default_devs,
     default_route,
-    expected_exit,
+    expected_outbound_dev,
 )
 
 ETH0 = ObservedRoute.parse("::/0", "eth0", "fe80::1", metric=1024, protocol=9)
@@ -56,11 +56,11 @@ def test_ipv6_should_leave_by_one_device() -> None:
     """
     eth0 = ObservedRoute.parse("0.0.0.0/0", "eth0", "10.224.0.1")
     ib0 = ObservedRoute.parse("0.0.0.0/0", "ib0", "172.16.0.1")
-    assert expected_exit([eth0], [IB0]) == ("eth0",)
-    assert expected_exit([eth0, ib0], [IB0]) == ("ib0",)
-    assert expected_exit([eth0, ib0], [ETH0, IB0]) == ()
-    assert expected_exit([], [IB0]) == ("ib0",)
-    assert expected_exit([], []) == ()
+    assert expected_outbound_dev([eth0], [IB0]) == ("eth0",)
+    assert expected_outbound_dev([eth0, ib0], [IB0]) == ("ib0",)
+    assert expected_outbound_dev([eth0, ib0], [ETH0, IB0]) == ()
+    assert expected_outbound_dev([], [IB0]) == ("ib0",)
+    assert expected_outbound_dev([], []) == ()
 
 
 def test_the_default_route_that_decides() -> None:
@@ -78,8 +78,8 @@ def test_the_default_route_that_decides() -> None:
 def test_an_exit_without_a_gateway_works() -> None:
     """An exit whose route lacks a gateway, as by PPP, works if its device has a carrier."""
     route, link = ObservedRoute.parse("0.0.0.0/0", "ppp0"), Device("ppp0", 2, up=True)
-    assert working(("ppp0",), [link], [route]) == {IPV4: "ppp0"}
-    assert working(("ppp0",), [link._replace(carrier=False)], [route]) == {}
+    assert working_devs(("ppp0",), [link], [route]) == {IPV4: "ppp0"}
+    assert working_devs(("ppp0",), [link._replace(carrier=False)], [route]) == {}
 
 
 def test_of_two_exits_the_one_of_the_better_route_works() -> None:
@@ -88,7 +88,7 @@ def test_of_two_exits_the_one_of_the_better_route_works() -> None:
     """
     links = [Device("eth0", 2, up=True), Device("ib0", 3, up=True)]
     routes = [IB0._replace(metric=2048), ETH0]
-    assert working(("ib0", "eth0"), links, routes) == {IPV6: "eth0"}
+    assert working_devs(("ib0", "eth0"), links, routes) == {IPV6: "eth0"}
 
 
 def test_a_device_of_a_bond_is_no_exit_of_its_own() -> None:
@@ -96,7 +96,7 @@ def test_a_device_of_a_bond_is_no_exit_of_its_own() -> None:
     bond = Device("bond0", 4, up=False, kind="bond")
     part = Device("eth0", 2, up=True, master="bond0")
     assert candidates((), [bond, part]) == [bond]
-    assert set_down((), [bond, part]) == (("bond0",), True)
+    assert devices_down((), [bond, part]) == (("bond0",), True)
 
 
 @pytest.mark.parametrize(
@@ -110,4 +110,4 @@ def test_the_first_default_route_of_a_device_decides_if_its_exit_works(
     """
     second = ETH0._replace(metric=2048, gateway=Address.parse("fe80::3"))
     links = [Device("eth0", 2, up=True, failed=(Address.parse(failed),))]
-    assert working(("eth0",), links, [ETH0, second]) == exits
+    assert working_devs(("eth0",), links, [ETH0, second]) == exits

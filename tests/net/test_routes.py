@@ -30,7 +30,7 @@ NINE: dict[str, Any] = {"network": 9 << 24, "prefix_length": 8, "dev": "eth0"}
             {"kind": "blakchole"},
             "kind 'blakchole' is not one of unicast, local, broadcast, anycast, multicast, blackhole, unreachable, prohibit, throw, nat, xresolve",
         ),
-        ({"dev": None}, "9.0.0.0/8 lacks the dev of the unicast route; name it"),
+        ({"dev": None}, "9.0.0.0/8 needs a 'dev', because it is a unicast route"),
         (
             {"nexthops": (NextHop(None, "eth0"), NextHop(None, "eth1"))},
             "9.0.0.0/8 has next hops; leave out its 'dev' and 'gateway'",

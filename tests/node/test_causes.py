@@ -15,8 +15,8 @@ from support.run_nodes import lose_our_routes, lose_the_default_route
 from hostrouting import Configure, HostRoutingConfig, node_status
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.layout import INTENT_PATH
-from hostrouting.net.exits import set_down
 from hostrouting.net.links import Device
+from hostrouting.net.outbound import devices_down
 from hostrouting.node.check import check_node
 from hostrouting.node.report import NodeReport
 from hostrouting.testing import FakeHost
@@ -387,7 +387,7 @@ def test_which_devices_are_set_down(
     down: tuple[str, ...],
     is_one_the_exit: bool,
 ) -> None:
-    """`set_down` returns the pinned device, or else all hardware, as far as it is down; virtual
+    """`devices_down` returns the pinned device, or else all hardware, as far as it is down; virtual
     devices count only on a node without hardware.
 
     Which device is the exit is undecided while another piece of hardware is up.
@@ -398,7 +398,7 @@ def test_which_devices_are_set_down(
         for number, (name, up) in enumerate(links.items())
     ]
     named = [pinned] if pinned else []
-    assert set_down(named, devices) == (down, is_one_the_exit)
+    assert devices_down(named, devices) == (down, is_one_the_exit)
 
 
 @pytest.mark.parametrize("pid", ["4711", "own", "no process", ""])

@@ -91,8 +91,8 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
         left = [finding for _, finding in report.findings]
         assert all(finding.stays for finding in left)
         assert attrs.evolve(found, static_routes=config.static_routes) == config
-        assert {each.place for each in accepted.routes} <= {
-            each.place for each in found.static_routes.routes
+        assert {each.route_key for each in accepted.routes} <= {
+            each.route_key for each in found.static_routes.routes
         }
         again = fixed(at_once(), HostRoutingConfig.from_mapping(found.to_mapping()), host)
         assert left or again == found

@@ -92,7 +92,7 @@ def test_the_answer_names_the_device_and_the_key() -> None:
     ctx = Context()
     report = check_with_wait(ctx, config, FakeHost(memory), seconds=0)
     assert report.lacks_default == report.without_exit
-    assert "by ib0 (InfiniBand, which expectedDevs must name)" in report.verdict
+    assert "ib0 (InfiniBand, so expectedDevs must name it)" in report.verdict
 
 
 @needs_kernel

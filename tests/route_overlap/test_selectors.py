@@ -143,7 +143,7 @@ def test_packets_and_the_device_by_which_they_leave_are_named(node: KernelNode) 
     leave = overlap("172.16.8.0 to 172.16.11.255", "ib0", route=route)
     assert notes == [
         f"note: policy-rule: packets with mark 0x200/0xf00: {leave}",
-        f"note: policy-rule: packets that come in by ib0, of protocol tcp, to port 443: {leave}",
+        f"note: policy-rule: packets that arrive through ib0, of protocol tcp, to port 443: {leave}",
         f"note: policy-rule: packets other than those with oif wg0: {leave}",
     ]
 

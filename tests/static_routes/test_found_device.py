@@ -20,8 +20,8 @@ from support.static_route_scripts import config_of, install
 from hostrouting import HostRoutingConfig, StaticRoute
 from hostrouting.exceptions import BackendError
 from hostrouting.host import IPV4, IPV6, OUR_PROTOCOL, Address, Host, NextHop, ObservedRoute
-from hostrouting.net.exits import working
 from hostrouting.net.links import Device, DeviceAddress
+from hostrouting.net.outbound import working_devs
 from hostrouting.node.at_boot import answer
 from hostrouting.static_routes.reconcile import resolve
 from hostrouting.testing import FakeHost, KernelNode
@@ -51,8 +51,8 @@ def test_infiniband_holds_no_named_network() -> None:
     """
     own = DeviceAddress.parse("10.224.0.4/16")
     links = LINKS[0], LINKS[1]._replace(addresses=(own,), infiniband=True)
-    assert working(("10.224.0.0/16",), links, [IB0, ETH0]) == {}
-    assert working(("ib0",), links, [IB0, ETH0]) == {IPV4: "ib0"}
+    assert working_devs(("10.224.0.0/16",), links, [IB0, ETH0]) == {}
+    assert working_devs(("ib0",), links, [IB0, ETH0]) == {IPV4: "ib0"}
 
 
 def test_infiniband_completes_what_names_it() -> None:
@@ -101,7 +101,7 @@ def test_an_exit_that_does_not_work(device: Device | None, routes: Sequence[Obse
     carrier or FAILED.
     """
     links = [LINKS[1], *([device] if device else [])]
-    assert working(("eth0",), links, routes) == {}
+    assert working_devs(("eth0",), links, routes) == {}
 
 
 # --- live and at boot

@@ -13,7 +13,7 @@ from hostrouting import HostRoutingConfig
 from hostrouting.exceptions import BackendError
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.host import OUR_PROTOCOL, NextHop, ObservedRoute, Route, RouteChange
-from hostrouting.net.routes import place
+from hostrouting.net.routes import route_key
 from hostrouting.static_routes.reconcile import reconcile, resolve
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
@@ -149,7 +149,7 @@ class TestOnePlace:
     def test_undecided_places_are_left(self, node: MemoryBackend) -> None:
         """A route whose configured place cannot be completed now is not removed."""
         node.insert_route(WANTED)
-        assert reconcile([], node.routes(), undecided={place(WANTED)}).changes == []
+        assert reconcile([], node.routes(), undecided={route_key(WANTED)}).changes == []
 
     def test_next_hops_count(self) -> None:
         """A route with several next hops is compared by all of them."""
@@ -209,10 +209,10 @@ class TestAnyWorld:
                 node.apply(reconcile(wanted, node.routes()).changes)
             except BackendError:
                 return
-            first = {place(route): route for route in reversed(node.routes())}
+            first = {route_key(route): route for route in reversed(node.routes())}
             own_routes = [route for route in node.routes() if route.protocol == OUR_PROTOCOL]
             assert sorted(str(route.to_route()) for route in own_routes) == sorted(map(str, wanted))
-            assert all(first[place(route)] == route for route in own_routes)
+            assert all(first[route_key(route)] == route for route in own_routes)
             assert [route for route in node.routes() if route.protocol != OUR_PROTOCOL] == foreign
             assert reconcile(wanted, node.routes()).changes == []
         node.apply(reconcile([], node.routes()).changes)

@@ -43,7 +43,7 @@ def repaired(
     account: Account | None = None,
 ) -> RoutePlan:
     plan = plan_routes(config_of(routes), host)
-    plan = attrs.evolve(plan, leave=[route.place for route in leave])
+    plan = attrs.evolve(plan, leave=[route.route_key for route in leave])
     return repair(
         within(Context(), account or Account()), plan, host, logging.getLogger("repair")
     ).plan
@@ -86,8 +86,8 @@ def test_a_refused_route_waits_alone(
     """
     trouble(node)
     waiting = repaired(host, FIRST, SECOND).waiting
-    assert [*waiting] == [SECOND.place]
-    route, why = waiting[SECOND.place]
+    assert [*waiting] == [SECOND.route_key]
+    route, why = waiting[SECOND.route_key]
     assert str(route) == "172.16.2.0/24 via 10.225.0.1 dev eth1 proto 142"
     assert reason in why
     assert own_routes(node) == ["172.16.1.0/24 dev eth0"]
@@ -100,7 +100,7 @@ def test_routes_that_are_refused_together_wait_together(
     refused = [static_route(f"172.16.{n}.0/24 via 10.225.0.1 dev eth1") for n in (2, 3, 4)]
     node.remove_address("eth1", "10.225.0.4/16")
     node.operations.calls.clear()
-    assert [*repaired(host, FIRST, *refused).waiting] == [one.place for one in refused]
+    assert [*repaired(host, FIRST, *refused).waiting] == [one.route_key for one in refused]
     assert node.operations.calls.count(("apply",)) == 2
 
 
@@ -110,7 +110,7 @@ def test_a_route_that_needs_a_default_route_waits(host: FakeHost, node: MemoryBa
     """
     incomplete = StaticRoute(destination="172.16.3.0/24")
     assert repaired(host, FIRST, incomplete).waiting == {
-        incomplete.place: (incomplete, "table main has no IPv4 default route")
+        incomplete.route_key: (incomplete, "table main has no IPv4 default route")
     }
     default = route("default via 10.224.0.1 dev eth0 proto static")
     node.insert_route(default)

@@ -26,8 +26,8 @@ from hostrouting import HostRoutingConfig, StaticRoute
 from hostrouting.boot.layout import units_in
 from hostrouting.exceptions import BackendError
 from hostrouting.host import IPV6, Host, ObservedRoute
-from hostrouting.net.exits import named_devices
-from hostrouting.net.routes import place
+from hostrouting.net.outbound import named_devices
+from hostrouting.net.routes import route_key
 from hostrouting.static_routes.at_boot import repair_once
 from hostrouting.static_routes.script import boot_part, render_script
 from hostrouting.testing import FakeHost, KernelNode
@@ -345,11 +345,13 @@ def test_it_adds_what_the_program_would(
         repair_once(at_once(), config, host)
         links = host.routes.links()
         infiniband_devs = {link.name for link in links if link.infiniband}
-        of_program = {place(route): route for route in all_routes(other) if route.protocol == 142}
+        of_program = {
+            route_key(route): route for route in all_routes(other) if route.protocol == 142
+        }
         wanted = set()
         for route in config.static_routes.routes:
-            present = of_program.get(route.place)
-            if present is None or any(place(one) == route.place for one in before):
+            present = of_program.get(route.route_key)
+            if present is None or any(route_key(one) == route.route_key for one in before):
                 continue
             is_complete = bool(route.gateway and route.dev)
             may_leave = named_devices(config.devs, links)

@@ -34,7 +34,7 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.net.addresses import format_address, format_ipv4, mask_of
 from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent, RuleEvent
-from hostrouting.net.routes import LOCAL_TABLE, SCOPE_LINK, Place, place, resting
+from hostrouting.net.routes import LOCAL_TABLE, SCOPE_LINK, RouteKey, resting, route_key
 from hostrouting.testing import KernelNode, MemoryBackend
 from phases import Context
 
@@ -250,7 +250,7 @@ class TwoWorlds(RuleBasedStateMachine):
         verb=st.sampled_from(["append", "add", "replace"]),
     )
     def foreign_route_comes(self, route: Route, verb: str) -> None:
-        if route.from_prefix and place(route) in self.taken():
+        if route.from_prefix and route_key(route) in self.taken():
             return
         self.both(lambda world: world.insert_route(route, verb=verb))
 
@@ -269,10 +269,10 @@ class TwoWorlds(RuleBasedStateMachine):
             if (
                 change.after is None
                 or change.after.from_prefix is None
-                or place(change.after) not in taken
+                or route_key(change.after) not in taken
             ):
                 changes.append(change)
-                taken |= {place(change.after)} if change.after else set()
+                taken |= {route_key(change.after)} if change.after else set()
         before = self.memory.fib
         try:
             in_memory = self.outcome(self.memory, changes, verify)
@@ -360,13 +360,13 @@ class TwoWorlds(RuleBasedStateMachine):
         ]
         self.compare(*(list(map(_path, world.lookup(single, resolve=True))) for world in worlds))
 
-    def taken(self) -> set[Place]:
+    def taken(self) -> set[RouteKey]:
         """Return the places of routes with a source prefix.
 
         Once the kernel has refused another one there, its lookups may pass over the first, so
         nothing is added there.
         """
-        return {place(route) for route in self.memory.routes(self.family) if route.from_prefix}
+        return {route_key(route) for route in self.memory.routes(self.family) if route.from_prefix}
 
     def own(self) -> list[int]:
         addresses = [

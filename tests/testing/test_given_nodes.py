@@ -112,7 +112,7 @@ def test_a_node_that_cannot_be_is_refused(
         ("default dev eth0 metric low", "'low' is not a metric"),
         ("default dev eth0 proto upstream", "'upstream' is not a proto"),
         ("10.0.0.1/8 dev eth0", "10.0.0.1/8 has host bits, the network is 10.0.0.0/8"),
-        ("9.0.0.0/8 via 10.224.0.1", "9.0.0.0/8 lacks the dev of the unicast route; name it"),
+        ("9.0.0.0/8 via 10.224.0.1", "9.0.0.0/8 needs a 'dev', because it is a unicast route"),
     ],
 )
 def test_a_text_that_is_not_a_route_is_refused(text: str, problem: str) -> None:

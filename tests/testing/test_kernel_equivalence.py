@@ -17,7 +17,7 @@ from hostrouting.exceptions import BackendError
 from hostrouting.fib import Packet, UnknownDecisionError
 from hostrouting.host import IPV6, Address, NextHop, Route, Rule
 from hostrouting.testing import Node
-from hostrouting.testing.contracts.routes import arrange, as_read, deciding, place
+from hostrouting.testing.contracts.routes import arrange, as_read, competing_routes, deciding
 from hostrouting.testing.route_texts import route
 
 pytestmark = needs_kernel
@@ -143,9 +143,9 @@ def test_a_route_of_ipv6_that_two_programs_made_is_deleted_at_once(worlds: TwoWo
     worlds.node.add_address("e0", "fd00:1::1/64")
     for wanted in "fd00:1::7 dev e0 proto static", "fd00:1::8 dev e0 proto dhcp":
         _insert(f"fd00:9::/32 via {wanted} metric 1", "append", worlds.node)
-    [merged] = place(worlds.kernel, IPV6)
+    [merged] = competing_routes(worlds.kernel, IPV6)
     worlds.node.delete_route(merged)
-    assert place(worlds.kernel, IPV6) == []
+    assert competing_routes(worlds.kernel, IPV6) == []
 
 
 def test_routes_of_ipv6_come_and_go_with_their_address_and_their_device(worlds: TwoWorlds) -> None:

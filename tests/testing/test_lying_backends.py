@@ -33,7 +33,7 @@ from hostrouting.host import (
     Rule,
 )
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.routes import FLAG_LINKDOWN, place
+from hostrouting.net.routes import FLAG_LINKDOWN, route_key
 from hostrouting.testing import KernelNode, MemoryBackend, Node
 from hostrouting.testing.contracts import RouteBackendContract
 from hostrouting.testing.contracts.routes import MULTIPATH
@@ -193,7 +193,7 @@ def backwards(values: list[Any]) -> list[Any]:
 def any_place(routes: Iterable[Any]) -> list[Any]:
     """Reverse the order within each place."""
     shown: list[Any] = []
-    for _, same in groupby(routes, place):
+    for _, same in groupby(routes, route_key):
         shown += reversed([*same])
     return shown
 

@@ -10,7 +10,7 @@ from hostrouting.exceptions import BackendError
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.host import IPV4, IPV6, Encapsulation
 from hostrouting.testing import MemoryBackend
-from hostrouting.testing.contracts.routes import MULTIPATH, arrange, in_order, place
+from hostrouting.testing.contracts.routes import MULTIPATH, arrange, competing_routes, in_order
 from hostrouting.testing.route_texts import route
 
 
@@ -96,9 +96,9 @@ def test_a_source_that_another_device_has(node: MemoryBackend) -> None:
     connect(node, eth1="172.16.1.4/24")
     arrange(node, text := "9.0.0.0/8 dev eth0 scope link src 172.16.1.4")
     node.remove_address("ib0", "172.16.1.4/16")
-    assert place(node) == in_order(text)
+    assert competing_routes(node) == in_order(text)
     node.remove_address("eth1", "172.16.1.4/24")
-    assert place(node) == []
+    assert competing_routes(node) == []
 
 
 def test_a_device_that_is_made_again_has_carrier(node: MemoryBackend) -> None:
@@ -126,4 +126,4 @@ def test_routes_of_ipv6_may_differ_by_their_tunnels(node: MemoryBackend) -> None
         tunnel = Encapsulation(1, header)
         wanted = attrs.evolve(route("fd00:9::/48 dev eth0 metric 1"), encapsulation=tunnel)
         node.insert_route(wanted, verb="append")
-    assert len(place(node, IPV6)) == 2
+    assert len(competing_routes(node, IPV6)) == 2

@@ -68,7 +68,7 @@ class ProbeRules:
     'eth0'
     >>> ProbeRules(dev="eth*", source="fe80::1", address="2001:db8::1")
     Traceback (most recent call last):
-    ValueError: 'eth*' is not a device name: '*' is not allowed in it; see: ip link
+    ValueError: 'eth*' is not a device name: '*' is not allowed; see: ip link
     """
 
     dev: str

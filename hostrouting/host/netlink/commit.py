@@ -42,8 +42,8 @@ from hostrouting.net.routes import (
     is_deleted_by,
     is_merged,
     may_merge,
-    place,
     resting,
+    route_key,
     signature,
 )
 
@@ -142,7 +142,7 @@ class Batch:
             return self.rejection(failures)
         before = _near(done, self.before)
         # The routes that came first in their places before.
-        firsts = {place(route): key for key, route in reversed(before.items())}
+        firsts = {route_key(route): key for key, route in reversed(before.items())}
         back = _inverse(done, firsts.values())
         refused = self._refused(back)
         if isinstance(refused, AnswersLostError):
@@ -274,8 +274,8 @@ def _route_parts(changes: Sequence[RouteChange]) -> list[list[RouteStep]]:
 
 def _near(steps: Steps, routes: Iterable[AnyRoute]) -> dict[Hashable, AnyRoute]:
     """Return the routes in the places of the steps, by their identity."""
-    places = {place(route) for _, route, _ in steps}
-    return {identity(route): route for route in routes if place(route) in places}
+    places = {route_key(route) for _, route, _ in steps}
+    return {identity(route): route for route in routes if route_key(route) in places}
 
 
 def _changed_forms(
@@ -338,9 +338,9 @@ def _moved(
 ) -> list[AnyRoute]:
     """Return the routes that a rollback appended, though others came after them before."""
     appended = {identity(route): route for verb, route, _ in back if verb == "append"}
-    places = set(map(place, appended.values()))
-    was = [key for key, route in before.items() if key in present and place(route) in places]
-    now = [key for key, route in present.items() if key in before and place(route) in places]
+    places = set(map(route_key, appended.values()))
+    was = [key for key, route in before.items() if key in present and route_key(route) in places]
+    now = [key for key, route in present.items() if key in before and route_key(route) in places]
     moved = [key for key, earlier in zip(now, was, strict=True) if key != earlier]
     return [appended[key] for key in moved if key in appended]
 

@@ -48,8 +48,8 @@ from hostrouting.net.routes import (
     Route,
     RouteChange,
     resting,
+    route_key,
 )
-from hostrouting.net.routes import place as place_of
 from hostrouting.net.rules import FIRST_RULES, Range, Rule
 from hostrouting.testing.node import KernelNode, Node
 from hostrouting.testing.route_texts import route
@@ -184,7 +184,7 @@ def shown(backend: RouteBackend, **fields: Any) -> list[ObservedRoute]:
     return routes
 
 
-def place(backend: RouteBackend, family: int = IPV4) -> list[ObservedRoute]:
+def competing_routes(backend: RouteBackend, family: int = IPV4) -> list[ObservedRoute]:
     """Return the routes of 9.0.0.0/8 or fd00:9::/32, which tests of places use, in order."""
     return shown(backend, family=family, network=MULTIPATH[family].network)
 
@@ -510,7 +510,7 @@ class RouteBackendContract:
         text = "9.0.0.0/8 via 10.5.0.9 dev tun0"
         backend.apply([RouteChange.add(route(text))])
         marked = as_read(text)._replace(flags=FLAG_LINKDOWN)
-        assert_same(place(backend), [marked])
+        assert_same(competing_routes(backend), [marked])
         assert_same([deciding(backend, "9.1.1.1")], [marked])
 
     def test_a_dead_next_hop_is_seen(self, eth0: Node, backend: RouteBackend) -> None:
@@ -706,7 +706,7 @@ class RouteBackendContract:
         backend.apply([_add(wanted[0])], verify=False)
         seen = backend.routes()
         for want in map(resting, wanted):
-            assert_same([each for each in seen if place_of(each) == place_of(want)], [want])
+            assert_same([each for each in seen if route_key(each) == route_key(want)], [want])
 
     def test_changes_are_made_in_their_order(self, eth0: Node, backend: RouteBackend) -> None:
         """A gateway may be reached by a route that the same batch added before it."""
@@ -744,7 +744,7 @@ class RouteBackendContract:
         new = "9.0.0.0/8 via 172.16.0.9 dev ib0 proto 142"
         arrange(eth0, DHCP, old, BOOT)
         backend.apply([_replace(find(backend, old), route(new))])
-        assert_same(place(backend), in_order(new, DHCP, BOOT))
+        assert_same(competing_routes(backend), in_order(new, DHCP, BOOT))
 
     def test_a_prepended_route_decides(self, eth0: Node, backend: RouteBackend) -> None:
         """It stands first in its place, also if only the protocol differs, or alone."""
@@ -752,7 +752,7 @@ class RouteBackendContract:
         arrange(eth0, foreign)
         alone = "8.0.0.0/8 via 10.224.0.1 dev eth0 proto 142"
         backend.apply([_prepend(route(text)) for text in (OWN, alone)])
-        assert_same(place(backend), in_order(OWN, foreign))
+        assert_same(competing_routes(backend), in_order(OWN, foreign))
         decided = [deciding(backend, address) for address in ("9.1.1.1", "8.1.1.1")]
         assert_same(decided, in_order(OWN, alone))
 
@@ -762,13 +762,13 @@ class RouteBackendContract:
         move = _replace(find(backend, OWN), route(OWN))
         self._refused(backend, move, _add(route(OFF_LINK)), _remove(ABSENT))
         backend.apply([move, _add(route(ON_LINK.replace("9.0.0.0/8", "8.0.0.0/8")))])
-        assert_same(place(backend), in_order(OWN, DHCP))
+        assert_same(competing_routes(backend), in_order(OWN, DHCP))
 
     def test_an_appended_route_stands_behind(self, eth0: Node, backend: RouteBackend) -> None:
         """It decides when the routes before it are named."""
         arrange(eth0, DHCP)
         backend.apply([_append(route(OWN))])
-        assert_same(place(backend), in_order(DHCP, OWN))
+        assert_same(competing_routes(backend), in_order(DHCP, OWN))
         backend.apply([_remove(find(backend, DHCP))])
         assert_same([deciding(backend, "9.1.1.1")], [as_read(OWN)])
 
@@ -802,7 +802,7 @@ class RouteBackendContract:
             self._refused(backend, change, _add(route(OFF_LINK)))
         arrange(eth0, DHCP)
         backend.apply([_remove(installed)])
-        assert_same(place(backend), in_order(DHCP))
+        assert_same(competing_routes(backend), in_order(DHCP))
 
     def test_the_nexthop_object_of_a_route_is_kept(self, eth0: Node, backend: RouteBackend) -> None:
         """A route by one is read with its id, returned by a rollback, and removed."""
@@ -810,11 +810,11 @@ class RouteBackendContract:
             pytest.skip("only a kernel has nexthop objects: test it on a KernelNode")
         eth0.ip("nexthop add id 5 via 10.224.0.9 dev eth0")
         eth0.ip("route add 9.0.0.0/8 nhid 5")
-        [installed] = place(backend)
+        [installed] = competing_routes(backend)
         assert installed.nexthop_id == 5
         self._refused(backend, _remove(installed), _add(route(OFF_LINK)))
         backend.apply([_remove(installed)])
-        assert_same(place(backend), [])
+        assert_same(competing_routes(backend), [])
 
     def test_verification_finds_a_route_that_did_not_last(
         self, eth0: Node, backend: RouteBackend
@@ -825,7 +825,7 @@ class RouteBackendContract:
         changes = [_add(route(ON_LINK, extra=metrics(2, 70_000)))]
         self._refused(backend, *changes)
         backend.apply(changes, verify=False)
-        [limited] = place(backend)
+        [limited] = competing_routes(backend)
         assert limited.extra != metrics(2, 70_000)
         assert limited._replace(extra=()) == as_read(ON_LINK)
 
@@ -889,7 +889,7 @@ class RouteBackendContract:
         old = find(backend, BOOT)
         eth0.insert_route(route(DHCP), verb="replace")
         assert self._refused(backend, _replace(old, route(ON_LINK))).errno == errno.ESRCH
-        assert_same(place(backend), in_order(DHCP))
+        assert_same(competing_routes(backend), in_order(DHCP))
 
     def test_a_rollback_keeps_the_order_of_a_place(self, eth0: Node, backend: RouteBackend) -> None:
         """Removed routes, the last of a place first, come back in their order."""
@@ -972,7 +972,7 @@ class RouteBackendContract:
         change = _replace(find(backend, IPV6_OWN), route(IPV6_BOOT))
         self._refused(backend, change, _add(route(IPV6_OFF_LINK)))
         backend.apply([change])
-        assert place(backend, IPV6) == in_order(IPV6_BOOT)
+        assert competing_routes(backend, IPV6) == in_order(IPV6_BOOT)
 
     def test_a_removal_of_ipv6_never_takes_another_route(
         self, six: Node, backend: RouteBackend

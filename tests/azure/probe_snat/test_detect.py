@@ -138,7 +138,7 @@ class TestAssess:
                 ["eth*"],
                 Obstacle(
                     reason="of the device of the IPv6 default route "
-                    f"'eth*' {NO_DEVICE_NAME}'*' is not allowed in it; see: ip link",
+                    f"'eth*' {NO_DEVICE_NAME}'*' is not allowed; see: ip link",
                     step="rename the device",
                 ),
             ),

@@ -1,8 +1,8 @@
-"""The exits of a node: by which device each family leaves.
+"""The outbound device of a node, for each address family.
 
-The config names it, or the last apply that found the node right has found it. A default route that
-comes later, from a router in the fabric for example, decides at once. That device completes routes
-all the same, as long as it works.
+The config names it, or the last apply that found the node healthy recorded it. A default route that
+appears later, for example from a router in the fabric, takes effect in the kernel at once. Static
+routes without `dev` still use the outbound device, as long as it works.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from hostrouting.net.addresses import FAMILY_NAMES, parse_network
 from hostrouting.net.links import Device, address_families, carries_packets, is_inside
 from hostrouting.net.routes import NextHop, ObservedRoute, default_routes
 
-#: The device of each family.
-Exits: TypeAlias = Mapping[int, str]
+#: The outbound device of each family.
+OutboundDevs: TypeAlias = Mapping[int, str]
 
 
-def working(
+def working_devs(
     names: Collection[str], links: Sequence[Device], observed: Iterable[ObservedRoute]
-) -> Exits:
-    """Return the first named device of each family that works.
+) -> OutboundDevs:
+    """Return the first of the named devices that works, for each family.
 
-    It carries packets, and its default route has a gateway that is not FAILED, or none. A
-    network names the devices with an address in it.
+    A device works if it carries packets and has a default route whose gateway, if any, is not in
+    state FAILED. A network stands for the devices with an address in it.
     """
     if not names:
         return {}
@@ -41,17 +41,19 @@ def working(
     return works
 
 
-def unnamed(defaults: Iterable[ObservedRoute], links: Iterable[Device]) -> list[ObservedRoute]:
-    """Return the default routes that may be an exit without a name in the config.
+def outside_fabric(
+    defaults: Iterable[ObservedRoute], links: Iterable[Device]
+) -> list[ObservedRoute]:
+    """Return the default routes that do not leave through an InfiniBand device.
 
-    A router in the fabric may bring one at any time, with a better metric. So an InfiniBand device
-    is expected, or completes routes, only if the config names it.
+    A router in the fabric may advertise a default route at any time, with a better metric. That is
+    why an InfiniBand device is used only if the config names it.
     """
     fabric = {link.name for link in links if link.infiniband}
     return [route for route in defaults if fabric.isdisjoint(route.devs)]
 
 
-def fabric_exits(
+def fabric_default_devs(
     defaults: Iterable[ObservedRoute], links: Iterable[Device]
 ) -> tuple[tuple[int, str], ...]:
     """Return the InfiniBand devices of default routes, each with the family of its route."""
@@ -60,19 +62,21 @@ def fabric_exits(
     return tuple(dict.fromkeys(devs))
 
 
-def no_default(family: int, fabric: Iterable[tuple[int, str]]) -> str:
-    """Return the words for a missing default route; `fabric` are the `fabric_exits`.
+def no_default_route(family: int, fabric: Iterable[tuple[int, str]]) -> str:
+    """Describe a missing default route; `fabric` is the result of `fabric_default_devs`.
 
-    >>> no_default(2, [(2, "ib0")])
-    'no IPv4 default route but by ib0 (InfiniBand, which expectedDevs must name)'
+    >>> no_default_route(2, [(2, "ib0")])
+    'no IPv4 default route except through ib0 (InfiniBand, so expectedDevs must name it)'
     """
     devs = " and ".join(dev for its, dev in fabric if its == family)
-    beside = f" but by {devs} (InfiniBand, which expectedDevs must name)" if devs else ""
-    return f"no {FAMILY_NAMES[family]} default route{beside}"
+    except_fabric = (
+        f" except through {devs} (InfiniBand, so expectedDevs must name it)" if devs else ""
+    )
+    return f"no {FAMILY_NAMES[family]} default route{except_fabric}"
 
 
-def set_down(named: Collection[str], links: Sequence[Device]) -> tuple[tuple[str, ...], bool]:
-    """Return the devices set down that may be the exit of a family, and True if no other one may.
+def devices_down(named: Collection[str], links: Sequence[Device]) -> tuple[tuple[str, ...], bool]:
+    """Return the candidates that are administratively down, and True if no candidate is up.
 
     See `candidates`.
     """
@@ -82,11 +86,11 @@ def set_down(named: Collection[str], links: Sequence[Device]) -> tuple[tuple[str
 
 
 def candidates(named: Collection[str], links: Sequence[Device]) -> Sequence[Device]:
-    """Return the devices that may be the exit of a family.
+    """Return the devices that may be the outbound device of a family.
 
-    Those that are `named` may, by a network of an address, too, or else each that leads to a wire:
-    the end of a pod's veth only on a node without other devices. A network that no device holds is
-    that of one without any address.
+    These are the `named` ones, directly or by a network that contains one of their addresses. If
+    none is named, all physical devices are candidates, and a veth only if there is no other device.
+    A named network without any device may belong to a device that has no address yet.
     """
     names = named_devices(named, links)
     found = [link for link in links if link.name in names] or _wired(links)
@@ -97,8 +101,8 @@ def candidates(named: Collection[str], links: Sequence[Device]) -> Sequence[Devi
 
 
 def named_devices(names: Collection[str], links: Iterable[Device]) -> set[str]:
-    """Return the devices that are named, or that have an address in a network that is."""
-    # A record may name a device as no kernel does.
+    """Return the devices that are named, directly or by a network with one of their addresses."""
+    # The name of a device in a record may be one that no kernel accepts.
     networks = [network for name in names if (network := parse_network(name))]
     return {
         link.name
@@ -108,7 +112,7 @@ def named_devices(names: Collection[str], links: Iterable[Device]) -> set[str]:
 
 
 def _wired(links: Sequence[Device]) -> Sequence[Device]:
-    """Return the devices that lead to a wire; ends of veths only on a node without another one."""
+    """Return the physical devices; veths only if there are no others."""
     wired = [link for link in links if link.may_stand_for_network and link.master is None]
     return [link for link in wired if link.kind != "veth"] or wired
 
