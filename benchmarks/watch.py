@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks import world
 from benchmarks.cases import COMMAND, IP, OURS, Group, Result, Setting
 from benchmarks.measure import BenchmarkError, Contender, Contest, Sample, contest, environment
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import Route, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
@@ -190,9 +190,9 @@ def running(folder: Path, document: Mapping[str, object], *, routes: int) -> Ite
     root.mkdir(parents=True, exist_ok=True)
     config.write_text(json.dumps(document))
     # A watch keeps an installed config only.
-    intent = root / INTENT_PATH.lstrip("/")
-    intent.parent.mkdir(parents=True, exist_ok=True)
-    intent.write_text(json.dumps(document))
+    installed = root / CONFIG_PATH.lstrip("/")
+    installed.parent.mkdir(parents=True, exist_ok=True)
+    installed.write_text(json.dumps(document))
     words = [sys.executable, str(COMMAND), str(root), "watch", str(config)]
     with subprocess.Popen(words, env=environment(), cwd="/", stderr=subprocess.DEVNULL) as process:
         try:

@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from hostrouting.azure.stale_cni.task import CleanStaleCNI
     from hostrouting.base.findings import NextStep, NodeFinding
     from hostrouting.boot.layout import BootFile
+    from hostrouting.config.optional import (
+        ProbeSNATConfig,
+        StaleCNIConfig,
+        WatchConfig,
+    )
     from hostrouting.config.sections import (
         HostRoutingConfig,
         OverlapMode,
         RouteOverlapConfig,
         StaticRoute,
         StaticRoutesConfig,
-    )
-    from hostrouting.config.siblings import (
-        ProbeSNATConfig,
-        StaleCNIConfig,
-        WatchConfig,
     )
     from hostrouting.host import Host, RouteBackend
     from hostrouting.node.boot_files import RenderedFiles, render_files
@@ -113,7 +113,7 @@ _NAMES = {
         "StaticRoute",
         "StaticRoutesConfig",
     ),
-    "config.siblings": ("ProbeSNATConfig", "StaleCNIConfig", "WatchConfig"),
+    "config.optional": ("ProbeSNATConfig", "StaleCNIConfig", "WatchConfig"),
     "host": ("Host", "RouteBackend"),
     "node.boot_files": ("RenderedFiles", "render_files"),
     "node.check": ("check_node",),

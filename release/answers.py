@@ -225,7 +225,7 @@ _CHECKED: Final[dict[str, Key]] = {
     "unread": _rare(list[str], "parts that the deadline cut off"),
     "spared": _rare([_SPARED], "what a cleanup would leave alone"),
 }
-_SIBLING: Final = Form("Sibling", "A unit.", {"unit": Key(str), "active_state": Key(str)})
+_UNIT_STATE: Final = Form("UnitState", "A unit.", {"unit": Key(str), "active_state": Key(str)})
 _GATE: Final = Form(
     "Gate",
     "A unit with a gate.",
@@ -316,8 +316,8 @@ ANSWERS: Final[dict[str, Form]] = {
             "boot_files": Key(
                 Form("BootFiles", "Files of a boot.", {"differ": Key(int | None, "likewise")})
             ),
-            "probeSnat": _rare((_SIBLING, None), "null if not enabled"),
-            "watch": _rare((_SIBLING, None), "likewise"),
+            "probeSnat": _rare((_UNIT_STATE, None), "null if not enabled"),
+            "watch": _rare((_UNIT_STATE, None), "likewise"),
             "gates": Key(({"*": _GATE}, None), "by unit; null if that was not read"),
             "findings": Key([_NODE_FINDING], "all"),
             "not_asked": _CHECKED["not_asked"]._replace(rare=False),

@@ -410,7 +410,7 @@ OF_THE_NODE: Final = (
         "break-glass is set: every gate is open",
         "remove the file that it names",
     ),
-    # Siblings.
+    # Optional features.
     Kind(
         "probe-snat",
         "error; warning if optional",

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.boot.capability import SCRIPT_PROGRAMS, Capability
-from hostrouting.boot.intent import mode_of, with_found_devs
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.installed_config import mode_of, with_found_devs
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.config.sections import OverlapMode
 from hostrouting.route_overlap import script as check_script
 from hostrouting.static_routes import script as routes_script
@@ -42,7 +42,7 @@ def _open_on_node(_ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
     """Return a warning on a node made from such an image, until an apply finds the device."""
     files = inquiry.host.files
     # Before the first apply, nothing depends on it.
-    if not (inquiry.host.is_live and files.exists(INTENT_PATH)):
+    if not (inquiry.host.is_live and files.exists(CONFIG_PATH)):
         return []
     return _open_exit(with_found_devs(inquiry.config, files), "warning")
 

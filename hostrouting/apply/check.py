@@ -9,7 +9,7 @@ import attrs
 from hostrouting.apply.carry_out import forget_boot
 from hostrouting.apply.run import CHECK
 from hostrouting.base.findings import UNPROVEN
-from hostrouting.boot.intent import installed_over, refuse_local_over
+from hostrouting.boot.installed_config import installed_over, refuse_local_over
 from hostrouting.boot.layout import WAIT_SECONDS
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.task import NOT_CONFIGURED, NOT_IN_IMAGE

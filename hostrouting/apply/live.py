@@ -11,16 +11,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hostrouting.base.errors import HostInUseError, InvalidConfigError
-from hostrouting.boot.layout import INTENT_PATH, LIVE_RECORD, READY_UNIT, unit_path
+from hostrouting.boot.layout import CONFIG_PATH, LIVE_RECORD, READY_UNIT, unit_path
 from hostrouting.config.sections import HostRoutingConfig, StaticRoutesConfig
-from hostrouting.net.routes import OUR_PROTOCOL, place
+from hostrouting.net.routes import OUR_PROTOCOL, route_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hostrouting.config.sections import StaticRoute
     from hostrouting.host import FileStore, Host
-    from hostrouting.net.routes import Place
+    from hostrouting.net.routes import RouteKey
     from hostrouting.static_routes.plan import RoutePlan
 
 
@@ -30,9 +30,9 @@ def refuse_others(host: Host, plan: RoutePlan | None) -> None:
     Call it before the first change. The installed config and its watch would undo what the run
     does, and the routes may be all that keeps a node reachable.
     """
-    if any(map(host.files.exists, (INTENT_PATH, unit_path(READY_UNIT)))):
+    if any(map(host.files.exists, (CONFIG_PATH, unit_path(READY_UNIT)))):
         raise HostInUseError(
-            f"a config is installed on this host ({INTENT_PATH}), and would undo this; "
+            f"a config is installed on this host ({CONFIG_PATH}), and would undo this; "
             "nothing was changed",
             code="config-installed",
         )
@@ -40,7 +40,7 @@ def refuse_others(host: Host, plan: RoutePlan | None) -> None:
         return
     known = {*plan.wanted, *plan.waiting, *_recorded(host.files)}
     own = (route for route in plan.observed if route.protocol == OUR_PROTOCOL)
-    if routes := tuple(str(route) for route in own if place(route) not in known):
+    if routes := tuple(str(route) for route in own if route_key(route) not in known):
         raise HostInUseError(
             "this host has routes of hostrouting that are neither in this config nor from an "
             f"earlier run without boot files: {'; '.join(routes)}; nothing was changed",
@@ -54,17 +54,17 @@ def record(host: Host, plan: RoutePlan) -> None:
 
     Call it before the first change: a run that is killed leaves no route that is not recorded.
     """
-    there = {*map(place, plan.observed)}
+    there = {*map(route_key, plan.observed)}
     routes = {key: route for key, route in _recorded(host.files).items() if key in there}
-    routes |= {route.place: route for route in plan.section.routes}
+    routes |= {route.route_key: route for route in plan.section.routes}
     section = StaticRoutesConfig(enabled=True, routes=tuple(routes.values()))
     content = json.dumps(HostRoutingConfig(static_routes=section).to_mapping())
     host.files.write(LIVE_RECORD, content.encode(), mode=0o644)
 
 
-def _recorded(files: FileStore) -> Mapping[Place, StaticRoute]:
+def _recorded(files: FileStore) -> Mapping[RouteKey, StaticRoute]:
     content = files.read(LIVE_RECORD)
     with suppress(InvalidConfigError):
         routes = HostRoutingConfig.from_json(content or b"{}").static_routes.routes
-        return {route.place: route for route in routes}
+        return {route.route_key: route for route in routes}
     return {}

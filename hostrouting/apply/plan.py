@@ -16,14 +16,14 @@ from phases.hosting import interruptible
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hostrouting.boot.intent import Part
+    from hostrouting.boot.installed_config import BootPart
     from hostrouting.boot.recorded import DiskStep
     from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
     from phases import Change, Context
 
 
-def _no_parts(_forecast: Forecast) -> Sequence[Part]:
+def _no_parts(_forecast: Forecast) -> Sequence[BootPart]:
     return ()
 
 
@@ -32,7 +32,7 @@ class Wanted(NamedTuple):
 
     config: HostRoutingConfig
     #: Returns the boot files to install or remove, given the forecast.
-    parts: Callable[[Forecast], Sequence[Part]] = _no_parts
+    parts: Callable[[Forecast], Sequence[BootPart]] = _no_parts
     #: The config in force, whose addresses must not get worse either.
     earlier: HostRoutingConfig | None = None
     has_routes: bool = True
@@ -60,7 +60,7 @@ class NodePlan:
     node: Host | None = None
     changes_before: int = 0
     #: The content of the boot files, the steps to install them, and the steps after the commit.
-    parts: Sequence[Part] = ()
+    parts: Sequence[BootPart] = ()
     files: Sequence[DiskStep] = ()
     rest: Sequence[DiskStep] = ()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 
 from hostrouting.base.errors import HostFileError, UnfinishedUndoError
-from hostrouting.boot.intent import config_over, first_intent
+from hostrouting.boot.installed_config import config_before_run, config_over
 from hostrouting.boot.layout import GATE_LOCK, WAIT_SECONDS, BootFile
 from hostrouting.boot.recorded import RecordedFiles
 from phases import (
@@ -94,7 +94,7 @@ class Run:
         self.boot = boot
         self.log = logger
         #: The installed config before the outermost run.
-        self._earlier = first_intent(ctx, host)
+        self._earlier = config_before_run(ctx, host)
         #: True on a node without hostrouting.
         self.is_first: bool = not boot.is_installed
         #: True once the whole config is in force: after that, an interrupt undoes nothing.

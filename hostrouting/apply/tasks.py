@@ -11,7 +11,7 @@ from hostrouting.apply.check import AddressCheck
 from hostrouting.apply.plan import Wanted, decide
 from hostrouting.apply.run import CHECK, ROUTES, locked
 from hostrouting.base.findings import REFUSED
-from hostrouting.boot.intent import installed_over, refuse_local_over
+from hostrouting.boot.installed_config import installed_over, refuse_local_over
 from hostrouting.boot.task import NOT_CONFIGURED, SectionTask
 from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.host import Host
@@ -22,7 +22,7 @@ from hostrouting.static_routes.refusals import refuse_own_gateways
 from phases import Change, Context
 
 if TYPE_CHECKING:
-    from hostrouting.boot.intent import Part
+    from hostrouting.boot.installed_config import BootPart
 
 
 class ConfigureStaticRoutes(SectionTask):
@@ -78,7 +78,7 @@ class ConfigureStaticRoutes(SectionTask):
         return Wanted(self._config, lambda _: self._parts, earlier, is_proven=not self._force)
 
     @property
-    def _parts(self) -> tuple[Part, ...]:
+    def _parts(self) -> tuple[BootPart, ...]:
         return self._installed(routes_script.boot_part(self._on_node))
 
 
@@ -126,5 +126,5 @@ class CheckRouteOverlap(SectionTask):
         return AddressCheck(self._config, self._host, self._boot, self._logger)
 
     @property
-    def _parts(self) -> tuple[Part, ...]:
+    def _parts(self) -> tuple[BootPart, ...]:
         return self._installed(check_script.boot_part(self._config))

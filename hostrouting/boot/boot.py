@@ -17,14 +17,14 @@ from hostrouting.base.findings import NodeFinding, hindered
 from hostrouting.boot.gates import (
     AGENTS,
     Gates,
-    broken_glass,
-    glass_file,
+    break_glass_file,
     is_gated,
     is_starting,
     is_unsuitable,
     ungated_agents,
+    why_gates_are_open,
 )
-from hostrouting.boot.intent import UNCHANGED, Intent
+from hostrouting.boot.installed_config import UNCHANGED, NewConfig
 from hostrouting.boot.layout import (
     ANSWER,
     APPLIED_PATH,
@@ -69,8 +69,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from hostrouting.base.findings import Severity
-    from hostrouting.boot.intent import Part
-    from hostrouting.config.siblings import Section
+    from hostrouting.boot.installed_config import BootPart
+    from hostrouting.config.optional import Section
     from hostrouting.host import Exposure, Host, UnitState
 
 _logger = logging.getLogger(__name__)
@@ -122,16 +122,16 @@ class Boot:
         has_path = any(map(self._disk.owns, paths_of(section)))
         return has_path or any(map(self._disk.links_to, section.units))
 
-    def foreign(self, *parts: Part) -> list[NodeFinding]:
+    def foreign(self, *parts: BootPart) -> list[NodeFinding]:
         """Return a finding for each file of another owner: an error if the config needs its place.
 
         Such a file stays, and its links stay, too.
         """
-        intent = next((part for part in parts if isinstance(part, Intent)), UNCHANGED)
+        new = next((part for part in parts if isinstance(part, NewConfig)), UNCHANGED)
         findings = []
-        for name, section in intent.config.sections.items():
+        for name, section in new.config.sections.items():
             severity: Severity = "error" if section.asks else "note"
-            if name not in intent.kept:
+            if name not in new.kept:
                 findings += self._disk.foreign(paths_of(section), severity=severity)
         return findings
 
@@ -153,7 +153,7 @@ class Boot:
             ctx.degrade(reason)
         return True
 
-    def drift(self, ctx: Context, *parts: Part) -> list[Change]:
+    def drift(self, ctx: Context, *parts: BootPart) -> list[Change]:
         """Return the changes that `install` would make if it refused no gate; needs no root.
 
         A change that an administrator's mask prevents has a refusal as its detail. systemd is
@@ -162,12 +162,12 @@ class Boot:
         return self._changes_by(ctx, self._steps(parts, are_planned=True), parts)
 
     def _changes_by(
-        self, ctx: Context, steps: Sequence[DiskStep], parts: Sequence[Part]
+        self, ctx: Context, steps: Sequence[DiskStep], parts: Sequence[BootPart]
     ) -> list[Change]:
         is_unread = not steps and self._must_reload(ctx, units_in(parts))
         return [RELOAD] if is_unread else _changes(steps)
 
-    def plan_install(self, ctx: Context, *parts: Part, force: bool = False) -> list[Change]:
+    def plan_install(self, ctx: Context, *parts: BootPart, force: bool = False) -> list[Change]:
         """Return the changes that `install` would make; raise UnitError if it refuses a gate."""
         steps = self._steps(parts, are_planned=True)
         changes = self._changes_by(ctx, steps, parts)
@@ -180,7 +180,7 @@ class Boot:
         ]
         return [*refused, *changes]
 
-    def steps_to_install(self, ctx: Context, *parts: Part) -> list[DiskStep]:
+    def steps_to_install(self, ctx: Context, *parts: BootPart) -> list[DiskStep]:
         """Return the steps of `install`; raise UnitError for masked or foreign files, and gates.
 
         A gate is unsuitable if it would never open, or starts before the units that it waits for.
@@ -223,7 +223,7 @@ class Boot:
             raise UnitError(f"{finding.text}, {advice}")
         self._logger.warning("%s", finding.text, extra={"kind": finding.kind})
 
-    def exposed(self, *parts: Part) -> list[Exposure]:
+    def exposed(self, *parts: BootPart) -> list[Exposure]:
         """Return the reasons why users other than root could change what root runs or believes."""
         units = units_in(parts)
         if not units:
@@ -238,7 +238,7 @@ class Boot:
         # A folder is the reason for all below it.
         return list(dict.fromkeys(filter(None, exposures)))
 
-    def refuse_exposed(self, *parts: Part) -> None:
+    def refuse_exposed(self, *parts: BootPart) -> None:
         """Raise HostFileError if users other than root could change what root runs or believes."""
         if exposures := self.exposed(*parts):
             reasons = "; ".join(map(str, exposures))
@@ -269,7 +269,7 @@ class Boot:
     def install(
         self,
         ctx: Context,
-        *parts: Part,
+        *parts: BootPart,
         stops_outdated: bool = True,
         files: RecordedFiles | None = None,
         planned: Sequence[DiskStep] | None = None,
@@ -341,9 +341,9 @@ class Boot:
 
         Under STRICT an agent without a gate has one, too.
         """
-        if cause := broken_glass(self._files):
+        if cause := why_gates_are_open(self._files):
             reason = f"every gate is open, whatever the routes are: {cause}"
-            path = glass_file(self._files)
+            path = break_glass_file(self._files)
             command = quoted("rm", path) if path else ""
             yield NodeFinding("disabled", "gates", reason, "warning", command=command)
         yield from self.gates.faults(ctx)
@@ -410,10 +410,12 @@ class Boot:
         names = sorted(name for name in OWN_UNITS if "@" not in name)
         return [name for name in names if self._disk.has(unit_path(name))]
 
-    def _steps(self, parts: Sequence[Part], *, are_planned: bool = False) -> list[DiskStep]:
+    def _steps(self, parts: Sequence[BootPart], *, are_planned: bool = False) -> list[DiskStep]:
         return Steps(self._host, self._disk, self._gates, are_planned).between(parts)
 
-    def _refuse_gates(self, ctx: Context, parts: Sequence[Part], changes: Sequence[object]) -> None:
+    def _refuse_gates(
+        self, ctx: Context, parts: Sequence[BootPart], changes: Sequence[object]
+    ) -> None:
         ctx.check()
         units = units_in(parts)
         self.refuse_exposed(*units)

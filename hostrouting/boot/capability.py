@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from hostrouting.base.findings import NodeFinding
-    from hostrouting.boot.intent import Part
+    from hostrouting.boot.installed_config import BootPart
     from hostrouting.boot.reconciler import Reconciler
     from hostrouting.boot.task import NodeTask
+    from hostrouting.config.optional import Section
     from hostrouting.config.sections import HostRoutingConfig
-    from hostrouting.config.siblings import Section
     from hostrouting.host import Host
     from phases import Context
 
@@ -54,7 +54,7 @@ SCRIPT_PROGRAMS: Final = (
 )
 
 
-def _no_parts(_config: HostRoutingConfig, _host: Host | None) -> Iterable[Part]:
+def _no_parts(_config: HostRoutingConfig, _host: Host | None) -> Iterable[BootPart]:
     return ()
 
 
@@ -68,7 +68,7 @@ class Capability(NamedTuple):
     #: Returns the class of its task.
     task: Callable[[], type[NodeTask]]
     #: Returns its unit for every boot, or the removal of that; of an image without a host.
-    parts: Callable[[HostRoutingConfig, Host | None], Iterable[Part]] = _no_parts
+    parts: Callable[[HostRoutingConfig, Host | None], Iterable[BootPart]] = _no_parts
     #: Returns True if an apply would install anything; by default if the section asks for units.
     installs: Callable[[Context, HostRoutingConfig, Host], bool] | None = None
     programs: tuple[Program, ...] = ()

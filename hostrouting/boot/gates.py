@@ -136,7 +136,7 @@ _WANTED = ("WantedBy", "RequiredBy", "ConditionResult", "ConditionTimestampMonot
 #: The settings of a gate that show if it is faulty.
 _OF_GATE = ("After", "ExecStartPre", "OnFailureJobMode", "OnFailureIsolate", _TRIGGERS)
 #: All settings that a look reads.
-LOOKED_AT: Final = (
+CHECKED_SETTINGS: Final = (
     "Before",
     _SINCE,
     _RAN,
@@ -431,14 +431,14 @@ def is_gated(state: UnitState) -> bool:
     return any(path.endswith(f"/{DROP_IN_NAME}") for path in state.drop_ins)
 
 
-def glass_file(files: FileStore) -> str | None:
+def break_glass_file(files: FileStore) -> str | None:
     """Return the path of the file that opens every gate, or None."""
     return next(filter(files.exists, _BREAK_GLASS), None)
 
 
-def broken_glass(files: FileStore) -> str | None:
+def why_gates_are_open(files: FileStore) -> str | None:
     """Return the reason why every gate is open, or None."""
-    if path := glass_file(files):
+    if path := break_glass_file(files):
         return f"{path} exists"
     if _BREAK_GLASS_WORD.encode() in (files.read("/proc/cmdline") or b"").split():
         return f"{_BREAK_GLASS_WORD} is on the command line of the kernel"

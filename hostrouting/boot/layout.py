@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from importlib.abc import ResourceLoader
 
+    from hostrouting.config.optional import Section
     from hostrouting.config.sections import OverlapMode
-    from hostrouting.config.siblings import Section
     from hostrouting.host import FileStore
 
 SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
 #: The installed config, for people. What they write to it is in force after an apply of it.
-INTENT_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.json"
+CONFIG_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.json"
 #: The link to the folder of the files in force.
 GENERATION_LINK: Final = f"{SCRIPT_DIRECTORY}/hostrouting"
 #: The same config as an apply has written it, which is in force.
@@ -164,7 +164,7 @@ class BootUnit(NamedTuple):
         return words([text], setting)
 
 
-class Departure(NamedTuple):
+class UnitRemoval(NamedTuple):
     """A unit to remove, with its files; or a file that needs none."""
 
     name: str
@@ -189,10 +189,12 @@ class BootTemplate(NamedTuple):
     beside: Mapping[str, str] = {}
 
     @property
-    def departure(self) -> Departure:
+    def removal(self) -> UnitRemoval:
         """The unit and all its files, for their removal."""
         unit = f"{self.name}.service"
-        return Departure(unit, (f"{SCRIPT_DIRECTORY}/{self.script}", unit_path(unit), *self.beside))
+        return UnitRemoval(
+            unit, (f"{SCRIPT_DIRECTORY}/{self.script}", unit_path(unit), *self.beside)
+        )
 
     def read_script(self) -> bytes:
         """Return the asset of the script, with the function that runs the program."""
@@ -200,7 +202,7 @@ class BootTemplate(NamedTuple):
 
     def fill(self, script: bytes, **values: str) -> BootUnit:
         """Return the unit with this script; `values` replace lines `# @NAME@` of the unit file."""
-        unit, (script_path, path, *_) = self.departure
+        unit, (script_path, path, *_) = self.removal
         text = read_asset(self.module, unit).decode()
         for name, value in values.items():
             text = text.replace(f"# @{name}@\n", value)
@@ -314,6 +316,6 @@ def read_asset(module: str, name: str) -> bytes:
     loader = cast("ResourceLoader", __spec__.loader)
     return re.sub(
         rb"@hostrouting ([a-z]+)@",
-        lambda match: command_line(match[1].decode(), INTENT_PATH).encode(),
+        lambda match: command_line(match[1].decode(), CONFIG_PATH).encode(),
         loader.get_data(f"{module.rpartition('/')[0]}/assets/{name}"),
     )

@@ -36,7 +36,7 @@ from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.layout import (
     APPLIED_PATH,
     ASK_PATH,
-    INTENT_PATH,
+    CONFIG_PATH,
     PROGRAM_PATH,
     RETRY_PATH,
     SCRIPT_PATHS,
@@ -116,7 +116,7 @@ if os.path.basename(folder).startswith("hostrouting-"):
             text = b""
         sum = zlib.crc32(text, zlib.crc32(b"%d\\n" % len(text), sum))
     if not folder.endswith("-%08x" % sum):
-        step = "run: {command_line("apply", INTENT_PATH)}"
+        step = "run: {command_line("apply", CONFIG_PATH)}"
         sys.stdout.write("a file in %s is lost or damaged; %s\\n" % (folder, step))
         sys.exit(12)
     renewed = "{STATE_DIRECTORY}/%s-%08x.zip" % (sys.implementation.cache_tag, sum)

@@ -10,8 +10,8 @@ import attrs
 
 from hostrouting.base.errors import HostFileError, InvalidConfigError
 from hostrouting.base.facts import Facts
-from hostrouting.boot.intent import read_intent
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.installed_config import read_installed_config
+from hostrouting.boot.layout import CONFIG_PATH
 
 if TYPE_CHECKING:
     import logging
@@ -89,24 +89,24 @@ class InstalledConfig:
 
     def __attrs_post_init__(self) -> None:
         # Before the first `read` has the lock, a reset may have come and gone.
-        self._is_there = self._files.exists(INTENT_PATH)
+        self._is_there = self._files.exists(CONFIG_PATH)
         failure = "the installed config cannot be read, and the one before it stays in force"
         self._trouble = Trouble(self._logger, failure)
 
     def read(self) -> HostRoutingConfig:
         """Return the config in force, under the run lock; if it cannot be read, the last one."""
         try:
-            intent = read_intent(self._files)
+            config = read_installed_config(self._files)
         except (HostFileError, InvalidConfigError) as error:
             # A file is there: it may have been damaged before this began, and a reset removes it.
             self._is_there = True
             self._trouble.log(in_one_line(error))
             return self.config
         self._trouble.end()
-        self.is_reset = intent is None and self._is_there
-        if intent is not None:
+        self.is_reset = config is None and self._is_there
+        if config is not None:
             self._is_there = True
-            self.config = intent
+            self.config = config
         return self.config
 
 

@@ -34,13 +34,13 @@ import attrs
 
 from hostrouting.base.errors import HostFileError
 from hostrouting.base.findings import NodeFinding, Severity, hindered
-from hostrouting.boot.intent import UNCHANGED, Intent, Merged, Part, mode_of
+from hostrouting.boot.installed_config import UNCHANGED, BootPart, Merged, NewConfig, mode_of
 from hostrouting.boot.layout import (
     APPLIED_PATH,
     ASK_PATH,
+    CONFIG_PATH,
     FURTHER_FOLDERS,
     GENERATION_LINK,
-    INTENT_PATH,
     PART_NAMES,
     PROGRAM_PATH,
     READY_LINKS,
@@ -51,7 +51,7 @@ from hostrouting.boot.layout import (
     UNIT_DIRECTORY,
     BootFile,
     BootUnit,
-    Departure,
+    UnitRemoval,
     drop_in_of,
     gate_drop_in,
     is_strict,
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 
 _PREFIX = "hostrouting-"
 #: All files that are exchanged together, by the same names.
-LINKED_PATHS: Final = (*SCRIPT_PATHS, INTENT_PATH, PROGRAM_PATH, ASK_PATH, RETRY_PATH)
+LINKED_PATHS: Final = (*SCRIPT_PATHS, CONFIG_PATH, PROGRAM_PATH, ASK_PATH, RETRY_PATH)
 #: Stands for a script that is not configured.
 IDLE: Final = (
     b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 10\n"
@@ -90,7 +90,7 @@ SHARED_PATHS: Final = frozenset(
 #: The first comment of each file of hostrouting at a shared path; others may have put some before.
 _MARK = b"# Installed by hostrouting"
 _MARKED = re.compile(rb"(?:#.*\n)*" + _MARK)
-_APPLY = f"hostrouting apply {INTENT_PATH}"
+_APPLY = f"hostrouting apply {CONFIG_PATH}"
 #: Replaces a configured script that was lost until its task installs it again: gates stay closed.
 LOST: Final = f"""#!/bin/bash
 # Installed by hostrouting in place of a script that was lost.
@@ -127,7 +127,7 @@ class Generation:
         """
         checksum = 0
         for path in sorted(self.contents, key=_base_name):
-            if path != INTENT_PATH:
+            if path != CONFIG_PATH:
                 content = self.contents[path]
                 checksum = zlib.crc32(content, zlib.crc32(b"%d\n" % len(content), checksum))
         return f"{_PREFIX}{checksum:08x}"
@@ -320,20 +320,20 @@ class Steps:
     def _files(self) -> FileStore:
         return self._host.files
 
-    def between(self, parts: Sequence[Part]) -> list[DiskStep]:
+    def between(self, parts: Sequence[BootPart]) -> list[DiskStep]:
         """Return the steps that install the units and the intent, and remove the departures."""
         units = units_in(parts)
         # The check first: without the routes it would fail.
-        departures = [part for part in reversed(parts) if isinstance(part, Departure)]
-        leaving = {departure.name for departure in departures}
+        removals = [part for part in reversed(parts) if isinstance(part, UnitRemoval)]
+        leaving = {removal.name for removal in removals}
         remaining = self._remaining(units)
         if remaining <= leaving:
-            removed = self._remove(self._paths_of_all(departures))
+            removed = self._remove(self._paths_of_all(removals))
             return [*removed, *_discard_folders(self._files)]
         present = remaining - leaving
-        intent = self._intent(parts, present)
-        exchange = self._exchanged(units, present, intent)
-        return [*self._changes(units, departures, intent, exchange)]
+        merged = self._merged_config(parts, present)
+        exchange = self._exchanged(units, present, merged)
+        return [*self._changes(units, removals, merged, exchange)]
 
     def _remaining(self, units: Sequence[BootUnit]) -> set[str]:
         """Return the names of the units that are wanted, or on the disk.
@@ -343,14 +343,14 @@ class Steps:
         remaining = {name for name in PART_NAMES if self._disk.has(part_path(name))}
         return remaining | {*self._disk.required_units(), *(unit.name for unit in units)}
 
-    def _exchanged(self, units: Sequence[BootUnit], present: set[str], intent: Merged) -> _Exchange:
+    def _exchanged(self, units: Sequence[BootUnit], present: set[str], merged: Merged) -> _Exchange:
         """Return the steps that exchange all scripts, the intent and the program at once.
 
         The scripts of other units stay, if these are `present`.
         """
         files = self._files
         in_force = contents_in_force(files)
-        wanted = self._wanted(units, intent, in_force.get(PROGRAM_PATH))
+        wanted = self._wanted(units, merged, in_force.get(PROGRAM_PATH))
         # As upstream installs them.
         found = (path for path in SCRIPT_PATHS if files.read_link(path) is None)
         upstream = {path: text for path in found if (text := files.read(path)) is not None}
@@ -384,41 +384,41 @@ class Steps:
         return exchange._replace(switched=[*exchange.switched, *discarded])
 
     def _wanted(
-        self, units: Sequence[BootUnit], intent: Merged, program: bytes | None
+        self, units: Sequence[BootUnit], merged: Merged, program: bytes | None
     ) -> dict[str, bytes]:
         """Return the contents of all exchanged files; a plan has no new program."""
         files = (file for unit in (*units, ready_unit()) for file in unit.files)
         wanted = {file.path: file.content for file in files if file.path in LINKED_PATHS}
-        if intent.content is not None:
-            wanted |= dict.fromkeys((INTENT_PATH, APPLIED_PATH), intent.content)
+        if merged.content is not None:
+            wanted |= dict.fromkeys((CONFIG_PATH, APPLIED_PATH), merged.content)
         file = program_file(self._host, program, is_planned=self._are_planned)
         return wanted | {PROGRAM_PATH: file.content}
 
     def _changes(
         self,
         units: Sequence[BootUnit],
-        departures: Sequence[Departure],
-        intent: Merged,
+        removals: Sequence[UnitRemoval],
+        merged: Merged,
         exchange: _Exchange,
     ) -> Iterator[DiskStep]:
         """Yield the steps in their order."""
         gates = self._disk.gates()
-        strict, drop_ins = self._gate_steps(intent) if units else ([], [])
+        strict, drop_ins = self._gate_steps(merged) if units else ([], [])
         # Gates look without the capability to override modes.
         yield from self._unhide()
         # Nothing repairs what a config without an intent has.
-        yield from self._forget(intent)
+        yield from self._forget(merged)
         # A gate is strict before its scripts are.
         yield from strict
         # Nothing runs these files yet.
         yield from exchange.written
         # A unit finds its script, and people the config.
-        yield from self._link(intent)
+        yield from self._link(merged)
         if units:
             # A unit comes after its files, and before the scripts that it runs.
             for unit in units:
                 yield from self._install(unit)
-            # All scripts, the intent and the program, at once.
+            # All scripts, the installed config and the program, at once.
             yield from exchange.switched
             # What gates wait for comes before them.
             yield from self._install(ready_unit())
@@ -429,35 +429,35 @@ class Steps:
         # A new gate waits for files that exist.
         yield from drop_ins
         # Nothing waits for, or requires, what has left the config.
-        yield from self._remove(self._paths_of(departures))
+        yield from self._remove(self._paths_of(removals))
         # Upstream's links, by which a machine requires its check. Without gates, the removal of a
         # sibling keeps those to other units.
         if units or gates:
             yield from self._remove(self._disk.upstream_links(*units))
 
-    def _forget(self, intent: Merged) -> list[DiskStep]:
+    def _forget(self, merged: Merged) -> list[DiskStep]:
         """Return the step that removes the intent of a config that leaves none."""
-        if intent.content is not None or self._files.read(INTENT_PATH) is None:
+        if merged.content is not None or self._files.read(CONFIG_PATH) is None:
             return []
-        return self._remove([INTENT_PATH])
+        return self._remove([CONFIG_PATH])
 
-    def _link(self, intent: Merged) -> Iterator[DiskStep]:
+    def _link(self, merged: Merged) -> Iterator[DiskStep]:
         """Yield the steps by which the paths of no unit lead to the generation in force."""
-        for path in [PROGRAM_PATH] if intent.content is None else [INTENT_PATH, PROGRAM_PATH]:
+        for path in [PROGRAM_PATH] if merged.content is None else [CONFIG_PATH, PROGRAM_PATH]:
             yield from self._put(BootFile(path, b""))
 
-    def _paths_of(self, departures: Sequence[Departure]) -> Iterator[str]:
+    def _paths_of(self, removals: Sequence[UnitRemoval]) -> Iterator[str]:
         """Yield what departures have on the disk, the links to a unit first."""
-        for name, paths in departures:
+        for name, paths in removals:
             yield from (*self._disk.links_to(name), part_path(name), *paths)
 
-    def _gate_steps(self, intent: Merged) -> tuple[list[DiskStep], list[DiskStep]]:
+    def _gate_steps(self, merged: Merged) -> tuple[list[DiskStep], list[DiskStep]]:
         """Return the steps for the drop-ins to write before the scripts, and for those after them.
 
         A gate becomes strict before its scripts are, and stays so until they are not. A new gate
         waits for the files that it needs.
         """
-        mode = self._mode(intent)
+        mode = self._mode(merged)
         before: list[DiskStep] = []
         after: list[DiskStep] = []
         for gate in self._gates:
@@ -466,11 +466,11 @@ class Steps:
             (before if is_first else after).extend(self._put(drop_in))
         return before, after
 
-    def _mode(self, intent: Merged) -> OverlapMode:
+    def _mode(self, merged: Merged) -> OverlapMode:
         """Return the mode of the gates for an intent; that of the gates on the disk if damaged."""
-        if intent.config is not None:
-            return mode_of(intent.config)
-        if intent.content is None:
+        if merged.config is not None:
+            return mode_of(merged.config)
+        if merged.content is None:
             return OverlapMode.WARN
         texts = [self._files.read(drop_in_of(gate)) for gate in self._disk.gates()]
         return OverlapMode.STRICT if any(map(is_strict, filter(None, texts))) else OverlapMode.WARN
@@ -490,15 +490,15 @@ class Steps:
 
     # --- the intent
 
-    def _intent(self, parts: Sequence[Part], present: set[str]) -> Merged:
+    def _merged_config(self, parts: Sequence[BootPart], present: set[str]) -> Merged:
         """Return the intent for the units on the disk."""
-        intent = next((part for part in parts if isinstance(part, Intent)), UNCHANGED)
+        merged = next((part for part in parts if isinstance(part, NewConfig)), UNCHANGED)
         others = present.difference(unit.name for unit in units_in(parts))
         # The intent of the scripts in force, even if its link was lost or replaced.
         installed = self._files.read(APPLIED_PATH)
         if installed is None:
-            installed = self._files.read(f"{SCRIPT_DIRECTORY}/{link_of(INTENT_PATH)}")
-        return intent.merged_with(installed, others=others)
+            installed = self._files.read(f"{SCRIPT_DIRECTORY}/{link_of(CONFIG_PATH)}")
+        return merged.merged_with(installed, others=others)
 
     # --- units
 
@@ -517,21 +517,21 @@ class Steps:
                 steps.append(DiskStep((Change("+", link),), {link: unit_path(unit.name)}))
         return steps
 
-    def _paths_of_all(self, departures: Sequence[Departure]) -> Iterator[str]:
+    def _paths_of_all(self, removals: Sequence[UnitRemoval]) -> Iterator[str]:
         """Yield all that may be on the disk, in the order of its removal."""
         # Nothing repairs the rest.
-        yield INTENT_PATH
+        yield CONFIG_PATH
         # Gates, before the units that they wait for.
         yield from map(drop_in_of, self._disk.gates())
         yield from self._disk.upstream_links()
         # The links by which units start.
-        for name in (READY_UNIT, *(departure.name for departure in departures)):
+        for name in (READY_UNIT, *(removal.name for removal in removals)):
             yield from self._disk.links_to(name)
-        for departure in departures:
-            yield part_path(departure.name)
+        for removal in removals:
+            yield part_path(removal.name)
         yield from reversed(ready_unit().paths)
-        for departure in departures:
-            yield from departure.paths
+        for removal in removals:
+            yield from removal.paths
         yield PROGRAM_PATH
 
     # --- single steps
@@ -633,7 +633,7 @@ def _changes_to(
         for path in paths
         if (in_force.get(path), files.mode(path)) != BootFile(path, wanted[path]).state
     }
-    if INTENT_PATH in changes:
+    if CONFIG_PATH in changes:
         changes.pop(APPLIED_PATH, None)
     return changes
 

@@ -11,7 +11,12 @@ import attrs
 
 from hostrouting.base.errors import BackendError
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.intent import ATTRIBUTES, Intent, as_installed, intent_names
+from hostrouting.boot.installed_config import (
+    ATTRIBUTES,
+    NewConfig,
+    as_installed,
+    installed_config_has,
+)
 from hostrouting.config.sections import HostRoutingConfig, require_config
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6
@@ -20,8 +25,8 @@ from phases import Change, Context, Task
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.boot.intent import Part
-    from hostrouting.config.siblings import Sibling
+    from hostrouting.boot.installed_config import BootPart
+    from hostrouting.config.optional import OptionalSection
 
 
 #: Why a step is skipped.
@@ -90,21 +95,21 @@ class SectionTask(NodeTask):
     @property
     def _idle_reason(self) -> str:
         """Why a sibling has nothing to do: it is not enabled, and nothing of it is installed."""
-        section: Sibling = getattr(self._config, self.section)
+        section: OptionalSection = getattr(self._config, self.section)
         if not self._host.has_boot:
             return ROUTES_ONLY
         if section.enabled or self._boot.has_part_of(section):
             return ""
         # An installation may finish what an earlier one could not.
-        is_left = self._boot.is_unfinished or intent_names(self._host.files, self.section)
+        is_left = self._boot.is_unfinished or installed_config_has(self._host.files, self.section)
         return "" if is_left else NOT_CONFIGURED
 
-    def _installed(self, part: Part) -> tuple[Part, ...]:
+    def _installed(self, part: BootPart) -> tuple[BootPart, ...]:
         """Return what this task installs: nothing where only routes are changed."""
-        return (part, self._intent) if self._host.has_boot else ()
+        return (part, self._new_config) if self._host.has_boot else ()
 
     def _plan_files(
-        self, ctx: Context, parts: Sequence[Part], *, force: bool = False
+        self, ctx: Context, parts: Sequence[BootPart], *, force: bool = False
     ) -> list[Change]:
         return self._boot.plan_install(ctx, *parts, force=force) if parts else []
 
@@ -114,13 +119,13 @@ class SectionTask(NodeTask):
         return as_installed(self._config, self._host)
 
     @property
-    def _intent(self) -> Intent:
+    def _new_config(self) -> NewConfig:
         """The config in force after this task: the sections of other tasks stay as installed."""
         # No task installs anything for a section without a part.
         config = self._on_node
         asking = {name: section for name, section in config.sections.items() if section.asks}
         free = {name for name, section in asking.items() if not section.part_names()}
-        return Intent(config=config, kept=ATTRIBUTES - free - {self.section, "gates"})
+        return NewConfig(config=config, kept=ATTRIBUTES - free - {self.section, "gates"})
 
     def undo(self, ctx: Context) -> None:
         """Do as for a config without the section."""

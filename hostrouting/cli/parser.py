@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from hostrouting import __version__
 from hostrouting.base.commands import USAGE, printable
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.cli.command import seconds, switch
 from hostrouting.cli.commands import all_commands, command_named
 from hostrouting.config.wire import closest
@@ -161,8 +161,8 @@ def _step(
     chosen = next((commands[word] for word in words if word in commands), None)
     known = re.findall(r"(?<!\w)-[\w-]+", chosen.format_usage()) if chosen else []
     if message.endswith("required: CONFIG"):
-        installed = os.path.exists(INTENT_PATH)  # noqa: PTH110 (slow)
-        also = f"; the installed one is {INTENT_PATH}" if installed else ""
+        installed = os.path.exists(CONFIG_PATH)  # noqa: PTH110 (slow)
+        also = f"; the installed one is {CONFIG_PATH}" if installed else ""
         return f"; give a JSON file, or - for stdin{also}"
     match = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
     option = re.search(r"unrecognized arguments: (?:.* )?--(\w[\w-]*)", message)

@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from hostrouting.base.commands import BAD, FAILED, FINE, USAGE
 from hostrouting.base.errors import HostRoutingError, InvalidConfigError
 from hostrouting.base.signals import status_of_signal
-from hostrouting.boot.intent import installed_over, refuse_local_over, require_intent
+from hostrouting.boot.installed_config import (
+    installed_over,
+    refuse_local_over,
+    require_installed_config,
+)
 from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.host import Host
 from hostrouting.host.files.store import RootedFiles
@@ -55,7 +59,7 @@ _logger = logging.getLogger("hostrouting")
 def config_of(arguments: Namespace) -> HostRoutingConfig:
     """Return the CONFIG of a command, or the installed one."""
     if arguments.config is None:
-        return require_intent(host_of(arguments))
+        return require_installed_config(host_of(arguments))
     source = sys.stdin.fileno() if arguments.config == "-" else arguments.config
     config = HostRoutingConfig.from_file(source, timeout=arguments.timeout or DEFAULT_TIMEOUT)
     if arguments.allow_empty and config.void:

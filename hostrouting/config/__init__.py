@@ -1,7 +1,7 @@
-"""The operator's JSON as frozen values: its sections, the rules for its fields, the wire format.
+"""The operator's JSON as frozen values: sections, rules for fields, and the wire format.
 
-sections    HostRoutingConfig, and the sections of the pair
-siblings    the sections of the siblings, and of Watch
-rules       one function for each kind of field: it returns the normalised value, or raises
-wire        JSON to values and back: types, unknown keys, all errors at once
+sections    HostRoutingConfig, and the sections for routes and their check
+optional    the sections of optional features: probes, cleanup and watch
+rules       one function for each kind of field: it returns the normalised value or raises
+wire        converts JSON to values and back; reports unknown keys and all errors at once
 """

@@ -1,8 +1,8 @@
-"""The rules for the fields of the config: functions that return the normalised value, or raise.
+"""The rules for the fields of the config: functions that return the normalised value or raise.
 
 A rule takes a value from Python or JSON. Its ValueError continues a sentence that begins with the
-path of the field: the expected value, the value found, and the correction. Rules are independent; a
-condition between fields is checked by the value that has the fields, in `sections`.
+path of the field: the expected value, the value found, and the correction. Rules are independent of
+each other; conditions between fields are checked in `sections`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from hostrouting.net.addresses import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable
 
-#: By family and first byte, (first bits, their number, their meaning): a static route may not lead
-#: there, and no router lives there.
+#: By family and first byte: the leading bits, how many there are, and their meaning. No static
+#: route may lead there, and no gateway can have such an address.
 _NOT_UNICAST = {
     (IPV4, 0): (0, 8, "0.0.0.0/8, which means 'this network'"),
     (IPV4, 127): (127, 8, "127.0.0.0/8, the node's own loopback"),
@@ -39,12 +39,12 @@ _NOT_UNICAST = {
         ((IPV4, byte) for byte in range(224, 240)), (0xE, 4, "224.0.0.0/4, which is multicast")
     ),
     (IPV4, 255): (0xFFFFFFFF, 32, "the broadcast address"),
-    # Of IPv4 addresses in the form of IPv6, ::ffff:10.0.0.1, no IPv6 route decides.
+    # No IPv6 route applies to IPv4 addresses in IPv6 notation, such as ::ffff:10.0.0.1.
     (IPV6, 0): (0, 80, "::/80, the node's own loopback and the IPv4 addresses written as IPv6"),
     (IPV6, 0xFE): (0x3FA, 10, "fe80::/10, the link-local addresses"),
     (IPV6, 0xFF): (0xFF, 8, "ff00::/8, which is multicast"),
 }
-#: Patterns of JSON Schema, which cannot express all that a rule checks.
+#: Patterns for JSON Schema, which cannot express everything that a rule checks.
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4 = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
 _LENGTH = "(?:3[0-2]|[12]?[0-9])"
@@ -66,13 +66,13 @@ def destination(value: object) -> str:
     prefix = Prefix.parse(text)
     if not prefix.length:
         raise ValueError(
-            f"{text!r} is the default route, which cannot be set; name the networks that need a "
-            "route"
+            f"{text!r} is the default route, which cannot be configured; name the networks that "
+            "need a route"
         )
     _refuse_inside(text, prefix, "no route leads there; remove it")
     if prefix.network & ~mask_of(prefix.family, prefix.length):
         raise ValueError(f"{text!r} has host bits; the network is {str(prefix.masked)!r}")
-    # An IPv4 network has one spelling only.
+    # An IPv4 network has only one notation.
     return text if prefix.family == IPV4 else str(prefix)
 
 
@@ -93,12 +93,12 @@ def _gateway(text: str) -> str:
             f"{text!r} has a prefix length; give the address alone: {text.partition('/')[0]}"
         )
     address = Address.parse(text)
-    # A router advertises itself by such an address.
+    # Routers advertise themselves with such addresses.
     if not address.is_link_local:
         _refuse_inside(
             text,
             Prefix(*address, address_bits(address.family)),
-            "a gateway is one host's own address; name that of the router",
+            "a gateway is a single host; give the address of the router",
         )
     return str(address)
 
@@ -116,7 +116,7 @@ def _refuse_inside(text: str, prefix: Prefix, consequence: str) -> None:
         return
     start, count, name = reserved
     if length >= count and network >> (bits - count) == start:
-        raise ValueError(f"{text!r} {'is' if count == 32 else 'lies in'} {name}; {consequence}")
+        raise ValueError(f"{text!r} {'is' if count == 32 else 'is in'} {name}; {consequence}")
 
 
 @accepting({"type": "string", "pattern": f"^{_IPV4}/{_LENGTH}$"})
@@ -134,7 +134,7 @@ def ipv4_cidr(value: object) -> str:
 def expected_cidr(value: object) -> str:
     """Return a network of either family with its host bits masked.
 
-    IPv6 addresses that no route decides alone are refused.
+    IPv6 addresses whose device is not chosen by routes alone are refused.
 
     >>> expected_cidr("10.0.0.255/24"), expected_cidr("FD00:0::1/64")
     ('10.0.0.0/24', 'fd00::/64')
@@ -142,18 +142,16 @@ def expected_cidr(value: object) -> str:
     text = _address_text(value, "a CIDR such as '172.16.0.0/16' or 'fd00::/64'")
     prefix = Prefix.parse(text).masked
     if prefix.family == IPV6:
-        _refuse_inside(
-            text, prefix, "no route decides alone by which device packets leave for it; remove it"
-        )
+        _refuse_inside(text, prefix, "routes alone do not choose the device for it; remove it")
     return str(prefix)
 
 
 def refuse_local(cidr: str) -> None:
-    """Refuse a masked network that is the node's own loopback; `expected_cidr` does so for IPv6.
+    """Refuse a masked network in the loopback range; `expected_cidr` does so for IPv6.
 
     >>> refuse_local("127.1.0.0/16")
     Traceback (most recent call last):
-    ValueError: '127.1.0.0/16' lies in 127.0.0.0/8, the node's own loopback; \
+    ValueError: '127.1.0.0/16' is in 127.0.0.0/8, the node's own loopback; \
 no packet for it leaves the node; remove it
     """
     if cidr.startswith("127."):
@@ -162,7 +160,7 @@ no packet for it leaves the node; remove it
 
 @accepting({"type": "string", "pattern": f"^{_ADDRESS}/(?!0$){_IPV6_LENGTH}$"})
 def cidr(value: object) -> str:
-    """Return a network of either family with its host bits masked; refuse the whole address space.
+    """Return a network of either family with its host bits masked; refuse a length of 0.
 
     >>> cidr("10.240.3.1/16"), cidr("FD00:0::1/64")
     ('10.240.0.0/16', 'fd00::/64')
@@ -207,7 +205,7 @@ def number_in(
     highest: int,
     value: object,
 ) -> Any:
-    """Return a number of a kind in a range; an error calls it by `noun`."""
+    """Return a number of a kind in a range; `noun` describes it in errors."""
     # No NaN is in any range.
     if isinstance(value, bool) or not isinstance(value, kind) or not lowest <= value <= highest:
         raise ValueError(f"expected {noun} from {lowest} to {highest}, found {describe(value)}")
@@ -215,14 +213,14 @@ def number_in(
 
 
 def string(value: object, wanted: str) -> str:
-    """Return a string of limited length; the error names `wanted` as expected."""
+    """Return a string of limited length; errors say that `wanted` was expected."""
     if not isinstance(value, str) or len(value) > _LONGEST_STRING:
         raise ValueError(f"expected {wanted}, found {describe(value)}")
     return value
 
 
 def _address_text(value: object, wanted: str) -> str:
-    """Return the text of an address or network, which may be a value of `ipaddress`."""
+    """Return the text of an address or network; values of `ipaddress` are accepted."""
     if type(value).__module__ == "ipaddress":
         value = str(value)
     return string(value, wanted)
@@ -236,8 +234,8 @@ def list_of(
 ) -> Callable[[object], tuple[T, ...]]:
     """Return a rule for a list whose members have unique keys.
 
-    A member with the key of an earlier one is dropped, or refused if there is a `clash`.
-    `clash` returns the reason, given the member, the earlier one and its index.
+    A member with the same key as an earlier one is dropped, or refused if there is a `clash`
+    function, which returns the reason for a member, the earlier one and its index.
     """
 
     @accepting({"type": "array", "items": schema_of(rule)})
@@ -263,17 +261,17 @@ def list_of(
 
 
 def one_of(*choices: str) -> Callable[[object], str]:
-    """Return a rule for one of a few words, in any case of its letters."""
+    """Return a rule for one of a few words, ignoring case."""
     wanted = f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
     known = {choice.lower(): choice for choice in choices}
     pattern = "|".join(
         "".join(f"[{letter.upper()}{letter.lower()}]" for letter in choice) for choice in choices
     )
 
-    # The words first, for an editor to offer.
+    # The words come first, so that editors suggest them.
     @accepting({"anyOf": [{"enum": [*choices]}, {"type": "string", "pattern": f"^(?:{pattern})$"}]})
     def rule(value: object) -> str:
-        # upper() makes an S of a long s; lower() never yields a letter of these words.
+        # Not upper(), which turns a long s into S.
         choice = known.get(string(value, wanted).lower())
         if choice is None:
             raise ValueError(f"expected {wanted}, found {describe(value)}")
@@ -283,13 +281,13 @@ def one_of(*choices: str) -> Callable[[object], str]:
 
 
 _LONGEST_DURATION = 64
-#: A number and a unit, as Go writes a duration of a second or more.
+#: A number and a unit, as Go formats durations of a second or more.
 _DURATION_PART = r"([0-9]+(?:\.[0-9]+)?)([hms])"
 _SECONDS = {"h": 3600, "m": 60, "s": 1}
 
 
 def seconds(lowest: int, highest: int) -> Callable[[object], float]:
-    """Return a rule for a number of seconds in a range; it rounds to a nanosecond, as Go does."""
+    """Return a rule for a number of seconds in a range, rounded to a nanosecond as in Go."""
 
     @accepting({"type": "number", "minimum": lowest, "maximum": highest})
     def rule(value: object) -> float:
@@ -300,7 +298,7 @@ def seconds(lowest: int, highest: int) -> Callable[[object], float]:
 
 
 def duration(lowest: int, highest: int) -> Callable[[object], float]:
-    """Return a rule for a duration in a range, as Go writes it; it returns seconds.
+    """Return a rule for a duration in Go's format and in a range; it returns seconds.
 
     >>> duration(1, 86_400)("1m30s"), duration(1, 86_400)("1.5h")
     (90.0, 5400.0)
@@ -312,7 +310,7 @@ def duration(lowest: int, highest: int) -> Callable[[object], float]:
     )
     def read(value: object) -> float:
         text = string(value, wanted)
-        # A float overflows with thousands of digits.
+        # Thousands of digits would overflow a float.
         if len(text) > _LONGEST_DURATION or not re.fullmatch(f"(?:{_DURATION_PART})+", text):
             raise ValueError(f"{text!r} is not a duration such as '60s' or '1m30s'")
         parts = re.findall(_DURATION_PART, text)
@@ -341,21 +339,20 @@ _UNIT_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123
 _DEVICE_PATTERN = frozenset(
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-+@*?[]!"
 )
-#: systemd takes 255 characters; the mark of a refused gate, hostrouting-held@<gate>.service, has 25
-#: more.
+#: systemd allows 255 characters, and hostrouting-held@<gate>.service needs 25 of them.
 _LONGEST_UNIT = 230
 _LONGEST_DEVICE_PATTERN = 64
 
 
-#: The characters for a class of a pattern; ECMAScript has fewer escapes than Python.
+#: The characters escaped for a character class; ECMAScript has fewer escapes than Python.
 _ESCAPED = "".join(f"\\{char}" if char in "[]\\^-" else char for char in sorted(SHELL_ACTIVE))
-#: A device name for JSON Schema, which cannot count bytes.
+#: A device name in JSON Schema, which cannot count bytes.
 _DEVICE = rf"(?!-|\.{{1,2}}$)[^/:\s{_ESCAPED}]{{1,15}}"
 
 
 @accepting({"type": "string", "pattern": f"^{_DEVICE}$"})
 def device(value: object) -> str:
-    """Return a device name that the kernel accepts and a shell cannot misread."""
+    """Return a device name that is valid and has no special meaning to a shell."""
     return _device_name(string(value, "a device name such as 'eth0'"))
 
 
@@ -364,13 +361,13 @@ _device_name = lru_cache(64)(check_device_name)
 
 @accepting({"type": "string", "pattern": f"^(?:(?!{_IPV4}$){_DEVICE}|{_IPV4}/(?!0$){_LENGTH})$"})
 def expected_device(value: object) -> str:
-    """Return a device name, or an IPv4 network that stands for the device with an address in it.
+    """Return a device name, or an IPv4 network that stands for the devices with an address in it.
 
     >>> expected_device("eth0"), expected_device("10.224.0.4/16")
     ('eth0', '10.224.0.0/16')
     """
     text = str(value)
-    # An address without a length is a forgotten length, though a device could have such a name.
+    # A device could be named like an address, but more likely the prefix length is missing.
     is_numeric = is_network(text) or parse_address(text)
     return destination(cidr(ipv4_cidr(value))) if is_numeric else device(value)
 
@@ -389,7 +386,7 @@ def optional_device(value: object) -> str | None:
     }
 )
 def device_pattern(value: object) -> str:
-    """Return a pattern of device names that bash (in the C locale) and fnmatch read alike.
+    """Return a pattern of device names that bash (in the C locale) and fnmatch match alike.
 
     >>> device_pattern("mesh*"), device_pattern("veth[0-9]?")
     ('mesh*', 'veth[0-9]?')
@@ -416,15 +413,17 @@ def _class_problem(text: str) -> str | None:
     while "[" in text:
         members, closed, text = text.partition("[")[2].partition("]")
         members = members.removeprefix("!")
-        # fnmatch drops a falling range and may read the next '!' as a negation, unlike bash.
+        # Unlike bash, fnmatch drops descending ranges and may take the next '!' for a negation.
         rising = all(first <= last for first, last in re.findall(r"(.)-(.)", members))
         if not (closed and rising and re.fullmatch(r"(\w-\w|[\w.])+", members, re.ASCII)):
-            return "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"
+            return (
+                "'[' must be followed by characters or ascending ranges and a ']', as in '[0-9a-f]'"
+            )
     return None
 
 
 def gate(own: Collection[str]) -> Callable[[object], str]:
-    """Return the rule for the name of a service unit, template or instance; not one of `own`."""
+    """Return the rule for the name of a service, template or instance that is not one of `own`."""
 
     @accepting(_unit_schema(r"^(?![-@.]|[^@]*-(?:@|\.service$))[A-Za-z0-9:_.\\@-]+\.service$", own))
     def rule(value: object) -> str:
@@ -433,10 +432,9 @@ def gate(own: Collection[str]) -> Callable[[object], str]:
         if not text.endswith(".service"):
             problem = "it does not end in '.service'"
         elif re.match(r"[^@]*-(@|\.service$)", text):
-            # foo-.service.d applies to foo-bar.service, too: hostrouting could wait for itself.
+            # foo-.service.d also applies to foo-bar.service, so hostrouting could wait for itself.
             problem = (
-                "systemd reads a name that ends in '-' as all units that begin so; name each of "
-                "them"
+                "a name that ends in '-' stands for all units that begin with it; name each of them"
             )
         if problem:
             raise ValueError(
@@ -448,7 +446,7 @@ def gate(own: Collection[str]) -> Callable[[object], str]:
 
 
 def awaited_unit(own: Collection[str]) -> Callable[[object], str]:
-    """Return the rule for the name of a unit, no template, and not one of `own`.
+    """Return the rule for the name of a unit that is neither a template nor one of `own`.
 
     Without a suffix it is a service, as for systemctl.
 
@@ -482,11 +480,11 @@ def _unit_schema(pattern: str, own: Collection[str]) -> dict[str, Any]:
 
 def _unit_problem(name: str, own: Collection[str]) -> str | None:
     prefix, at, _ = name.partition("@")
-    # systemd loads no hidden file.
+    # systemd does not load hidden files.
     if name.startswith(("@", ".")):
-        return "nothing stands before '@' or '.'"
+        return "there is nothing before '@' or '.'"
     if name in own or (at and f"{prefix}@.service" in own):
-        return "it is installed by hostrouting and cannot wait for itself; name another unit"
+        return "hostrouting installs this unit, and it cannot wait for itself; name another unit"
     return _name_problem(name, _UNIT_NAME, _LONGEST_UNIT)
 
 
@@ -495,9 +493,11 @@ def folder(value: object) -> str:
     """Return an absolute, printable path without `..`."""
     text = string(value, "an absolute path such as '/var/lib/hostrouting/stale-cni'")
     if not text.startswith("/"):
-        raise ValueError(f"{text!r} is not an absolute path; begin it with '/'")
+        raise ValueError(f"{text!r} is not an absolute path; it must begin with '/'")
     if ".." in text.split("/"):
-        raise ValueError(f"{text!r} has a '..' in it; write out the folder that is meant")
+        raise ValueError(f"{text!r} contains '..'; give the path of the folder without it")
     if not text.isprintable():
-        raise ValueError(f"{text!r} has a character that cannot be printed; name a plain folder")
+        raise ValueError(
+            f"{text!r} contains a character that cannot be printed; choose another folder"
+        )
     return text

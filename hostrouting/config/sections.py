@@ -2,15 +2,15 @@
 
     HostRoutingConfig                     the `hostRouting` object
     ├── static_routes: StaticRoutesConfig     routes: a tuple of StaticRoute
-    ├── route_overlap: RouteOverlapConfig     addresses that must leave by the node's own device
+    ├── route_overlap: RouteOverlapConfig     addresses that must leave through the outbound device
     ├── probe_snat: ProbeSNATConfig
     ├── stale_cni: StaleCNIConfig
     ├── watch: WatchConfig
-    └── gates                                 units that may not start before routing is right
+    └── gates                                 units that do not start before routing is healthy
 
-A value is checked when it is built, so code that has a config need not check it again. All errors
-are reported at once, each with its path. Attributes are the snake_case of the wire's camelCase. An
-absent section equals a section of defaults, which do nothing.
+A config is validated when it is built, so code that receives one need not check it again. All
+errors are reported at once, each with its path. Attributes are snake_case, JSON keys are camelCase.
+A missing section is the same as one with only defaults, which does nothing.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ import attrs
 from hostrouting.base.errors import ConfigMistake, InvalidConfigError, UnreadableConfigError
 from hostrouting.base.values import LightValue
 from hostrouting.config import rules
-from hostrouting.config.siblings import (
-    SIBLINGS,
+from hostrouting.config.optional import (
+    OPTIONAL_SECTIONS,
     ProbeSNATConfig,
     Section,
     StaleCNIConfig,
@@ -61,8 +61,8 @@ from hostrouting.net.routes import (
 )
 from phases.mistakes import shown, wrong_argument
 
-#: Devices of well-known CNIs and of the sibling agent's overlay, whose routes lie inside expected
-#: CIDRs once the first machine has run. Overlaps by `docker0` and `br-*` are real.
+#: Devices of well-known CNIs and of the agent's overlay network. Once the first machine has run,
+#: their routes are inside expected CIDRs. Overlaps with `docker0` and `br-*` are real.
 DEFAULT_ALLOWED_DEVS: Final = (
     "cni*",
     "cbr0",
@@ -88,7 +88,7 @@ DEFAULT_ALLOWED_DEVS: Final = (
     "vxlan0",
     "ipip0",
 )
-#: By cloud, the addresses that its nodes cannot do without, from the vendors' documentation.
+#: By cloud, the addresses that its nodes need, from the vendors' documentation.
 PRESETS: Final = {
     "azure": {
         "168.63.129.16/32": "Azure platform: DHCP, DNS, health probes",
@@ -105,9 +105,9 @@ PRESETS: Final = {
         "169.254.169.254/32": "Google instance metadata and DNS",
     },
 }
-#: Every machine of systemd-nspawn, and a kubelet that runs outside of one.
+#: All systemd-nspawn machines, and a kubelet that runs outside one.
 DEFAULT_GATES: Final = ("systemd-nspawn@.service", "kubelet.service")
-#: Installed and removed with the gates, for every section.
+#: Installed and removed together with the gates.
 GATE_UNITS: Final = (
     "hostrouting-retry.service",
     "hostrouting-held@.service",
@@ -115,7 +115,7 @@ GATE_UNITS: Final = (
     "hostrouting-ready.service",
 )
 
-#: Seconds for the writer of a pipe, unless the caller gives a time.
+#: The default timeout for the writer of a pipe, in seconds.
 _LONGEST_WAIT = 10.0
 #: The next step for a file that cannot be read.
 _UNREADABLE: Final[dict[type[Exception], str]] = {
@@ -125,18 +125,19 @@ _UNREADABLE: Final[dict[type[Exception], str]] = {
     TimeoutError: "write the config into it and close it, or allow more time",
 }
 _KEY = "hostRouting"
-#: The only foreign key that is read: the agent starts these units before the node joins.
+#: The only key of the agent that is read: it starts these units before the node joins.
 AGENT_LIST: Final = "bootstrap.additionalRequiredServices"
-#: The key by which editors find the schema of a file.
+#: The key that tells editors where the schema is.
 SCHEMA: Final = "$schema"
 _REMOVE_ALL = (
-    f'to remove all that hostrouting installed, write {{"{_KEY}": {{}}}} or use --allow-empty'
+    f'to remove everything that hostrouting installed, write {{"{_KEY}": {{}}}} or use '
+    "--allow-empty"
 )
 
 
 @attrs.frozen
 class StaticRoute(WireValue):
-    """A route that the node must have; an absent gateway or device is looked up at each apply.
+    """A route that the node must have; a missing gateway or device is looked up at each apply.
 
     >>> StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0").metric
     0
@@ -150,22 +151,22 @@ class StaticRoute(WireValue):
     """
 
     destination: str = setting(
-        "The network that the route leads to, without host bits; never the default route.",
+        "The destination network, without host bits; never the default route.",
         rules.destination,
         default=attrs.NOTHING,
     )
     gateway: str | None = setting(
-        "The next router; for IPv4 also an IPv6 one. Without it: that of the default route.",
+        "The gateway; it may be IPv6 for an IPv4 route. Default: that of the default route.",
         rules.gateway,
         default=None,
     )
     dev: str | None = setting(
-        "The device. Without it: that of the default route. A link-local gateway needs it.",
+        "The device. Default: that of the default route. Required for a link-local gateway.",
         rules.optional_device,
         default=None,
     )
     metric: int = setting(
-        "Of two routes to one network the lower metric decides. IPv6 routes have 1 without it.",
+        "Of two routes to a network, the one with the lower metric is used. IPv6: at least 1.",
         rules.whole_number(0, (1 << 32) - 1),
         default=0,
     )
@@ -184,10 +185,10 @@ class StaticRoute(WireValue):
         is_known = broken.isdisjoint(("destination", "gateway"))
         if not is_known or ":" not in self.destination or not self.gateway or ":" in self.gateway:
             return ()
-        step = "name the IPv6 address of that router"
+        step = "give the IPv6 address of that router"
         return [
             ConfigMistake(
-                "gateway", f"{self.gateway!r} is IPv4, and {self.destination!r} is IPv6; {step}"
+                "gateway", f"{self.gateway!r} is IPv4, but {self.destination!r} is IPv6; {step}"
             )
         ]
 
@@ -198,17 +199,17 @@ class StaticRoute(WireValue):
 
     @property
     def route_key(self) -> RouteKey:
-        """The place that the route will have in table main."""
+        """The key that the route will have in table main."""
         return MAIN_TABLE, *self.prefix, None, 0, self.metric
 
     def is_met_by(self, route: ObservedRoute) -> bool:
-        """Return True if a route of the kernel is this one; an absent gateway or device fits any.
+        """Return True if a kernel route is this one; a missing gateway or device matches any.
 
         >>> route = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=142)
         >>> StaticRoute(destination="172.16.1.0/24").is_met_by(route)
         True
         """
-        # An apply makes no route with a nexthop object.
+        # hostrouting never uses nexthop objects.
         key = route.protocol, route.kind, route_key(route), route.nexthops or route.nexthop_id
         return (
             key == (OUR_PROTOCOL, "unicast", self.route_key, 0)
@@ -217,7 +218,7 @@ class StaticRoute(WireValue):
         )
 
     def __str__(self) -> str:
-        """Return the route as `ip route` writes it, without the absent parts."""
+        """Return the route as `ip route` writes it, without what is missing."""
         gateway = f" via {self.gateway}" if self.gateway else ""
         dev = f" dev {self.dev}" if self.dev else ""
         return f"{self.destination}{gateway}{dev}{metric_words(self.metric)}"
@@ -228,18 +229,18 @@ def _why_routes_clash(route: StaticRoute, earlier: StaticRoute, index: int) -> s
         return f"'{route}' repeats routes[{index}]; remove one of them"
     reason = f"'{route}' contradicts routes[{index}] '{earlier}'"
     step = "remove one of them or give it another metric"
-    return f"{reason}: one destination and metric can go one way only; {step}"
+    return f"{reason}: there can be only one route for a destination and metric; {step}"
 
 
 _static_routes = rules.list_of(
     section(StaticRoute),
-    # The kernel keeps one route for a destination and metric: the later would replace the earlier.
+    # Of two routes with the same destination and metric, the kernel would keep only the later one.
     key=lambda route: (route.destination, route.metric),
     clash=_why_routes_clash,
 )
 
 
-# Other values are found by their config, which may have thousands of routes.
+# It is a cache key, and may have thousands of routes.
 @attrs.frozen(kw_only=True, cache_hash=True)
 class StaticRoutesConfig(Section):
     """The routes that the node must have, now and at every boot."""
@@ -249,7 +250,7 @@ class StaticRoutesConfig(Section):
     runs_at_boot = True
     idle = "routes is empty"
 
-    enabled: bool = setting("Must be true to install the routes; false with routes is refused.")
+    enabled: bool = setting("Must be true to install the routes; routes without it are refused.")
     routes: tuple[StaticRoute, ...] = setting(
         "The routes; two with the same destination and metric are refused.",
         _static_routes,
@@ -271,7 +272,7 @@ class StaticRoutesConfig(Section):
 
 
 class OverlapMode(str, enum.Enum):
-    """The effect of an overlap: WARN logs it and writes a marker, STRICT also holds the gates."""
+    """What an overlap does: WARN logs it and writes a marker, STRICT also holds the gates."""
 
     WARN = "WARN"
     STRICT = "STRICT"
@@ -291,7 +292,7 @@ _cidrs = rules.list_of(rules.ipv4_cidr)
 _cloud = rules.one_of(*PRESETS)
 
 
-# Go writes an unset text as an empty one.
+# Go writes an unset string as an empty one.
 @accepting({"anyOf": [schema_of(_mode_word), {"type": "string", "maxLength": 0}]})
 def _mode(value: object) -> OverlapMode:
     return OverlapMode(_mode_word("WARN" if value == "" else value))
@@ -329,7 +330,7 @@ def _expected_cidr(value: object) -> str:
 
 @attrs.frozen(kw_only=True)
 class RouteOverlapConfig(LightValue, Section):
-    """The addresses that must leave by the node's own device, or by one that a CNI made.
+    """The addresses that must leave through the outbound device, or through a device of a CNI.
 
     >>> RouteOverlapConfig(expected_cidrs=("172.16.0.9/16", "172.16.0.0/16"), mode="strict")
     RouteOverlapConfig(expected_cidrs=('172.16.0.0/16',), expected=(), \
@@ -342,37 +343,37 @@ mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='
     idle = "expectedCidrs and expected are empty"
 
     expected_cidrs: tuple[str, ...] = setting(
-        "Networks that must leave by an expected or allowed device, none of them in 127.0.0.0/8. "
-        "Host bits are masked.",
+        "Networks whose traffic must leave through an expected or allowed device; none in "
+        "127.0.0.0/8. Host bits are masked.",
         rules.list_of(_expected_cidr),
         default=(),
     )
     expected: tuple[str, ...] = setting(
-        "Clouds, for the addresses that their nodes cannot do without.",
+        "Clouds whose essential addresses are expected as well.",
         rules.list_of(_preset),
         default=(),
     )
     mode: OverlapMode = attrs.field(
         default=OverlapMode.WARN,
         metadata=wire(
-            "WARN reports an overlap. STRICT also holds the gates, and fails an apply.",
+            "WARN reports an overlap. STRICT also holds the gates and fails the apply.",
             _mode,
             write=str,
         ),
     )
     allowed_devs: tuple[str, ...] = setting(
-        "Shell patterns of more devices for expected networks, in addition to well-known CNIs.",
+        "Shell patterns of devices that are allowed in addition to those of well-known CNIs.",
         rules.list_of(rules.device_pattern),
         default=(),
     )
     expected_devs: tuple[str, ...] = setting(
-        "The devices for expected networks, or IPv4 networks in which they have an address. "
-        "Without it: those of the default route.",
+        "The outbound devices, or IPv4 networks that contain one of their addresses. "
+        "Default: the devices of the default route.",
         rules.list_of(rules.expected_device),
         default=(),
     )
     fabric: str | tuple[str, ...] = setting(
-        "Networks connected later: auto (from WALinuxAgent's files), off, or a list of IPv4 CIDRs.",
+        "Networks that are connected later: auto (from WALinuxAgent's files), off, or IPv4 CIDRs.",
         _fabric,
         default="auto",
     )
@@ -384,7 +385,7 @@ mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='
 
     @property
     def cidrs(self) -> dict[str, str | None]:
-        """Every expected CIDR with its name in a preset, or None."""
+        """Every expected CIDR, with its description in a preset or None."""
         cidrs: dict[str, str | None] = dict.fromkeys(self.expected_cidrs)
         for cloud in self.expected:
             for cidr, name in PRESETS[cloud].items():
@@ -393,9 +394,10 @@ mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='
 
     @property
     def local(self) -> dict[tuple[str, str], ConfigMistake]:
-        """The mistake of each network that is the node's own loopback, by its list and its CIDR.
+        """The mistakes for networks in the loopback range, by list and CIDR.
 
-        A new config may not have one. Earlier releases took them, so an installed one stays valid.
+        A new config must not contain one. Earlier releases accepted them, so an installed config
+        that contains one stays valid.
         """
         mistakes = {}
         listed = self.fabric if isinstance(self.fabric, tuple) else ()
@@ -408,7 +410,11 @@ mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='
         return mistakes
 
 
-SECTIONS: Final[tuple[type[Section], ...]] = (StaticRoutesConfig, RouteOverlapConfig, *SIBLINGS)
+SECTIONS: Final[tuple[type[Section], ...]] = (
+    StaticRoutesConfig,
+    RouteOverlapConfig,
+    *OPTIONAL_SECTIONS,
+)
 #: All units that hostrouting installs.
 OWN_UNITS: Final = frozenset(GATE_UNITS).union(*(section.units for section in SECTIONS))
 _gates = rules.list_of(
@@ -422,7 +428,7 @@ def _why_gates_clash(after: Iterable[str], gates: Iterable[str]) -> Iterator[Con
     for index, unit in enumerate(after):
         if not {unit, f"{unit.partition('@')[0]}@.service"}.isdisjoint(gates):
             step = "remove it from one of them"
-            reason = f"{unit!r} is one of {_KEY}.gates, and would wait for itself; {step}"
+            reason = f"{unit!r} is one of {_KEY}.gates, so it would wait for itself; {step}"
             yield ConfigMistake(f"[{index}]", reason)
 
 
@@ -447,25 +453,25 @@ class HostRoutingConfig(LightValue, WireValue):
     stale_cni: StaleCNIConfig = StaleCNIConfig()
     watch: WatchConfig = WatchConfig()
     gates: tuple[str, ...] = setting(
-        "Units that cannot start before routing is right; [] lets everything start.",
+        "Units that cannot start before routing is healthy; [] lets everything start.",
         _gates,
         default=DEFAULT_GATES,
     )
     after: tuple[str, ...] = setting(
-        "Units that connect networks: routing is proven once each is active or has succeeded. "
-        f"Without it: {AGENT_LIST} of an agent's config.",
+        "Units that connect networks: routing is checked once each is active or has succeeded. "
+        f"Default: {AGENT_LIST} in an agent's config.",
         _after,
         default=(),
     )
     found_devs: tuple[str, ...] = setting(
-        "The device by which the node left when an apply found it right. An apply writes it into "
-        "the installed config; it stands for expectedDevs, where they are missing, while it works.",
+        "The outbound device that an apply found on a healthy node and wrote into the installed "
+        "config. It is used as long as it works, unless expectedDevs is given.",
         rules.list_of(rules.device),
         default=(),
     )
-    #: True if `after` is the agent's list.
+    #: True if `after` was taken from the agent's list.
     inherits_after: bool = attrs.field(default=False, init=False, eq=False, repr=False)
-    #: The keys of the document that it was read from; None for an agent's config without it.
+    #: The keys that were given; None for an agent's config without `hostRouting`.
     given: tuple[str, ...] | None = attrs.field(default=(), init=False, eq=False, repr=False)
     #: The key of an agent's config without `hostRouting` that is similar to it.
     misspelt: str | None = attrs.field(default=None, init=False, eq=False, repr=False)
@@ -480,7 +486,7 @@ class HostRoutingConfig(LightValue, WireValue):
 
     @property
     def devs(self) -> tuple[str, ...]:
-        """The devices, or networks, by which the node should leave; () if none are known."""
+        """The outbound devices, or networks that stand for them; () if none are known."""
         return self.route_overlap.expected_devs or self.found_devs
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterable[ConfigMistake]:
@@ -495,7 +501,7 @@ class HostRoutingConfig(LightValue, WireValue):
     ) -> HostRoutingConfig:
         """Read a JSON file, a pipe, or an open descriptor (0 is stdin), of at most 1 MiB.
 
-        `timeout` limits the wait for a pipe's writer, in seconds; None is 10 s. Raises
+        `timeout` limits the wait for a pipe's writer, in seconds; None means 10 s. Raises
         `UnreadableConfigError`, and the errors of `from_json`.
         """
         if not isinstance(path, str | int | os.PathLike):
@@ -505,20 +511,20 @@ class HostRoutingConfig(LightValue, WireValue):
         name = f"the config {'on stdin' if path == 0 else where}"
         try:
             document = read_source(path, timeout=_LONGEST_WAIT if timeout is None else timeout)
-        # Python refuses a path with a NUL by a ValueError.
+        # Python raises ValueError for a path with a NUL.
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             step = _UNREADABLE.get(type(error), "give the path of another file")
             raise UnreadableConfigError(f"cannot read {name}: {reason}; {step}") from error
         if isinstance(path, int) and not document.strip():
-            # In a pipe a command has failed before.
+            # The previous command in the pipe has failed.
             step = "see the message of the command before the pipe, or give the path of a config"
             raise InvalidConfigError([ConfigMistake("", f"{name} is empty; {step}")])
         return cls._from_document(read_json(document, name=name))
 
     @classmethod
     def from_json(cls, document: str | bytes) -> HostRoutingConfig:
-        """Read JSON text, or its bytes in UTF-8; see `from_mapping` for its content."""
+        """Read JSON text, or its UTF-8 bytes; see `from_mapping` for the content."""
         if not isinstance(document, str | bytes | bytearray):
             raise TypeError(
                 f"document must be JSON text (got {shown(document)}); a mapping is for from_mapping"
@@ -527,14 +533,14 @@ class HostRoutingConfig(LightValue, WireValue):
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> HostRoutingConfig:
-        """Read the `hostRouting` object, or a whole agent config that has it under this key.
+        """Read the `hostRouting` object, or an agent's config that contains it under this key.
 
-        The object may have `$schema`, for editors. Further keys of a whole config are ignored, but
-        four names of sections are refused there, and `bootstrap.additionalRequiredServices` stands
-        for a missing `after`. A mapping that has neither the key nor a section
-        (nor a misspelled one) is a whole config, too. As with null under the key, `given` is
-        None then: `Configure` changes nothing, and everything that an earlier config installed
-        stays.
+        The object may have a `$schema` for editors. Other keys of an agent's config are ignored,
+        except that four section names are refused outside `hostRouting`, and that
+        `bootstrap.additionalRequiredServices` is the default of `after`. A mapping with neither
+        the key nor a section (even a misspelled one) is taken for an agent's config. Then, or if
+        the key is null, `given` is None: `Configure` changes nothing, and everything that an
+        earlier config installed stays.
 
         >>> HostRoutingConfig.from_mapping({"nodeName": "gpu-1"}).given is None
         True
@@ -543,7 +549,7 @@ class HostRoutingConfig(LightValue, WireValue):
         hostrouting.base.errors.InvalidConfigError: hostRouting.staticRoute: is not a known key; \
 did you mean 'staticRoutes'?
         """
-        given: object = mapping  # callers may lack a type checker
+        given: object = mapping  # not all callers are checked
         if isinstance(given, str | bytes | os.PathLike):
             raise TypeError(
                 f"mapping must be a mapping (got {shown(given)}); JSON text is for from_json, and "
@@ -554,7 +560,7 @@ did you mean 'staticRoutes'?
     @classmethod
     def _from_document(cls, document: Any) -> HostRoutingConfig:
         known = [_KEY, *wire_fields(cls)]
-        # An agent's config has our key, or neither that nor a section. `staticRoute` and
+        # An agent's config has our key, or neither our key nor a section. `staticRoute` and
         # `stale_cni` are misspelled sections; `gateway` and `watchdog` are not.
         is_whole = isinstance(document, Mapping) and (
             _KEY in document
@@ -564,7 +570,9 @@ did you mean 'staticRoutes'?
         )
         whole = document if is_whole else {_KEY: document}
         if _KEY in repeated_keys(whole):
-            raise InvalidConfigError([ConfigMistake(_KEY, "is given more than once; keep one")])
+            raise InvalidConfigError(
+                [ConfigMistake(_KEY, "is given more than once; keep only one")]
+            )
         content: Any = whole.get(_KEY)
         # An agent written in Go writes an unset pointer as null.
         is_absent = whole is document and content is None
@@ -592,7 +600,7 @@ did you mean 'staticRoutes'?
 
     @property
     def asks(self) -> bool:
-        """True if it has a route, a proof or a sibling; any other config installs nothing."""
+        """True if it has a route, an expected address or an optional feature to install."""
         return any(section.asks for section in self.sections.values())
 
     @property
@@ -604,7 +612,7 @@ did you mean 'staticRoutes'?
 
     @property
     def void(self) -> list[ConfigMistake]:
-        """Why it installs nothing, for each of its keys; empty for `{}`, which removes everything.
+        """Why each of its keys installs nothing; empty for `{}`, which removes everything.
 
         >>> str(HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True}}).void[1])
         'hostRouting.staticRoutes: installs nothing: routes is empty'
@@ -642,7 +650,7 @@ def _agent_list(whole: Mapping[str, Any], gates: Iterable[str]) -> tuple[str, ..
             raise InvalidConfigError(clashes)
     except ValueError as error:
         mistakes = errors_under(AGENT_LIST, error)
-        step = f"or name the units in {_KEY}.after, which precedes this list"
+        step = f"or name the units in {_KEY}.after, which overrides this list"
         mistakes = [ConfigMistake(path, f"{message}; {step}") for path, message in mistakes]
         raise InvalidConfigError(mistakes) from error
     return units
@@ -664,14 +672,14 @@ write config=HostRoutingConfig.from_mapping({...})
 
 _MOST = 1 << 20
 _CHUNK = 1 << 16
-#: Python runs the handler of a signal that came just before a system call only after the call.
+#: Python handles a signal that arrives just before a system call only after the call.
 _SECONDS_AT_ONCE = 1
 
 
 def read_source(source: str | os.PathLike[str] | int, *, timeout: float) -> bytes:
-    """Return all content of a path or an open descriptor, at most 1 MiB.
+    """Return the content of a path or an open descriptor, at most 1 MiB.
 
-    OSError and ValueError name the reason of a refusal. A device is never opened, since that may
+    Raises OSError or ValueError with the reason. A device is never opened, because opening it may
     have an effect, as with a watchdog. `timeout` limits the whole call, in seconds.
 
     >>> from tempfile import NamedTemporaryFile
@@ -681,7 +689,7 @@ def read_source(source: str | os.PathLike[str] | int, *, timeout: float) -> byte
     """
     mode = os.stat(source).st_mode  # noqa: PTH116 (pathlib would be loaded for this line alone)
     if not isinstance(source, int) and (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)):
-        raise ValueError("it is a device, and a config is a file or a pipe")
+        raise ValueError("it is a device, but a config must be a file or a pipe")
     waiting = select.poll()
     end = monotonic() + timeout
     content = b""
@@ -698,9 +706,9 @@ def read_source(source: str | os.PathLike[str] | int, *, timeout: float) -> byte
             remaining = end - monotonic()
             if not waiting.poll(max(0, min(remaining, _SECONDS_AT_ONCE)) * 1000):
                 if remaining <= 0:
-                    raise TimeoutError(f"its writer has not closed it within {timeout:g} s")
+                    raise TimeoutError(f"the writer did not close it within {timeout:g} s")
                 continue
             if not (chunk := file.read(_CHUNK)):
                 return content
             content += chunk
-    raise ValueError("it has more than 1 MiB, and a config has less")
+    raise ValueError("it is larger than 1 MiB")

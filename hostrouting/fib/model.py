@@ -149,8 +149,8 @@ class Fib:
         # A rule may have been added and removed.
         if is_in_doubt and decision != self._by(_FIRST_POLICY, packet, scope):
             return _undecided(
-                "a built-in rule for IPv6 is missing, but the kernel still searches the tables local "
-                "and main until another rule is added"
+                "a built-in rule for IPv6 is missing, but the kernel still searches the tables "
+                "local and main until another rule is added"
             )
         return decision
 

@@ -13,7 +13,11 @@ import attrs
 
 from hostrouting import __version__
 from hostrouting.base.errors import InvalidConfigError
-from hostrouting.boot.intent import found_devs_evidence, installed_checksum, read_intent
+from hostrouting.boot.installed_config import (
+    found_devs_evidence,
+    installed_checksum,
+    read_installed_config,
+)
 from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.host import Host
 from hostrouting.host.offline import absent
@@ -165,7 +169,7 @@ def take_record(ctx: Context, host: Host) -> NodeRecord:
     lines = [*evidence(host.files), *found_devs_evidence(host.files)]
     config = None
     with suppress(InvalidConfigError):
-        config = read_intent(host.files)
+        config = read_installed_config(host.files)
     return NodeRecord(
         hostname=hostname.decode(errors="surrogateescape").strip(),
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ctx.clock.time())),

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from hostrouting.base.findings import NodeFinding
-from hostrouting.boot.intent import NOT_INSTALLED
+from hostrouting.boot.installed_config import NOT_INSTALLED
 from hostrouting.config.sections import HostRoutingConfig, require_config
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.fleet.record import NodeRecord

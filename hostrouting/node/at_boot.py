@@ -28,8 +28,8 @@ import attrs
 
 from hostrouting.base.commands import CHECK, printable
 from hostrouting.base.errors import HostFileError, HostRoutingError
-from hostrouting.boot.intent import applied_config
-from hostrouting.boot.layout import ANSWER, INTENT_PATH, SCRIPT_DIRECTORY, WAIT_SECONDS, WAITED
+from hostrouting.boot.installed_config import applied_config
+from hostrouting.boot.layout import ANSWER, CONFIG_PATH, SCRIPT_DIRECTORY, WAIT_SECONDS, WAITED
 from hostrouting.config.sections import OverlapMode
 from hostrouting.host import Host
 from hostrouting.host.files.lock import FileLock
@@ -266,7 +266,7 @@ def _check(ctx: Context, config: HostRoutingConfig, host: Host) -> BootVerdict:
     """Check the expected CIDRs, and write the marker."""
     if not config.route_overlap.cidrs:
         # A yes would prove nothing. Only the script of another config runs this.
-        raise HostFileError(f"{INTENT_PATH} has no expected CIDRs; apply the config again")
+        raise HostFileError(f"{CONFIG_PATH} has no expected CIDRs; apply the config again")
     return _judged(ctx, host, check_once(ctx, config, host), config.route_overlap.mode)
 
 

@@ -14,7 +14,7 @@ from hostrouting.base.errors import HostFileError
 from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.base.refused_files import disk_command
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.intent import Intent, mode_of
+from hostrouting.boot.installed_config import NewConfig, mode_of
 from hostrouting.boot.layout import (
     SCRIPT_DIRECTORY,
     SCRIPT_PATHS,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hostrouting.boot.capability import Program
-    from hostrouting.boot.layout import BootUnit, Departure
+    from hostrouting.boot.layout import BootUnit, UnitRemoval
     from hostrouting.host import FileStore
     from phases import Context
 
@@ -58,7 +58,7 @@ _SHUT = "a boot would find the gates shut, and they stay shut"
 
 def boot_parts(
     config: HostRoutingConfig,
-) -> tuple[BootUnit | Departure, BootUnit | Departure]:
+) -> tuple[BootUnit | UnitRemoval, BootUnit | UnitRemoval]:
     """Return the units of the static routes and of the check, or their departures."""
     return routes.boot_part(config), overlap.boot_part(config)
 
@@ -136,7 +136,7 @@ def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> Rend
     if not units:
         return RenderedFiles(files=(), links={})
     units = [*units, ready_unit()]
-    intent = Intent(config=config).file
+    intent = NewConfig(config=config).file
     mode = mode_of(config)
     files = [intent, program_file(Host.given_or_live(host))]
     links: dict[str, str] = {}

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from phases import Context
 
 #: A node can do without them.
-SIBLINGS: Final[tuple[Capability, ...]] = (STALE_CNI, PROBE_SNAT, WATCH)
-CAPABILITIES: Final = (*PAIR, *SIBLINGS)
+OPTIONAL_SECTIONS: Final[tuple[Capability, ...]] = (STALE_CNI, PROBE_SNAT, WATCH)
+CAPABILITIES: Final = (*PAIR, *OPTIONAL_SECTIONS)
 
 
 def sibling_units(config: HostRoutingConfig, host: Host) -> list[BootUnit]:
     """Return the units of the siblings that do not depend on the state of the node."""
-    fixed = (each for each in SIBLINGS if not each.in_config(config).reads_node)
+    fixed = (each for each in OPTIONAL_SECTIONS if not each.in_config(config).reads_node)
     return units_in(part for each in fixed for part in each.parts(config, host))
 
 

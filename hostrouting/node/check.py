@@ -19,15 +19,15 @@ from hostrouting.base.errors import (
 from hostrouting.base.findings import NodeFinding, Severity, boot_file
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.capability import Inquiry
-from hostrouting.boot.intent import (
-    Intent,
+from hostrouting.boot.installed_config import (
+    NewConfig,
     as_installed,
     edited_config,
     installed_over,
     is_edited,
     mode_of,
 )
-from hostrouting.boot.layout import APPLIED_PATH, INTENT_PATH
+from hostrouting.boot.layout import APPLIED_PATH, CONFIG_PATH
 from hostrouting.config.sections import (
     HostRoutingConfig,
     OverlapMode,
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     _Looker: TypeAlias = Callable[[Context], _Findings]
 
 #: Puts the config in force back in the place of an edited one, which is kept.
-_RESTORE = f"cp -p {INTENT_PATH} {INTENT_PATH}.rejected && hostrouting apply {APPLIED_PATH}"
+_RESTORE = f"cp -p {CONFIG_PATH} {CONFIG_PATH}.rejected && hostrouting apply {APPLIED_PATH}"
 #: Seconds for all checks except the proof; requests to the cloud have another limit.
 _LONGEST_LOOK = 30.0
 
@@ -172,7 +172,7 @@ def own_routes(node: Host) -> list[ObservedRoute]:
 
 def fix_line(path: str) -> str:
     """Return the command line that applies the answer of `check --fix`."""
-    if path == INTENT_PATH:
+    if path == CONFIG_PATH:
         return FIX
     return f"{command_line('check', path)} --fix | {command_line('apply', '-')}"
 
@@ -195,7 +195,7 @@ def _without_edit(findings: Iterable[NodeFinding], refusal: str) -> Iterator[Nod
         f"its apply would fail: {refusal}; correct it, or put the config in force back: {_RESTORE}"
     )
     for finding in findings:
-        is_edit = (finding.kind, finding.subject) == ("boot-file", INTENT_PATH)
+        is_edit = (finding.kind, finding.subject) == ("boot-file", CONFIG_PATH)
         yield attrs.evolve(finding, step=step, apply="") if is_edit else finding
 
 
@@ -264,7 +264,7 @@ class _Look:
             findings = (*obstacles(self.host.files), *findings)
         remedies = self._remedies(findings, path, root) if path else _Remedies(findings)
         # Of another config, only a check without causes knows if its apply helps.
-        reapplies = path == INTENT_PATH and not root and self.config.static_routes.routes
+        reapplies = path == CONFIG_PATH and not root and self.config.static_routes.routes
         return NodeReport(
             overlap=self.overlap,
             mode=self.config.route_overlap.mode,
@@ -287,7 +287,7 @@ class _Look:
         An apply is no such command if it would be refused, or would make the node worse.
         """
         apply, plan = (command_line(verb, path, root=root) for verb in ("apply", "plan"))
-        edit = self._edit() if path == INTENT_PATH and not root else None
+        edit = self._edit() if path == CONFIG_PATH and not root else None
         if edit and edit.refusal:
             findings = tuple(_without_edit(findings, edit.refusal))
             apply = _RESTORE
@@ -337,7 +337,7 @@ class _Look:
         has_traces = True
         with suppress(HostFileError):
             has_traces = self.boot.has_traces
-        yield from self._make(foreign=lambda _: self.boot.foreign(Intent(config=config)))
+        yield from self._make(foreign=lambda _: self.boot.foreign(NewConfig(config=config)))
         if waiting := not has_traces and installs_units(self.ctx, config, self.host):
             place = " for the next boot" if is_live else " in the image"
             severity: Severity = "warning" if is_live else "error"
@@ -377,7 +377,7 @@ class _Look:
         """Yield what cannot be looked at in an image."""
         config = self.config
         if config.route_overlap.cidrs or config.static_routes.routes:
-            step = command_line("check", INTENT_PATH)
+            step = command_line("check", CONFIG_PATH)
             yield f"an image has no routes to be checked; on a node made of it, run: {step}"
         for dev in filter(is_network, config.route_overlap.expected_devs):
             yield f"the device with an address in {dev} (expectedDevs): each boot finds it"
@@ -499,13 +499,13 @@ class _Look:
 
     def _files(self, ctx: Context) -> _Findings:
         config = as_installed(self.config, self.host)
-        parts = (*boot_parts(config), Intent(config=config))
+        parts = (*boot_parts(config), NewConfig(config=config))
         for change in self.boot.drift(ctx, *parts):
             # What a mask prevents has a kind.
             is_masked = change.kind and self.host.is_live
             command = unmasking(change.subject) if is_masked else ""
             # A gate does not read the config for people, which somebody has edited.
-            self.has_drift |= change.subject != INTENT_PATH
+            self.has_drift |= change.subject != CONFIG_PATH
             yield attrs.evolve(boot_file(change), command=command)
 
     def _exposed(self, _ctx: Context) -> _Findings:

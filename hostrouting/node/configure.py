@@ -28,13 +28,19 @@ from hostrouting.apply.run import (
 from hostrouting.apply.tasks import CheckRouteOverlap
 from hostrouting.base.errors import HostRoutingError, InvalidConfigError
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.intent import Intent, Part, as_installed, installed_over, refuse_local_over
+from hostrouting.boot.installed_config import (
+    BootPart,
+    NewConfig,
+    as_installed,
+    installed_over,
+    refuse_local_over,
+)
 from hostrouting.boot.layout import FREE_UNITS
 from hostrouting.boot.task import NOT_CONFIGURED, ROUTES_ONLY, NamedTask, NodeTask
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.host import Host
 from hostrouting.node.boot_files import boot_parts
-from hostrouting.node.capabilities import CAPABILITIES, SIBLINGS, sibling_units
+from hostrouting.node.capabilities import CAPABILITIES, OPTIONAL_SECTIONS, sibling_units
 from hostrouting.route_overlap.logged import log_dropped
 from hostrouting.static_routes.forecast import Forecast
 from hostrouting.static_routes.refusals import refuse_own_gateways
@@ -241,7 +247,7 @@ class _Whole(NamedTask, ABC):
         is_proven = not skips(ctx, self._check.name)
         return is_proven and not section.expected_devs and bool(section.cidrs)
 
-    def _parts(self, ctx: Context, forecast: Forecast) -> list[Part]:
+    def _parts(self, ctx: Context, forecast: Forecast) -> list[BootPart]:
         """Return the parts to install or remove; the part of a skipped task stays as it is."""
         if not self._host.has_boot:
             return []
@@ -254,7 +260,7 @@ class _Whole(NamedTask, ABC):
         )
         return [
             *(part for live, part in pair if not skips(ctx, live.name)),
-            Intent(config=config, kept=kept),
+            NewConfig(config=config, kept=kept),
         ]
 
     def _as_installed(self, ctx: Context, forecast: Forecast) -> HostRoutingConfig:
@@ -314,7 +320,7 @@ class Configure(_Whole):
         self.applied: NodeReport | None = None
         self._force = force
         files = self._files if self._host.has_boot else self._idle(FILES, ROUTES_ONLY)
-        self.subtasks = (files, self._routes, self._check, *map(self._feature, SIBLINGS))
+        self.subtasks = (files, self._routes, self._check, *map(self._feature, OPTIONAL_SECTIONS))
         if config.void:
             self.subtasks = tuple(self._idle(subtask.name) for subtask in self.subtasks)
 

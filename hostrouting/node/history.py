@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import MESSAGE_ID
 from hostrouting.base.errors import HostFileError
-from hostrouting.boot.intent import installed_checksum
+from hostrouting.boot.installed_config import installed_checksum
 from hostrouting.host.systemd.notify import entry, send
 
 if TYPE_CHECKING:

@@ -14,17 +14,17 @@ from hostrouting.base.commands import CHECK
 from hostrouting.base.errors import HostRoutingError, InvalidConfigError, UnitError
 from hostrouting.base.findings import NodeFinding, Severity, first_of
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.intent import (
-    Intent,
+from hostrouting.boot.installed_config import (
+    NewConfig,
     installed_checksum,
     is_edited,
     not_installed,
-    read_intent,
+    read_installed_config,
     without_config,
 )
-from hostrouting.boot.layout import FREE_UNITS, INTENT_PATH, drop_in_of, unit_path
+from hostrouting.boot.layout import CONFIG_PATH, FREE_UNITS, drop_in_of, unit_path
+from hostrouting.config.optional import OptionalSection
 from hostrouting.config.sections import HostRoutingConfig
-from hostrouting.config.siblings import Sibling
 from hostrouting.host import Host
 from hostrouting.net.routes import is_merged
 from hostrouting.node.boot_files import boot_parts
@@ -82,13 +82,13 @@ def node_status(
         applied = look_after_apply(ctx, config, host) if applied is None else applied
     else:
         # A link that leads nowhere does not count as a config.
-        config = read_intent(host.files)
+        config = read_installed_config(host.files)
         if config is None:
             return _status_without_config(ctx, host)
     # Each look names what systemd refuses.
     with suppress(UnitError, DeadlineExceededError):
         host = read_units(ctx, host, config.gates)
-    report = check_node(ctx, config, host, path=INTENT_PATH, queries=False, applied=applied)
+    report = check_node(ctx, config, host, path=CONFIG_PATH, queries=False, applied=applied)
     return StatusReport(check=report, facts=_facts_of(ctx, config, host, report))
 
 
@@ -101,11 +101,11 @@ def _facts_of(ctx: Context, config: HostRoutingConfig, host: Host, report: NodeR
         if section.enabled
         else None
         for name, section in config.sections.items()
-        if isinstance(section, Sibling) and section.unit in FREE_UNITS
+        if isinstance(section, OptionalSection) and section.unit in FREE_UNITS
     }
     # A run that repairs a unit or a gate leaves the config as it is.
     boot = Boot(host)
-    paths = [INTENT_PATH, *map(unit_path, boot.installed_units()), *map(drop_in_of, config.gates)]
+    paths = [CONFIG_PATH, *map(unit_path, boot.installed_units()), *map(drop_in_of, config.gates)]
     return NodeFacts(
         is_live=host.is_live,
         checksum=installed_checksum(host.files),
@@ -156,7 +156,7 @@ def _status_without_config(ctx: Context, host: Host) -> StatusReport:
         severity = "warning"
         count = "1 route is" if len(kept) == 1 else f"{len(kept)} routes are"
         absence = f"no config is installed; {count} in force until the next boot"
-    foreign = Boot(host).foreign(Intent(config=HostRoutingConfig()))
+    foreign = Boot(host).foreign(NewConfig(config=HostRoutingConfig()))
     absence = "; ".join([absence, *(f"{found.subject} {found.reason}" for found in foreign)])
     # As of a recorded node without a config.
     findings = (NodeFinding("not-applied", "hostRouting", absence, severity), *foreign)
@@ -173,7 +173,7 @@ def verdict_now(
 ) -> StatusReport:
     """Return the report of `status` on a node, or why its state is unknown."""
     try:
-        is_installed = host.files.mode(INTENT_PATH) is not None
+        is_installed = host.files.mode(CONFIG_PATH) is not None
         absence = "" if is_installed else _remains(ctx, host) or not_installed(host)
         if absence and config is None:
             return StatusReport(absence=absence)
@@ -212,7 +212,7 @@ def _remains(ctx: Context, host: Host) -> str:
 def _left_files(ctx: Context, host: Host) -> list[str]:
     boot = Boot(host)
     nothing = HostRoutingConfig(gates=())
-    planned = boot.drift(ctx, *boot_parts(nothing), Intent(config=nothing))
+    planned = boot.drift(ctx, *boot_parts(nothing), NewConfig(config=nothing))
     left = [change.subject for change in planned if change.action == "-"] or boot.installed_units()
     # The sentence begins with the config, whose link may be left.
-    return sorted(left, key=lambda path: path == INTENT_PATH)
+    return sorted(left, key=lambda path: path == CONFIG_PATH)

@@ -10,7 +10,7 @@ import attrs
 from hostrouting.base.commands import SHOW_HISTORY
 from hostrouting.base.findings import NextStep, first_of, rfc3339
 from hostrouting.base.values import LightValue
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.node.report import NodeReport
 from hostrouting.node.sentences import cut, in_full, in_short, text_of
 from phases.mistakes import NoTruth
@@ -109,7 +109,7 @@ class StatusReport(LightValue, NoTruth):
             "verdict": self.sentence,
             "next": self.next,
             "step": self.step and self.step.to_mapping(),
-            "config": None if self.absence else INTENT_PATH,
+            "config": None if self.absence else CONFIG_PATH,
             "mode": str(check.mode),
             "last_change": None if self.absence else rfc3339(facts.changed_at),
             "cidrs": {"expected": len(cidrs), "right": sum(cidr.ok for cidr in cidrs)},
@@ -167,7 +167,7 @@ class StatusReport(LightValue, NoTruth):
         differing = facts.differing_files
         files = f"{differing} differ" if differing else "right"
         states = {
-            "config": f"{INTENT_PATH}{_EDITED if facts.edited else ''}",
+            "config": f"{CONFIG_PATH}{_EDITED if facts.edited else ''}",
             "mode": str(self.check.mode),
             "checksum": facts.checksum,
             "last change": f"{_last_change(facts)}; for all changes, run: {SHOW_HISTORY}",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.base.errors import NoSystemdError, UnitError
-from hostrouting.boot.gates import LOOKED_AT, units_of
+from hostrouting.boot.gates import CHECKED_SETTINGS, units_of
 from hostrouting.boot.layout import HELD_TEMPLATE
 from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, UnitReading
 from phases import DeadlineExceededError
@@ -26,7 +26,7 @@ def read_units(ctx: Context, host: Host, gates: Sequence[str]) -> Host:
     if not isinstance(services, Systemctl):
         return host
     units = units_of(gates)
-    reading = UnitReading.of(ctx, services, units, LOOKED_AT, marks=HELD_TEMPLATE)
+    reading = UnitReading.of(ctx, services, units, CHECKED_SETTINGS, marks=HELD_TEMPLATE)
     return attrs.evolve(host, services=reading)
 
 

@@ -10,11 +10,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hostrouting.base.errors import ConfigMistake, InvalidConfigError
-from hostrouting.boot.intent import NOT_INSTALLED
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.installed_config import NOT_INSTALLED
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.host.offline import NoSupervisor
-from hostrouting.node.capabilities import SIBLINGS
+from hostrouting.node.capabilities import OPTIONAL_SECTIONS
 from hostrouting.watch.installed import wait_for_installed
 from hostrouting.watch.signs import LivingClock
 from hostrouting.watch.task import KeepNode
@@ -68,17 +68,19 @@ class Watch(KeepNode):
     that an apply installed again, and reports or removes stale objects of azure-vnet, by
     `staleCni.sweep`. Their failures are lines in the log, and the routes never wait for them.
 
-    Each repair takes the run lock and then reads the intent, so it never fights an apply: the
-    config that an apply installs replaces the given one. After a reset there is nothing to keep,
-    and the task ends. On a node without an intent it cannot distinguish a reset from any other
-    removal of its routes: end it before the reset.
+    Each repair takes the run lock and then reads the installed config, so it never fights an apply:
+    the config that an apply installs replaces the given one. After a reset there is nothing to
+    keep, and the task ends. On a node without an installed config it cannot distinguish a reset
+    from any other removal of its routes: end it before the reset.
 
     `host.supervisor` gets the first repair, and each change of state.
     """
 
     @property
     def _optional(self) -> Sequence[type[Reconciler]]:
-        reconcilers = [each.reconciler() for each in SIBLINGS if each.reconciler is not None]
+        reconcilers = [
+            each.reconciler() for each in OPTIONAL_SECTIONS if each.reconciler is not None
+        ]
         # The quick ones need not wait for a sweep.
         return sorted(reconcilers, key=attrgetter("seconds"))
 
@@ -91,12 +93,12 @@ def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingCon
         ctx.clock = clock = LivingClock(host.supervisor)
         with clock.woken_by_signals():
             config: HostRoutingConfig | None = None
-            if options.config not in {None, INTENT_PATH} or isinstance(
+            if options.config not in {None, CONFIG_PATH} or isinstance(
                 host.supervisor, NoSupervisor
             ):
                 # A pipe may never be written to.
                 with suppress(CancelledError), interruptible(ctx):
-                    is_installed = host.files.exists(INTENT_PATH)
+                    is_installed = host.files.exists(CONFIG_PATH)
                     if is_installed or options.config is not None:
                         config = read_config()
                     # Otherwise it would leave routes that nothing keeps after its end.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
-from hostrouting.boot.intent import with_found_devs
+from hostrouting.boot.installed_config import with_found_devs
 from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, StaticRoutesConfig
 from hostrouting.net.addresses import Prefix
 from hostrouting.route_overlap.fabric import Fabric

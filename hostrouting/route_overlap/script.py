@@ -9,14 +9,14 @@ from hostrouting.boot.layout import (
     STATE_DIRECTORY,
     BootTemplate,
     BootUnit,
-    Departure,
+    UnitRemoval,
 )
 
 if TYPE_CHECKING:
     from hostrouting.config.sections import HostRoutingConfig
 
 _TEMPLATE = BootTemplate("check-route-overlap", "check-route-overlap.sh", __file__)
-DEPARTURE: Final = _TEMPLATE.departure
+REMOVAL: Final = _TEMPLATE.removal
 #: One finding a line. Exactly one of the two exists after a check.
 MARKER_DETECTED: Final = f"{STATE_DIRECTORY}/route-overlap.detected"
 #: The verdict, and below it the time of the check: `proven 2026-08-01T00:00:00Z`.
@@ -28,8 +28,8 @@ COPIES: Final = {marker: f"{RUNTIME_DIRECTORY}/{marker.rpartition('/')[2]}" for 
 LOGGED: Final = f"{STATE_DIRECTORY}/check-route-overlap.told"
 
 
-def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
+def boot_part(config: HostRoutingConfig) -> BootUnit | UnitRemoval:
     """Return the unit and script to install for this config; without CIDRs, their removal."""
     if not config.route_overlap.cidrs:
-        return DEPARTURE
+        return REMOVAL
     return _TEMPLATE.fill(_TEMPLATE.read_script())

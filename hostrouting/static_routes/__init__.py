@@ -1,11 +1,13 @@
 """The routes that a node must have, now and at every boot.
 
-plan.py         the plan of the routes by one reading: changes, refusals, findings of `check`
-converge.py     make the planned routes those of the kernel, all or none; repairs of Watch
-account.py      the changes that were made, with their inverse
-refusals.py     why the kernel refuses a change, foreseen or explained
-forecast.py     the proofs before, of and after changes of routes, compared
-reconcile.py    a config and default routes -> wanted routes -> ordered changes; pure
-script.py       the unit of a boot and its script (assets/), which can do without Python
-at_boot.py      one repair without a wait, at a boot and before a gated unit starts
+reconcile.py    config and default routes -> wanted routes -> ordered changes; pure
+plan.py         plan the routes of a node from one snapshot
+converge.py     carry out a plan, all or nothing; repair routes for the boot and the watch
+undo.py         the route changes that were made, and how to undo them
+refusals.py     why the kernel refuses a change, predicted or explained
+entries.py      a plan as entries of a report and as findings of `check`
+forecast.py     compare the check before, with and after planned changes
+lost_hops.py    addresses that changes would move away from their gateway
+script.py       the boot unit and its script (assets/), which also works without Python
+at_boot.py      one repair without waiting, at boot and before a gated unit starts
 """

@@ -1,7 +1,7 @@
-"""Make the changes of a plan of routes, though other programs change them, too.
+"""Carry out a plan of routes, even while other programs change routes.
 
-An apply makes all or none of them, and its caller gets the error. A repair, at a boot and by the
-watch, never waits, and a route that the kernel refuses does not prevent the rest.
+An apply makes all changes or none, and raises the error. A repair, at boot and by the watch, never
+waits, and skips routes that the kernel refuses.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from hostrouting.base.errors import BackendError, LinkNotFoundError
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.rejected import Refusal, RouteRejectedError
 from hostrouting.net.routes import RouteKey, route_key
-from hostrouting.static_routes.account import between, described, way_back
 from hostrouting.static_routes.plan import RoutePlan
 from hostrouting.static_routes.reconcile import Reconciliation, read
 from hostrouting.static_routes.refusals import all_in_the_way, explain, why_merged, with_routes
+from hostrouting.static_routes.undo import changes_between, changes_to_undo, report_entry
 
 if TYPE_CHECKING:
     import logging
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from phases import Context
 
-#: Refusals that another program's change may cause.
+#: Refusals that may be due to a change by another program.
 _CONFLICTS = frozenset({errno.EEXIST, errno.ESRCH, errno.ENOENT})
 
 
@@ -42,10 +42,10 @@ def make_changes(
     is_last: bool,
     verify: bool = True,
 ) -> None:
-    """Make exactly these changes, and record them, or what a failure has left of them.
+    """Make exactly these changes and record them; after a failure, record what is left of them.
 
-    If the kernel refuses one since another program was faster, that is a `ConflictError`, and for
-    the last try an error.
+    Raises `ConflictError` if the kernel refuses a change because another program was faster; on the
+    last attempt, raises the refusal itself.
     """
     try:
         _send(host, outcome, is_last=is_last, verify=verify)
@@ -53,9 +53,9 @@ def make_changes(
         routes = [change.route for change in outcome.changes]
         is_whole = isinstance(error, ConflictError) or getattr(error, "rolled_back", False)
         if not is_whole:
-            # After an interrupt only another reading shows which routes there are.
+            # After an interrupt, the routes must be read again to see what was done.
             with suppress(BackendError):
-                made = between(outcome.observed, read(host.routes, routes))
+                made = changes_between(outcome.observed, read(host.routes, routes))
                 _record(ctx, made, host, logger)
         if isinstance(error, LinkNotFoundError):
             raise with_routes(error, routes) from error
@@ -65,7 +65,7 @@ def make_changes(
 
 def _send(host: Host, outcome: Reconciliation, *, is_last: bool, verify: bool = True) -> None:
     in_the_way = all_in_the_way(outcome)
-    # The kernel would accept an IPv6 route that another one hides.
+    # The kernel would accept an IPv6 route even if another one hides it.
     if any(route.family == IPV6 for route in outcome.in_the_way.values()):
         refusals = [Refusal(change, errno.EEXIST, why) for change, why in in_the_way.items()]
         raise RouteRejectedError(refusals, rolled_back=True)
@@ -73,7 +73,7 @@ def _send(host: Host, outcome: Reconciliation, *, is_last: bool, verify: bool = 
         if outcome.changes:
             host.routes.apply(outcome.changes, verify=verify)
     except RouteRejectedError as error:
-        # A retry helps only if just another program's changes caused the refusal.
+        # Trying again helps only if changes by another program are the only cause.
         if not error.rolled_back or any(
             refusal.errno not in _CONFLICTS or refusal.change in in_the_way
             for refusal in error.refusals
@@ -82,7 +82,7 @@ def _send(host: Host, outcome: Reconciliation, *, is_last: bool, verify: bool = 
             raise
         if not is_last:
             raise ConflictError(str(error)) from error
-        text = "another program changes this place all the time; the last time"
+        text = "another program keeps changing this route; last attempt"
         error.refusals = [
             attrs.evolve(refusal, reason=f"{text}: {refusal.reason}") for refusal in error.refusals
         ]
@@ -90,10 +90,10 @@ def _send(host: Host, outcome: Reconciliation, *, is_last: bool, verify: bool = 
 
 
 def log_consequences(outcome: Reconciliation, logger: logging.Logger) -> None:
-    """Log the foreign routes that changes hide, and the routes that could not be removed."""
+    """Log the routes of other programs that changes hide, and routes that could not be removed."""
     for route, foreign in outcome.hidden.items():
         for hidden in foreign:
-            text = "foreign route '%s' is hidden by '%s'; it decides again when ours is removed"
+            text = "route '%s' of another program is hidden by '%s' until ours is removed"
             extra = {"hidden": str(hidden), "route": str(route)}
             logger.warning(text, hidden, route, extra=extra)
     for merged in outcome.merged:
@@ -101,7 +101,7 @@ def log_consequences(outcome: Reconciliation, logger: logging.Logger) -> None:
 
 
 def _record(ctx: Context, made: Reconciliation, host: Host, logger: logging.Logger) -> None:
-    """Record changes that were made, with one undo for all of them."""
+    """Record changes that were made, with a common undo."""
 
     def undo(ctx: Context) -> bool:
         with host.lock.hold(ctx):
@@ -109,7 +109,7 @@ def _record(ctx: Context, made: Reconciliation, host: Host, logger: logging.Logg
 
             def decide() -> tuple[Reconciliation, Sequence[str]]:
                 observed = read(host.routes, routes)
-                changes, notes = way_back(made, observed)
+                changes, notes = changes_to_undo(made, observed)
                 return Reconciliation(changes=changes, observed=observed), notes
 
             def send(decided: tuple[Reconciliation, object], is_last: bool) -> None:
@@ -121,23 +121,23 @@ def _record(ctx: Context, made: Reconciliation, host: Host, logger: logging.Logg
             return not notes
 
     for change in made.changes:
-        ctx.record(described(change, made.hidden), undo=undo)
+        ctx.record(report_entry(change, made.hidden), undo=undo)
 
 
 class Repair(NamedTuple):
     """The outcome of a repair."""
 
-    #: Without the routes that the kernel has refused.
+    #: The plan without the routes that the kernel refused.
     plan: RoutePlan
-    #: True if a lease, a device, an address or a carrier may end a wait.
+    #: True if a new lease, device, address or carrier may help.
     may_heal: bool
 
 
 def repair(ctx: Context, plan: RoutePlan, host: Host, logger: logging.Logger) -> Repair:
-    """Make the changes of a plan, as far as the kernel accepts them; record them.
+    """Make the changes of a plan that the kernel accepts, and record them.
 
-    Call it under the run lock. A refused route waits, and its place stays as it is. Nothing is read
-    back: the caller reads the routes again after each of their events.
+    Call it under the run lock. A refused route is left for later, and routes with its key stay as
+    they are. Nothing is read back, because the caller reads the routes again after each event.
     """
     may_heal = bool(plan.resolution.missing)
 
@@ -158,7 +158,7 @@ def repair(ctx: Context, plan: RoutePlan, host: Host, logger: logging.Logger) ->
 
 
 def _refused(error: LinkNotFoundError | RouteRejectedError, plan: RoutePlan) -> dict[RouteKey, str]:
-    """Return the reasons of refused routes by place; {} if the rest was not rolled back."""
+    """Return why routes were refused, by key; {} if the batch was not rolled back."""
     desired = {key: route for key, route in plan.wanted.items() if key not in plan.refused}
     if isinstance(error, LinkNotFoundError):
         absent = [key for key, route in desired.items() if route.dev == error.dev]

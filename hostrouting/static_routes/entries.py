@@ -1,4 +1,4 @@
-"""A plan of routes as people read it: entries of a report, and findings of a check."""
+"""Present a plan of routes to people: entries of a report, and findings of `check`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import attrs
 from hostrouting.base.findings import AWAITED, REFUSED, NodeFinding, hindered
 from hostrouting.net.routes import ObservedRoute, Route, RouteChange, RouteKey, route_key
 from hostrouting.route_overlap.waiting import check_once
-from hostrouting.static_routes.account import described
 from hostrouting.static_routes.plan import RoutePlan, plan_routes
 from hostrouting.static_routes.refusals import (
     all_in_the_way,
-    lack,
-    no_way,
+    missing_on,
     own_gateways,
     why_merged,
+    why_unusable,
     without_gateway,
 )
+from hostrouting.static_routes.undo import report_entry
 from phases import Change, Context
 
 if TYPE_CHECKING:
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 
 def entries(plan: RoutePlan) -> list[Change]:
-    """Return the changes as entries of a report, with those that the kernel certainly refuses."""
+    """Return the changes as entries of a report, including those that will be refused."""
     hindered_by = dict(hindrances(plan.outcome, plan.devices))
     planned = (_entry(plan, change, hindered_by.get(change)) for change in plan.changes)
     return [*_without_change(plan).values(), *planned]
 
 
 def stuck(plan: RoutePlan) -> dict[RouteKey, Change]:
-    """Return the entries of routes that are refused or incomplete, by their places."""
-    # Thousands of changes are fine, and need no text here.
+    """Return the entries of routes that will be refused or are incomplete, by key."""
+    # Avoid formatting thousands of changes that are fine.
     refused = {
         route_key(change.route): _entry(plan, change, hindrance)
         for change, hindrance in hindrances(plan.outcome, plan.devices)
@@ -50,19 +50,19 @@ def stuck(plan: RoutePlan) -> dict[RouteKey, Change]:
 
 
 def accepted(plan: RoutePlan) -> StaticRoutesConfig:
-    """Return the section without the routes that the kernel certainly refuses."""
+    """Return the section without the routes that the kernel will certainly refuse."""
     refused = stuck(plan).keys() - {route.route_key for route, _ in plan.resolution.missing}
     routes = tuple(route for route in plan.section.routes if route.route_key not in refused)
     return attrs.evolve(plan.section, routes=routes)
 
 
 def findings(plan: RoutePlan) -> Iterator[NodeFinding]:
-    """Return the findings of `check` about the routes."""
+    """Return the findings of `check` about static routes."""
     return findings_of(entries(plan), plan.outcome.connected)
 
 
 def proven_now(ctx: Context, config: HostRoutingConfig, host: Host) -> OverlapReport:
-    """Prove the expected CIDRs without a wait; an apply accepts the routes that are suggested."""
+    """Check the expected CIDRs without waiting; suggest only routes that an apply accepts."""
     at_once = ctx.child(timeout=0)
 
     def accepted_now() -> StaticRoutesConfig:
@@ -72,7 +72,7 @@ def proven_now(ctx: Context, config: HostRoutingConfig, host: Host) -> OverlapRe
 
 
 def _entry(plan: RoutePlan, change: RouteChange, hindrance: Hindrance | None) -> Change:
-    entry = described(change, plan.outcome.hidden)
+    entry = report_entry(change, plan.outcome.hidden)
     if hindrance is None:
         return entry
     if hindrance.may_end:
@@ -81,12 +81,12 @@ def _entry(plan: RoutePlan, change: RouteChange, hindrance: Hindrance | None) ->
 
 
 def _without_change(plan: RoutePlan) -> dict[RouteKey, Change]:
-    """Return the entries of routes that are incomplete, or that cannot be removed."""
+    """Return the entries of routes that are incomplete or cannot be removed, by key."""
     found: dict[RouteKey, Change] = {}
     for lacking, reason in plan.resolution.missing:
-        waits = f"looked up when a default route is there: {reason}"
+        waits = f"is completed once there is a default route: {reason}"
         found[lacking.route_key] = Change("+", str(lacking), waits, AWAITED)
-        if fact := no_way(lacking, plan.devices):
+        if fact := why_unusable(lacking, plan.devices):
             found[lacking.route_key] = hindered("+", str(lacking), f"{fact}; correct its 'dev'")
     for route in plan.outcome.merged:
         found[route_key(route)] = hindered("-", str(route), why_merged(route))
@@ -97,7 +97,7 @@ class Hindrance(NamedTuple):
     """Why a change cannot be made now."""
 
     reason: str
-    #: True if a lease, an address or a carrier ends it: the kernel does not certainly refuse it.
+    #: True if a new lease, address or carrier may remove it, so that a refusal is not certain.
     may_end: bool = False
 
 
@@ -114,11 +114,11 @@ def hindrances(
             yield change, Hindrance(in_the_way[change])
         elif route is None or not route.dev:
             continue
-        elif fact := no_way(route, devices):
+        elif fact := why_unusable(route, devices):
             yield change, Hindrance(f"{fact}; correct its 'dev'")
         elif route.gateway in own:
             yield change, Hindrance(f"its gateway {own[route.gateway]}")
-        elif needed := lack(devices[route.dev], route):
+        elif needed := missing_on(devices[route.dev], route):
             yield change, Hindrance(f"waits up to 30 s, since {route.dev} {needed}", may_end=True)
         elif change in no_gateway:
             yield change, Hindrance(no_gateway[change])
@@ -127,11 +127,11 @@ def hindrances(
 def findings_of(
     changes: Iterable[Change], connected: Mapping[Route, ObservedRoute]
 ) -> Iterator[NodeFinding]:
-    """Yield the findings of `check` on planned changes, and on routes before the kernel's own."""
+    """Yield the findings for planned changes, and for routes that hide the kernel's own."""
     states = {
         "+": "is not in force",
         "-": "has protocol 142, but is not in this config",
-        "~": "is another one now",
+        "~": "differs now",
     }
     for change in changes:
         state = states[change.action]
@@ -141,9 +141,6 @@ def findings_of(
             apply = ""
         yield NodeFinding("lost-route", change.subject, reason, apply=apply, action=change.action)
     for route, own in connected.items():
-        reason = (
-            f"comes before the kernel's own route '{own}', which hostrouting would not hide if it "
-            f"had to add its route now"
-        )
+        reason = f"hides the kernel's own route '{own}'; hostrouting would refuse to add it now"
         step = "configure narrower destinations"
         yield NodeFinding("hides-connected", str(route), reason, "warning", step)

@@ -1,10 +1,10 @@
-"""An apply never makes a node worse: the proofs before, of and after a run, compared.
+"""Make sure that an apply never makes routing worse: check before, with and after its changes.
 
-The addresses that the new config proves count under its own section; those that it drops count
-under the section that was installed before the run. Each section has its CIDRs, devices, fabric and
-mode. An address is worse off if it has a finding and had none, or a real one where a fabric was
-only announced; or if it would lose a gateway that answers for one that does not. Without a default
-route and `expectedDevs`, only the next hop that an address has already is right.
+Addresses that the new config expects are checked by its own section; addresses that it drops are
+checked by the section that was installed before the run. Each section has its own CIDRs, devices,
+fabric and mode. An address is worse off if it had no finding and gets one, if it had one about an
+announced fabric and gets a real one, or if it loses a gateway that answers for one that does not.
+Without a default route and `expectedDevs`, it is worse off as soon as its next hop changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import attrs
 
 from hostrouting.base.errors import UnknownDecisionError
 from hostrouting.base.findings import first_of
-from hostrouting.boot.intent import with_found_devs
+from hostrouting.boot.installed_config import with_found_devs
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.host.reading import at_one_moment
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
@@ -29,9 +29,9 @@ from hostrouting.route_overlap.logged import left_unproven
 from hostrouting.route_overlap.proof import check
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.route_overlap.waiting import Checked, check_once, unready_units
-from hostrouting.static_routes.account import between, way_back
 from hostrouting.static_routes.entries import stuck
 from hostrouting.static_routes.lost_hops import LostHop, lost_hops
+from hostrouting.static_routes.undo import changes_between, changes_to_undo
 
 if TYPE_CHECKING:
     import logging
@@ -46,58 +46,58 @@ if TYPE_CHECKING:
     from phases import Change, Context
 
 
-#: From an address and its family to its next hops.
+#: Maps an address and its family to its next hops.
 _Hops: TypeAlias = "Callable[[int, int], list[tuple[object, str]]]"
-_WORSE = "refused, since these addresses leave right without this config, and would not with it"
-_WITHOUT = "this leaves right without this config: %s"
-_FORCE = "correct the config, or use --force if this is meant"
-_FIRST = "keep their routes in a first apply that drops only their proof"
+_WORSE = "refused, because this config would misroute addresses that are routed correctly now"
+_WITHOUT = "routed correctly without this config: %s"
+_FORCE = "correct the config, or use --force if this is intended"
+_FIRST = "first apply a config that only stops expecting them and keeps their routes"
 
 
 class CountedSection(NamedTuple):
-    """A section by which addresses count."""
+    """A section of expected addresses: that of the new config, or what it drops."""
 
-    #: That of the new config, or of the addresses that it drops.
+    #: Of the new config, or of the addresses that it drops.
     expectation: Expectation
     is_dropped: bool = False
 
     @property
     def config(self) -> HostRoutingConfig:
-        """The new config, or that with the section of which these addresses are left."""
+        """The new config, or one that expects the dropped addresses."""
         return self.expectation.config
 
     def prove(self, routing: Routing) -> OverlapReport:
-        """Return the proof on a machine or a model."""
+        """Return the result of the check on a machine or a model."""
         return check(routing, self.expectation)
 
     def under(self, fabric: Fabric) -> CountedSection:
-        """Return the section under another announced fabric."""
+        """Return the section with another announced fabric."""
         return self._replace(expectation=attrs.evolve(self.expectation, fabric=fabric))
 
 
 class WorseRange(NamedTuple):
-    """Addresses that leave right without the changes, and would not with them."""
+    """Addresses that are routed correctly now and would be misrouted by the changes."""
 
-    #: The expected CIDR, with its name if it has one.
+    #: The expected CIDR, with its description if it has one.
     cidr: str
-    #: How these addresses would leave: it has their range and devices.
+    #: How these addresses would be routed, with their range and devices.
     finding: Finding
 
 
 class Worse(NamedTuple):
-    """What is worse off by changes."""
+    """Something that changes would make worse."""
 
     fact: WorseRange | LostHop
-    #: The proof of the section, after the changes.
+    #: The result of the check with the changes.
     report: OverlapReport
-    #: The section by which it counts.
+    #: The section that expects the addresses.
     section: CountedSection
-    #: The most specific change around a range; None if another program has changed its way.
+    #: The most specific change that contains the range; None if another program is the cause.
     cause: RouteChange | None = None
 
     @property
     def is_refused(self) -> bool:
-        """True under STRICT, but for addresses that have a finding now, too."""
+        """True in STRICT mode, unless addresses with a finding only lose their gateway."""
         if isinstance(self.fact, LostHop) and not self.fact.is_right:
             return False
         return self.section.config.route_overlap.mode is OverlapMode.STRICT
@@ -112,26 +112,25 @@ class Worse(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """A proof that is compared with the one before the run."""
+    """The result of a check, compared with that before the run."""
 
-    #: The proof of the config; None if nothing is to be proven, or the model cannot decide.
+    #: The result for the config; None if there is nothing to check or the model cannot decide.
     report: OverlapReport | None = None
-    #: Of the config's section, and of the installed one.
+    #: For the sections of the new and of the installed config.
     worse: tuple[Worse, ...] = ()
-    #: Why the proof is missing.
+    #: Why there is no result.
     undecided: str = ""
-    #: The addresses that would lose a gateway that answers, or their device, as an operator may
-    #: mean.
+    #: The addresses that would lose their device or a gateway that answers, which may be intended.
     lost: tuple[Worse, ...] = ()
 
     @property
     def found_devs(self) -> tuple[str, ...] | None:
-        """The device by which the node leaves, if all leaves right, and by one device."""
+        """The outbound device, if everything is routed correctly and there is only one."""
         report = self.report
         if report is None or not (report.cidrs and report.is_proven):
             return None
         exits = dict(report.exits)
-        # IPv6 follows IPv4, and not the other way round.
+        # IPv6 follows IPv4, not the other way round.
         routes = report.config.static_routes.routes
         if IPV4 not in exits and any(route.family == IPV4 for route in routes):
             return None
@@ -140,12 +139,12 @@ class Forecast(NamedTuple):
 
     @property
     def is_refused(self) -> bool:
-        """True if an apply is refused, unless it is forced."""
+        """True if an apply is refused unless it is forced."""
         return any(each.is_refused for each in self.worse)
 
 
 class Forecaster:
-    """Proves a node before, in and after one run."""
+    """Checks a node before, during and after one run."""
 
     def __init__(
         self,
@@ -157,19 +156,19 @@ class Forecaster:
         fabric: Fabric | None = None,
         now: OverlapReport | None = None,
     ) -> None:
-        """Prepare the proofs of a config over an `earlier` one.
+        """Prepare to check a config that replaces an `earlier` one.
 
-        `fabric` is that of sections that have `auto`; None reads it. `now` is the proof of the node
-        if that was made a moment ago, by the same section of the config.
+        `fabric` is used for sections with `fabric: auto`; None reads it from the node. `now` is a
+        recent result for the same section of the config, if there is one.
         """
         self._ctx = ctx
-        #: Nothing waits in it.
+        #: A context in which nothing waits.
         self._at_once: Context = ctx.child(timeout=0)
         self._config = config
         self._host = host
         self._fabric = fabric
         self._now = now
-        #: The node as it is, by the reading of the plan and of both proofs before a run.
+        #: A snapshot of the node, shared by the plan and by both checks before the run.
         self.node: Host = at_one_moment(host)
         late = unready_units(ctx, config, host)
         expectation = Expectation.of(with_found_devs(config, host.files))
@@ -191,8 +190,8 @@ class Forecaster:
         return announced_fabric(self._at_once, setting, self._host)
 
     def _model_of(self, node: Host) -> Fib:
-        """Return the model of the node, with IPv6 if it is proven or changed."""
-        # Imported late: only changes need the model.
+        """Return the model of the node, with IPv6 only if it is checked or changed."""
+        # Imported late: needed only if routes change.
         from hostrouting.fib import Fib
 
         # A recorded node is a model already.
@@ -204,29 +203,29 @@ class Forecaster:
 
     @property
     def expects(self) -> bool:
-        """True if any address counts."""
+        """True if any addresses are expected."""
         return any(section.config.route_overlap.cidrs for section in self._sections)
 
     def look(self) -> OverlapReport:
-        """Return the kernel's proof of the node as it is, for the comparison with `now`."""
+        """Check the node as it is, by asking the kernel, for a later comparison."""
         self._before = self._prove(self.node.routes)
         return self._before[0]
 
     def _prove(self, routing: Routing) -> list[OverlapReport]:
-        """Return the proof of each section."""
+        """Return the result for each section."""
         return [section.prove(routing) for section in self._sections]
 
     def of(self, plan: RoutePlan | None) -> Forecast:
-        """Return the proof of the node with the changes of a plan, unless some are stuck."""
+        """Check the node with the changes of a plan, unless some cannot be made."""
         return self.changed() if plan is None else self.changed(plan.changes, stuck(plan))
 
     def changed(
         self, changes: Sequence[RouteChange] = (), stuck: Mapping[RouteKey, Change] = {}
     ) -> Forecast:
-        """Return the proof of the node with these changes, unless some are `stuck`.
+        """Check the node with these changes, unless some are `stuck`.
 
-        A finding counts only where the model without the changes has none. Without changes only the
-        kernel is queried.
+        A finding counts only if the model without the changes does not have it. If there are no
+        changes, the kernel is asked instead of the model.
         """
         if not changes and not stuck:
             report = self._before[0] if self._before else self._now
@@ -250,7 +249,7 @@ class Forecaster:
             return Forecast(undecided=str(error))
 
     def _lost(self, after: Sequence[OverlapReport], was: Fib, model: Fib) -> Iterator[Worse]:
-        """Yield what addresses of each section would lose in the model."""
+        """Yield the devices and gateways that addresses of each section would lose."""
         for section, report in zip(self._sections, after, strict=True):
             overlap = section.config.route_overlap
             prefixes = [Prefix.parse(cidr) for cidr in overlap.cidrs]
@@ -265,52 +264,51 @@ class Forecaster:
                 yield from (Worse(fact, report, section) for fact in facts)
 
     def _families_with(self, changes: Sequence[RouteChange]) -> list[int]:
-        """Return the families that are proven or changed."""
+        """Return the families that are checked or changed."""
         expected = [family for section in self._sections for family in section.config.families]
         changed = [change.route.family for change in changes]
-        # A route of IPv4 by an IPv6 gateway is taken or refused by the routes of IPv6.
+        # Whether an IPv4 route with an IPv6 gateway is accepted depends on the IPv6 routes.
         added = [change.after for change in changes if change.after]
         gateways = [route.gateway.family for route in added if route.gateway]
         return sorted({*expected, *changed, *gateways})
 
     def now(self, node: Host, accepted: Accepted | None = None) -> tuple[Forecast, Checked]:
-        """Return the proof of now, compared, and that of the config, as a check of the node has it.
+        """Check the snapshot `node` after the run; return the comparison and the result as such.
 
-        `node` is a reading of it. Worse are the findings that the changes of the run cause. Nothing
-        waits. `accepted` is that of `check_once`.
+        Findings that the changes of the run caused count as worse. Nothing waits. For `accepted`,
+        see `check_once`.
         """
         checked = check_once(
             self._ctx, self._config, node, waiting=self._at_once, accepted=accepted
         )
         own, *others = self._sections
         dropped = [section.under(self._fabric_of(section.config)) for section in others]
-        # A fabric may be announced at any time. Then the node without the changes has it, too.
+        # A fabric may be announced at any time, so compare as if it had been announced before.
         self._sections = [own.under(checked.fabric), *dropped]
         reports = [checked.report, *(section.prove(node.routes) for section in dropped)]
         return self._compared(node, reports), checked
 
     def _compared(self, node: Host, reports: Sequence[OverlapReport]) -> Forecast:
-        """Return the proof of now, compared with that of the node without the run's changes."""
+        """Compare the present results with those of the node without the run's changes."""
         report = reports[0]
         if self._model is None or not self._before or all(each.ok for each in reports):
             return Forecast(report)
         was = self._model
         routing = node.routes
-        # The kernel has decided by routes that may have come after the reading of the proof.
+        # The kernel may have used routes that were added after the snapshot was taken.
         now = self._model_of(at_one_moment(self._host))
-        made = between(_routes(was), _routes(now))
+        made = changes_between(_routes(was), _routes(now))
         try:
             if not any(self._worse(self._before, reports, was, routing)):
                 return Forecast(report)
-            back, _ = way_back(made, _routes(now))
-            # Another program may have changed it meanwhile: the cloud's agent connects a fabric at
-            # any time.
+            back, _ = changes_to_undo(made, _routes(now))
+            # Another program may be the cause: the cloud's agent may connect a fabric at any time.
             without = now.changed(back)
             worse = self._worse(self._prove(without), reports, without, routing, made.changes)
             return Forecast(report, tuple(worse))
         except UnknownDecisionError as error:
-            # Then the kernel's proof before the run counts, if the run has changed a route around
-            # the address.
+            # Compare with the result before the run, and count only addresses for which the run
+            # changed a route.
             worse = self._worse(self._before, reports, routing, routing, made.changes)
             caused = tuple(each for each in worse if each.cause)
             return Forecast(report, caused, undecided=str(error))
@@ -323,7 +321,7 @@ class Forecaster:
         now: Routing,
         changes: Sequence[RouteChange] = (),
     ) -> Iterator[Worse]:
-        """Yield each range of addresses that is worse off in the proof of its section."""
+        """Yield each range of addresses that is worse off according to its section."""
         for section, old, new in zip(self._sections, before, after, strict=True):
             for cidr, finding in _worse(old, new, was, now):
                 cause = _cause(Address.parse(finding.first), changes)
@@ -337,8 +335,8 @@ def _loses_gateway(worse: Worse) -> bool:
 def _not_taken(
     model: Fib, changes: Sequence[RouteChange], known: Container[RouteKey]
 ) -> Iterator[RouteChange]:
-    """Yield the changes that the model refuses, without those in the `known` places."""
-    # Thousands of routes name the same few next hops.
+    """Yield the changes that the kernel would refuse, except those with `known` keys."""
+    # Thousands of routes share a few next hops.
     accepts = cache(model.accepts)
     for change in changes:
         route = change.after
@@ -358,10 +356,10 @@ def judge(
     logged: Forecast,
     force: bool,
 ) -> None:
-    """Refuse what makes the node worse; `state` is that of the node after the refusal.
+    """Refuse changes that make routing worse; `state` says what a refusal leaves behind.
 
-    Under STRICT that raises `WorseRoutingError` unless `force` is set; under WARN the findings are
-    logged, and the step is degraded. The mode is that of the section that counts an address. What
+    In STRICT mode, raises `WorseRoutingError` unless `force` is set; in WARN mode, logs the
+    findings and degrades the step. The mode is that of the section that expects the address. What
     an earlier plan of the run has `logged` is not logged again.
     """
     worse = forecast.worse
@@ -381,7 +379,7 @@ def judge(
 def _worse(
     before: OverlapReport, after: OverlapReport, was: Routing, now: Routing
 ) -> Iterator[tuple[str, Finding]]:
-    """Yield the CIDR and the finding of each range of addresses that are worse off."""
+    """Yield the CIDR and the finding of each range of addresses that is worse off."""
     hops = _hops_of(was), _hops_of(now)
     for old, new in zip(before.cidrs, after.cidrs, strict=True):
         for finding in new.findings:
@@ -392,7 +390,7 @@ def _worse(
 
 
 def _cause(address: Address, changes: Sequence[RouteChange]) -> RouteChange | None:
-    """Return the most specific change around an address, of several the last; None without one."""
+    """Return the last of the most specific changes that contain an address, or None."""
     around = [change for change in changes if _prefix_of(change.route).covers(address)]
     return max(reversed(around), key=lambda change: change.route.prefix_length, default=None)
 
@@ -404,7 +402,7 @@ def _prefix_of(route: Route | ObservedRoute) -> Prefix:
 def _uncovered(
     new: Finding, old: Sequence[Finding], was: _Hops, now: _Hops
 ) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of a finding in which no earlier one excuses it."""
+    """Yield the ranges of a finding that no earlier finding covers."""
     start, end = new.bounds
     for earlier in old:
         first, last = max(start, earlier.bounds[0]), min(end, earlier.bounds[1])
@@ -421,7 +419,7 @@ def _uncovered(
 
 
 def _hops_of(routing: Routing) -> _Hops:
-    """Return the function for the next hops of an address, and of all addresses of a finding."""
+    """Return a function that returns the next hops of an address."""
     snapshot = cache(partial(RoutingSnapshot, routing))
 
     def hops(address: int, family: int) -> list[tuple[object, str]]:

@@ -1,7 +1,7 @@
-"""Addresses that changes would lead away from their device, or from a gateway that answers.
+"""Find addresses that changes would move away from their device or from a gateway that answers.
 
-They count by their next hops, whatever the proof says of them: a router that answers is worth more
-than a device that is expected.
+Only next hops matter here, whatever the check says about the addresses: a router that answers is
+worth more than an expected device.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.proven import OverlapReport
     from phases import Context
 
-#: A device, and a gateway there.
+#: A device and a gateway on it.
 Hop: TypeAlias = "tuple[str, Address]"
 
 
 class LostHop(NamedTuple):
-    """Addresses that would leave by another gateway."""
+    """Addresses that would get another next hop."""
 
     #: The first of them.
     address: Address
     before: Hop
     after: Hop
-    #: True if the gateway that they would get does not answer.
+    #: True if the new gateway does not answer.
     is_silent: bool
-    #: True if the proof has no finding about them.
+    #: True if the check has no finding about them now.
     is_right: bool
 
     def __str__(self) -> str:
         before, after = (f"{gateway} dev {dev}" for dev, gateway in (self.before, self.after))
         if not self.is_silent:
-            return f"{self.address} leaves by {before}, and would by {after}"
+            return f"{self.address} leaves through {before} now, and would leave through {after}"
         dev, gateway = self.before
         name = f"{dev} in expectedDevs of routeOverlap"
         if dev == self.after[0]:
             name = f"{gateway} as gateway of the static route"
         return (
-            f"{self.address} would leave by {after}, which does not answer, and {before}, by which "
-            f"it leaves now, does: see the router, or name {name}"
+            f"{self.address} would leave through {after}, which does not answer, unlike {before}, "
+            f"which it uses now: check the router, or name {name}"
         )
 
 
@@ -61,9 +61,9 @@ def lost_hops(
     prefixes: Sequence[Prefix],
     prove: Callable[[], OverlapReport],
 ) -> Iterator[LostHop]:
-    """Yield what the addresses of one family lose: a gateway that answers, or their right device.
+    """Yield the addresses of one family that lose a gateway that answers, or their correct device.
 
-    `models` are the node before and after the changes; `prove` returns the proof before.
+    `models` are the node before and after the changes; `prove` returns the check result before.
     """
     moves = _moves(models, prefixes)
     mute = _silent(ctx, host, {after for _, after in moves})
@@ -81,10 +81,10 @@ def lost_hops(
 
 
 def _moves(models: tuple[Fib, Fib], prefixes: Sequence[Prefix]) -> dict[tuple[Hop, Hop], Address]:
-    """Return the first address of each pair of next hops: a lost one, and one instead of it."""
+    """Return the first address for each pair of a lost next hop and its replacement."""
     family = prefixes[0].family
     nodes = [RoutingSnapshot(model, family) for model in models]
-    # By position, which is faster than by name: gateway, device and next hops.
+    # Gateway, device and next hops, by position because it is faster.
     gateways = {(route[2], route[3], route[12]) for node in nodes for route in node.routes}
     if sum(bool(gateway or hops) for gateway, _, hops in gateways) < 2:
         return {}
@@ -103,13 +103,13 @@ def _hops(route: ObservedRoute | None) -> set[Hop]:
 
 
 def _silent(ctx: Context, host: Host, hops: set[Hop]) -> set[Hop]:
-    """Return those of the gateways that do not answer; of IPv6 those that the kernel gave up."""
+    """Return the gateways that do not answer; IPv6 gateways are judged by their neighbour state."""
     links = {link.name: link for link in host.routes.links()}
     known = {hop for hop in hops if hop[0] in links}
     down = {hop for hop in known if not links[hop[0]].carrier}
     failed = {hop for hop in known if hop[1] in links[hop[0]].failed}
     asked = {hop for hop in known - down if hop[1].family == IPV4}
-    # A recorded node has the state of its gateways alone.
+    # For a recorded node, only the recorded state of gateways is known.
     with suppress(BackendError):
         names = {(dev, str(gateway)): (dev, gateway) for dev, gateway in asked}
         mute = host.link_layer.silent(ctx, sorted(names)) if names else ()

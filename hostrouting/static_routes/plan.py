@@ -1,7 +1,7 @@
-"""The plan of a config's routes: what becomes of the routes of a node, by one reading of it.
+"""Plan the routes of a config: what changes on a node, based on one snapshot of it.
 
-An apply, its plan, the boot and the watch all have the same plan. They differ in what they do with
-a route that cannot be in force now: an apply waits and fails, a repair leaves it out.
+An apply, `plan`, the boot and the watch all use the same plan. They differ in what they do about a
+route that cannot be installed now: an apply waits and then fails, a repair skips the route.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.base.errors import BackendError, LinkNotFoundError
-from hostrouting.boot.intent import with_found_devs
+from hostrouting.boot.installed_config import with_found_devs
 from hostrouting.config.sections import StaticRoutesConfig
 from hostrouting.net.routes import Route, RouteChange, RouteKey, default_routes, route_key
 from hostrouting.static_routes.reconcile import (
@@ -25,7 +25,7 @@ from hostrouting.static_routes.reconcile import (
     reconcile,
     resolve,
 )
-from hostrouting.static_routes.refusals import giver, no_way, with_routes
+from hostrouting.static_routes.refusals import default_route_advice, why_unusable, with_routes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -38,19 +38,20 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, slots=False)
 class RoutePlan:
-    """The changes that a config makes to the routes of a node, by one reading.
+    """The changes that a config makes to the routes of a node, based on one snapshot.
 
-    A value that is missing counts as one that can be looked up later.
+    Missing values are assumed to become available later.
     """
 
     section: StaticRoutesConfig = attrs.field(factory=StaticRoutesConfig)
-    #: The devices by which the node should leave.
+    #: The outbound devices.
     devs: Collection[str] = ()
     observed: Routes = ()
     links: Sequence[Device] = ()
-    #: The places that stay as they are.
+    #: The route keys to leave as they are.
     leave: Collection[RouteKey] = ()
-    #: The places of routes that the kernel has refused, with the reason: these stay, too.
+    #: The keys of routes that the kernel has refused, with the reason; these are left alone as
+    #: well.
     refused: Mapping[RouteKey, str] = attrs.field(factory=dict)
 
     @cached_property
@@ -60,17 +61,17 @@ class RoutePlan:
 
     @cached_property
     def resolution(self) -> Resolution:
-        """The routes of the config that are complete, and the rest."""
+        """The routes of the config, with gateways and devices filled in."""
         return resolve(self.section.routes, self.observed, self.devs, self.links)
 
     @cached_property
     def wanted(self) -> Mapping[RouteKey, Route]:
-        """The routes that have a device and a gateway, by their place."""
+        """The routes that have a device and a gateway, by key."""
         return {route_key(route): route for route in self.resolution.routes}
 
     @cached_property
     def waiting(self) -> Mapping[RouteKey, tuple[StaticRoute | Route, str]]:
-        """The routes that cannot be in force now, as the config has them, or completed, and why."""
+        """The routes that cannot be installed now, by key, with the reason."""
         missing = {route.route_key: (route, reason) for route, reason in self.resolution.missing}
         refused = {key: (self.wanted[key], why) for key, why in self.refused.items()}
         return {**missing, **refused}
@@ -81,7 +82,7 @@ class RoutePlan:
         return self.against(self.observed, leave=self.leave)
 
     def against(self, observed: Routes, *, leave: Collection[RouteKey]) -> Reconciliation:
-        """Return the changes to any reading, except in the places to leave as they are."""
+        """Return the changes to another snapshot, except for the keys to leave as they are."""
         undecided = {*self.waiting, *leave}
         desired: Sequence[Route] = self.resolution.routes
         if undecided:
@@ -90,12 +91,12 @@ class RoutePlan:
 
     @property
     def changes(self) -> list[RouteChange]:
-        """The changes in their order."""
+        """The changes in the order in which they are made."""
         return self.outcome.changes
 
     @cached_property
     def deciding_devices(self) -> frozenset[str | None]:
-        """The devices by which these routes leave, or that may change which these are."""
+        """The devices of these routes, and those that affect which devices they use."""
         devices = {route.dev for route in self.section.routes}
         devices.update(route.dev for route in self.wanted.values())
         for default in default_routes(self.observed):
@@ -103,18 +104,18 @@ class RoutePlan:
         return frozenset(devices)
 
     def without(self, refused: Mapping[RouteKey, str]) -> RoutePlan:
-        """Return the plan without routes that the kernel refuses."""
+        """Return the plan without routes that the kernel refused."""
         return attrs.evolve(self, refused={**self.refused, **refused})
 
     def again(self, routing: RouteBackend) -> RoutePlan:
-        """Return the plan by another reading."""
+        """Return the plan based on a new snapshot."""
         observed = read(routing, self.section.routes)
         return attrs.evolve(self, observed=observed, links=routing.links())
 
     def changed_since(self, routing: RouteBackend) -> str:
-        """Return what differs now of all by which these changes were decided; "" if nothing does.
+        """Return what has changed on the node that this plan depends on; "" if nothing has.
 
-        These are the values that complete its routes, and the routes in each of their places.
+        It depends on the values that complete its routes, and on the routes with the same keys.
         """
         was, now = _basis(self), _basis(self.again(routing))
         if now == was:
@@ -123,20 +124,21 @@ class RoutePlan:
         return ", ".join(f"'{each}'" for each in sorted(map(str, before ^ after))[:2]) or "an order"
 
     def refuse_hidden(self, changes: Iterable[RouteChange]) -> None:
-        """Raise if a change that was made hides a connected route that came meanwhile."""
+        """Raise if a change that was made hides a connected route that appeared in the meantime."""
         made = {change.after for change in changes}
         for route, connected in self.outcome.connected.items():
             if route in made:
                 raise BackendError(
-                    f"the kernel's own route '{connected}' came meanwhile, and '{route}' hides it"
+                    f"the kernel's own route '{connected}' appeared in the meantime, "
+                    f"and '{route}' hides it"
                 )
 
     def refuse_incomplete(self, seconds: float) -> None:
-        """Raise if a route lacks a value that only a default route has, after so long a wait."""
+        """Raise if a route is still incomplete after a wait of so many seconds."""
         missing = [route for route, _ in self.resolution.missing]
         for route in missing:
-            # Neither a device that does not exist nor the loopback device gets a default route.
-            if fact := no_way(route, self.devices):
+            # Waiting is useless if the device does not exist or is the loopback device.
+            if fact := why_unusable(route, self.devices):
                 text = f"{fact}. No route was changed"
                 if route.dev is None or route.dev in self.devices:
                     raise BackendError(f"{text}; correct the 'dev' of: {route}")
@@ -144,13 +146,13 @@ class RoutePlan:
                 raise with_routes(error, self.section.routes)
         if not missing:
             return
-        givers = " and ".join(
-            giver(family, self.devs, self.links)
+        advice = " and ".join(
+            default_route_advice(family, self.devs, self.links)
             for family in sorted({route.family for route in missing})
         )
         incomplete = BackendError(
-            f"static routes cannot be completed: {self.resolution.reasons}, not even after "
-            f"{round(seconds, 1):g} s. No route was changed. Give the node one ({givers}), or "
+            f"static routes are still incomplete: {self.resolution.reasons} after "
+            f"{round(seconds, 1):g} s. No route was changed. Fix that ({advice}), or "
             f"give 'dev' and 'gateway' of: {', '.join(map(str, missing))}",
             retryable=True,
         )
@@ -159,13 +161,13 @@ class RoutePlan:
 
 
 def _basis(plan: RoutePlan) -> tuple[Sequence[object], Mapping[RouteKey, Sequence[object]]]:
-    """Return the routes of a config, complete or not, and those that a node has in their places."""
+    """Return the routes of a config, and the routes that a node has with the same keys."""
     values = (*plan.resolution.routes, *plan.resolution.missing)
     return values, present_in(plan.observed, plan.wanted)
 
 
 def plan_routes(config: HostRoutingConfig, host: Host) -> RoutePlan:
-    """Return the plan of the routes of a config on a node, or on a reading of it."""
+    """Plan the routes of a config on a node, or on a snapshot of it."""
     return RoutePlan(
         section=config.static_routes,
         devs=with_found_devs(config, host.files).devs,

@@ -1,15 +1,16 @@
-"""Complete the routes of a config, and compute the changes to them in a safe order.
+"""Fill in the routes of a config, and compute the changes to them in a safe order.
 
-The default routes supply the values that a config leaves out. All is pure but for `read`.
+Values that a config leaves out come from the default routes. Everything except `read` is pure.
 
-The kernel lists routes by their place: table, destination, type of service and metric. The first
-route of a place that is alive decides. A foreign route in the place of a wanted one stays where it
-is: hostrouting adds its route in front and hides it, and when that route is removed, the foreign
-one applies again.
+The kernel distinguishes routes by their key: table, destination, type of service and metric. Of
+several routes with the same key, it uses the first that is alive. A foreign route with the key of a
+wanted one stays: hostrouting adds its route in front and hides it, and when that route is removed,
+the foreign one is used again.
 
-In IPv6 the kernel would merge two routes in one place, and nothing can precede a route. So
-hostrouting adds a route to an empty place only. Where another program has merged a next hop with a
-route of hostrouting, or a route for one source hides all routes of a destination, nothing changes.
+For IPv6, the kernel would merge two routes with the same key, and no route can be added in front of
+another. So hostrouting adds a route only if there is none with its key. If another program has
+merged a next hop into one of our routes, or a route for one source hides all routes to a
+destination, hostrouting changes nothing there.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ Routes: TypeAlias = "Sequence[ObservedRoute]"
 
 
 def read(routing: RouteBackend, wanted: Iterable[StaticRoute | Route | ObservedRoute]) -> Routes:
-    """Return all IPv4 routes, and all IPv6 routes if any is wanted, else those of hostrouting.
+    """Return all IPv4 routes, and all IPv6 routes if any are wanted, otherwise only our own.
 
-    A route by an IPv6 gateway needs the networks of this family, too.
+    An IPv4 route with an IPv6 gateway also needs the IPv6 routes.
     """
     routes = routing.routes()
     if IPV6 not in routing.families:
@@ -72,14 +73,14 @@ def read(routing: RouteBackend, wanted: Iterable[StaticRoute | Route | ObservedR
 
 
 class Resolution(NamedTuple):
-    """The routes of the config that are complete, and those that are not, with the reason."""
+    """The routes of the config that are complete, and the incomplete ones with the reason."""
 
     routes: tuple[Route, ...]
     missing: tuple[tuple[StaticRoute, str], ...]
 
     @property
     def reasons(self) -> str:
-        """The reasons why routes are not complete, each once."""
+        """Why routes are incomplete, each reason once."""
         return "; ".join(dict.fromkeys(reason for _, reason in self.missing))
 
 
@@ -89,17 +90,19 @@ def resolve(
     devs: Collection[str] = (),
     links: Sequence[Device] = (),
 ) -> Resolution:
-    """Complete the routes of a config from the default routes of their family in `observed`.
+    """Fill in the gateways and devices of a config's routes from the default routes in `observed`.
 
-    A route without `dev` gets the device of the first next hop that is not dead; one of IPv6 the
-    device by which IPv6 must leave, if a default route leaves by it. No InfiniBand device among
-    `links` is one (see `outside_fabric`). Those of `devs` that work precede both, whatever default
-    route came later (see `working_devs`). A route without `gateway` gets the gateway of the first
-    next hop on its device, dead or not: the kernel decides about routes over a device that is down.
-    If that next hop has no gateway (`default dev ppp0`), the route has none: every address is on
-    such a link.
+    The device of a route without `dev` is, in this order:
 
-    Where no default route completes a route, an installed one stays if it has the values that the
+    - the outbound device named by `devs`, if it works (see `working_devs`)
+    - for IPv6, the device that IPv6 is expected to use, if a default route uses it
+    - the device of the first next hop that is not dead, but no InfiniBand device among `links`
+
+    A route without `gateway` gets the gateway of the first next hop on its device, dead or not,
+    because the kernel decides about routes over a device that is down. If that next hop has no
+    gateway (`default dev ppp0`), neither has the route: every address is on such a link.
+
+    If no default route helps, an installed route is kept if it agrees with the values that the
     config gives. `observed` is in the kernel's order.
     """
     defaults = default_routes(observed)
@@ -115,13 +118,13 @@ def resolve(
     ipv6 = [route for route in leading if route.family == IPV6]
     shared = expected_outbound_dev(ipv4, ipv6) if IPV6 in alive else ()
     if shared and (IPV6, shared[0]) in on_device:
-        # A router in the fabric may advertise a better default route, which the proof would reject.
+        # A router in the fabric may advertise a better default route, which the check would reject.
         alive[IPV6] = shared[0]
     alive |= working_devs(devs, links, observed)
     fabric = fabric_default_devs(defaults, links)
     complete, missing = _completed(tuple(routes), (*alive.items(),), (*on_device.items(),), fabric)
     first: dict[RouteKey, ObservedRoute] = {}
-    # Of hundreds of thousands of routes hardly any matter here.
+    # Hardly any of the many routes matter here.
     for own in owned_in(observed) if missing else ():
         first.setdefault(route_key(own), own)
     restored = []
@@ -135,11 +138,11 @@ def resolve(
     return Resolution(routes=(*complete, *restored), missing=tuple(lacking))
 
 
-#: What a config gives of a route.
+#: The values of a route that a config may give.
 _given: Final = attrgetter("prefix", "gateway", "dev", "metric")
 
 
-# For the forecast, the change and the verdict of one apply, and for each event in watch.
+# The forecast, the change and the check of one apply share it, and so do all events of a watch.
 @lru_cache(maxsize=1)
 def _completed(
     routes: Sequence[StaticRoute],
@@ -147,9 +150,9 @@ def _completed(
     on_device: Sequence[tuple[tuple[int, str], NextHop]],
     fabric: Sequence[tuple[int, str]],
 ) -> tuple[Sequence[Route], Sequence[tuple[StaticRoute, str]]]:
-    """Return the routes that these devices and next hops of default routes complete, and the rest.
+    """Return the routes completed from these devices and next hops, and the incomplete ones.
 
-    The default routes are not the key: those with a dead next hop are equal to those without.
+    The default routes themselves cannot be the cache key, because equality ignores dead next hops.
     """
     devices, hops = dict(alive), dict(on_device)
     complete: list[Route] = []
@@ -165,7 +168,7 @@ def _completed(
         hop = _named_hop(gateway, dev) if gateway else hops.get((family, dev))
         if hop is None:
             name = FAMILY_NAMES[family]
-            reason = f"no {name} default route leaves by {dev}, so it has no gateway there"
+            reason = f"no {name} default route uses {dev}, so its gateway is unknown"
             missing.append((route, reason))
             continue
         complete.append(
@@ -182,7 +185,7 @@ def _completed(
     return complete, missing
 
 
-# Thousands of routes name the same few next hops.
+# Thousands of routes share a few next hops.
 @lru_cache(64)
 def _named_hop(gateway: str, dev: str) -> NextHop:
     return NextHop(Address.parse(gateway), dev)
@@ -193,24 +196,24 @@ _network: Final = itemgetter(0, 1)
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class Reconciliation:
-    """The changes to make, and their consequences for foreign routes and the kernel's own."""
+    """The changes to make, and their effect on foreign routes and the kernel's own."""
 
-    #: Additions and replacements first, on-link routes before the routes via them; then removals.
+    #: First additions and replacements, on-link routes before those via gateways; then removals.
     changes: list[RouteChange] = attrs.field(factory=list)
-    #: Foreign routes that a change of `changes` hides, by the new route.
+    #: The foreign routes that a new route hides, by that route.
     hidden: dict[Route, Routes] = attrs.field(factory=dict)
-    #: Changes that cannot be made, because of this route. In IPv4 it is the kernel's own, which is
-    #: never hidden.
+    #: Changes that cannot be made, with the route that prevents them. For IPv4 it is the kernel's
+    #: own, which is never hidden.
     in_the_way: dict[RouteChange, ObservedRoute] = attrs.field(factory=dict)
-    #: Unwanted IPv6 routes of hostrouting that stay: another program merged a next hop with them.
+    #: Unwanted IPv6 routes of ours that stay, because another program merged a next hop with them.
     merged: list[ObservedRoute] = attrs.field(factory=list)
-    #: The kernel's own routes behind a wanted route that stays, by that route.
+    #: The kernel's own routes that an installed route already hides, by that route.
     connected: dict[Route, ObservedRoute] = attrs.field(factory=dict)
-    #: The reading.
+    #: The snapshot.
     observed: Routes = ()
 
     def place_first(self, route: Route, present: Routes) -> list[ObservedRoute]:
-        """Make `route` the first of its place; return the routes of hostrouting to remove there."""
+        """Put `route` first among those with its key; return our other routes there to remove."""
         if not present:
             self.changes.append(RouteChange.add(route))
             return []
@@ -232,7 +235,7 @@ class Reconciliation:
         if first is not None and first.fulfils(route) and alike == [first]:
             return outdated
         if owned:
-            # The kernel moves no route to the front: the same one is removed, and then added.
+            # The kernel cannot move a route to the front: remove it and add it again.
             replaced = (alike or owned[:1])[-1]
             self.changes.append(RouteChange.replace(replaced, route))
             owned.remove(replaced)
@@ -243,7 +246,7 @@ class Reconciliation:
         return owned
 
     def place_last(self, route: Route, present: Routes) -> list[ObservedRoute]:
-        """Do the same for the last position: the first route of the place decides, or none."""
+        """Do the same for the last position, where a foreign route comes first."""
         owned = owned_in(present)
         same = next((own for own in owned if own.fulfils(route)), None)
         if same is not None and (same is not present[0] or len(present) == 1):
@@ -255,7 +258,7 @@ class Reconciliation:
         return [own for own in owned if own is not replaced]
 
     def _place_alone(self, route: Route, present: Routes) -> list[ObservedRoute]:
-        """Do the same for an IPv6 route, which has to be the only one when it is added."""
+        """Do the same for an IPv6 route, which must be the only one with its key."""
         owned = [own for own in owned_in(present) if not is_merged(own)]
         preceding = [*takewhile(lambda rival: not rival.fulfils(route), present)]
         if preceding != [*present] and all(rival in owned for rival in preceding):
@@ -268,7 +271,7 @@ class Reconciliation:
         return owned[1:]
 
     def refuse(self, route: Route, present: ObservedRoute) -> None:
-        """Refuse a route, but request it all the same, so that one error lists all refusals."""
+        """Note what is in the way, but keep the change, so that one error lists all refusals."""
         change = RouteChange.add(route)
         self.changes.append(change)
         self.in_the_way[change] = present
@@ -281,9 +284,9 @@ def reconcile(
     undecided: Container[RouteKey] = (),
     behind: Container[RouteKey] = (),
 ) -> Reconciliation:
-    """Compare the desired routes with the observed ones; `undecided` places are left as they are.
+    """Compare the desired routes with the observed ones; leave `undecided` keys as they are.
 
-    A desired route comes first in its place, but in those `behind` last.
+    A desired route is put before others with its key, or after them if the key is in `behind`.
 
     >>> from hostrouting.host import Route
     >>> route = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
@@ -306,7 +309,7 @@ def reconcile(
     for key, present in by_place.items():
         if key not in undecided:
             surplus += owned_in(present)
-    # In the reverse order: a rollback goes backwards, and then each route finds its gateway.
+    # In reverse order, so that during a rollback each route finds its gateway.
     removed = sorted((route for route in surplus if not is_merged(route)), key=_rank)
     outcome.changes.extend(map(RouteChange.remove, removed))
     outcome.merged.extend(filter(is_merged, surplus))
@@ -314,7 +317,7 @@ def reconcile(
 
 
 def _rank(route: Route | ObservedRoute) -> int:
-    # IPv6 routes lack scopes.
+    # IPv6 routes have no scopes.
     return SCOPE_LINK if route.family == IPV6 and route.gateway is None else route.scope
 
 
@@ -323,13 +326,13 @@ def owned_in(routes: Iterable[ObservedRoute]) -> list[ObservedRoute]:
     return [route for route in routes if route.protocol == OUR_PROTOCOL]
 
 
-def present_in(observed: Routes, places: Iterable[RouteKey]) -> dict[RouteKey, list[ObservedRoute]]:
-    """Return the routes in these places and in all places with a route of hostrouting, in order."""
-    networks = {key[2:4] for key in places}
+def present_in(observed: Routes, keys: Iterable[RouteKey]) -> dict[RouteKey, list[ObservedRoute]]:
+    """Return the routes with these keys, and with the keys of our own routes, in order."""
+    networks = {key[2:4] for key in keys}
     networks.update(map(_network, owned_in(observed)))
     present: defaultdict[RouteKey, list[ObservedRoute]] = defaultdict(list)
     for route in observed:
-        # Of hundreds of thousands of routes hardly any matter here.
+        # Hardly any of the many routes matter here.
         if _network(route) in networks:
             present[route_key(route)].append(resting(route) if route.flags else route)
     return dict(present)

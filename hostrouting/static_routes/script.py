@@ -1,27 +1,26 @@
-"""The unit that restores the routes at a boot, and its script, which can do so without Python."""
+"""The unit that restores the routes at boot, and its script, which also works without Python."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot.layout import STATE_DIRECTORY, BootTemplate, BootUnit, Departure
+from hostrouting.boot.layout import STATE_DIRECTORY, BootTemplate, BootUnit, UnitRemoval
 from hostrouting.net.addresses import IPV4
 
 if TYPE_CHECKING:
     from hostrouting.config.sections import HostRoutingConfig, StaticRoute
 
 _TEMPLATE = BootTemplate("static-routes", "static-routes.sh", __file__)
-DEPARTURE: Final = _TEMPLATE.departure
-#: The last message about the routes in the journal.
+REMOVAL: Final = _TEMPLATE.removal
+#: The last message about the routes that was logged.
 LOGGED: Final = f"{STATE_DIRECTORY}/static-routes.told"
 
 
 def render_script(config: HostRoutingConfig) -> bytes:
-    """Return the script for the routes of a config, which its devices complete.
+    """Return the script for the routes of a config.
 
-    Bash and ip take no character of a device's name for anything else: see
-    `hostrouting.net.addresses.check_device_name`.
+    Device names are safe in bash and `ip`: see `hostrouting.net.addresses.check_device_name`.
     """
     text = _TEMPLATE.read_script().decode()
     text = text.replace("@DEVS@", " ".join(config.devs))
@@ -29,12 +28,12 @@ def render_script(config: HostRoutingConfig) -> bytes:
     return text.replace("@ROUTES@", "".join(lines)).encode()
 
 
-# An apply needs it three times: 2 ms for each 1,000 routes.
+# An apply calls this three times, and 1,000 routes take 2 ms.
 @lru_cache(maxsize=2)
-def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
-    """Return the unit and the script to install for a config, or their removal without routes."""
+def boot_part(config: HostRoutingConfig) -> BootUnit | UnitRemoval:
+    """Return the unit and script to install for a config, or their removal if it has no routes."""
     if not config.static_routes.routes:
-        return DEPARTURE
+        return REMOVAL
     return _TEMPLATE.fill(render_script(config))
 
 

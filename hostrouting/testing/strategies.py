@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from hostrouting.config import rules
+from hostrouting.config.optional import ProbeSNATConfig, StaleCNIConfig, WatchConfig
 from hostrouting.config.sections import (
     DEFAULT_GATES,
     OWN_UNITS,
@@ -30,7 +31,6 @@ from hostrouting.config.sections import (
     StaticRoute,
     StaticRoutesConfig,
 )
-from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, WatchConfig
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
 
 if TYPE_CHECKING:

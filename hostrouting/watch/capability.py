@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.capability import Capability, Inquiry
 from hostrouting.boot.layout import READY_UNIT, unit_path
-from hostrouting.config.siblings import WatchConfig
+from hostrouting.config.optional import WatchConfig
 from hostrouting.route_overlap.script import MARKER_OK
 
 if TYPE_CHECKING:
-    from hostrouting.boot.intent import Part
+    from hostrouting.boot.installed_config import BootPart
     from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
     from hostrouting.watch.unit import ConfigureWatch
@@ -25,7 +25,7 @@ def _task() -> type[ConfigureWatch]:
     return ConfigureWatch
 
 
-def _parts(config: HostRoutingConfig, host: Host | None) -> list[Part]:
+def _parts(config: HostRoutingConfig, host: Host | None) -> list[BootPart]:
     if not config.watch.enabled:
         return []
     # Imported late: only a node whose section is enabled needs its room.

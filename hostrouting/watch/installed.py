@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hostrouting.base.errors import HostFileError, InvalidConfigError
-from hostrouting.boot.intent import read_intent
+from hostrouting.boot.installed_config import read_installed_config
 from hostrouting.boot.reconciler import Trouble, in_one_line
 from hostrouting.config.rules import write_duration
 from phases.exceptions import CONTEXT_OVER
@@ -34,7 +34,7 @@ def wait_for_installed(
     while not ctx.over:
         before = str(trouble)
         try:
-            config = read_intent(host.files)
+            config = read_installed_config(host.files)
         except (HostFileError, InvalidConfigError) as error:
             trouble.log(in_one_line(error))
         else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.boot.layout import DROP_IN_NAME, BootFile, read_asset
-from hostrouting.config.siblings import WatchConfig
+from hostrouting.config.optional import WatchConfig
 from hostrouting.host.units import MASK, assignments
 from hostrouting.static_routes.plan import plan_routes
 

@@ -13,20 +13,20 @@ from hostrouting.boot.layout import (
     UNIT_DIRECTORY,
     BootFile,
     BootUnit,
-    Departure,
+    UnitRemoval,
     is_program,
     program_path,
     read_asset,
 )
 from hostrouting.boot.task import SectionTask
+from hostrouting.config.optional import WatchConfig
 from hostrouting.config.rules import write_duration
 from hostrouting.config.sections import HostRoutingConfig
-from hostrouting.config.siblings import WatchConfig
 from hostrouting.watch.networkd import DROP_IN_PATH, drop_in
 from phases import Change, Context
 
 if TYPE_CHECKING:
-    from hostrouting.boot.intent import Part
+    from hostrouting.boot.installed_config import BootPart
     from hostrouting.host import FileStore, Host
 
 #: The unit of the mode `service`.
@@ -241,7 +241,7 @@ class ConfigureWatch(SectionTask):
         reason = reason or STATES[change.action]
         return NodeFinding(kind, change.subject, reason, "warning", apply="now" if helps else "")
 
-    def _parts(self) -> tuple[list[Part], BootUnit | None]:
+    def _parts(self) -> tuple[list[BootPart], BootUnit | None]:
         """Return the parts to install, and the unit among them."""
         config = self._config
         unit = None
@@ -250,8 +250,8 @@ class ConfigureWatch(SectionTask):
         first, *rest = (name for name in WatchConfig.units if unit is None or name != unit.name)
         # With the drop-in for networkd, if it is not used.
         paths = () if unit and DROP_IN_PATH in unit.paths else (DROP_IN_PATH,)
-        departures = [Departure(first, paths), *(Departure(name, ()) for name in rest)]
-        return [*([unit] if unit else []), *departures, self._intent], unit
+        removals = [UnitRemoval(first, paths), *(UnitRemoval(name, ()) for name in rest)]
+        return [*([unit] if unit else []), *removals, self._new_config], unit
 
     def _obstacle(self) -> str:
         if not has_duties(self._config) or self._config.watch.mode != "service":

@@ -286,7 +286,7 @@ def bring(host: FakeHost, ctx: Context, programs: dict[str, str], names: tuple[s
     Boot(host, gates=[NSPAWN]).install(
         ctx,
         *(stand_in(name, programs.get(name, "")) for name in names),
-        *(departure for departure in gone if departure.name.removesuffix(".service") not in names),
+        *(removal for removal in gone if removal.name.removesuffix(".service") not in names),
     )
 
 

@@ -14,7 +14,7 @@ from support.needs import needs
 from support.processes import ended
 from support.shell_nodes import configured, run_on
 
-from hostrouting.boot.layout import GENERATION_LINK, INTENT_PATH, SCRIPT_DIRECTORY
+from hostrouting.boot.layout import CONFIG_PATH, GENERATION_LINK, SCRIPT_DIRECTORY
 from hostrouting.testing import KernelNode
 
 #: The interpreter of this process, without a virtual environment.
@@ -74,7 +74,7 @@ def test_a_lost_or_damaged_file_gives_no_answer(generation: Path, name: str) -> 
     with 12 and names the folder and the next step.
     """
     assert answers(generation) == (10, "the program runs\n")
-    reason = f"a file in {generation} is lost or damaged; run: hostrouting apply {INTENT_PATH}\n"
+    reason = f"a file in {generation} is lost or damaged; run: hostrouting apply {CONFIG_PATH}\n"
     text = (generation / name).read_bytes()
     for damaged in (None, b"", text[:-1], text + b"\n", flipped(text, 4 * len(text))):
         (generation / name).unlink(missing_ok=True)
@@ -247,7 +247,7 @@ def test_an_edit_changes_nothing(node: KernelNode, tmp_path: Path) -> None:
     """
     image = configured(tmp_path, **STRICT)
     program = f"""
-    echo '{{"hostRouting": {{"routeOverlap": {{"expectedCidrs": ["10.0.0.0/8"]}}}}}}' > {INTENT_PATH}
+    echo '{{"hostRouting": {{"routeOverlap": {{"expectedCidrs": ["10.0.0.0/8"]}}}}}}' > {CONFIG_PATH}
     for command in {CHECK}.sh "{GATE_SCRIPT}.sh '' STRICT"; do
         eval "bash -p {SCRIPT_DIRECTORY}/$command" > /dev/null 2>&1 || echo $?
     done

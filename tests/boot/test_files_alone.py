@@ -5,13 +5,13 @@ from support.boot_units import STATIC, stand_in
 
 from hostrouting.boot import steps as steps_of_boot
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.layout import PART_NAMES, BootFile, BootUnit, Departure
+from hostrouting.boot.layout import PART_NAMES, BootFile, BootUnit, UnitRemoval
 from hostrouting.testing import FakeHost
 from phases import Context
 
 PATH = "/etc/sysctl.d/90-hostrouting.conf"
 FILE = BootUnit(PATH, (BootFile(PATH, b"net.ipv4.conf.all.rp_filter = 2\n"),))
-REMOVAL = Departure(PATH, ())
+REMOVAL = UnitRemoval(PATH, ())
 KUBELET = "kubelet.service"
 
 
@@ -62,5 +62,5 @@ def test_a_part_that_is_not_named_stays(boot: Boot, host: FakeHost, ctx: Context
     """A run that removes the part of one section leaves the file of another one."""
     unit = stand_in(STATIC)
     boot.install(ctx, unit, FILE)
-    boot.install(ctx, Departure(unit.name, tuple(unit.paths)))
+    boot.install(ctx, UnitRemoval(unit.name, tuple(unit.paths)))
     assert host.files.exists(PATH)

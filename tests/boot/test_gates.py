@@ -11,7 +11,7 @@ from support.printed import START_AGAIN, STARTS_NOT
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.gates import Gates, broken_glass, is_starting, is_unsuitable
+from hostrouting.boot.gates import Gates, is_starting, is_unsuitable, why_gates_are_open
 from hostrouting.exceptions import UnitError
 from hostrouting.host.units import UnitState
 from hostrouting.testing import FakeHost, MemoryServices
@@ -395,12 +395,15 @@ def test_why_every_gate_is_open(host: FakeHost) -> None:
     """Each of two files opens every gate, one of them in /run, as /etc may be read-only, and so
     does a word on the kernel's command line.
     """
-    assert broken_glass(host.files) is None
+    assert why_gates_are_open(host.files) is None
     host.files.write("/proc/cmdline", b"quiet nohostrouting.disabled\n", mode=0o444)
-    assert broken_glass(host.files) is None
+    assert why_gates_are_open(host.files) is None
     host.files.write("/proc/cmdline", b"quiet hostrouting.disabled\n", mode=0o444)
-    assert broken_glass(host.files) == "hostrouting.disabled is on the command line of the kernel"
+    assert (
+        why_gates_are_open(host.files)
+        == "hostrouting.disabled is on the command line of the kernel"
+    )
     # Each is named before those above.
     for path in "/run/hostrouting.disabled", "/etc/aks-flex-node/hostrouting.disabled":
         host.files.write(path, b"", mode=0o644)
-        assert broken_glass(host.files) == f"{path} exists"
+        assert why_gates_are_open(host.files) == f"{path} exists"

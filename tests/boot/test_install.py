@@ -20,7 +20,7 @@ from support.printed import RELOADED
 
 from hostrouting import Host
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.layout import GENERATION_LINK, INTENT_PATH
+from hostrouting.boot.layout import CONFIG_PATH, GENERATION_LINK
 from hostrouting.boot.program import new_program
 from hostrouting.boot.steps import LINKED_PATHS, generation_folders
 from hostrouting.testing import FakeHost, MemoryServices
@@ -190,7 +190,7 @@ def test_no_lost_script_becomes_one_that_succeeds(
     done = subprocess.run(["bash", script], capture_output=True, text=True, check=False)
     assert done.returncode == 12
     assert done.stderr == (
-        f"<3>the script {script} was lost, so routing is not checked; run: hostrouting apply {INTENT_PATH}\n"
+        f"<3>the script {script} was lost, so routing is not checked; run: hostrouting apply {CONFIG_PATH}\n"
     )
     sign = "~" if has_link else "+"
     assert planned(host, CHECK)[0] == f"{sign} /etc/aks-flex-node/check-route-overlap.sh"

@@ -99,7 +99,7 @@ def test_it_has_what_the_verbs_import(made: bytes) -> None:
     assert modules >= {
         "__main__",
         "attr/_make",
-        "hostrouting/boot/intent",
+        "hostrouting/boot/installed_config",
         "hostrouting/host/netlink/backend",
         "hostrouting/host/systemd/systemctl",
         "hostrouting/node/at_boot",

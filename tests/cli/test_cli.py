@@ -21,7 +21,7 @@ from support.kernel import needs_kernel, powerless
 from support.needs import needs
 from support.printed import ANOTHER_FILE, BEFORE_THE_PIPE, NOT_CLOSED, TOO_LARGE
 
-from hostrouting.boot.intent import NOT_INSTALLED
+from hostrouting.boot.installed_config import NOT_INSTALLED
 from hostrouting.testing import KernelNode
 from hostrouting.testing.contracts.routes import arrange
 
@@ -166,7 +166,7 @@ PATHS = [
     (
         "device",
         3,
-        f": it is a device, and a config is a file or a pipe; {ANOTHER_FILE}",
+        f": it is a device, but a config must be a file or a pipe; {ANOTHER_FILE}",
     ),
     ("large", 3, f": {TOO_LARGE}; {ANOTHER_FILE}"),
     (
@@ -397,7 +397,7 @@ _WATCHES = """
 import sys
 from hostrouting import cli
 from hostrouting.node import watch
-watch.INTENT_PATH = sys.argv[1]
+watch.CONFIG_PATH = sys.argv[1]
 watch.Watch.do = lambda *_: print(*(name for name in sys.modules if name.startswith(("hostrouting.", "phases."))))
 cli.main(["watch", sys.argv[1]])
 """

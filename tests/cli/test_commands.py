@@ -30,7 +30,7 @@ from hostrouting import (
     render_files,
 )
 from hostrouting.base.commands import BAD, FAILED, command_line
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.cli.commands import all_commands
 from hostrouting.cli.parser import parser
 from hostrouting.cli.shared import status_after
@@ -124,7 +124,7 @@ def test_every_command_line_in_an_output_can_be_run(
         None,
         "CONFIG",
         "my config.json",
-        INTENT_PATH,
+        CONFIG_PATH,
     }
 
 

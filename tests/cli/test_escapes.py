@@ -11,7 +11,7 @@ from support.in_process import run_here
 from support.kernel import needs_kernel, uplink
 
 from hostrouting.base.commands import quoted
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.node.at_boot import answer
 from hostrouting.route_overlap.script import MARKER_DETECTED
 from hostrouting.testing import FakeHost, KernelNode
@@ -49,7 +49,7 @@ def test_the_program_of_a_boot_and_its_marker_have_none() -> None:
     host = FakeHost()
     uplink(host.routes, **{DEV: "172.17.1.4/16"})
     text = b'{"hostRouting": {"routeOverlap": {"expectedCidrs": ["172.17.0.0/16"]}}}'
-    host.files.write(INTENT_PATH, text, mode=0o644)
+    host.files.write(CONFIG_PATH, text, mode=0o644)
     _, lines = answer(["ask", "STRICT"], host)
     printed = "".join(line for _, line in lines)
     marker = (host.files.read(MARKER_DETECTED) or b"").decode()

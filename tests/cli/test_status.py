@@ -50,8 +50,8 @@ from support.printed import (
 from support.run_nodes import lose_our_routes, lose_the_default_route
 
 from hostrouting import Host
-from hostrouting.boot.intent import NOT_INSTALLED, read_intent
-from hostrouting.boot.layout import INTENT_PATH, PROGRAM_PATH, drop_in_of, unit_path
+from hostrouting.boot.installed_config import NOT_INSTALLED, read_installed_config
+from hostrouting.boot.layout import CONFIG_PATH, PROGRAM_PATH, drop_in_of, unit_path
 from hostrouting.exceptions import BackendError, HostFileError, UnitError
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import OUR_PROTOCOL, TABLE_NAMES, RouteChange
@@ -68,7 +68,7 @@ RIGHT = f"{IN_FORCE}, {FINE}"
 REACHED = "1 of 1 CIDRs are right"
 WRONG = leaves("172.16.8.0/22", "ib0")
 LOST = f"172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: {NOT_IN_FORCE}"
-APPLY = f"hostrouting apply {INTENT_PATH}"
+APPLY = f"hostrouting apply {CONFIG_PATH}"
 FIX = "hostrouting check --fix | hostrouting apply -"
 FABRIC = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 OVERLAP = f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 ({FABRIC})"
@@ -131,7 +131,7 @@ def test_a_node_that_is_right() -> None:
     assert first == sentence
     assert result.stderr == ""
     assert [fact for fact in facts if not fact.startswith(("checksum: ", "last change: "))] == [
-        f"config: {INTENT_PATH}",
+        f"config: {CONFIG_PATH}",
         "mode: STRICT",
         "boot files: right",
         "break glass: not set",
@@ -153,10 +153,10 @@ def test_an_apply_that_changes_something_else_than_the_config(host: FakeHost) ->
     host.services.stop(Context(), "hostrouting-watch.timer")
     verdict, named_once, *_, step = run_here("status").stdout.splitlines()
     assert verdict == "warning: hostrouting-watch.timer: does not run"
-    assert named_once == f"config: {INTENT_PATH}"
+    assert named_once == f"config: {CONFIG_PATH}"
     assert step == next_step(APPLY)
     now = Context().clock.time()
-    for newest in INTENT_PATH, unit_path("check-route-overlap.service"), drop_in_of(NSPAWN):
+    for newest in CONFIG_PATH, unit_path("check-route-overlap.service"), drop_in_of(NSPAWN):
         host.files.modified = lambda path, newest=newest: now - 3600 * (path != newest)  # type: ignore[method-assign, misc]
         assert "\nlast change: 0:0" in run_here("status").stdout
 
@@ -418,9 +418,9 @@ def test_where_nothing_is_installed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "lost",
     [
-        (INTENT_PATH,),
-        (INTENT_PATH, "/etc/systemd/system/static-routes.service"),
-        (INTENT_PATH, "/etc/systemd/system/hostrouting-ready.service"),
+        (CONFIG_PATH,),
+        (CONFIG_PATH, "/etc/systemd/system/static-routes.service"),
+        (CONFIG_PATH, "/etc/systemd/system/hostrouting-ready.service"),
         # It leads to the scripts, and to the config.
         ("/etc/aks-flex-node/hostrouting",),
     ],
@@ -632,7 +632,7 @@ def test_a_plan_reports_the_agents_list(host: FakeHost) -> None:
     notice = "after: ib.service, from bootstrap.additionalRequiredServices; to change that, set hostRouting.after"
     assert notice in json.loads(on_stdin(whole, "plan", "--json").stdout)["notices"]
     assert notice in on_stdin(whole, "apply").stderr
-    installed = read_intent(host.files)
+    installed = read_installed_config(host.files)
     assert installed is not None
     assert installed.after == ("ib.service",)
 
@@ -744,9 +744,9 @@ def test_a_plan_shows_the_files_that_differ() -> None:
     nothing of an unchanged one.
     """
     new = on_mended("plan", "--diff").stdout
-    assert f"+ {INTENT_PATH}\n" in new
+    assert f"+ {CONFIG_PATH}\n" in new
     assert "all with -v" not in new
-    assert f"--- {INTENT_PATH}\n+++ {INTENT_PATH}\n@@ -0,0 +1,4 @@\n" in new
+    assert f"--- {CONFIG_PATH}\n+++ {CONFIG_PATH}\n@@ -0,0 +1,4 @@\n" in new
     assert f"Binary files {PROGRAM_PATH} and {PROGRAM_PATH} differ\n" in new
     on_mended("apply")
     assert "@@" not in on_mended("plan", "--diff").stdout

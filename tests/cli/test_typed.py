@@ -108,7 +108,7 @@ def test_a_caller_that_ignores_ctrl_c_is_obeyed(tmp_path: Path) -> None:
             writer.write("{")
         _, output = started.communicate(timeout=60)
     assert started.returncode == 2
-    assert "the text ends before it is complete" in output
+    assert "the text ends too early" in output
 
 
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2> >(:)"])

@@ -10,6 +10,7 @@ import pytest
 from support.config_json import FULL
 from support.printed import NO_DEVICE_NAME, NO_IPV4_ADDRESS
 
+from hostrouting.config.optional import ProbeSNATConfig, StaleCNIConfig, WatchConfig
 from hostrouting.config.sections import (
     DEFAULT_ALLOWED_DEVS,
     DEFAULT_GATES,
@@ -19,7 +20,6 @@ from hostrouting.config.sections import (
     StaticRoute,
     StaticRoutesConfig,
 )
-from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, WatchConfig
 from hostrouting.config.wire import WireValue, wire_fields
 from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.host import IPV4, IPV6

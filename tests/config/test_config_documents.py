@@ -64,7 +64,7 @@ def test_a_wrong_list_of_the_agent_is_refused(services: object, place: str) -> N
         HostRoutingConfig.from_mapping(_agents(services))
     text = str(caught.value)
     assert text.startswith(f"bootstrap.additionalRequiredServices{place}: ")
-    assert text.endswith("; or name the units in hostRouting.after, which precedes this list")
+    assert text.endswith("; or name the units in hostRouting.after, which overrides this list")
 
 
 @pytest.mark.parametrize(

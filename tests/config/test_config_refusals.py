@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.config_errors import GOOD, ROUTE, errors
 
+from hostrouting.config.optional import WatchConfig
 from hostrouting.config.sections import OWN_UNITS, HostRoutingConfig
-from hostrouting.config.siblings import WatchConfig
 from hostrouting.exceptions import InvalidConfigError
 
 

@@ -16,7 +16,7 @@ from support.patience import at_once
 from support.routers import WiredNode
 
 from hostrouting import Host, HostRoutingConfig
-from hostrouting.boot.intent import Intent
+from hostrouting.boot.installed_config import NewConfig
 from hostrouting.fleet import NodeRecord, prove_record, take_record
 from hostrouting.host import FileStore
 from hostrouting.host.offline import absent
@@ -33,8 +33,8 @@ def check(node: KernelNode, files: FileStore, section: Mapping[str, object]) -> 
     if that is right, and why the record has none.
     """
     config = HostRoutingConfig.from_mapping({"routeOverlap": section})
-    intent = Intent(config=config).file
-    files.write(intent.path, intent.content, mode=intent.mode)
+    installed = NewConfig(config=config).file
+    files.write(installed.path, installed.content, mode=installed.mode)
     host = Host(
         routes=kernel_of(node),
         files=files,

@@ -13,7 +13,7 @@ from support.fleets import CONFIG, FULL, as_document, leaves, records
 from support.kernel import connect
 from support.printed import ANOTHER_FAMILY, ONE_LINE
 
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.fleet import NodeRecord, prove_record, take_record
 from hostrouting.fleet.record import LONGEST
 from hostrouting.fleet.stream import verdict_on
@@ -171,7 +171,7 @@ def test_a_node_is_taken_without_its_links() -> None:
     )
     host = FakeHost(backend)
     host.files.write("/proc/sys/kernel/hostname", b"node-7\n", mode=0o444)
-    host.files.write(INTENT_PATH, b"{", mode=0o644)
+    host.files.write(CONFIG_PATH, b"{", mode=0o644)
     record = take_record(Context(), host)
     assert record.hostname == "node-7"
     [eth0] = [device for device in record.devices if device.name == "eth0"]
@@ -183,7 +183,7 @@ def test_a_node_is_taken_without_its_links() -> None:
     }
     assert not [route for route in record.routes if str(route).startswith(("fe80", "ff00"))]
     host.files.write(
-        INTENT_PATH, json.dumps({"hostRouting": CONFIG.to_mapping()}).encode(), mode=0o644
+        CONFIG_PATH, json.dumps({"hostRouting": CONFIG.to_mapping()}).encode(), mode=0o644
     )
     assert take_record(Context(), host).config == CONFIG
 

@@ -19,7 +19,7 @@ from hostrouting import HostRoutingConfig
 from hostrouting.azure.probe_snat.detect import describes_ipv6
 from hostrouting.azure.probe_snat.ruleset import parse
 from hostrouting.azure.stale_cni import azure_vnet
-from hostrouting.boot.gates import Gates, broken_glass
+from hostrouting.boot.gates import Gates, why_gates_are_open
 from hostrouting.exceptions import BackendError, InvalidConfigError, UnitError
 from hostrouting.fleet.stream import verdict_on
 from hostrouting.host import units
@@ -205,7 +205,7 @@ TARGETS = (
     _target("systemctl-show", _text(_systemctl_show), raises=[UnitError]),
     _target("unit-files", _unit_file),
     _target("networkd-conf", _file("/etc/systemd/networkd.conf.d/50-x.conf", _networkd)),
-    _target("kernel-command-line", _file("/proc/cmdline", broken_glass)),
+    _target("kernel-command-line", _file("/proc/cmdline", why_gates_are_open)),
     _target("azure-vnet-state", azure_vnet.parse_state, raises=[ValueError]),
     _target("azure-cns-endpoints", azure_vnet.parse_endpoints, raises=[ValueError]),
     _target("azure-vnet-locks", _file("/var/run/azure-vnet.json.lock", azure_vnet.locked)),

@@ -50,7 +50,7 @@ ROOMS = {
     "net": "tests/net tests/fib/test_vrf.py tests/static_routes/test_ipv6_decisions.py"
     " tests/test_errors.py",
     "node": "tests/node tests/cli/test_status.py tests/cli/test_watch_json.py"
-    " tests/boot/test_intent.py tests/route_overlap/test_task.py",
+    " tests/boot/test_installed_config.py tests/route_overlap/test_task.py",
     "phases": "tests/phases tests/test_mistakes_table.py",
     "probe_snat": "tests/azure/probe_snat tests/watch/test_probes.py tests/watch/test_worker.py"
     " tests/node/test_configure.py tests/system/test_probe_snat.py::test_live",

@@ -14,7 +14,7 @@ from support.run_nodes import gpu_node, routed
 
 from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.intent import require_intent
+from hostrouting.boot.installed_config import require_installed_config
 from hostrouting.boot.layout import drop_in_of
 from hostrouting.boot.recorded import DiskStep
 from hostrouting.exceptions import WorseRoutingError
@@ -63,7 +63,10 @@ def test_a_connected_route_that_a_change_has_hidden_undoes_it(
         report = run(Configure(MORE, host=host), at_once())
         assert "the kernel's own route '172.20.16.0/24 dev eth1" in str(report.error)
         assert host.routes.routes_of(OUR_PROTOCOL) == before
-        assert require_intent(host).static_routes == (SMALL if is_installed else MORE).static_routes
+        assert (
+            require_installed_config(host).static_routes
+            == (SMALL if is_installed else MORE).static_routes
+        )
 
 
 def test_a_lease_that_flips_at_every_reading_degrades_the_run(

@@ -21,7 +21,7 @@ from support.printed import HELPFUL_ROUTES, NOT_ENDED, WAITING
 from support.shell_nodes import run_on
 
 from hostrouting import Configure, Host, HostRoutingConfig
-from hostrouting.boot.layout import ANSWER, GENERATION_LINK, INTENT_PATH, WAITED
+from hostrouting.boot.layout import ANSWER, CONFIG_PATH, GENERATION_LINK, WAITED
 from hostrouting.exceptions import HostFileError, InvalidConfigError
 from hostrouting.host import RouteChange
 from hostrouting.node.at_boot import BootVerdict, answer, known_since, log_lines
@@ -53,7 +53,7 @@ def installed(host: FakeHost, *, beside: object = None, **section: object) -> No
     section = {"expectedCidrs": ["172.16.8.0/22"], **section}
     document = {"routeOverlap": section, **(beside if isinstance(beside, dict) else {})}
     text = json.dumps({"hostRouting": document})
-    host.files.write(INTENT_PATH, text.encode(), mode=0o644)
+    host.files.write(CONFIG_PATH, text.encode(), mode=0o644)
 
 
 def with_routes(host: FakeHost, *routes: object, **section: object) -> None:
@@ -162,7 +162,7 @@ def test_without_a_readable_config_there_is_no_answer(host: FakeHost) -> None:
     with pytest.raises(InvalidConfigError, match=r"no config is installed"):
         answer(["ask", "WARN"], host)
     for damage in b"", b"{", b"{}", bytes(60):
-        host.files.write(INTENT_PATH, damage, mode=0o644)
+        host.files.write(CONFIG_PATH, damage, mode=0o644)
         with pytest.raises(InvalidConfigError, match=r"hostrouting\.json"):
             answer(["ask", "WARN"], host)
     assert markers(host) == {}
@@ -176,7 +176,7 @@ def test_a_check_without_cidrs_is_not_an_answer(host: FakeHost) -> None:
     with_routes(host, ROUTE, expectedCidrs=[])
     with pytest.raises(HostFileError) as caught:
         answer(["check"], host)
-    assert str(caught.value) == f"{INTENT_PATH} has no expected CIDRs; apply the config again"
+    assert str(caught.value) == f"{CONFIG_PATH} has no expected CIDRs; apply the config again"
     assert answer(["ask", "STRICT"], host) == (10, [])
     assert markers(host) == {}
 

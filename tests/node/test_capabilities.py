@@ -12,10 +12,10 @@ from support.run_nodes import gpu_node
 import hostrouting
 from hostrouting.apply.capability import PAIR
 from hostrouting.boot.capability import Capability
-from hostrouting.boot.layout import SCRIPT_DIRECTORY, Departure, unit_path, units_in
+from hostrouting.boot.layout import SCRIPT_DIRECTORY, UnitRemoval, unit_path, units_in
 from hostrouting.config.sections import SECTIONS, HostRoutingConfig
 from hostrouting.node.boot_files import render_files
-from hostrouting.node.capabilities import CAPABILITIES, SIBLINGS
+from hostrouting.node.capabilities import CAPABILITIES, OPTIONAL_SECTIONS
 from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing.strategies import configs
 from hostrouting.watch.capability import WATCH
@@ -30,7 +30,7 @@ NAMED_IN = {
     "boot/reconciler.py": "the config in force, and how often the watch reads it",
     "cli/commands/sweep.py": "a command of one capability",
     "config/sections.py": "the fields of the config",
-    "config/siblings.py": "the sections",
+    "config/optional.py": "the sections",
     "node/capabilities.py": "the list",
     "node/configure.py": "an example",
     "node/watch.py": "the loop of the watch, which has the reconcilers of the siblings",
@@ -51,7 +51,7 @@ def test_no_file_outside_of_its_room_names_a_sibling() -> None:
     """The only files that name an optional capability, outside of its room, are those of NAMED_IN,
     so that a change of a capability touches few other files.
     """
-    words = "|".join(map(re.escape, set(chain.from_iterable(map(names, SIBLINGS)))))
+    words = "|".join(map(re.escape, set(chain.from_iterable(map(names, OPTIONAL_SECTIONS)))))
     sources = [path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".sh", ".conf"}]
     named = {
         path.relative_to(PACKAGE).as_posix()
@@ -118,7 +118,7 @@ def test_a_section_declares_what_its_capability_installs(
     section = capability.in_config(config)
     installed: set[str] = set()
     for part in capability.parts(config, host):
-        installed |= {*part.paths} if isinstance(part, Departure) else set()
+        installed |= {*part.paths} if isinstance(part, UnitRemoval) else set()
     for unit in units_in(capability.parts(config, host)):
         installed |= {*unit.paths}
     assert installed <= {*map(unit_path, section.units), *section.files}
@@ -131,7 +131,7 @@ def test_the_pair_declares_its_removal(capability: Capability) -> None:
     """
     [part] = capability.parts(HostRoutingConfig(), None)
     section = capability.in_config(HostRoutingConfig())
-    assert isinstance(part, Departure)
+    assert isinstance(part, UnitRemoval)
     assert {*part.paths} == {*map(unit_path, section.units), *section.files}
 
 

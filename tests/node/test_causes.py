@@ -14,7 +14,7 @@ from support.run_nodes import lose_our_routes, lose_the_default_route
 
 from hostrouting import Configure, HostRoutingConfig, node_status
 from hostrouting.base.findings import NodeFinding
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.net.links import Device
 from hostrouting.net.outbound import devices_down
 from hostrouting.node.check import check_node
@@ -23,7 +23,7 @@ from hostrouting.testing import FakeHost
 from phases import execute
 from phases.testing import ManualClock
 
-APPLY = f"hostrouting apply {INTENT_PATH}"
+APPLY = f"hostrouting apply {CONFIG_PATH}"
 CONFIG = HostRoutingConfig.from_mapping(
     {
         "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]},

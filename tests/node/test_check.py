@@ -34,7 +34,7 @@ from support.run_nodes import (
 )
 
 from hostrouting import Configure, HostRoutingConfig, Reset, node_status
-from hostrouting.boot.intent import NOT_INSTALLED
+from hostrouting.boot.installed_config import NOT_INSTALLED
 from hostrouting.boot.layout import APPLIED_PATH
 from hostrouting.cli import main
 from hostrouting.exceptions import BackendError, PermissionDeniedError, UnitError
@@ -147,7 +147,7 @@ def test_a_sweep_alone_needs_no_watch(host: FakeHost) -> None:
     [
         (
             {"gateway": "10.9.9.9", "dev": "eth0"},
-            f"no network of eth0 has the gateway 10.9.9.9; {CORRECT_GATEWAY}",
+            f"the gateway 10.9.9.9 is not on a network of eth0; {CORRECT_GATEWAY}",
         ),
         (
             {"gateway": "10.224.0.4", "dev": "eth0"},
@@ -274,9 +274,9 @@ def test_a_connected_route_after_an_own_one(host: FakeHost) -> None:
     connect(host.routes, ib7="172.16.8.4/22")
     [finding] = check(host, config).findings
     assert str(finding) == (
-        "warning: hides-connected: 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: comes before the kernel's own "
-        "route '172.16.8.0/22 dev ib7 proto kernel scope link src 172.16.8.4', which hostrouting would not hide if it "
-        "had to add its route now; configure narrower destinations"
+        "warning: hides-connected: 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: hides the kernel's own "
+        "route '172.16.8.0/22 dev ib7 proto kernel scope link src 172.16.8.4'; hostrouting would refuse "
+        "to add it now; configure narrower destinations"
     )
 
 

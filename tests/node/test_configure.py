@@ -33,7 +33,7 @@ from hostrouting import (
     render_files,
 )
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.layout import INTENT_PATH, UNFINISHED
+from hostrouting.boot.layout import CONFIG_PATH, UNFINISHED
 from hostrouting.exceptions import (
     BackendError,
     InvalidConfigError,
@@ -330,7 +330,7 @@ def test_a_config_that_installs_nothing_is_refused_over_another_one(
         assert isinstance(caught.value.cause, InvalidConfigError)
         first, *fields = caught.value.cause.errors
         assert first.message.startswith(
-            "installs nothing; to remove all that hostrouting installed, write "
+            "installs nothing; to remove everything that hostrouting installed, write "
         )
         assert [path for path, _ in fields] == [
             f"hostRouting.{key}" for key in document.get("hostRouting", document)
@@ -355,7 +355,7 @@ def test_an_agents_config_without_hostrouting_changes_nothing(
     execute(task)
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     wanted = (
-        "nothing is changed, and what is installed stays: hostRouting is missing or null: is this "
+        "nothing is changed, and what is installed stays: hostRouting is missing or null (is this "
     )
     # One of the plan, and one of the run.
     assert [message.startswith(wanted) for message in warnings] == [True, True]
@@ -395,7 +395,7 @@ def test_a_damaged_config_names_its_own_step(host: FakeHost) -> None:
     """The verdict on a node with a damaged config names how to replace the file, and proposes no
     check, which would fail by the same error.
     """
-    host.files.write(INTENT_PATH, b"{", mode=0o644)
+    host.files.write(CONFIG_PATH, b"{", mode=0o644)
     seen = verdict_now(Context(), host)
     assert seen.sentence.startswith(f"{UNKNOWN_STATE}the installed config ")
     assert seen.sentence.endswith(REPLACE_IT)
@@ -519,7 +519,7 @@ def test_everything_at_once_and_back(crowded: FakeHost) -> None:
 
 
 def test_the_order_of_a_reset(host: FakeHost) -> None:
-    """A reset removes the intent, then the gates, then each unit before what it needs, and the
+    """A reset removes the installed config, then the gates, then each unit before what it needs, and the
     routes and markers last.
     """
     config = HostRoutingConfig.from_mapping({"gates": ["kubelet.service"], **ROUTES, **OVERLAP})
@@ -782,7 +782,7 @@ def test_a_watch_has_its_config_though_the_probes_failed(host: FakeHost) -> None
     """
     sections = {"probeSnat": {"enabled": True}, "watch": {"enabled": True}}
     assert run(configure(host, **sections), at_once(600)).degraded
-    installed = HostRoutingConfig.from_json(host.files.read(INTENT_PATH) or b"")
+    installed = HostRoutingConfig.from_json(host.files.read(CONFIG_PATH) or b"")
     assert installed.to_mapping() == {"watch": {"enabled": True}, "gates": []}
 
 
@@ -801,7 +801,7 @@ def test_where_systemctl_does_nothing_an_apply_changes_nothing(
     assert isinstance(cause, NoSystemdError)
     assert "in a chroot" in str(cause)
     assert host.routes.routes() == before
-    assert not host.files.exists(INTENT_PATH)
+    assert not host.files.exists(CONFIG_PATH)
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ from hostrouting import (
     Reset,
     node_status,
 )
-from hostrouting.boot.intent import Intent, config_over
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.installed_config import NewConfig, config_over
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.exceptions import WorseRoutingError
 from hostrouting.fleet import prove_record, take_record
 from hostrouting.host import Host
@@ -56,8 +56,8 @@ OTHER = "172.16.8.8/29"
 _FIX = "hostrouting check new.json --fix | hostrouting apply -"
 DROPPED = "the installed config has this, and the new one does not"
 STEP = (
-    "keep their routes in a first apply that drops only their proof, or correct the config, or use "
-    "--force if this is meant"
+    "first apply a config that only stops expecting them and keeps their routes, or correct the config, or use "
+    "--force if this is intended"
 )
 
 
@@ -257,10 +257,10 @@ def test_force_an_empty_config_and_reset_are_exempt(host: FakeHost) -> None:
 def test_the_scripts_know_what_the_installed_config_has_lost(
     host: FakeHost, content: bytes
 ) -> None:
-    """An intent that was damaged or edited in place does not lift the proof of its script: an apply
+    """An installed config that was damaged or edited in place does not lift the proof of its script: an apply
     that would make a right address wrong is refused, `check` names the fix, and `force` goes on.
     """
-    host.files.write(INTENT_PATH, content, mode=0o644)
+    host.files.write(CONFIG_PATH, content, mode=0o644)
     wanted = config("172.16.16.0/24", expected=("10.96.0.0/16",), mode="WARN")
     assert causes(run(Configure(wanted, host=host), at_once())) == [WorseRoutingError]
     assert causes(run(ConfigureStaticRoutes(wanted, host=host), at_once())) == [WorseRoutingError]
@@ -277,12 +277,12 @@ def is_edited(host: FakeHost) -> bool:
 
 
 def test_a_status_names_a_config_that_was_edited(host: FakeHost) -> None:
-    """A status reports an intent that was edited, and whose scripts expect something else, until an
+    """A status reports an installed config that was edited, and whose scripts expect something else, until an
     apply writes both.
     """
     assert not is_edited(host)
     wanted = config(WIDE, expected=(HALF,))
-    host.files.write(INTENT_PATH, Intent(config=wanted).file.content, mode=0o644)
+    host.files.write(CONFIG_PATH, NewConfig(config=wanted).file.content, mode=0o644)
     assert is_edited(host)
     assert run(Configure(wanted, host=host, force=True), at_once()).ok
     assert not is_edited(host)
@@ -363,7 +363,7 @@ def run_judged(
     """Run a pipeline; return its report, and the addresses of the installed section that went
     wrong. None of them goes wrong under STRICT, or if the run is ok and not degraded.
     """
-    installed = config_over(host.files.read(INTENT_PATH), wanted)
+    installed = config_over(host.files.read(CONFIG_PATH), wanted)
     before = judged(oracle, installed, wanted)
     report = run(PIPELINES[name](wanted, host), Context(clock=Turns(auto=True)))
     after = judged(oracle, installed, wanted)

@@ -22,7 +22,7 @@ from hostrouting import (
 )
 from hostrouting.azure.probe_snat.ruleset import RULESET_PATH, delete_script
 from hostrouting.base.findings import REFUSED
-from hostrouting.boot.layout import INTENT_PATH, SCRIPT_PATHS
+from hostrouting.boot.layout import CONFIG_PATH, SCRIPT_PATHS
 from hostrouting.boot.steps import SHARED_PATHS, is_own
 from hostrouting.exceptions import UnitError
 from hostrouting.host import OUR_PROTOCOL
@@ -173,7 +173,7 @@ def test_a_reset_and_a_departing_section_leave_it(caplog: pytest.LogCaptureFixtu
         for unit in "static-routes.service", "probe-snat.service":
             assert host.services.state(at_once(), unit).is_running
         assert names_of(host) == [("note", STATIC), ("note", PROBE)]
-        if host.files.exists(INTENT_PATH):
+        if host.files.exists(CONFIG_PATH):
             assert not plan(task).changes
     assert not host.files.exists("/etc/aks-flex-node")
     assert f"{STATIC} is another owner's" in node_status(at_once(), host).absence

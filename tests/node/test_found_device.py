@@ -21,8 +21,8 @@ from hostrouting import (
     node_status,
 )
 from hostrouting.base.commands import FIX
-from hostrouting.boot.intent import require_intent
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.installed_config import require_installed_config
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.fleet import NodeRecord, prove_record, take_record
 from hostrouting.host import OUR_PROTOCOL, Address, Host, NextHop, Route
 from hostrouting.net.routes import default_route
@@ -66,7 +66,7 @@ def applied(host: Host, config: HostRoutingConfig, **options: Any) -> Report:
 
 
 def found_devs(host: Host) -> object:
-    content = host.files.read(INTENT_PATH)
+    content = host.files.read(CONFIG_PATH)
     return None if content is None else json.loads(content)["hostRouting"].get("foundDevs")
 
 
@@ -90,7 +90,7 @@ def test_an_apply_finds_the_device(host: FakeHost) -> None:
     assert found_devs(host) == ["eth0"]
     script = host.files.read("/etc/aks-flex-node/static-routes.sh") or b""
     assert b"devs='eth0'" in script
-    assert require_intent(host) == attrs.evolve(config, found_devs=("eth0",))
+    assert require_installed_config(host) == attrs.evolve(config, found_devs=("eth0",))
     assert plan(Configure(config, host=host), at_once()).changes == ()
     assert applied(host, config).changes == ()
     assert check_node(at_once(), config, host).findings == ()
@@ -104,7 +104,7 @@ def test_a_plan_foresees_the_device(host: FakeHost) -> None:
     put_in_force(host, plain.encode())
     assert found_devs(host) is None
     changes = plan(Configure(config, host=host), at_once()).changes
-    assert INTENT_PATH in [change.subject for change in changes]
+    assert CONFIG_PATH in [change.subject for change in changes]
     assert {*applied(host, config).changes} == {*changes}
     assert found_devs(host) == ["eth0"]
 
@@ -145,7 +145,7 @@ def test_a_later_default_route_moves_nothing_from_a_named_exit(
     config = config_of(ROUTES, CHECKED, expectedDevs=[named], mode=mode)
     assert applied(host, config).ok
     bring_the_later_route(host)
-    report = check_node(at_once(), config, host, path=INTENT_PATH)
+    report = check_node(at_once(), config, host, path=CONFIG_PATH)
     assert (report.overlap.ok, report.next, node_status(at_once(), host).next) == (True, None, None)
     assert applied(host, config).changes == ()
     assert not repair_once(at_once(), config, host).changes
@@ -213,10 +213,10 @@ def test_a_check_of_an_image_finds_the_device_of_another_node(host: FakeHost) ->
     assert applied(host, config).ok
     image = copied(host)
     changed = {finding.subject for finding in check_node(at_once(), config, image).findings}
-    assert INTENT_PATH in changed
+    assert CONFIG_PATH in changed
     assert applied(image, config).ok
     changed = {finding.subject for finding in check_node(at_once(), config, image).findings}
-    assert INTENT_PATH not in changed
+    assert CONFIG_PATH not in changed
 
 
 def test_addresses_that_leave_by_an_allowed_device(host: FakeHost) -> None:
@@ -269,11 +269,11 @@ def copied(host: FakeHost) -> FakeHost:
 
 
 def test_a_task_of_the_pair_keeps_the_device(host: FakeHost) -> None:
-    """A task of the pair that is run alone leaves the device in the intent and in the script."""
+    """A task of the pair that is run alone leaves the device in the installed config and in the script."""
     config = config_of(ROUTES, CHECKED)
     assert applied(host, config).ok
     files = {
-        path: host.files.read(path) for path in (INTENT_PATH, "/etc/aks-flex-node/static-routes.sh")
+        path: host.files.read(path) for path in (CONFIG_PATH, "/etc/aks-flex-node/static-routes.sh")
     }
     assert run(CheckRouteOverlap(config, host=host), at_once()).ok
     assert run(ConfigureStaticRoutes(config, host=host), at_once()).ok
@@ -295,11 +295,11 @@ def test_a_later_default_route_moves_no_route(host: FakeHost, *, explicit: bool)
     assert applied(host, config).ok
     before = own_routes(host)
     bring_the_later_route(host)
-    report = check_node(at_once(), config, host, path=INTENT_PATH)
+    report = check_node(at_once(), config, host, path=CONFIG_PATH)
     assert (report.ok, report.next) == (True, None)
     assert [finding.kind for finding in report.findings] == ["chosen-exit"]
     assert not applied(host, config).changes
-    assert not repair_once(at_once(), require_intent(host), host).changes
+    assert not repair_once(at_once(), require_installed_config(host), host).changes
     assert own_routes(host) == before
 
 
@@ -330,8 +330,8 @@ def test_a_fix_is_not_advised_where_its_apply_would_be_refused(host: FakeHost) -
     unit = "/etc/systemd/system/check-route-overlap.service"
     host.files.write(unit, b"[Service]\nExecStart=/opt/site/check\n", mode=0o644)
     assert node_status(at_once(), host).next is None
-    config = require_intent(host)
-    assert check_node(at_once(), config, host, path=INTENT_PATH).next is None
+    config = require_installed_config(host)
+    assert check_node(at_once(), config, host, path=CONFIG_PATH).next is None
 
 
 def test_two_next_hops_of_other_devices(host: FakeHost) -> None:

@@ -189,7 +189,7 @@ def test_nothing_waits_while_gates_do(host: FakeHost, monkeypatch: pytest.Monkey
         reload(given)
 
     monkeypatch.setattr(host.services, "daemon_reload", lose)
-    with pytest.raises(TaskFailedError, match="static routes cannot be completed"):
+    with pytest.raises(TaskFailedError, match="static routes are still incomplete"):
         execute(Configure(MORE, host=host), Context(clock=clock))
     assert clock.monotonic() == 0
     assert state(host)[1] == before[1]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.documents import ROOT
 
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.cli.shared import recorded_run
 from hostrouting.exceptions import BackendError
 from hostrouting.host.systemd.notify import entry
@@ -56,7 +56,7 @@ def test_an_entry_has_the_user_and_the_change_of_the_config(
         journal.bind(path)
         journal.settimeout(10)
         with suppress(OSError), recorded(options, files, journal=path):
-            files.write(INTENT_PATH, b"{}\n", mode=0o644)
+            files.write(CONFIG_PATH, b"{}\n", mode=0o644)
             options.verdict = BackendError(
                 "1 of 2 CIDRs as a whole:\n  172.16.8.0/22: by ib0\n  another"
             )

@@ -11,7 +11,7 @@ from support.in_process import run_here as run
 from support.printed import LEFT_FILES, NOT_APPLIED, STAY_SHUT
 
 from hostrouting import HostRoutingConfig, render_files
-from hostrouting.boot.intent import NOT_INSTALLED
+from hostrouting.boot.installed_config import NOT_INSTALLED
 
 UNITS = "etc/systemd/system"
 SECTIONS: dict[str, Any] = {

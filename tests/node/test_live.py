@@ -15,7 +15,7 @@ from hostrouting import (
     OverlapReport,
     Reset,
 )
-from hostrouting.boot.layout import INTENT_PATH, LIVE_RECORD
+from hostrouting.boot.layout import CONFIG_PATH, LIVE_RECORD
 from hostrouting.exceptions import HostFileError, HostInUseError
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Report, TaskFailedError, plan, run
@@ -128,7 +128,7 @@ def test_an_installed_config_is_never_touched(task: type[Configure]) -> None:
     before = own_routes(host), host.files.tree.snapshot()
     error = refusal(run(task(SECOND, host=host), at_once()))
     assert (error.code, error.routes) == ("config-installed", ())
-    assert INTENT_PATH in str(error)
+    assert CONFIG_PATH in str(error)
     assert (own_routes(host), host.files.tree.snapshot()) == before
 
 

@@ -19,15 +19,15 @@ from hostrouting import (
     check_node,
     node_status,
 )
-from hostrouting.boot.intent import read_intent
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.installed_config import read_installed_config
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.fleet import prove_record, take_record
 from hostrouting.node.at_boot import answer
 from hostrouting.testing import FakeHost
 from phases import Context, TaskFailedError, plan, run
 
 REASON = (
-    "'127.0.0.0/8' lies in 127.0.0.0/8, the node's own loopback; no packet for it leaves the "
+    "'127.0.0.0/8' is in 127.0.0.0/8, the node's own loopback; no packet for it leaves the "
     "node; remove it"
 )
 REFUSAL = f"hostRouting.routeOverlap.expectedCidrs: {REASON}"
@@ -50,8 +50,8 @@ def install_old(host: FakeHost) -> None:
     """Install a config with a loopback network, as an earlier release did."""
     good = config_of(**OLD | {"expectedCidrs": ["10.96.0.0/16"]})
     assert run(Configure(good, host=host)).ok
-    intent = json.dumps({"hostRouting": {"gates": [], "routeOverlap": OLD}}).encode()
-    put_in_force(host, intent)
+    installed = json.dumps({"hostRouting": {"gates": [], "routeOverlap": OLD}}).encode()
+    put_in_force(host, installed)
 
 
 @pytest.mark.parametrize("kind", [Configure, CheckRouteOverlap])
@@ -68,7 +68,7 @@ def test_a_new_config_is_refused(kind: type[Configure], *, boot: bool) -> None:
     with pytest.raises(TaskFailedError) as refused:
         plan(task, Context())
     assert str(refused.value.cause) == REFUSAL
-    assert read_intent(host.files) is None
+    assert read_installed_config(host.files) is None
 
 
 def test_an_apply_over_an_installed_one(host: FakeHost) -> None:
@@ -80,11 +80,11 @@ def test_an_apply_over_an_installed_one(host: FakeHost) -> None:
     refused = run(Configure(config_of(expectedCidrs=more), host=host))
     assert isinstance(refused.error, TaskFailedError)
     assert str(refused.error.cause) == (
-        "hostRouting.routeOverlap.expectedCidrs: '127.1.0.0/16' lies in 127.0.0.0/8, the node's "
+        "hostRouting.routeOverlap.expectedCidrs: '127.1.0.0/16' is in 127.0.0.0/8, the node's "
         "own loopback; no packet for it leaves the node; remove it"
     )
     assert run(Configure(config_of(**OLD), host=host)).ok
-    assert read_intent(host.files) == attrs.evolve(config_of(**OLD), found_devs=("eth0",))
+    assert read_installed_config(host.files) == attrs.evolve(config_of(**OLD), found_devs=("eth0",))
 
 
 def test_an_installed_one_stays_valid(host: FakeHost) -> None:
@@ -94,7 +94,7 @@ def test_an_installed_one_stays_valid(host: FakeHost) -> None:
     install_old(host)
     assert run(Configure(config_of(**OLD), host=host)).ok
     assert answer(["ask", "STRICT"], host)[0] == 10
-    report = check_node(Context(), config_of(**OLD), host, path=INTENT_PATH)
+    report = check_node(Context(), config_of(**OLD), host, path=CONFIG_PATH)
     assert report.ok
     assert [line for line in report.lines() if "local" in line] == [WARNING]
     status = node_status(Context(), host)
@@ -129,8 +129,8 @@ def test_each_list_has_its_own(host: FakeHost) -> None:
     """An installed loopback network in `fabric` does not let a new config expect the network."""
     assert run(Configure(config_of(expectedCidrs=["10.96.0.0/16"]), host=host)).ok
     overlap = {"expectedCidrs": ["10.96.0.0/16"], "fabric": ["127.0.0.0/8"]}
-    intent = json.dumps({"hostRouting": {"gates": [], "routeOverlap": overlap}}).encode()
-    put_in_force(host, intent)
+    installed = json.dumps({"hostRouting": {"gates": [], "routeOverlap": overlap}}).encode()
+    put_in_force(host, installed)
     both = overlap | {"expectedCidrs": ["10.96.0.0/16", "127.0.0.0/8"]}
     failed = run(Configure(config_of(**both), host=host)).error
     assert failed is not None

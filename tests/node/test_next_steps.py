@@ -13,8 +13,8 @@ from support.routers import WiredNode
 
 from hostrouting import Configure, HostRoutingConfig, node_status
 from hostrouting.base.commands import CHECK, FIX
-from hostrouting.boot.intent import require_intent
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.installed_config import require_installed_config
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.fleet import prove_record, take_record
 from hostrouting.host import Host
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
@@ -40,7 +40,7 @@ ONE_ROUTE = {
 }
 _MOST_STEPS = 4
 #: They only show more.
-_LOOKS = {None, CHECK, f"hostrouting plan {INTENT_PATH}"}
+_LOOKS = {None, CHECK, f"hostrouting plan {CONFIG_PATH}"}
 
 
 class Node:
@@ -101,15 +101,15 @@ class Node:
         host: Host = self.host
         words = step.split()
         if step == FIX:
-            mended = fixed(at_once(), require_intent(host), host)
+            mended = fixed(at_once(), require_installed_config(host), host)
             # It is offered only if it has an answer.
             assert isinstance(mended, HostRoutingConfig), mended
             run(Configure(mended, host=host), at_once())
         elif words[:3] == ["ip", "address", "del"]:
             self.host.routes.remove_address(words[5], words[3])
         else:
-            assert words == ["hostrouting", "apply", INTENT_PATH], step
-            run(Configure(require_intent(host), host=host), at_once())
+            assert words == ["hostrouting", "apply", CONFIG_PATH], step
+            run(Configure(require_installed_config(host), host=host), at_once())
 
 
 def _another_gateway(node: Node) -> None:
@@ -232,7 +232,7 @@ def test_the_step_of_such_a_refusal_helps() -> None:
     host.routes.delete_route(default_routes(host.routes.routes())[0])
     host.routes.add_route("default", gateway="10.224.0.9", dev="eth0", metric=100)
     host.link_layer.mute.add(("eth0", "10.224.0.9"))
-    [worse] = Configure(require_intent(host), host=host).planned(at_once()).forecast.worse
+    [worse] = Configure(require_installed_config(host), host=host).planned(at_once()).forecast.worse
     assert str(worse.fact).endswith(f"or name {ETH0[1]} as gateway of the static route")
     before = host.routes.routes()
     routes = [{"destination": "172.16.8.0/22", "gateway": ETH0[1]}]
@@ -269,7 +269,7 @@ def test_the_kernel_resolves_the_gateway_that_would_be_lost() -> None:
         node.far.add_address("eth0", "10.224.0.9/16")
         # An earlier question may have had its last try.
         node.ip("neigh flush dev eth0")
-        assert node_status(at_once(), host).next == f"hostrouting apply {INTENT_PATH}"
+        assert node_status(at_once(), host).next == f"hostrouting apply {CONFIG_PATH}"
         assert run(Configure(config, host=host), at_once()).ok
 
 
@@ -280,8 +280,8 @@ def test_a_route_of_an_image_follows_the_default_route() -> None:
     host = applied()
     forget_devs(host)
     host.routes.add_route("default", gateway=ETH1[1], dev="eth1", metric=7)
-    assert node_status(at_once(), host).next == f"hostrouting apply {INTENT_PATH}"
-    config = require_intent(host)
+    assert node_status(at_once(), host).next == f"hostrouting apply {CONFIG_PATH}"
+    config = require_installed_config(host)
     assert not Configure(config, host=host).planned(at_once()).forecast.worse
     assert run(Configure(config, host=host), at_once()).ok
     assert node_status(at_once(), host).ok
@@ -326,15 +326,17 @@ def test_a_right_route_that_an_apply_would_move() -> None:
     and the step names its plan.
     """
     host = applied()
-    section = attrs.evolve(require_intent(host).route_overlap, expected_devs=("eth0", "eth1"))
-    config = attrs.evolve(require_intent(host), route_overlap=section)
+    section = attrs.evolve(
+        require_installed_config(host).route_overlap, expected_devs=("eth0", "eth1")
+    )
+    config = attrs.evolve(require_installed_config(host), route_overlap=section)
     assert run(Configure(config, host=host), at_once()).ok
     host.routes.add_route("default", gateway=ETH1[1], dev="eth1", metric=7)
     status = node_status(at_once(), host)
     assert status.check.overlap.ok
     assert status.next is None
     assert status.step
-    assert status.step.text.endswith(f"; see why: hostrouting plan {INTENT_PATH}")
+    assert status.step.text.endswith(f"; see why: hostrouting plan {CONFIG_PATH}")
 
 
 def test_a_gateway_that_failed_in_a_record() -> None:

@@ -16,7 +16,7 @@ from support.run_nodes import gpu_node, lose_our_routes, routed
 
 from hostrouting import Configure, HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.apply.carry_out import Apply
-from hostrouting.boot.intent import require_intent
+from hostrouting.boot.installed_config import require_installed_config
 from hostrouting.boot.layout import GATE_LOCK, UNFINISHED
 from hostrouting.exceptions import BackendError, WorseRoutingError
 from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, RouteChange
@@ -223,7 +223,7 @@ def test_a_network_is_connected_while_a_gate_checks(
     report = run(Configure(MORE, host=host), at_once())
     assert "the kernel's own route '172.16.16.0/24 dev eth1" in str(report.error)
     assert gateways(host) == ["10.224.0.1"]
-    assert require_intent(host).static_routes == SMALL.static_routes
+    assert require_installed_config(host).static_routes == SMALL.static_routes
 
 
 def test_a_right_node_waits_for_no_gate(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,4 +350,4 @@ def test_a_proof_that_the_kernel_refuses_has_the_name_of_its_task(
     monkeypatch.setattr(Apply, "_check", Mock(side_effect=BackendError("no answer")))
     report = run(Configure(MORE, host=host), at_once())
     assert str(report.error) == "configure/check-route-overlap: no answer"
-    assert require_intent(host).static_routes == SMALL.static_routes
+    assert require_installed_config(host).static_routes == SMALL.static_routes

@@ -15,8 +15,8 @@ from support.patience import at_once
 from support.run_nodes import lose_our_routes
 
 from hostrouting import Configure, HostRoutingConfig, NextStep, node_status
-from hostrouting.boot.intent import require_intent
-from hostrouting.boot.layout import APPLIED_PATH, INTENT_PATH
+from hostrouting.boot.installed_config import require_installed_config
+from hostrouting.boot.layout import APPLIED_PATH, CONFIG_PATH
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.testing import FakeHost
 from phases import run
@@ -27,8 +27,8 @@ CONFIG: dict[str, Any] = {
     "staticRoutes": {"enabled": True, "routes": [{"destination": CIDR}]},
     "gates": [],
 }
-APPLY = f"hostrouting apply {INTENT_PATH}"
-RESTORE = f"cp -p {INTENT_PATH} {INTENT_PATH}.rejected && hostrouting apply {APPLIED_PATH}"
+APPLY = f"hostrouting apply {CONFIG_PATH}"
+RESTORE = f"cp -p {CONFIG_PATH} {CONFIG_PATH}.rejected && hostrouting apply {APPLIED_PATH}"
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def host() -> FakeHost:
 
 def edit(host: FakeHost, text: str) -> None:
     """Edit the installed config."""
-    host.files.write(INTENT_PATH, text.encode(), mode=0o644)
+    host.files.write(CONFIG_PATH, text.encode(), mode=0o644)
 
 
 def edited(**sections: Any) -> str:
@@ -197,7 +197,7 @@ def test_an_edit_that_names_the_renamed_device(host: FakeHost) -> None:
     section = {**CONFIG["routeOverlap"], "expectedDevs": ["net0"]}
     edit(host, edited(routeOverlap=section))
     assert node_status(at_once(), host).step == NextStep("fix", APPLY)
-    config = HostRoutingConfig.from_json((host.files.read(INTENT_PATH) or b"").decode())
+    config = HostRoutingConfig.from_json((host.files.read(CONFIG_PATH) or b"").decode())
     assert run(Configure(config, host=host), at_once()).ok
     assert node_status(at_once(), host).step is None
 
@@ -218,7 +218,7 @@ def test_the_config_in_force_can_be_applied_again(host: FakeHost) -> None:
     config = HostRoutingConfig.from_json((host.files.read(APPLIED_PATH) or b"").decode())
     assert run(Configure(config, host=host), at_once()).ok
     assert node_status(at_once(), host).step is None
-    assert require_intent(host).static_routes == config.static_routes
+    assert require_installed_config(host).static_routes == config.static_routes
 
 
 # --- the lock

@@ -138,7 +138,7 @@ def test_a_task_alone_refuses_what_makes_the_node_worse(
     assert report.ok
     assert report.degraded
     assert report.reasons[0].startswith("worse than before: 172.16.8.0/22: overlap")
-    assert "this leaves right without this config" in caplog.text
+    assert "routed correctly without this config" in caplog.text
 
 
 def test_a_config_that_makes_a_node_worse_is_refused(host: FakeHost) -> None:
@@ -553,8 +553,8 @@ def test_a_forecast_without_a_built_in_rule_is_undecided(priority: str) -> None:
         task = ConfigureStaticRoutes(wanted, host=host)
         before = host.routes.routes(IPV6)
         forecast = forecast_of(wanted, host)
-        assert "until a first rule is added" in forecast.undecided
-        with pytest.raises(TaskFailedError, match="leave right without"):
+        assert "until another rule is added" in forecast.undecided
+        with pytest.raises(TaskFailedError, match="would misroute addresses"):
             execute(task, at_once())
         assert host.routes.routes(IPV6) == before
         kernel.ip("-6 rule add pref 9 to fd00:9::/64 lookup 88")

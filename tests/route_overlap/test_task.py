@@ -13,7 +13,7 @@ from support.printed import NO_FABRIC, NO_POOL_YET, NOT_ENDED, WAITING, WITHOUT_
 from hostrouting import CheckRouteOverlap, HostRoutingConfig
 from hostrouting.apply.check import AddressCheck
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.layout import INTENT_PATH, PROGRAM_PATH
+from hostrouting.boot.layout import CONFIG_PATH, PROGRAM_PATH
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host import IPV4, ObservedRoute, UnitState
 from hostrouting.route_overlap.fabric import POOL
@@ -313,10 +313,10 @@ def test_a_plan_names_the_files_and_changes_nothing(host: FakeHost) -> None:
     """
     task = CheckRouteOverlap(config("10.96.0.0/16"), host=host)
     assert task.plan(Context())[:4] == [
-        Change("+", path) for path in (INTENT_PATH, PROGRAM_PATH, SCRIPT, UNIT)
+        Change("+", path) for path in (CONFIG_PATH, PROGRAM_PATH, SCRIPT, UNIT)
     ]
     assert host.files.tree.snapshot() == {}
     task.do(Context())
     removal = CheckRouteOverlap(config(), host=host).plan(Context())
-    assert removal[:2] == [Change("-", OK), Change("-", INTENT_PATH)]
+    assert removal[:2] == [Change("-", OK), Change("-", CONFIG_PATH)]
     assert {Change("-", SCRIPT), Change("-", UNIT)} <= set(removal)

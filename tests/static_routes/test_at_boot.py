@@ -69,8 +69,8 @@ def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
         (
             "172.21.0.0/16 via 10.225.0.1 dev eth0",
             (
-                "Nexthop has invalid gateway (Network is unreachable); no network of eth0 has the "
-                f"gateway 10.225.0.1; {CORRECT_GATEWAY}"
+                "Nexthop has invalid gateway (Network is unreachable); the gateway 10.225.0.1 is "
+                f"not on a network of eth0; {CORRECT_GATEWAY}"
             ),
             False,
         ),
@@ -170,7 +170,7 @@ def test_another_program_is_faster(
 
     monkeypatch.setattr(host.routes, "apply", lose)
     install(host, CONFIG)
-    refused = f"refused: + {WANTED[0]}: another program has changed it meanwhile"
+    refused = f"refused: + {WANTED[0]}: another program has changed it in the meantime"
     assert answer(["routes"], host) == (11, [(3, refused)])
     assert sum(slept) == 30
 
@@ -199,6 +199,6 @@ def test_an_apply_ends_before_the_lock_is_free(
 
     monkeypatch.setattr(host.lock, "hold", end_an_apply)
     install(host, CONFIG)
-    with pytest.raises(HostFileError, match="another config was applied just now"):
+    with pytest.raises(HostFileError, match="another config has just been applied"):
         answer(["ask", "WARN"], host)
     assert own_routes(host) == before

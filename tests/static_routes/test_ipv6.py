@@ -141,7 +141,7 @@ def test_metric_1_of_another_program(node: Node, host: Host) -> None:
     apply(host)
     add(node, "fd00:1::8", protocol=3)
     assert refusal(host, ROUTE).startswith(
-        f"'{PLACE} via fd00:1::8 dev eth0 metric 1' (protocol boot) has this dest"
+        f"'{PLACE} via fd00:1::8 dev eth0 metric 1' (protocol boot) has the same dest"
     )
 
 
@@ -175,7 +175,10 @@ def test_a_merge_by_another_program(
     add(node, gateway, verb="append")
     [merged] = at(host)
     assert merged.count("nexthop") == 2
-    reason = f"another program has merged a next hop with hostrouting's, so '{merged}' stays whole"
+    reason = (
+        "another program merged a next hop into a route of hostrouting, so "
+        f"'{merged}' is left as it is"
+    )
     refused = refusal(host, ROUTE)
     assert reason in refused
     other = static_route("fd00:7::/48 via fd00:1::7 dev eth0")
@@ -188,7 +191,7 @@ def test_a_merge_by_another_program(
     assert status_after(error) == FAILED
     assert at(host) == [merged]
     assert at(host, "fd00:7::/48") == []
-    assert "not removed: another program has merged" in caplog.text
+    assert "not removed: another program merged" in caplog.text
     assert reason in str(error)
     verdict = verdict_now(Context(), host).sentence
     [own], both, last = (text.split("`")[1::2] for text in (refused, str(error), verdict))
@@ -215,7 +218,7 @@ def test_an_undo_leaves_the_place_to_its_new_holder(
     add(node, "fd00:1::8")
     assert [result for _, result in transaction.rollback(timeout=15)] == [False]
     assert at(host) == [f"{PLACE} via fd00:1::8 dev eth0 proto static metric 1"]
-    assert "does not come back" in caplog.text
+    assert "is not restored" in caplog.text
 
 
 def test_a_backend_of_ipv4_alone() -> None:

@@ -10,10 +10,10 @@ from support.printed import GIVE_ROUTER
 from hostrouting.host import Device, DeviceAddress, ObservedRoute, Route
 from hostrouting.net.addresses import Address, Prefix
 from hostrouting.net.routes import OUR_PROTOCOL, NextHop
-from hostrouting.static_routes.account import between, way_back
 from hostrouting.static_routes.entries import hindrances
 from hostrouting.static_routes.reconcile import reconcile
 from hostrouting.static_routes.refusals import own_gateways
+from hostrouting.static_routes.undo import changes_between, changes_to_undo
 
 PLACE = "fd00:9::/48"
 ROUTER = "fe80::1"
@@ -57,7 +57,7 @@ def test_a_link_outlives_the_routes_over_it() -> None:
     link, over = now = [held("fd00:5::/64", gateway=None), held(gateway="fd00:5::1")]
     added = reconcile([over.to_route(), link.to_route()], []).changes
     assert [change.after for change in added] == [link.to_route(), over.to_route()]
-    undo, _ = way_back(between([], now), now)
+    undo, _ = changes_to_undo(changes_between([], now), now)
     for changes in reconcile([], now).changes, undo:
         assert [change.before for change in changes] == [over, link]
 
@@ -71,12 +71,12 @@ def test_a_link_outlives_the_routes_over_it() -> None:
         (
             wanted("10.9.0.0/16", gateway="fd00:9::7"),
             ("10.1.0.4/16", "fd00:1::4/64"),
-            "no network of eth0 has the gateway fd00:9::7",
+            "the gateway fd00:9::7 is not on a network of eth0",
         ),
         (wanted("10.9.0.0/16", gateway="169.254.0.1"), ("169.254.0.4/16",), None),
         (wanted(), ("fe80::4/64",), "has no IPv6 address"),
         (wanted(), ("10.1.0.4/16",), "has no IPv6 address"),
-        (wanted(), ("fd00:2::4/64",), "no network of eth0 has the gateway"),
+        (wanted(), ("fd00:2::4/64",), "is not on a network of eth0"),
     ],
 )
 def test_a_refusal_is_foreseen_where_it_is_certain(
@@ -119,7 +119,7 @@ def test_an_undo_restores_one_own_route_of_a_place() -> None:
     """An undo restores the first own route of a place: the second one is what a killed run left."""
     first = held(gateway=None, dev="ib0")
     second = held(gateway=None)
-    assert way_back(between([first, second], [first]), [first]) == ([], [])
-    [back], notes = way_back(between([first, second], []), [])
+    assert changes_to_undo(changes_between([first, second], [first]), [first]) == ([], [])
+    [back], notes = changes_to_undo(changes_between([first, second], []), [])
     assert back.after == first.to_route()
     assert notes == []

@@ -155,7 +155,7 @@ def test_a_program_that_always_takes_the_place_wins(node: BusyNode, host: FakeHo
         )
         node.steps.plan(number, lambda: None if node.in_place() else node.insert_route(another))
     with pytest.raises(
-        RouteRejectedError, match="another program changes this place all the time"
+        RouteRejectedError, match="another program keeps changing this route"
     ) as raised:
         run(host, OWN_ROUTE)
     assert raised.value.rolled_back
@@ -201,7 +201,10 @@ class TestUndo:
             node.insert_route(route, verb="append")
         run(host, OWN_ROUTE).undo()
         assert node.in_place() == shown(foreign(73), foreign(74), OWN_ROUTE)
-        assert caplog.messages[-1] == f"route '{OWN_ROUTE}' is now the last of its place"
+        assert (
+            caplog.messages[-1]
+            == f"route '{OWN_ROUTE}' now comes after all others with its destination and metric"
+        )
 
     def test_a_changed_place_is_left(
         self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
@@ -215,7 +218,7 @@ class TestUndo:
         assert account.undo() == [False]
         assert node.in_place() == shown(foreign(73), foreign(9, protocol=OUR_PROTOCOL))
         assert caplog.messages == [
-            f"route '{OWN_ROUTE}' changed since this run; it stays as it is now"
+            f"route '{OWN_ROUTE}' has changed since this run and is left as it is"
         ]
 
     def test_an_interrupted_run_is_recorded(self, node: BusyNode, host: FakeHost) -> None:

@@ -9,14 +9,14 @@ from support.static_route_nodes import CONFIG, NONE, WANTED, other_routes, own_r
 from support.static_route_scripts import config_of, static_route
 
 from hostrouting import ConfigureStaticRoutes, StaticRoute
-from hostrouting.boot.layout import INTENT_PATH, PROGRAM_PATH, units_in
+from hostrouting.boot.layout import CONFIG_PATH, PROGRAM_PATH, units_in
 from hostrouting.host import OUR_PROTOCOL
-from hostrouting.static_routes.script import DEPARTURE, boot_part
+from hostrouting.static_routes.script import REMOVAL, boot_part
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import metrics
 from phases import Context
 
-SCRIPT_PATH, UNIT_PATH = DEPARTURE.paths
+SCRIPT_PATH, UNIT_PATH = REMOVAL.paths
 
 
 class TestDo:
@@ -47,12 +47,12 @@ class TestDo:
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         assert caplog.messages == [
             (
-                "foreign route '172.16.8.0/22 via 10.224.0.9 dev eth0 proto static' is hidden by "
-                f"'172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'; {DECIDES_AGAIN}"
+                "route '172.16.8.0/22 via 10.224.0.9 dev eth0 proto static' of another program is hidden by "
+                f"'172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142' {DECIDES_AGAIN}"
             ),
             (
-                "foreign route '172.16.16.0/24 via 10.224.0.1 dev eth0' is hidden by "
-                f"'172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142'; {DECIDES_AGAIN}"
+                "route '172.16.16.0/24 via 10.224.0.1 dev eth0' of another program is hidden by "
+                f"'172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142' {DECIDES_AGAIN}"
             ),
         ]
         assert other_routes(host) == before
@@ -116,7 +116,7 @@ class TestPlan:
         ]
         # Those of all units follow.
         assert changes[4:8] == [
-            f"+ {path}" for path in (INTENT_PATH, PROGRAM_PATH, SCRIPT_PATH, UNIT_PATH)
+            f"+ {path}" for path in (CONFIG_PATH, PROGRAM_PATH, SCRIPT_PATH, UNIT_PATH)
         ]
         assert state(host) == before
 
@@ -156,7 +156,7 @@ class TestPlan:
         changes = ConfigureStaticRoutes(config_of([route]), host=host).plan(ctx)
         assert str(changes[0]) == (
             "+ 172.16.8.0/22 via 10.224.0.1 "
-            "(looked up when a default route is there: table main has no IPv4 default route)"
+            "(is completed once there is a default route: table main has no IPv4 default route)"
         )
         assert not [change for change in changes if change.action == "-"]
         assert ctx.clock.monotonic() == 0

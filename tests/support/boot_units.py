@@ -7,7 +7,13 @@ import subprocess
 from pathlib import Path
 
 from hostrouting import Host
-from hostrouting.boot.layout import SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootFile, BootUnit, Departure
+from hostrouting.boot.layout import (
+    SCRIPT_DIRECTORY,
+    UNIT_DIRECTORY,
+    BootFile,
+    BootUnit,
+    UnitRemoval,
+)
 from hostrouting.boot.program import wanted_program as real_program
 from hostrouting.host import FileStore
 
@@ -94,13 +100,13 @@ RequiredBy=hostrouting-ready.service
     )
 
 
-def departure_of(unit: BootUnit | str) -> Departure:
+def departure_of(unit: BootUnit | str) -> UnitRemoval:
     """Return a unit, or a stand-in of this name, with its files, as a capability names them for
     their removal.
     """
     if isinstance(unit, str):
         unit = stand_in(unit)
-    return Departure(unit.name, tuple(file.path for file in unit.files))
+    return UnitRemoval(unit.name, tuple(file.path for file in unit.files))
 
 
 def install_upstream(files: FileStore, *, program: str = "") -> None:

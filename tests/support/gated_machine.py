@@ -18,11 +18,11 @@ from support.systemd_box import BOX_ROOT, SystemdBox, install_command
 
 from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.intent import Intent
+from hostrouting.boot.installed_config import NewConfig
 from hostrouting.boot.layout import (
     APPLIED_PATH,
+    CONFIG_PATH,
     GENERATION_LINK,
-    INTENT_PATH,
     SCRIPT_DIRECTORY,
     UNIT_DIRECTORY,
     BootUnit,
@@ -59,7 +59,7 @@ SLOW_CHECK = stand_in(
 #: The message of recovery after its first question.
 STILL_WAITING = "hostrouting: units are held: check-route-overlap: stand-in: an overlap"
 #: With it the gates are strict. The scripts are those of the stand-ins, and prove nothing.
-STRICT = Intent(
+STRICT = NewConfig(
     config=HostRoutingConfig.from_mapping(
         {
             "routeOverlap": {"expectedCidrs": ["10.96.0.0/16"], "mode": "STRICT"},
@@ -180,7 +180,7 @@ class GatedMachine(SystemdBox):
         folder: Path,
         *,
         units: tuple[BootUnit, ...] = STAND_INS,
-        intent: Intent = STRICT,
+        installed: NewConfig = STRICT,
         arrange: Callable[[Host], object] | None = None,
         prepare: str = "",
         overlap: bool = False,
@@ -191,7 +191,7 @@ class GatedMachine(SystemdBox):
         if units:
             stand_in_program(RootedFiles(str(image)))
         for unit in units:
-            Boot(Host.offline(image), gates=GATES).install(Context(timeout=300), unit, intent)
+            Boot(Host.offline(image), gates=GATES).install(Context(timeout=300), unit, installed)
         if arrange is not None:
             arrange(Host.offline(image))
         super().__init__(
@@ -345,7 +345,7 @@ class RoutedMachine(GatedMachine):
         enter = ("nsenter", f"--net=/proc/{self.pid}/ns/net")
         subprocess.run([*enter, "ip", "link", "set", dev, "netns", router.name], check=True)
 
-    def check(self, config: str = INTENT_PATH) -> Mapping[str, Any]:
+    def check(self, config: str = CONFIG_PATH) -> Mapping[str, Any]:
         """Return `hostrouting check --json`."""
         report: Mapping[str, Any] = json.loads(self.shell(f"hostrouting check --json {config}"))
         return report

@@ -1,4 +1,4 @@
-"""Configs and a node in memory for tests of the intent."""
+"""Configs and a node in memory for tests of the installed config."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from support.memory_links import add_address
 from support.patience import at_once
 
 from hostrouting import Configure, HostRoutingConfig
-from hostrouting.boot.intent import Intent, require_intent
-from hostrouting.boot.layout import APPLIED_PATH, INTENT_PATH
+from hostrouting.boot.installed_config import NewConfig, require_installed_config
+from hostrouting.boot.layout import APPLIED_PATH, CONFIG_PATH
 from hostrouting.testing import FakeHost
 from phases import execute
 
@@ -49,11 +49,11 @@ def apply(host: FakeHost, **sections: object) -> None:
 
 def forget_devs(host: FakeHost) -> None:
     """Let the node be one that was made of an image, where no apply has found its device."""
-    config = attrs.evolve(require_intent(host), found_devs=())
-    put_in_force(host, Intent(config=config).file.content)
+    config = attrs.evolve(require_installed_config(host), found_devs=())
+    put_in_force(host, NewConfig(config=config).file.content)
 
 
 def put_in_force(host: FakeHost, content: bytes) -> None:
     """Let a node with an installed config be one on which an apply has written this one."""
-    for path in INTENT_PATH, APPLIED_PATH:
+    for path in CONFIG_PATH, APPLIED_PATH:
         host.files.write(path, content, mode=0o644)

@@ -9,8 +9,8 @@ from datetime import datetime, timezone
 from support.kernel import kernel_of
 
 from hostrouting import Host, HostRoutingConfig, OverlapReport
-from hostrouting.boot.intent import Intent
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.installed_config import NewConfig
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.host import FileStore
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.node.at_boot import RIGHT, WRONG, answer
@@ -57,7 +57,7 @@ def may_start(
         services=fake.services,
         lock=fake.lock,
     )
-    host.files.write(INTENT_PATH, Intent(config=config).file.content, mode=0o644)
+    host.files.write(CONFIG_PATH, NewConfig(config=config).file.content, mode=0o644)
     status, lines = answer(["ask", "STRICT"], host)
     assert status in {RIGHT, WRONG}, lines
     return status == RIGHT

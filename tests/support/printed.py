@@ -4,7 +4,7 @@ Other tests assert kinds, severities and values. Who rewords a message changes i
 here or in the one test that has it.
 """
 
-from hostrouting.boot.intent import NOT_INSTALLED
+from hostrouting.boot.installed_config import NOT_INSTALLED
 
 #: The error of a command that means the installed config, where nothing is installed.
 WITHOUT_CONFIG = (
@@ -27,7 +27,7 @@ CHOOSE_DEV = "choose the device that probes come in by with hostRouting.probeSna
 CHOSEN = "decides, by its metric, before that by "
 CORRECT_GATEWAY = "correct its 'gateway' or 'dev'"
 DAMAGED = "is lost or damaged"
-DECIDES_AGAIN = "it decides again when ours is removed"
+DECIDES_AGAIN = "until ours is removed"
 DEFAULT_BY = "the IPv4 default route by "
 DRIFTED = "replaced, because it had drifted"
 EMPTIED = "lies in a folder that is empty after a boot; "
@@ -50,14 +50,14 @@ MAY_CHANGE = "users other than root may change "
 NARROW = "remove it from its device, or narrow expectedCidrs."
 NARROWER = "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
 NEVER_OVERWRITTEN = (
-    "has this destination and metric, and is never overwritten; configure narrower destinations"
+    "has the same destination and metric and is never hidden; configure narrower destinations"
 )
 NONE_HELD = "no gate is held"
-NOTHING_CHANGED = "nothing was changed; correct the config, or use --force if this is meant"
+NOTHING_CHANGED = "nothing was changed; correct the config, or use --force if this is intended"
 NOTHING_LEADS = "no route leads to "
 NOT_APPLIED = "nothing of this config is installed"
 NOT_ASKED = "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked"
-NOT_CLOSED = "its writer has not closed it within "
+NOT_CLOSED = "the writer did not close it within "
 NOT_ENDED = "neither active nor ended with success in this boot"
 NOT_EXECUTABLE = "is not executable; run: chmod +x "
 NOT_IN_FORCE = "is not in force"
@@ -94,7 +94,7 @@ START_AGAIN = "start it again once routing is right"
 STAY_SHUT = "a boot would find the gates shut, and they stay shut"
 STRICT_HOLDS = "gates that STRICT holds then: "
 TAKEN = "its place was taken meanwhile by "
-TOO_LARGE = "it has more than 1 MiB, and a config has less"
+TOO_LARGE = "it is larger than 1 MiB"
 TWO_IPV6_EXITS = "IPv6 default routes leave by eth0, eth1"
 UNDONE = "undone: the earlier config is in force, live and for the next boot"
 UNDO_ENDED = "the undo was ended; up to "
@@ -105,9 +105,7 @@ UNTIL_REMOVED = "until this route is removed"
 UNTIL_THE_BOOT = "warning: no config is installed; 1 route is in force until the next boot"
 WAITING = "waiting up to 30 s: "
 WITHOUT_IT = "so routing is proven without it"
-WOULD_LOSE = (
-    "refused, since these addresses leave right without this config, and would not with it:"
-)
+WOULD_LOSE = "refused, because this config would misroute addresses that are routed correctly now:"
 
 
 def leaves(cidrs: str, *devs: str) -> str:
@@ -124,7 +122,7 @@ def overlap(addresses: str, dev: str, *, among: str = "", route: str) -> str:
 
 def no_gateway(dev: str) -> str:
     """Return why a route by a device without default route cannot be completed."""
-    return f"no IPv4 default route leaves by {dev}, so it has no gateway there"
+    return f"no IPv4 default route uses {dev}, so its gateway is unknown"
 
 
 def next_step(step: str) -> str:

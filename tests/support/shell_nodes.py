@@ -9,7 +9,7 @@ from support.images import make_image
 
 from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.intent import Part
+from hostrouting.boot.installed_config import BootPart
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.testing import KernelNode
 from phases import Context
@@ -20,7 +20,7 @@ ANSWER = "/run/hostrouting/answer"
 AS_A_GATE = "setpriv --bounding-set=-all,+net_admin"
 
 
-def installed(folder: Path, *parts: Part) -> Path:
+def installed(folder: Path, *parts: BootPart) -> Path:
     """Install these parts and a gate in an image in a folder, and return it."""
     image = folder / "image"
     unit = image / "lib/systemd/system" / NSPAWN

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from support.kernel import host_of, kernel_of
 
 from hostrouting import HostRoutingConfig, RouteOverlapConfig, StaticRoute, StaticRoutesConfig
-from hostrouting.boot.intent import Intent
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.installed_config import NewConfig
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.node.at_boot import answer
 from hostrouting.testing import FakeHost, KernelNode
 
@@ -33,7 +33,7 @@ def config_of(routes: Sequence[StaticRoute], *, devs: Sequence[str] = ()) -> Hos
 
 def install(host: FakeHost, config: HostRoutingConfig) -> FakeHost:
     """Install a config; return the host."""
-    host.files.write(INTENT_PATH, Intent(config=config).file.content, mode=0o644)
+    host.files.write(CONFIG_PATH, NewConfig(config=config).file.content, mode=0o644)
     return host
 
 

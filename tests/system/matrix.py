@@ -23,8 +23,8 @@ from system.troubles import EARLIER, GOOD, LINKS, PROBES, Outcome, Trouble
 
 from hostrouting import Configure, HostRoutingConfig, render_files
 from hostrouting.boot.gates import Gates
-from hostrouting.boot.intent import Intent, with_found_devs
-from hostrouting.boot.layout import APPLIED_PATH, INTENT_PATH, drop_in_of
+from hostrouting.boot.installed_config import NewConfig, with_found_devs
+from hostrouting.boot.layout import APPLIED_PATH, CONFIG_PATH, drop_in_of
 from hostrouting.host import OUR_PROTOCOL, Host
 from hostrouting.static_routes.script import render_script
 from phases import Context
@@ -116,7 +116,7 @@ class Node(GatedMachine):
         if not self.files.exists("/etc/systemd/system/hostrouting-ready.service"):
             return "nothing"
         for name, sections in configs.items():
-            # A sibling in trouble has installed no unit, but the intent has its section all the
+            # A sibling in trouble has installed no unit, but the installed config has its section all the
             # same.
             pair = {
                 key: value
@@ -130,7 +130,7 @@ class Node(GatedMachine):
             }
             # An apply writes the device found into the config, and into the script of the routes.
             whole = with_found_devs(parsed(sections, self.mode), self.files)
-            contents[INTENT_PATH] = contents[APPLIED_PATH] = Intent(config=whole).file.content
+            contents[CONFIG_PATH] = contents[APPLIED_PATH] = NewConfig(config=whole).file.content
             if _STATIC_SCRIPT in contents:
                 contents[_STATIC_SCRIPT] = render_script(whole)
             if all(self.files.read(path) == content for path, content in contents.items()):

@@ -15,7 +15,7 @@ from support.systemd_box import BOX_ROOT, PYTHON, install_command, require_progr
 from system.advertised_machines import KERNEL, NETWORK_MANAGER, NETWORKD, Routers, defaults_of
 
 from hostrouting import Configure, Host, HostRoutingConfig
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from phases import Context
 from phases.context import wait
@@ -175,7 +175,7 @@ def test_a_router_that_withdraws(tmp_path: Path) -> None:
         machine.wait_until_up(KUBELET)
         routers.by_device["eth0"].advertise(lifetime=0)
         machine.until("[[ ! $(ip -6 route show default) ]]")
-        apply = f"hostrouting apply {INTENT_PATH}"
+        apply = f"hostrouting apply {CONFIG_PATH}"
         assert machine.next_step() == f"networkctl reconfigure eth0 && {apply}"
         machine.run("networkctl", "reconfigure", "eth0")
         machine.until("[[ $(ip -6 -o address show eth0) == *fe80::* ]]")

@@ -30,9 +30,9 @@ from support.systemd_box import require_program
 from system.test_lost_default import LEASED
 from system.troubles import RUN_FULL
 
-from hostrouting.boot.layout import APPLIED_PATH, INTENT_PATH
+from hostrouting.boot.layout import APPLIED_PATH, CONFIG_PATH
 
-APPLY = f"hostrouting apply {INTENT_PATH}"
+APPLY = f"hostrouting apply {CONFIG_PATH}"
 FIX = "hostrouting check --fix | hostrouting apply -"
 LOST = f"ip route del {CIDR}\n"
 #: A second card, in its own network or in that of eth0.
@@ -64,7 +64,7 @@ OTHER_NAME = json.dumps(
     {**CONFIG, "routeOverlap": {**CONFIG["routeOverlap"], "expectedDevs": ["eno1"]}}
 )
 LOCK = "/run/hostrouting.lock"
-RESTORE = f"cp -p {INTENT_PATH} {INTENT_PATH}.rejected && hostrouting apply {APPLIED_PATH}"
+RESTORE = f"cp -p {CONFIG_PATH} {CONFIG_PATH}.rejected && hostrouting apply {APPLIED_PATH}"
 WATCHED = json.dumps({**CONFIG, "watch": {"enabled": True}})
 REMOUNT = 'mount -o remount,rw "$(findmnt -n -o TARGET -T /etc/aks-flex-node)"'
 START = f"systemctl reset-failed {KUBELET}; systemctl start {KUBELET}"
@@ -243,7 +243,7 @@ BROKEN = {
         f"{LOST}rm -f {LOCK}; mkdir {LOCK}", (f"mv {LOCK} {LOCK}.moved", APPLY)
     ),
     "the installed config was edited, and an apply would refuse it": Node(
-        f"{LOST}sed -i s,{CIDR},172.16.8.1/22, {INTENT_PATH}", (RESTORE,)
+        f"{LOST}sed -i s,{CIDR},172.16.8.1/22, {CONFIG_PATH}", (RESTORE,)
     ),
     "the gateway is silent": Node(
         "ip neigh flush dev eth0",
@@ -310,9 +310,9 @@ _BLOCK = "ip route add blackhole 172.16.8.0/26 proto 80"
 #: Bash that leaves the rest of an installation.
 DEBRIS = {
     "the installed config is cut off": (
-        f'text=$(head -c 50 {INTENT_PATH}); echo -n "$text" > {INTENT_PATH}'
+        f'text=$(head -c 50 {CONFIG_PATH}); echo -n "$text" > {CONFIG_PATH}'
     ),
-    "the installed config is lost": f"rm {INTENT_PATH}",
+    "the installed config is lost": f"rm {CONFIG_PATH}",
     "its generation is lost": "rm -r /etc/aks-flex-node/hostrouting-????????",
     "its folder is removed by hand": "rm -rf /etc/aks-flex-node",
     "its folder and its route are removed by hand": f"rm -r /etc/aks-flex-node; {LOST}",
@@ -475,8 +475,8 @@ _EDITED = json.dumps(
 @pytest.mark.parametrize(
     "edit",
     [
-        f"echo '{_EDITED}' > {INTENT_PATH}",
-        f"echo '{_EDITED}' > /root/new && mv /root/new {INTENT_PATH}",
+        f"echo '{_EDITED}' > {CONFIG_PATH}",
+        f"echo '{_EDITED}' > /root/new && mv /root/new {CONFIG_PATH}",
     ],
     ids=["through its link", "in place of its link"],
 )
@@ -491,7 +491,7 @@ def test_an_installed_config_that_was_edited(restored: Restored, edit: str) -> N
     step = machine.status()["step"]
     assert (step["type"], step["command"]) == ("owner", None), step
     assert "its apply would fail" in step["owner"]
-    machine.shell(f"hostrouting apply {INTENT_PATH}")
+    machine.shell(f"hostrouting apply {CONFIG_PATH}")
     assert (machine.way(), machine.answer()) == ("via 10.224.0.1 dev eth0", "Connection refused")
     machine.shell(f"hostrouting apply {OWN}")
     assert_right(machine)

@@ -6,7 +6,7 @@ from pathlib import Path
 from support.gated_machine import RoutedMachine
 from support.systemd_box import require_program
 
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import CONFIG_PATH
 
 UNITS = "/etc/systemd/system"
 NAMES = ("static-routes.service", "probe-snat.service")
@@ -89,7 +89,7 @@ def test_an_own_unit_that_was_replaced(tmp_path: Path) -> None:
             assert "apply" not in step
             node.shell(step)
             assert facts(node) == before, step
-        assert "another owner's" in node.shell(f"hostrouting apply {INTENT_PATH} 2>&1")
+        assert "another owner's" in node.shell(f"hostrouting apply {CONFIG_PATH} 2>&1")
         assert facts(node) == before
         node.shell("hostrouting reset")
         after = facts(node).splitlines()

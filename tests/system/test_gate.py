@@ -16,8 +16,8 @@ from support.gated_machine import (
 
 from hostrouting import HostRoutingConfig, Reset
 from hostrouting.boot.gates import Gates
-from hostrouting.boot.intent import Intent
-from hostrouting.boot.layout import INTENT_PATH, UNIT_DIRECTORY
+from hostrouting.boot.installed_config import NewConfig
+from hostrouting.boot.layout import CONFIG_PATH, UNIT_DIRECTORY
 from hostrouting.exceptions import UnitError
 from hostrouting.host.units import instance_of
 from hostrouting.watch.unit import ConfigureWatch
@@ -196,14 +196,14 @@ def test_removing_by_hand(machine: GatedMachine) -> None:
     pids = machine.pids()
     sections = {"routeOverlap": {"expectedCidrs": ["10.96.0.0/16"]}, "watch": {"enabled": True}}
     config = HostRoutingConfig.from_mapping({**sections, "gates": GATES})
-    machine.boot.install(machine.ctx, *STAND_INS, Intent(config=config))
+    machine.boot.install(machine.ctx, *STAND_INS, NewConfig(config=config))
     ConfigureWatch(config, host=machine.host).do(machine.ctx)
     assert machine.state("hostrouting-watch.timer").is_running
     machine.files.write("/etc/aks-flex-node/hostrouting-backup.json", b"{}", mode=0o644)
     machine.run("ip", "route", "add", "198.51.100.0/24", "dev", "lo", "proto", "142")
     commands = commands_by_hand(machine, KUBE)
     assert len(commands) == 15
-    assert INTENT_PATH in commands[0]
+    assert CONFIG_PATH in commands[0]
     machine.run("bash", "-ec", "\n".join(commands))
     assert machine.run("ip", "route", "show", "table", "all", "proto", "142").stdout == ""
     assert machine.files.names("/etc/aks-flex-node") == ["hostrouting-backup.json"]

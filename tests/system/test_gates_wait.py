@@ -21,7 +21,7 @@ from system.matrix import Node
 from system.troubles import RUN_FULL, config
 
 from hostrouting import HostRoutingConfig
-from hostrouting.boot.intent import Intent
+from hostrouting.boot.installed_config import NewConfig
 
 ROUNDS = int(os.environ.get("HOSTROUTING_ROUNDS", "2"))
 #: So many steps of an apply precede its commit.
@@ -115,7 +115,7 @@ def test_no_payload_starts_on_a_node_that_is_wrong(tmp_path: Path, trouble: str)
 LOCK = "/etc/aks-flex-node/hostrouting.lock"
 APPLY = "an apply is under way, which may still be undone"
 RETRY = "hostrouting-retry.service"
-WARN = Intent(config=HostRoutingConfig.from_mapping({"gates": list(GATES)}))
+WARN = NewConfig(config=HostRoutingConfig.from_mapping({"gates": list(GATES)}))
 
 
 @contextmanager
@@ -177,21 +177,21 @@ def test_a_lock_that_is_lost_or_no_file(tmp_path: Path) -> None:
         assert text.startswith(f"{LOCK} cannot be opened; run: ")
 
 
-@pytest.mark.parametrize("intent", [STRICT, WARN], ids=["STRICT", "WARN"])
+@pytest.mark.parametrize("installed", [STRICT, WARN], ids=["STRICT", "WARN"])
 def test_a_lock_that_is_held_for_ever_holds_no_gate_under_warn(
-    tmp_path: Path, intent: Intent
+    tmp_path: Path, installed: NewConfig
 ) -> None:
     """A lock that is held for ever keeps a refused unit down under STRICT, with the reason in the
     journal; under WARN the unit starts after the wait of a gate.
     """
-    with GatedMachine(tmp_path, intent=intent, overlap=True) as machine:
+    with GatedMachine(tmp_path, installed=installed, overlap=True) as machine:
         machine.wait_for_refusal()
         # That of a run, for which a gate that looks just now takes the lock again.
         machine.files.write("/run/hostrouting.lock", b"", mode=0o600)
         with locked(machine):
             machine.mend_routing()
             machine.wait_for(f"hostrouting: units are held: {APPLY}", unit=RETRY)
-            if intent is WARN:
+            if installed is WARN:
                 machine.wait_until_up()
             else:
                 assert machine.payloads() == []

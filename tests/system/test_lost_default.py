@@ -15,7 +15,7 @@ from support.trees import make_tree
 from system.test_networkd import Machine, prepare
 from system.test_networkd_dhcp import NETWORK, WIRE
 
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import CONFIG_PATH
 
 CIDR = "172.20.8.0/22"
 PEER = "172.20.8.9"
@@ -41,7 +41,7 @@ class Leased(Machine):
         super().__init__(prepared, image=folder / "image")
 
 
-APPLY = f"hostrouting apply {INTENT_PATH}"
+APPLY = f"hostrouting apply {CONFIG_PATH}"
 RECONFIGURE = "networkctl reconfigure eth0"
 #: By the trouble: its commands, and the next steps until the node is right.
 LEASED = {

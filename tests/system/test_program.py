@@ -19,7 +19,7 @@ from support.gated_machine import (
 from support.overlap_answers import verdict_of
 from support.printed import HELPFUL_ROUTES, leaves
 
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.host.units import instance_of
 from hostrouting.node.status import node_status
 from hostrouting.route_overlap.script import COPIES, MARKER_OK
@@ -93,10 +93,10 @@ def test_an_edit_of_the_mode_opens_no_gate(tmp_path: Path) -> None:
     installed config, and `status` says that the config was edited and that routing holds the unit.
     """
     with GatedMachine(tmp_path, units=(), arrange=applied(**CHECKED), prepare=WRONG) as machine:
-        config = json.loads(machine.files.read(INTENT_PATH) or b"")
+        config = json.loads(machine.files.read(CONFIG_PATH) or b"")
         del config["hostRouting"]["routeOverlap"]["mode"]
         # Through the link.
-        machine.run("sh", "-c", f"echo '{json.dumps(config)}' > {INTENT_PATH}")
+        machine.run("sh", "-c", f"echo '{json.dumps(config)}' > {CONFIG_PATH}")
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
         assert machine.systemctl("start", UNIT) == 1
         assert machine.payloads() == []

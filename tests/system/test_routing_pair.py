@@ -24,8 +24,8 @@ from support.systemd_box import PROGRAM, PYTHON, copy_program, require_program
 
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.base.commands import SHOW_HISTORY
-from hostrouting.boot.intent import NOT_INSTALLED
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.installed_config import NOT_INSTALLED
+from hostrouting.boot.layout import CONFIG_PATH
 
 LINKS = """
 ip link add eth0 type veth peer name wire && ip link set wire up
@@ -151,9 +151,9 @@ def test_apply_and_reset_log_what_is_held_and_what_starts(tmp_path: Path) -> Non
     ) as machine:
         copy_program(Path(machine.root))
         command = "env", f"PYTHONPATH={PROGRAM}", str(PYTHON), "-m", "hostrouting"
-        checksum = machine.run("sha256sum", INTENT_PATH).stdout[:12]
+        checksum = machine.run("sha256sum", CONFIG_PATH).stdout[:12]
         refusal = machine.run(
-            "env", "SUDO_UID=1000", *command, "apply", "--json", INTENT_PATH, check=False
+            "env", "SUDO_UID=1000", *command, "apply", "--json", CONFIG_PATH, check=False
         )
         assert (refusal.returncode, json.loads(refusal.stdout)["held"]) == (1, [KUBELET, KUBE]), (
             refusal.stderr

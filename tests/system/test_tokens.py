@@ -10,9 +10,9 @@ from support.gated_machine import CONNECT, SMALL_NODE, GatedMachine, applied, ex
 from support.printed import DAMAGED
 
 from hostrouting.boot.gates import Gates
-from hostrouting.boot.layout import ASK_PATH, INTENT_PATH
+from hostrouting.boot.layout import ASK_PATH, CONFIG_PATH
 
-APPLY = f"run: hostrouting apply {INTENT_PATH}"
+APPLY = f"run: hostrouting apply {CONFIG_PATH}"
 #: The drop-in alone answers.
 LOST = "see: systemctl cat UNIT"
 BROKEN = f"{DAMAGED}; {APPLY}"

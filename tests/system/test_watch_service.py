@@ -12,7 +12,7 @@ from support.gated_machine import EARLY, GATES, KUBE, KUBELET, SMALL_NODE, Gated
 from support.systemd_box import install_command, require_program
 
 from hostrouting import Host, HostRoutingConfig, Reset
-from hostrouting.boot.layout import APPLIED_PATH, INTENT_PATH
+from hostrouting.boot.layout import APPLIED_PATH, CONFIG_PATH
 from hostrouting.watch.unit import ConfigureWatch
 from phases import Context
 
@@ -125,7 +125,7 @@ def test_a_config_that_is_damaged_at_the_start(machine: WatchedMachine) -> None:
         for line in journal
         if "the installed config cannot be read" in line and "over" not in line
     ]
-    assert damage.endswith(f"apply the other copy of it: hostrouting apply {INTENT_PATH}")
+    assert damage.endswith(f"apply the other copy of it: hostrouting apply {CONFIG_PATH}")
     # The name of the unit is enough.
     assert "hostrouting: " not in damage
 

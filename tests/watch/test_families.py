@@ -11,7 +11,7 @@ from support.routers import Prefix, WiredNode
 from support.watched_nodes import Running, running
 
 from hostrouting import HostRoutingConfig, Watch
-from hostrouting.boot.intent import Intent
+from hostrouting.boot.installed_config import NewConfig
 from hostrouting.host import IPV6, OUR_PROTOCOL, ObservedRoute
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import FakeHost, MemoryBackend
@@ -57,7 +57,7 @@ def test_another_config_brings_the_other_family(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(host.events, "listen", late)
     with running(watch) as running_watch:
         running_watch.until(lambda: node.routes_of(OUR_PROTOCOL) != [])
-        other = Intent(config=config_of(WANTED, **seldom)).file
+        other = NewConfig(config=config_of(WANTED, **seldom)).file
         host.files.write(other.path, other.content, mode=other.mode)
         node.delete_route(node.routes_of(OUR_PROTOCOL)[0].to_route())
         running_watch.until(lambda: deleted != [] and node.routes_of(OUR_PROTOCOL, IPV6) == deleted)

@@ -13,8 +13,8 @@ from support.patience import wait_until
 from support.printed import NOT_REPAIRED, OVER, REPLACE_IT
 
 from hostrouting import HostRoutingConfig, Watch
-from hostrouting.boot.intent import Intent
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.installed_config import NewConfig
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.testing import FakeHost, MemorySupervisor
 from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route
@@ -136,7 +136,7 @@ class TestADamagedConfigAtTheStart:
     @pytest.fixture
     def host(self, host: FakeHost) -> FakeHost:
         host.files.write(
-            INTENT_PATH,
+            CONFIG_PATH,
             b'{"hostRouting": {"staticRoutes": {"enabled": 1, "routes": 2}}}',
             mode=0o644,
         )
@@ -158,23 +158,23 @@ class TestADamagedConfigAtTheStart:
         """
         caplog.set_level(logging.INFO)
         wanted = config("172.16.1.0/24")
-        new = Intent(config=wanted).file.content
+        new = NewConfig(config=wanted).file.content
         found, supervisor = self.waited(
-            host, lambda: host.files.write(INTENT_PATH, new, mode=0o644)
+            host, lambda: host.files.write(CONFIG_PATH, new, mode=0o644)
         )
         assert found == wanted
         trouble = "the installed config cannot be read, so nothing is kept"
         sent_once = (
             f"{trouble}: 2 errors in the config: hostRouting.staticRoutes.enabled: expected true or false, found the "
             "number 1; hostRouting.staticRoutes.routes: expected a list, found the number 2; "
-            f"in the installed config {INTENT_PATH}; correct it there, {REPLACE_IT}"
+            f"in the installed config {CONFIG_PATH}; correct it there, {REPLACE_IT}"
         )
         assert caplog.messages == [sent_once, f"{OVER}{trouble}"]
         assert supervisor.heard == [{"READY": "1", "STATUS": sent_once}]
 
     def test_until_a_reset(self, host: FakeHost) -> None:
         """A service with a damaged config ends its wait at a reset, without a config to keep."""
-        found, _ = self.waited(host, lambda: host.files.remove(INTENT_PATH))
+        found, _ = self.waited(host, lambda: host.files.remove(CONFIG_PATH))
         assert found is None
 
     def test_until_its_time_is_over(self, host: FakeHost) -> None:

@@ -12,8 +12,8 @@ from support.stale_cni_sweeps import CONFLIST, DEAD, DEAD_MAC, LIVE, STALE, made
 from support.stale_cni_worlds import config_of, context, dnat, whole_state
 
 from hostrouting.azure.stale_cni.reconciler import StaleObjectReconciler
-from hostrouting.boot.intent import Intent
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.installed_config import NewConfig
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.boot.reconciler import InstalledConfig
 from hostrouting.testing import FakeHost
 from phases import Context, run, task
@@ -175,7 +175,7 @@ def test_the_config_is_read_under_the_lock() -> None:
     """A reconciler removes nothing if the installed config only reports."""
     node = kept(sweep="clean")
     text = '{"hostRouting": {"staleCni": {"enabled": true, "podCidrs": ["10.240.0.0/16"]}}}'
-    node.host.files.write(INTENT_PATH, text.encode(), mode=0o644)
+    node.host.files.write(CONFIG_PATH, text.encode(), mode=0o644)
     before = whole_state(node.host)
     node.acts(2)
     assert whole_state(node.host) == before
@@ -184,9 +184,11 @@ def test_the_config_is_read_under_the_lock() -> None:
 def test_after_a_reset_nothing_is_removed() -> None:
     """A reconciler removes nothing if a reset came between its look and the lock."""
     host = made_host()
-    host.files.write(INTENT_PATH, Intent(config=config_of(sweep="clean")).file.content, mode=0o644)
+    host.files.write(
+        CONFIG_PATH, NewConfig(config=config_of(sweep="clean")).file.content, mode=0o644
+    )
     node = kept(host, sweep="clean")
-    host.files.remove(INTENT_PATH)
+    host.files.remove(CONFIG_PATH)
     node.acts()
     assert there(host) == STALE
 

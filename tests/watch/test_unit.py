@@ -19,7 +19,7 @@ from support.printed import EMPTIED, INSTALL_THERE, MASKED, NOT_EXECUTABLE, UNSE
 
 from hostrouting import Configure, HostRoutingConfig, Reset, check_node
 from hostrouting.base.findings import NodeFinding
-from hostrouting.boot.intent import require_intent
+from hostrouting.boot.installed_config import require_installed_config
 from hostrouting.exceptions import UnitError
 from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs
@@ -296,15 +296,15 @@ def test_the_unit_is_installed_and_runs(sections: dict[str, Any], unit: str, tar
 
 
 def test_a_unit_whose_files_are_lost_leaves_the_intent_by_its_task_alone() -> None:
-    """An undo of the task of the watch takes the section out of the intent even if the unit's files
-    are lost, as an apply of the intent would start the unit again otherwise.
+    """An undo of the task of the watch takes the section out of the installed config even if the unit's files
+    are lost, as an apply of the installed config would start the unit again otherwise.
     """
     host = with_command()
     apply(host, **ROUTES, **BY_TIMER)
     for path in files_of_watch(host):
         host.files.remove(path)
     ConfigureWatch(config(**ROUTES, **BY_TIMER), host=host).undo(at_once())
-    assert not require_intent(host).watch.enabled
+    assert not require_installed_config(host).watch.enabled
 
 
 def test_a_stopped_unit_is_started_again() -> None:

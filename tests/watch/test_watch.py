@@ -23,8 +23,8 @@ from support.watched_nodes import (
 )
 
 from hostrouting import Configure, HostRoutingConfig, Reset, StaticRoute, Watch, WatchConfig
-from hostrouting.boot.intent import Intent
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.installed_config import NewConfig
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.boot.reconciler import InstalledConfig
 from hostrouting.exceptions import BackendError
 from hostrouting.host import OUR_PROTOCOL, Address, NextHop, Route, RouteChange
@@ -63,7 +63,7 @@ def test_a_next_hop_of_the_default_route_revives() -> None:
     with KernelNode.made() as node:
         arrange(node)
         with watching(kernel_host(node), node) as watched:
-            watched.host.files.write(INTENT_PATH, Intent(config=config).file.content, mode=0o644)
+            watched.host.files.write(CONFIG_PATH, NewConfig(config=config).file.content, mode=0o644)
             watched.delete(OWN_ROUTES[0])
             node.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=4))
             watched.until_repaired([str(third)])
@@ -163,7 +163,7 @@ class TestIntent:
             held.enter_context(host.lock.hold(Context()))
             with running(Watch(CONFIG, host=host)) as watch:
                 until_listening(watch, host)
-                host.files.remove(INTENT_PATH)
+                host.files.remove(CONFIG_PATH)
                 for route in [
                     route for route in host.routes.routes() if route.protocol == OUR_PROTOCOL
                 ]:
@@ -188,8 +188,8 @@ class TestIntent:
         """
         with watching(host, host.routes) as watched:
             if content is None:
-                host.files.remove(INTENT_PATH)
-                host.files.make_directory(INTENT_PATH)
+                host.files.remove(CONFIG_PATH)
+                host.files.make_directory(CONFIG_PATH)
             else:
                 put_in_force(host, content)
             for _ in range(2):
@@ -206,9 +206,9 @@ class TestIntent:
         """The removal of a config that came damaged, and was never read, is a reset."""
         files = FakeHost().files
         installed = InstalledConfig(HostRoutingConfig(), files, logging.getLogger("watch"))
-        files.write(INTENT_PATH, b"{", mode=0o644)
+        files.write(CONFIG_PATH, b"{", mode=0o644)
         installed.read()
         assert not installed.is_reset
-        files.remove(INTENT_PATH)
+        files.remove(CONFIG_PATH)
         installed.read()
         assert installed.is_reset

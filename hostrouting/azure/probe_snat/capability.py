@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
     from hostrouting.base.findings import NodeFinding
-    from hostrouting.boot.intent import Part
+    from hostrouting.boot.installed_config import BootPart
     from hostrouting.boot.reconciler import Reconciler
     from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
@@ -27,7 +27,7 @@ def _task() -> type[ConfigureProbeSNAT]:
     return ConfigureProbeSNAT
 
 
-def _parts(config: HostRoutingConfig, host: Host | None) -> list[Part]:
+def _parts(config: HostRoutingConfig, host: Host | None) -> list[BootPart]:
     if not config.probe_snat.enabled:
         return []
     # Imported late: only a node whose section is enabled needs its room.

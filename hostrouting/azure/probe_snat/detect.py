@@ -32,8 +32,8 @@ from hostrouting.net.routes import best_default_devs, default_routes
 from phases import Change, Context
 
 if TYPE_CHECKING:
+    from hostrouting.config.optional import ProbeSNATConfig
     from hostrouting.config.sections import HostRoutingConfig
-    from hostrouting.config.siblings import ProbeSNATConfig
     from hostrouting.host import Host
 
 #: The programs of ipv6-hp-bpf, which do the same job on a device.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 
 from hostrouting.boot.layout import BootTemplate, BootUnit
-from hostrouting.config.siblings import ProbeSNATConfig
+from hostrouting.config.optional import ProbeSNATConfig
 from hostrouting.net.addresses import check_device_name
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _OPTIONAL = (
 _TEMPLATE = BootTemplate(
     "probe-snat", "probe-snat.nft", __file__, {AGAIN_PATH: "ipv6_nftables.conf"}
 )
-DEPARTURE: Final = _TEMPLATE.departure
+REMOVAL: Final = _TEMPLATE.removal
 
 _HOOKS = ("prerouting", "postrouting")
 #: Without these IPv6 fails sooner or later, even if all other packets are right.

@@ -22,7 +22,7 @@ from hostrouting.azure.probe_snat.detect import (
 )
 from hostrouting.azure.probe_snat.ruleset import (
     AGAIN_PATH,
-    DEPARTURE,
+    REMOVAL,
     RULESET_PATH,
     TABLE,
     ProbeRules,
@@ -40,7 +40,7 @@ from hostrouting.boot.task import SectionTask
 from phases import Change, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from hostrouting.boot.intent import Intent
+    from hostrouting.boot.installed_config import NewConfig
 
 #: The whole wait for router advertisements.
 _WAIT_SECONDS = 30
@@ -67,8 +67,8 @@ class ConfigureProbeSNAT(SectionTask):
     def _is_installed(self) -> bool:
         return self._boot.has_part_of(self._config.probe_snat)
 
-    def _parts(self, rules: ProbeRules) -> tuple[BootUnit, Intent]:
-        return boot_unit(rules, required=self._config.probe_snat.required), self._intent
+    def _parts(self, rules: ProbeRules) -> tuple[BootUnit, NewConfig]:
+        return boot_unit(rules, required=self._config.probe_snat.required), self._new_config
 
     def do(self, ctx: Context) -> None:
         """Load the rules and install boot files if the node needs them; otherwise remove both."""
@@ -94,12 +94,12 @@ class ConfigureProbeSNAT(SectionTask):
 
     def _warn_of_image(self) -> None:
         text = "an image does not show if a node has IPv6: %s is for nodes that have it"
-        self._log(INFO, text, DEPARTURE.name)
+        self._log(INFO, text, REMOVAL.name)
         if not program_path(self._host.files, "nft"):
             required = self._config.probe_snat.required
             effect = "no gated unit will start" if required else "probes will not reach pods"
             text = "%s needs nft, which is not in the image; install the package nftables, or %s"
-            self._log(WARNING, text, DEPARTURE.name, effect)
+            self._log(WARNING, text, REMOVAL.name, effect)
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now: the rules, then files; waits for nothing."""
@@ -108,14 +108,14 @@ class ConfigureProbeSNAT(SectionTask):
             return []
         outcome = self._decide(ctx, is_assumed=True)
         if isinstance(outcome, NotWanted):
-            changes = self._boot.plan_install(ctx, DEPARTURE, self._intent)
+            changes = self._boot.plan_install(ctx, REMOVAL, self._new_config)
             if self._host.is_live and self._is_installed:
                 with suppress(ToolNotFoundError):
                     changes += self._plan_table(ctx, None)
             return changes
         if isinstance(outcome, Obstacle):
             missing = [
-                Change("+", path) for path in DEPARTURE.paths if not self._host.files.exists(path)
+                Change("+", path) for path in REMOVAL.paths if not self._host.files.exists(path)
             ]
             action: Literal["~", "+"] = "~" if self._is_installed else "+"
             # An optional task that is refused does not refuse the plan as a whole.
@@ -139,8 +139,8 @@ class ConfigureProbeSNAT(SectionTask):
             # next one needs the file.
             files.write(RULESET_PATH, delete_script().encode(), mode=0o644)
         # The unit first: a machine that starts meanwhile would load the rules again.
-        paths = tuple(path for path in DEPARTURE.paths if path != RULESET_PATH)
-        self._boot.install(ctx, DEPARTURE._replace(paths=paths), self._intent)
+        paths = tuple(path for path in REMOVAL.paths if path != RULESET_PATH)
+        self._boot.install(ctx, REMOVAL._replace(paths=paths), self._new_config)
         files.remove_directory_if_empty(AGAIN_PATH.rpartition("/")[0])
         if was_installed:
             if self._host.is_live:
@@ -235,7 +235,7 @@ class ConfigureProbeSNAT(SectionTask):
                 "%s was loaded and has changed since: another program changes the ruleset; "
                 "%s loads it at each start of a gated unit"
             )
-            self._log(WARNING, text, TABLE, DEPARTURE.name)
+            self._log(WARNING, text, TABLE, REMOVAL.name)
             return
         done = "loaded" if before is None else f"replaced, because it had drifted ({before})"
         self._log(INFO, "%s %s: %s", TABLE, done, rules)
@@ -306,7 +306,7 @@ class ConfigureProbeSNAT(SectionTask):
         findings = [
             NodeFinding("probe-snat", change.subject, reason, apply="now")
             for change in self._boot.drift(ctx, *self._parts(outcome))
-            if DEPARTURE.name in change.subject or change.subject in DEPARTURE.paths
+            if REMOVAL.name in change.subject or change.subject in REMOVAL.paths
         ]
         loaded = loaded_rules(ctx, self._host)
         if loaded != outcome:

@@ -11,7 +11,7 @@ from hostrouting.azure.stale_cni.leftovers import Leftover, Snapshot, Verdict, j
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hostrouting.config.siblings import StaleCNIConfig
+    from hostrouting.config.optional import StaleCNIConfig
     from hostrouting.host import EbtablesReading, Host, Neighbour, ObservedRoute
     from phases import Context
 

@@ -12,7 +12,7 @@ from hostrouting.azure.stale_cni.task import CleanStaleCNI
 from hostrouting.base.commands import command_line
 from hostrouting.base.facts import Facts
 from hostrouting.base.pace import MOST_CHANGES, Contest
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.boot.reconciler import Reconciler
 from phases import Context, Transaction
 from phases.hosting import unrecorded
@@ -20,8 +20,8 @@ from phases.hosting import unrecorded
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from hostrouting.config.optional import StaleCNIConfig
     from hostrouting.config.sections import HostRoutingConfig
-    from hostrouting.config.siblings import StaleCNIConfig
 
 
 @attrs.define(eq=False)
@@ -71,7 +71,7 @@ class StaleObjectReconciler(Reconciler):
         self._stale = self._stale.after(dict.fromkeys(agreed))
         new = self._stale.new
         gone = sorted(self._stale.over)
-        sweep = command_line("sweep", INTENT_PATH)
+        sweep = command_line("sweep", CONFIG_PATH)
         step = f"run: {sweep}"
         fields = {"event": "stale", "command": sweep}
         if new and (obstacle := task.obstacle()):

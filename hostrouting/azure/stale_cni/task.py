@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hostrouting.azure.stale_cni.leftovers import Leftover
-    from hostrouting.config.siblings import StaleCNIConfig
+    from hostrouting.config.optional import StaleCNIConfig
 
 SECONDS_BETWEEN_READINGS: Final = 1.0
 #: For reading what a cancelled run, or one that is out of time, has removed.

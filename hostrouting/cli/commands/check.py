@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import BAD, FAILED, FINE, USAGE
 from hostrouting.base.errors import HostFileError
-from hostrouting.boot.layout import INTENT_PATH
+from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, WAIT, Command, switch
 from hostrouting.cli.shared import (
     awaited,
@@ -55,7 +55,7 @@ def run(arguments: Namespace) -> int:
 
         def check() -> NodeReport:
             node = with_read_units(ctx, host, config.gates)
-            path = given or INTENT_PATH
+            path = given or CONFIG_PATH
             return check_node(ctx.expiring(), config, node, path=path, root=arguments.root)
 
         report = awaited(ctx, arguments.wait, check, _state)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import FINE, USAGE
 from hostrouting.base.errors import HostFileError, InvalidConfigError
-from hostrouting.boot.intent import require_intent
+from hostrouting.boot.installed_config import require_installed_config
 from hostrouting.cli.command import Command
 from hostrouting.cli.shared import host_of, print_answer, refuse
 from hostrouting.node.output import has_colours, width_of_stdout
@@ -23,7 +23,7 @@ def run(arguments: Namespace) -> int:
     host = host_of(arguments)
     overlap = None
     with suppress(HostFileError, InvalidConfigError):
-        overlap = require_intent(host).route_overlap
+        overlap = require_installed_config(host).route_overlap
     try:
         explanations = explain_routing(host, arguments.targets, overlap=overlap)
     except ValueError as error:

@@ -12,8 +12,8 @@ from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE
 from hostrouting.base.errors import HostFileError
 from hostrouting.base.findings import LEFT, REFUSED
 from hostrouting.boot.boot import RELOAD, Boot
-from hostrouting.boot.gates import broken_glass
-from hostrouting.boot.intent import Intent, mode_of
+from hostrouting.boot.gates import why_gates_are_open
+from hostrouting.boot.installed_config import NewConfig, mode_of
 from hostrouting.boot.layout import BOOT_FOLDERS, GATE_LOCK, PROGRAM_PATH
 from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, Command, switch
 from hostrouting.cli.shared import context, host_of, new_config_of, print_answer
@@ -132,10 +132,10 @@ def _plan(ctx: Context, config: HostRoutingConfig, host: Host) -> _Plan:
     if host.is_live and isinstance(host.services, OfflineUnits):
         first.insert(0, _NO_SYSTEMD)
     # A file where the config needs its own is a change that is refused.
-    foreign = [] if unread else Boot(host).foreign(Intent(config=config))
+    foreign = [] if unread else Boot(host).foreign(NewConfig(config=config))
     first += [found.text for found in foreign if found.severity == "note"]
     notices = log_notices(ctx, config, host, *first, reads=not unread)
-    broken = None if unread else broken_glass(host.files)
+    broken = None if unread else why_gates_are_open(host.files)
     report = planned_report(config, planned.forecast, broken=broken)
     return _Plan(_without_repeats(by_task), report, notices, is_whole=not unread)
 

@@ -33,7 +33,7 @@ from hostrouting import ConfigureProbeSNAT, HostRoutingConfig
 from hostrouting.azure.probe_snat.capability import PROBE_SNAT
 from hostrouting.azure.probe_snat.ruleset import (
     AGAIN_PATH,
-    DEPARTURE,
+    REMOVAL,
     RULESET_PATH,
     ProbeRules,
     render,
@@ -43,7 +43,7 @@ from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.testing import FakeHost
 from phases import Context
 
-UNIT_PATH = DEPARTURE.paths[1]
+UNIT_PATH = REMOVAL.paths[1]
 
 
 class TestPlan:
@@ -159,11 +159,11 @@ class TestCheck:
         assert check(host, ctx) == [f"error: probe-snat: {TABLE}: {NOT_LOADED}; apply the config"]
         apply(host, ctx)
         wanted_by = "/etc/systemd/system/hostrouting-ready.service.wants/probe-snat.service"
-        for path in (*DEPARTURE.paths, wanted_by):
+        for path in (*REMOVAL.paths, wanted_by):
             host.files.remove(path)
         reason = "differs from what this config needs at the next boot; apply the config"
         assert check(host, ctx) == [
-            f"error: probe-snat: {path}: {reason}" for path in (*DEPARTURE.paths, wanted_by)
+            f"error: probe-snat: {path}: {reason}" for path in (*REMOVAL.paths, wanted_by)
         ]
 
     def test_the_same_effect_in_other_words(

@@ -34,8 +34,8 @@ from support.probe_nodes import (
 from support.probe_worlds import RULES
 
 from hostrouting import ConfigureProbeSNAT, HostRoutingConfig
-from hostrouting.azure.probe_snat.ruleset import DEPARTURE, RULESET_PATH, boot_unit, render
-from hostrouting.boot.layout import INTENT_PATH, PROGRAM_PATH
+from hostrouting.azure.probe_snat.ruleset import REMOVAL, RULESET_PATH, boot_unit, render
+from hostrouting.boot.layout import CONFIG_PATH, PROGRAM_PATH
 from hostrouting.exceptions import BackendError, ToolNotFoundError, UnitError
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange
@@ -44,7 +44,7 @@ from phases.testing import ManualClock
 
 #: Reasons for which a node needs no rules of hostrouting.
 REASONS = ["off", "no IPv6 by the cloud", "no IPv6 address", "eBPF"]
-UNIT_PATH = DEPARTURE.paths[1]
+UNIT_PATH = REMOVAL.paths[1]
 
 
 def state(host: FakeHost) -> object:
@@ -162,7 +162,7 @@ class TestDo:
     def test_a_table_whose_unit_is_masked_is_removed(self, host: FakeHost, ctx: Context) -> None:
         """A table is removed although a mask is all that is left of the unit's files."""
         apply(host, ctx)
-        for path in (*DEPARTURE.paths, UNIT_PATH):
+        for path in (*REMOVAL.paths, UNIT_PATH):
             host.files.remove(path)
         host.files.link(UNIT_PATH, "/dev/null")
         apply(host, ctx, HostRoutingConfig())
@@ -308,7 +308,7 @@ class TestDo:
         task = ConfigureProbeSNAT(config(dev="eth0"), host=host)
         changes = [str(change) for change in task.plan(ctx)]
         assert changes[:4] == [
-            f"+ {path}" for path in (INTENT_PATH, PROGRAM_PATH, RULESET_PATH, UNIT_PATH)
+            f"+ {path}" for path in (CONFIG_PATH, PROGRAM_PATH, RULESET_PATH, UNIT_PATH)
         ]
         task.do(ctx)
         assert [record.getMessage() for record in caplog.records if hasattr(record, "task")] == [

@@ -19,7 +19,7 @@ from support.stale_cni_worlds import arp_reply, config_of, context, dnat, node_o
 
 from hostrouting import CleanStaleCNI, HostRoutingConfig, check_node
 from hostrouting.azure.stale_cni.swept import SweepReport, sweep_node
-from hostrouting.boot.intent import NOT_INSTALLED
+from hostrouting.boot.installed_config import NOT_INSTALLED
 from hostrouting.cli import parsed
 from hostrouting.exceptions import InvalidConfigError, LockHeldError
 from hostrouting.host import EbtablesRule, Host

@@ -1,4 +1,4 @@
-"""The account of a run: each change of a route that was made, and the way back."""
+"""The route changes that a run made, and how to undo them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import ObservedRoute
 
 
-_LOST: Final = "route '{}' does not come back: '{}' has its place"
-_CHANGED: Final = "changed since this run; it stays as it is now"
+_LOST: Final = "route '{}' is not restored: '{}' has the same destination and metric"
+_CHANGED: Final = "has changed since this run and is left as it is"
 
 
-def between(before: Routes, after: Routes) -> Reconciliation:
-    """Return the changes in which two readings of our routes differ, without merged ones."""
+def changes_between(before: Routes, after: Routes) -> Reconciliation:
+    """Return the changes to our routes between two snapshots, without merged routes."""
     merged = {route_key(route) for route in (*before, *after) if is_merged(route)}
 
     def own_in(routes: Routes) -> dict[ObservedRoute, None]:
@@ -47,12 +47,12 @@ def between(before: Routes, after: Routes) -> Reconciliation:
     return Reconciliation(changes=[*added, *removed], observed=before)
 
 
-def way_back(made: Reconciliation, observed: Routes) -> tuple[list[RouteChange], list[str]]:
-    """Return the changes that make our routes those before a run, and what differs all the same.
+def changes_to_undo(made: Reconciliation, observed: Routes) -> tuple[list[RouteChange], list[str]]:
+    """Return the changes that restore our routes from before a run, and notes on what they cannot.
 
-    Only the places count that the run has touched. What another program has put there since stays,
-    and so does a place in which a route of ours is another one now. A route that was behind one of
-    another program is behind it again.
+    Only the route keys that the run changed are considered. Routes that other programs have added
+    since then stay, and a key whose route of ours has changed again is left alone. A route that
+    came after one of another program is put after it again.
     """
     touched: dict[RouteKey, list[RouteChange]] = {}
     for change in made.changes:
@@ -68,8 +68,8 @@ def way_back(made: Reconciliation, observed: Routes) -> tuple[list[RouteChange],
             notes.append(f"route '{changes[0].route}' {_CHANGED}")
             continue
         for route in owned_in(before)[:1]:
-            # A run that was killed between the steps of a replacement leaves a second one, which
-            # each run removes.
+            # A run that was killed while it replaced a route may have left a second one, which the
+            # next run removes.
             wanted[key] = route.to_route()
         if before and before[0].protocol != OUR_PROTOCOL:
             behind.add(key)
@@ -82,34 +82,34 @@ def way_back(made: Reconciliation, observed: Routes) -> tuple[list[RouteChange],
 
 
 def _moved(before: Routes, present: Routes) -> Iterator[str]:
-    """Yield a note if our route was between two of other programs: it can only be put last."""
+    """Yield a note if our route was between two routes of other programs: it can only be last."""
     for route in owned_in(before)[:1]:
         later = before[before.index(route) + 1 :]
         foreign = {rival for rival in later if rival.protocol != OUR_PROTOCOL}
         if not foreign.isdisjoint(present):
-            yield f"route '{route}' is now the last of its place"
+            yield f"route '{route}' now comes after all others with its destination and metric"
 
 
 def _own(routes: Iterable[ObservedRoute]) -> set[object]:
-    """Return what distinguishes the routes of hostrouting in one place."""
+    """Return what distinguishes our routes that have the same key."""
     return {*map(signature, owned_in(routes))}
 
 
 def _left_by(changes: Iterable[RouteChange], before: Routes) -> set[object]:
-    """Return what distinguishes our routes as a run has left them in one place."""
+    """Return what distinguishes our routes with one key after a run."""
     removed = {change.before for change in changes}
     added = {signature(change.after) for change in changes if change.after}
     return _own(route for route in before if route not in removed) | added
 
 
-def described(change: RouteChange, hidden: Mapping[Route, Routes]) -> Change:
-    """Return a change as an entry of a report."""
+def report_entry(change: RouteChange, hidden: Mapping[Route, Routes]) -> Change:
+    """Return a route change as an entry of a report."""
     before, after = change.before, change.after
     if after is None:
         return Change("-", str(before))
     details = []
     if before is not None and not before.fulfils(after):
-        # Metrics of the route itself, such as an mtu, do not show in its text.
+        # Attributes such as the MTU are not part of a route's text.
         is_same = str(before) == str(after)
         details = ["was the same with other attributes" if is_same else f"was '{before}'"]
     if hidden and after in hidden:

@@ -1,4 +1,4 @@
-"""The intent: the config in force as a file, which changes together with the scripts."""
+"""The installed config: the config in force as a file, which changes together with the scripts."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -21,8 +21,8 @@ from hostrouting import (
     check_node,
 )
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.intent import Intent, read_intent
-from hostrouting.boot.layout import APPLIED_PATH, INTENT_PATH
+from hostrouting.boot.installed_config import NewConfig, read_installed_config
+from hostrouting.boot.layout import APPLIED_PATH, CONFIG_PATH
 from hostrouting.boot.task import SectionTask
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.node.boot_files import boot_parts, render_files
@@ -31,7 +31,7 @@ from hostrouting.testing.strategies import configs
 from hostrouting.watch.unit import ConfigureWatch
 from phases import Change, execute, plan, run, undo
 
-#: The file to which the path of the intent leads.
+#: The file to which the path of the installed config leads.
 IN_FORCE = "/etc/aks-flex-node/hostrouting/hostrouting.json"
 WATCH = {"watch": {"enabled": True}}
 #: An apply that finds the node right has written it.
@@ -39,8 +39,8 @@ FOUND = {"foundDevs": ["eth0"]}
 
 
 def stored(host: FakeHost) -> Any:
-    """Return the JSON of the intent; None without one."""
-    content = host.files.read(INTENT_PATH)
+    """Return the JSON of the installed config; None without one."""
+    content = host.files.read(CONFIG_PATH)
     return None if content is None else json.loads(content)
 
 
@@ -50,8 +50,8 @@ def with_eth0(config: HostRoutingConfig) -> HostRoutingConfig:
 
 
 def test_the_file() -> None:
-    """The intent's file is the config in its canonical form, to the byte, for people to read."""
-    file = Intent(config=config(**ROUTES, **OVERLAP, **PROBES, **SWEEP)).file
+    """The installed config's file is the config in its canonical form, to the byte, for people to read."""
+    file = NewConfig(config=config(**ROUTES, **OVERLAP, **PROBES, **SWEEP)).file
     assert (
         file.content.decode()
         == """\
@@ -71,8 +71,8 @@ def test_the_file() -> None:
 def test_after_is_kept_with_the_proof(kept: str, after: str) -> None:
     """A task that does not install the proof keeps the units that the installed proof awaits."""
     one, two = (config(**OVERLAP, after=[f"{name}.service"]) for name in ("a", "b"))
-    merged = Intent(config=two, kept=frozenset({kept, "gates"})).merged_with(
-        Intent(config=one).file.content, others=()
+    merged = NewConfig(config=two, kept=frozenset({kept, "gates"})).merged_with(
+        NewConfig(config=one).file.content, others=()
     )
     assert merged.config is not None
     assert merged.config.after == (f"{after}.service",)
@@ -80,18 +80,18 @@ def test_after_is_kept_with_the_proof(kept: str, after: str) -> None:
 
 @given(configs())
 def test_an_apply_of_the_intent_does_the_same(wanted: HostRoutingConfig) -> None:
-    """The file of the intent reads back as the config, and then is written the same again."""
-    file = Intent(config=wanted).file
+    """The file of the installed config reads back as the config, and then is written the same again."""
+    file = NewConfig(config=wanted).file
     again = HostRoutingConfig.from_json(file.content)
     assert again == wanted
-    assert Intent(config=again).file == file
+    assert NewConfig(config=again).file == file
 
 
 @pytest.mark.parametrize(
     "kind", [ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT, ConfigureWatch]
 )
 def test_a_task_alone_keeps_the_sections_of_others(kind: type[SectionTask]) -> None:
-    """A task alone, and its undo, keep the sections of other tasks in the intent, also one without
+    """A task alone, and its undo, keep the sections of other tasks in the installed config, also one without
     a unit, such as the sweep's.
     """
     host = node()
@@ -114,7 +114,7 @@ def test_a_task_alone_keeps_the_sections_of_others(kind: type[SectionTask]) -> N
 
 
 def test_only_our_part_of_an_agents_config_is_stored() -> None:
-    """The intent has the hostRouting of an agent's config in its canonical form, and none of the
+    """The installed config has the hostRouting of an agent's config in its canonical form, and none of the
     agent's keys.
     """
     document = {
@@ -125,8 +125,8 @@ def test_only_our_part_of_an_agents_config_is_stored() -> None:
     host = node()
     execute(Configure(HostRoutingConfig.from_mapping(document), host=host), at_once())
     assert stored(host) == {"hostRouting": {**ROUTES, **OVERLAP, **FOUND}}
-    assert read_intent(host.files) == with_eth0(HostRoutingConfig.from_mapping(document))
-    assert host.files.mode(INTENT_PATH) == 0o644
+    assert read_installed_config(host.files) == with_eth0(HostRoutingConfig.from_mapping(document))
+    assert host.files.mode(CONFIG_PATH) == 0o644
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def test_only_our_part_of_an_agents_config_is_stored() -> None:
     [
         (
             b"",
-            rf"^the installed config {INTENT_PATH} is not JSON: it is empty; .* it, {REPLACE_IT}$",
+            rf"^the installed config {CONFIG_PATH} is not JSON: it is empty; .* it, {REPLACE_IT}$",
         ),
         *(
-            (content, f"^hostRouting: is missing or empty in the installed config {INTENT_PATH};")
+            (content, f"^hostRouting: is missing or empty in the installed config {CONFIG_PATH};")
             for content in (
                 *(b"{}", b'{"nodeName": "gpu-1"}', b'{"probeSnat": {}}'),
                 *(b'{"hostRouting": null}', b'{"hostRouting": {}}'),
@@ -146,18 +146,18 @@ def test_only_our_part_of_an_agents_config_is_stored() -> None:
     ],
 )
 def test_a_file_without_our_sections_is_damaged(content: bytes, reason: str) -> None:
-    """A file without content under our key is a damaged intent, and not a request to remove all
-    routes; without the file the intent is None.
+    """A file without content under our key is a damaged installed config, and not a request to remove all
+    routes; without the file the installed config is None.
     """
     host = node()
-    assert read_intent(host.files) is None
-    host.files.write(INTENT_PATH, content, mode=0o644)
+    assert read_installed_config(host.files) is None
+    host.files.write(CONFIG_PATH, content, mode=0o644)
     with pytest.raises(InvalidConfigError, match=reason):
-        read_intent(host.files)
+        read_installed_config(host.files)
 
 
 @pytest.mark.parametrize(
-    ("copy", "step"), [(None, f"hostrouting apply {INTENT_PATH}"), (b"{", "apply CONFIG")]
+    ("copy", "step"), [(None, f"hostrouting apply {CONFIG_PATH}"), (b"{", "apply CONFIG")]
 )
 def test_a_damaged_config_in_force_names_a_config_that_works(copy: bytes | None, step: str) -> None:
     """If the config in force is damaged, the error says to apply its copy, or, if that is damaged
@@ -167,9 +167,9 @@ def test_a_damaged_config_in_force_names_a_config_that_works(copy: bytes | None,
     apply(host, **ROUTES)
     host.files.write(APPLIED_PATH, b"{", mode=0o644)
     if copy is not None:
-        host.files.write(INTENT_PATH, copy, mode=0o644)
+        host.files.write(CONFIG_PATH, copy, mode=0o644)
     with pytest.raises(InvalidConfigError, match=f"{APPLIED_PATH} is damaged.*{step}$"):
-        read_intent(host.files)
+        read_installed_config(host.files)
 
 
 @pytest.mark.parametrize("sections", [{}, {"staticRoutes": {"enabled": True}}, SWEEP])
@@ -192,16 +192,20 @@ def test_a_config_that_installs_no_unit_has_none(sections: dict[str, object]) ->
 )
 @pytest.mark.parametrize("ipv6", [True, False])
 def test_plan_check_apply_and_reset(sections: dict[str, object], *, ipv6: bool) -> None:
-    """A plan lists the intent if an apply installs it, a second plan is empty, and a reset restores
+    """A plan lists the installed config if an apply installs it, a second plan is empty, and a reset restores
     the node.
     """
     host = node(ipv6=ipv6)
     before = host.files.tree.snapshot()
     task = Configure(config(**sections), host=host)
-    planned = Change("+", INTENT_PATH) in plan(task, at_once()).changes
+    planned = Change("+", CONFIG_PATH) in plan(task, at_once()).changes
     execute(task, at_once())
-    assert planned == (read_intent(host.files) is not None) == host.files.exists(READY)
-    assert read_intent(host.files) in (None, config(**sections), with_eth0(config(**sections)))
+    assert planned == (read_installed_config(host.files) is not None) == host.files.exists(READY)
+    assert read_installed_config(host.files) in (
+        None,
+        config(**sections),
+        with_eth0(config(**sections)),
+    )
     assert plan(task, at_once()).changes == ()
     assert "boot-file" not in {
         finding.kind for finding in check_node(at_once(), config(**sections), host).findings
@@ -215,17 +219,17 @@ def edited(host: FakeHost) -> None:
 
 
 def replaced(host: FakeHost) -> None:
-    content = host.files.read(INTENT_PATH) or b""
-    host.files.remove(INTENT_PATH)
-    host.files.write(INTENT_PATH, content, mode=0o644)
+    content = host.files.read(CONFIG_PATH) or b""
+    host.files.remove(CONFIG_PATH)
+    host.files.write(CONFIG_PATH, content, mode=0o644)
 
 
 def writable(host: FakeHost) -> None:
-    host.files.write(IN_FORCE, host.files.read(INTENT_PATH) or b"", mode=0o666)
+    host.files.write(IN_FORCE, host.files.read(CONFIG_PATH) or b"", mode=0o666)
 
 
 def lost(host: FakeHost) -> None:
-    host.files.remove(INTENT_PATH)
+    host.files.remove(CONFIG_PATH)
 
 
 #: Without a watch, its lack is a finding, too.
@@ -234,7 +238,7 @@ WATCHED: Mapping[str, Any] = {**ROUTES, "watch": {"enabled": True}}
 
 @pytest.mark.parametrize("harm", [edited, replaced, writable, lost])
 def test_a_changed_or_missing_one_is_a_finding(harm: Callable[[FakeHost], None]) -> None:
-    """An intent that was edited, replaced, made writable or lost is an error of `check`, and an
+    """An installed config that was edited, replaced, made writable or lost is an error of `check`, and an
     apply installs it again.
     """
     host = node()
@@ -243,28 +247,28 @@ def test_a_changed_or_missing_one_is_a_finding(harm: Callable[[FakeHost], None])
     found = check_node(at_once(), config(**WATCHED, **OVERLAP), host).findings
     # The pinned exit may be lost with it, and was that of the script.
     script = "/etc/aks-flex-node/static-routes.sh"
-    assert {finding.subject for finding in found} - {script} == {INTENT_PATH}
+    assert {finding.subject for finding in found} - {script} == {CONFIG_PATH}
     assert {(finding.kind, finding.severity) for finding in found} == {("boot-file", "error")}
     apply(host, **WATCHED, **OVERLAP)
-    assert read_intent(host.files) == with_eth0(config(**WATCHED, **OVERLAP))
+    assert read_installed_config(host.files) == with_eth0(config(**WATCHED, **OVERLAP))
     assert check_node(at_once(), config(**WATCHED, **OVERLAP), host).findings == ()
 
 
 def test_another_config_of_the_check_is_a_finding() -> None:
-    """A check of another config than the installed one has a finding about the intent, even if the
+    """A check of another config than the installed one has a finding about the installed config, even if the
     scripts are equal.
     """
     host = node()
     apply(host, **WATCHED)
     found = check_node(at_once(), config(**WATCHED, probeSnat={"dev": "eth0"}), host).findings
-    assert [(finding.kind, finding.subject) for finding in found] == [("boot-file", INTENT_PATH)]
+    assert [(finding.kind, finding.subject) for finding in found] == [("boot-file", CONFIG_PATH)]
 
 
 # --- several runs
 
 
 def test_a_sibling_that_fails_stays_wanted() -> None:
-    """The intent has the section of an optional capability that has failed, so that a later apply
+    """The installed config has the section of an optional capability that has failed, so that a later apply
     tries again.
     """
     host = node()
@@ -278,7 +282,7 @@ def test_a_sibling_that_fails_stays_wanted() -> None:
     "name", ["configure-static-routes", "check-route-overlap", "configure-probe-snat"]
 )
 def test_a_skipped_task_keeps_its_section(name: str) -> None:
-    """An apply and a reset that skip a task keep its section in the intent."""
+    """An apply and a reset that skip a task keep its section in the installed config."""
     sections = {
         "configure-static-routes": ROUTES,
         "check-route-overlap": OVERLAP,
@@ -287,9 +291,9 @@ def test_a_skipped_task_keeps_its_section(name: str) -> None:
     host = node()
     apply(host, **ROUTES, **OVERLAP, **PROBES)
     run(Configure(config(**SWEEP), host=host), at_once(), skip=[name, "clean-stale-cni"])
-    assert read_intent(host.files) == with_eth0(config(**sections[name], **SWEEP))
+    assert read_installed_config(host.files) == with_eth0(config(**sections[name], **SWEEP))
     run(Reset(HostRoutingConfig(), host=host), at_once(), skip=[name])
-    assert read_intent(host.files) == with_eth0(
+    assert read_installed_config(host.files) == with_eth0(
         HostRoutingConfig.from_mapping({**sections[name], "gates": []})
     )
 
@@ -312,22 +316,22 @@ def test_an_unknown_section_is_not_taken_for_an_empty_one(content: bytes | None)
         CheckRouteOverlap(config(routeOverlap={"expectedCidrs": ["10.96.0.0/16"]}), host=host),
         at_once(),
     )
-    assert host.files.read(INTENT_PATH) == content
+    assert host.files.read(CONFIG_PATH) == content
     apply(host, **ROUTES, **OVERLAP)
-    assert read_intent(host.files) == with_eth0(config(**ROUTES, **OVERLAP))
+    assert read_installed_config(host.files) == with_eth0(config(**ROUTES, **OVERLAP))
 
 
 def test_a_lost_link_loses_no_section() -> None:
-    """A task alone restores a lost link to the intent, with the sections of the file in force."""
+    """A task alone restores a lost link to the installed config, with the sections of the file in force."""
     host = node()
     apply(host, **ROUTES, **OVERLAP)
-    host.files.remove(INTENT_PATH)
+    host.files.remove(CONFIG_PATH)
     execute(CheckRouteOverlap(config(**OVERLAP), host=host), at_once())
-    assert read_intent(host.files) == with_eth0(config(**ROUTES, **OVERLAP))
+    assert read_installed_config(host.files) == with_eth0(config(**ROUTES, **OVERLAP))
 
 
 def test_an_earlier_release_left_none() -> None:
-    """An apply over scripts that an earlier release left without an intent makes the intent, and
+    """An apply over scripts that an earlier release left without an installed config makes the installed config, and
     its plan lists that.
     """
     host = node()
@@ -337,14 +341,14 @@ def test_an_earlier_release_left_none() -> None:
     assert stored(host) is None
     task = Configure(config(**ROUTES, **OVERLAP), host=host)
     changed = {
-        Change("+", INTENT_PATH),
+        Change("+", CONFIG_PATH),
         Change("+", APPLIED_PATH),
         Change("~", "/etc/aks-flex-node/static-routes.sh"),
     }
     assert {*plan(task, at_once()).changes} == changed
     report = run(task, at_once())
-    assert Change("+", INTENT_PATH) in report.changes
-    assert read_intent(host.files) == with_eth0(config(**ROUTES, **OVERLAP))
+    assert Change("+", CONFIG_PATH) in report.changes
+    assert read_installed_config(host.files) == with_eth0(config(**ROUTES, **OVERLAP))
 
 
 def test_a_lost_config_in_force_is_written_again() -> None:
@@ -356,5 +360,5 @@ def test_a_lost_config_in_force_is_written_again() -> None:
     for path in (APPLIED_PATH, IN_FORCE):
         host.files.remove(path)
     apply(host, **ROUTES, **OVERLAP)
-    assert read_intent(host.files) == with_eth0(config(**ROUTES, **OVERLAP))
+    assert read_installed_config(host.files) == with_eth0(config(**ROUTES, **OVERLAP))
     assert host.files.exists(APPLIED_PATH)

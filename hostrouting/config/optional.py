@@ -1,4 +1,4 @@
-"""What a section declares; those of the siblings, which the node can do without, and of `Watch`."""
+"""The base class of sections, and the sections of optional features."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 
 class Section(WireValue):
-    """One capability's part of the config, and what an apply installs for it."""
+    """The config of one capability, and what an apply installs for it."""
 
     __slots__ = ()
 
-    #: The units; none of them may be a gate, which would wait for itself.
+    #: Its units; none of them may be a gate, because it would wait for itself.
     units: ClassVar[tuple[str, ...]] = ()
-    #: The paths of the files besides those of the units.
+    #: The paths of its files, except the unit files.
     files: ClassVar[tuple[str, ...]] = ()
-    #: True if its unit does the work at each boot: a gate may wait for it, and ask its script, and
-    #: a timer of `Watch` runs it again.
+    #: True if its unit does the work at each boot: gates may wait for it and run its script, and
+    #: the timer of the watch runs it again.
     runs_at_boot: ClassVar[bool] = False
-    #: True if its unit depends on the state of the node, or on the cloud: it is made when its task
-    #: runs, never before the routes.
+    #: True if its unit depends on the state of the node or on the cloud: it is created when its
+    #: task runs, after the routes.
     reads_node: ClassVar[bool] = False
-    #: False if the config of an agent may have another key of its name.
+    #: False if an agent's config may use the same key for something else.
     is_reserved: ClassVar[bool] = True
-    #: Why it installs nothing, if that is so.
+    #: Why it installs nothing, if it does not.
     idle: ClassVar[str] = "enabled is not true"
-    #: True if its failure fails an apply, and may hold the gates.
+    #: True if a failure fails the apply and may hold the gates.
     required: bool = True
 
     @property
@@ -44,17 +44,17 @@ class Section(WireValue):
 
     @classmethod
     def part_names(cls) -> tuple[str, ...]:
-        """Return what an apply installs for it: its units, or its files if it has none."""
+        """Return what an apply installs for it: its units, or its files if it has no unit."""
         return cls.units or cls.files
 
     @property
     def unit(self) -> str:
-        """The one of its units that an apply would install; "" without any."""
+        """The unit that an apply would install; "" if there is none."""
         return self.units[0] if self.units else ""
 
 
-class Sibling(LightValue, Section):
-    """The section of an optional capability."""
+class OptionalSection(LightValue, Section):
+    """The section of an optional feature."""
 
     __slots__ = ()
 
@@ -68,13 +68,13 @@ class Sibling(LightValue, Section):
 
 
 @attrs.frozen(kw_only=True)
-class ProbeSNATConfig(Sibling):
+class ProbeSNATConfig(OptionalSection):
     """IPv6 load-balancer probes: their link-local source becomes a global, routable address."""
 
     units: ClassVar[tuple[str, ...]] = ("probe-snat.service",)
     files: ClassVar[tuple[str, ...]] = (
         "/etc/aks-flex-node/probe-snat.nft",
-        # A drop-in for AgentBaker's unit, which fills the same table.
+        # A drop-in for AgentBaker's unit, which writes to the same table.
         "/etc/systemd/system/ipv6_nftables.service.d/10-probe-snat.conf",
     )
     runs_at_boot = True
@@ -82,7 +82,7 @@ class ProbeSNATConfig(Sibling):
 
     enabled: bool = setting("Installs the rules.")
     dev: str | None = setting(
-        "The device of the probes; an image needs it. Without it: that of the IPv6 default route.",
+        "The device of the probes; required in an image. Default: that of the IPv6 default route.",
         rules.optional_device,
         default=None,
     )
@@ -99,34 +99,34 @@ class ProbeSNATConfig(Sibling):
         default="2603:1062:0:1:fe80:1234:5678:9abc",
     )
     detect: Literal["imds", "address", "always"] = setting(
-        "How IPv6 is found: imds queries the cloud, address reads the device, always assumes it.",
+        "How to detect IPv6: imds queries the cloud, address reads the device, always assumes it.",
         rules.one_of("imds", "address", "always"),
         default="imds",
     )
     required: bool = setting(
-        "A failure fails the apply and holds the gates; otherwise it is a warning."
+        "Whether a failure fails the apply and holds the gates; otherwise it is a warning."
     )
 
 
 @attrs.frozen(kw_only=True)
-class StaleCNIConfig(Sibling):
-    """The removal of what azure-vnet left on a node: only entries of addresses in podCidrs."""
+class StaleCNIConfig(OptionalSection):
+    """The cleanup after azure-vnet: removes only entries for addresses in podCidrs."""
 
     enabled: bool = setting("Sweeps at each apply.")
     pod_cidrs: tuple[str, ...] = setting(
-        "The networks that the removed CNI gave to pods, of both families; required when enabled.",
+        "The pod networks of the removed CNI, of both families; required if enabled.",
         rules.list_of(rules.cidr),
         default=(),
     )
     bridge: str = setting("The bridge of the removed CNI.", rules.device, default="azure0")
     backup_dir: str = setting(
-        "Where a cleanup writes what was there before, and the commands that add it again.",
+        "Where a cleanup saves the previous state, with the commands that restore it.",
         rules.folder,
         default="/var/lib/hostrouting/stale-cni",
     )
-    required: bool = setting("A failure fails the apply; otherwise it is a warning.")
+    required: bool = setting("Whether a failure fails the apply; otherwise it is a warning.")
     sweep: Literal["report", "clean"] = setting(
-        "In watch mode service, for objects that become stale: report logs, clean removes them.",
+        "For objects that become stale, if watch.mode is service: report logs, clean removes them.",
         rules.one_of("report", "clean"),
         default="report",
     )
@@ -134,13 +134,14 @@ class StaleCNIConfig(Sibling):
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigMistake]:
         if not broken & {"enabled", "podCidrs"} and self.enabled and not self.pod_cidrs:
             yield ConfigMistake(
-                "podCidrs", "is required when enabled: the range that the removed CNI gave to pods"
+                "podCidrs",
+                "is required if enabled is true: give the pod networks of the removed CNI",
             )
 
 
 @attrs.frozen(kw_only=True)
-class WatchConfig(Sibling):
-    """A unit that keeps routing right after the boot.
+class WatchConfig(OptionalSection):
+    """A unit that keeps the routing correct after the boot.
 
     >>> WatchConfig.from_mapping({"enabled": True, "interval": "1m30s"}).interval
     90.0
@@ -153,36 +154,36 @@ class WatchConfig(Sibling):
 
     enabled: bool = setting("Installs the unit.")
     mode: Literal["timer", "service"] = setting(
-        "timer runs the units of the boot again; service repairs at once.",
+        "timer runs the boot units again; service repairs at once.",
         rules.one_of("timer", "service"),
         default="timer",
     )
     interval: float = setting(
-        "The time between two full comparisons, such as 60s or 1m30s.",
+        "The time between two full checks, such as 60s or 1m30s.",
         rules.seconds(1, 86_400),
         default=60.0,
         read=rules.duration(1, 86_400),
         write=rules.write_duration,
     )
     readings: int = setting(
-        "The number of bad proofs in a row that make an alarm. The timer counts none.",
+        "How many checks in a row must fail to raise an alarm. Ignored if mode is timer.",
         rules.whole_number(1, 10),
         default=2,
     )
     keep_foreign_routes: bool = setting(
-        "Makes systemd-networkd keep routes and rules of other programs; needs enabled."
+        "Makes systemd-networkd keep the routes and rules of other programs; requires enabled."
     )
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigMistake]:
         is_known = not broken & {"enabled", "keepForeignRoutes"}
         if is_known and self.keep_foreign_routes and not self.enabled:
-            reason = "true counts only if watch.enabled is true, too"
-            step = "set that to true, or take this one out"
+            reason = "true has no effect unless watch.enabled is true"
+            step = "set watch.enabled to true, or remove this key"
             yield ConfigMistake("keepForeignRoutes", f"{reason}; {step}")
 
     @property
     def asks(self) -> bool:
-        """False: it keeps what other sections install."""
+        """False: it only maintains what other sections install."""
         return False
 
     @property
@@ -192,4 +193,8 @@ class WatchConfig(Sibling):
         return timer if self.mode == "timer" else service
 
 
-SIBLINGS: Final[tuple[type[Sibling], ...]] = (ProbeSNATConfig, StaleCNIConfig, WatchConfig)
+OPTIONAL_SECTIONS: Final[tuple[type[OptionalSection], ...]] = (
+    ProbeSNATConfig,
+    StaleCNIConfig,
+    WatchConfig,
+)

@@ -1,5 +1,5 @@
-"""A run may be killed between any two of its steps: the intent is that of the scripts, and a reset
-removes the intent first.
+"""A run may be killed between any two of its steps: the installed config is that of the scripts, and a reset
+removes the installed config first.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from support.intent_nodes import GATES, OVERLAP, PROBES, READY, ROUTES, SWEEP, a
 from support.patience import at_once
 
 from hostrouting import Configure, HostRoutingConfig, Reset
-from hostrouting.boot.intent import read_intent
-from hostrouting.boot.layout import GENERATION_LINK, INTENT_PATH, drop_in_of
+from hostrouting.boot.installed_config import read_installed_config
+from hostrouting.boot.layout import CONFIG_PATH, GENERATION_LINK, drop_in_of
 from hostrouting.boot.steps import IDLE
 from hostrouting.testing import FakeHost
 from phases import execute
@@ -64,25 +64,25 @@ STORIES = {
 @pytest.mark.slow
 @pytest.mark.parametrize(("prepare", "story"), STORIES.values(), ids=STORIES.keys())
 def test_intent_and_scripts_are_of_one_config(prepare: Story, story: Story) -> None:
-    """Wherever a run is killed, an intent on the disk is that of the scripts of a boot, and the
+    """Wherever a run is killed, an installed config on the disk is that of the scripts of a boot, and the
     next run completes.
     """
     before = prepared(prepare)
     after = prepared(prepare)
     story(after)
-    wanted = {read_intent(host.files): scripts(host) for host in (before, after)}
+    wanted = {read_installed_config(host.files): scripts(host) for host in (before, after)}
     for host in killed(prepare, story):
-        found = read_intent(host.files)
+        found = read_installed_config(host.files)
         # A first apply enables the units in turn.
         assert found is None or scripts(host).items() <= wanted[found].items()
         assert found is None or prepare is nothing or scripts(host) == wanted[found]
         story(host)
-        assert read_intent(host.files) == read_intent(after.files)
+        assert read_installed_config(host.files) == read_installed_config(after.files)
 
 
 @pytest.mark.slow
 def test_a_reader_after_a_kill_has_a_whole_config() -> None:
-    """Wherever a change of config is killed, an apply of the intent ends in the node of one of the
+    """Wherever a change of config is killed, an apply of the installed config ends in the node of one of the
     two configs.
     """
     whole = []
@@ -92,7 +92,7 @@ def test_a_reader_after_a_kill_has_a_whole_config() -> None:
         whole.append((host.routes.routes(), etc(host)))
     assert whole[0] != whole[1]
     for host in killed(one, other):
-        found = read_intent(host.files)
+        found = read_installed_config(host.files)
         assert found is not None
         execute(Configure(found, host=host), at_once())
         assert (host.routes.routes(), etc(host)) in whole
@@ -101,13 +101,13 @@ def test_a_reader_after_a_kill_has_a_whole_config() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("prepare", [one, other])
 def test_a_reset_removes_it_first(prepare: Story) -> None:
-    """A reset that is killed after any change of a boot file has removed the intent, so nothing
+    """A reset that is killed after any change of a boot file has removed the installed config, so nothing
     restores the rest.
     """
     before = etc(prepared(prepare))
     for host in killed(prepare, reset):
         gone = before.keys() - etc(host).keys()
-        assert not gone or INTENT_PATH in gone
+        assert not gone or CONFIG_PATH in gone
 
 
 @pytest.mark.parametrize("modes", [("WARN", "STRICT"), ("STRICT", "WARN")])

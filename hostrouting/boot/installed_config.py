@@ -19,11 +19,11 @@ from hostrouting.base.commands import command_line
 from hostrouting.base.errors import ConfigMistake, HostFileError, InvalidConfigError
 from hostrouting.boot.layout import (
     APPLIED_PATH,
+    CONFIG_PATH,
     GENERATION_LINK,
-    INTENT_PATH,
     BootFile,
     BootUnit,
-    Departure,
+    UnitRemoval,
 )
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.config.wire import errors_under, read_json, wire_fields
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore, Host
     from phases import Context
 
-NOT_INSTALLED: Final = f"no config is installed: there is no {INTENT_PATH}"
+NOT_INSTALLED: Final = f"no config is installed: there is no {CONFIG_PATH}"
 
 _BETWEEN = ",\n  "
 #: The attributes of a config.
 ATTRIBUTES: Final = frozenset(field.name for field in attrs.fields(HostRoutingConfig) if field.init)
 
 
-class Intent(NamedTuple):
+class NewConfig(NamedTuple):
     """The config that a run puts in force; the sections `kept` stay as they are installed.
 
     >>> routes = HostRoutingConfig.from_mapping(
     ...     {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
     ... )
-    >>> installed = Intent(config=routes).merged_with(None, others=()).content
+    >>> installed = NewConfig(config=routes).merged_with(None, others=()).content
     >>> probes = HostRoutingConfig.from_mapping({"probeSnat": {"enabled": True}})
-    >>> alone = Intent(config=probes, kept=frozenset({"static_routes"}))
+    >>> alone = NewConfig(config=probes, kept=frozenset({"static_routes"}))
     >>> both = alone.merged_with(installed, others=["static-routes.service"]).config
     >>> both.to_mapping()["probeSnat"], both.static_routes == routes.static_routes
     ({'enabled': True}, True)
@@ -64,7 +64,7 @@ class Intent(NamedTuple):
     @property
     def file(self) -> BootFile:
         """The file of this config alone."""
-        return BootFile(INTENT_PATH, _text(self.config))
+        return BootFile(CONFIG_PATH, _text(self.config))
 
     def merged_with(self, installed: bytes | None, *, others: Collection[str]) -> Merged:
         """Return the content of the file, merged with the installed one.
@@ -100,18 +100,18 @@ class Merged(NamedTuple):
 
 NOTHING: Final = Merged(None, None)
 #: The intent of a run that names none.
-UNCHANGED: Final = Intent(config=HostRoutingConfig(), kept=ATTRIBUTES)
+UNCHANGED: Final = NewConfig(config=HostRoutingConfig(), kept=ATTRIBUTES)
 #: One of the parts that `Boot` installs or removes at once.
-Part: TypeAlias = BootUnit | Departure | Intent
+BootPart: TypeAlias = BootUnit | UnitRemoval | NewConfig
 
 
-def read_intent(files: FileStore) -> HostRoutingConfig | None:
+def read_installed_config(files: FileStore) -> HostRoutingConfig | None:
     """Return the config in force, or None; raise `InvalidConfigError` if the file is damaged.
 
     Call it under the run lock: see the module.
 
     >>> from hostrouting.testing import FakeHost
-    >>> read_intent(FakeHost().files) is None
+    >>> read_installed_config(FakeHost().files) is None
     True
     """
     content = read_applied(files)
@@ -128,7 +128,7 @@ def _damaged(files: FileStore) -> InvalidConfigError:
     step = f", and so is its copy; apply your own: {command_line('apply', 'CONFIG')}"
     with suppress(InvalidConfigError):
         edited_config(files)
-        step = f"; apply the other copy of it: {command_line('apply', INTENT_PATH)}"
+        step = f"; apply the other copy of it: {command_line('apply', CONFIG_PATH)}"
     text = f"the installed config {APPLIED_PATH} is damaged{step}"
     return InvalidConfigError([ConfigMistake("", text)])
 
@@ -139,7 +139,7 @@ def config_in_force(files: FileStore) -> HostRoutingConfig | None:
 
 
 def _in_force(files: FileStore) -> bytes | None:
-    return _beside(files, GENERATION_LINK) or files.read(INTENT_PATH)
+    return _beside(files, GENERATION_LINK) or files.read(CONFIG_PATH)
 
 
 def read_applied(files: FileStore) -> bytes | None:
@@ -148,7 +148,7 @@ def read_applied(files: FileStore) -> bytes | None:
     The installed config is for people. Once one of them has removed it, or a reset has, there is
     none to keep.
     """
-    installed = files.read(INTENT_PATH)
+    installed = files.read(CONFIG_PATH)
     if installed is None:
         return None
     return _beside(files, GENERATION_LINK) or installed
@@ -156,7 +156,7 @@ def read_applied(files: FileStore) -> bytes | None:
 
 def applied_config(files: FileStore, folder: str) -> HostRoutingConfig:
     """Return the config of the generation in a folder; raise `InvalidConfigError` without one."""
-    content = _beside(files, folder) or files.read(f"{folder}/{INTENT_PATH.rpartition('/')[2]}")
+    content = _beside(files, folder) or files.read(f"{folder}/{CONFIG_PATH.rpartition('/')[2]}")
     config = _config_of(content)
     if config is None:
         raise InvalidConfigError([ConfigMistake("", NOT_INSTALLED)])
@@ -170,7 +170,7 @@ def _beside(files: FileStore, folder: str) -> bytes | None:
 
 def edited_config(files: FileStore) -> HostRoutingConfig:
     """Return the config for people; raise `InvalidConfigError` if an apply would refuse it."""
-    config = _config_of(files.read(INTENT_PATH))
+    config = _config_of(files.read(CONFIG_PATH))
     if config is None:
         raise InvalidConfigError([ConfigMistake("", NOT_INSTALLED)])
     return config
@@ -178,15 +178,15 @@ def edited_config(files: FileStore) -> HostRoutingConfig:
 
 def is_edited(files: FileStore) -> bool:
     """Return True if the installed config differs from the one in force."""
-    return files.read(INTENT_PATH) != read_applied(files)
+    return files.read(CONFIG_PATH) != read_applied(files)
 
 
-def first_intent(ctx: Context, host: Host) -> bytes | None:
+def config_before_run(ctx: Context, host: Host) -> bytes | None:
     """Return the content of the file as the outermost run found it; None without a file.
 
     Call it under the run lock, before any change: a task of the same run may have replaced it.
     """
-    return first(ctx, (INTENT_PATH, host.lock), read_applied(host.files))
+    return first(ctx, (CONFIG_PATH, host.lock), read_applied(host.files))
 
 
 def config_over(content: bytes | None, new: HostRoutingConfig) -> HostRoutingConfig | None:
@@ -219,7 +219,7 @@ def refuse_local_over(earlier: HostRoutingConfig | None, new: HostRoutingConfig)
     >>> refuse_local_over(None, loop)
     Traceback (most recent call last):
     hostrouting.base.errors.InvalidConfigError: hostRouting.routeOverlap.expectedCidrs: \
-'127.0.0.1/32' lies in 127.0.0.0/8, the node's own loopback; no packet for it leaves the node; \
+'127.0.0.1/32' is in 127.0.0.0/8, the node's own loopback; no packet for it leaves the node; \
 remove it
     """
     kept = {} if earlier is None else earlier.route_overlap.local
@@ -229,7 +229,7 @@ remove it
         raise InvalidConfigError(errors_under("hostRouting", InvalidConfigError(mistakes)))
 
 
-def intent_names(files: FileStore, section: str) -> bool:
+def installed_config_has(files: FileStore, section: str) -> bool:
     """Return True if the file has a section, by the attribute of the config.
 
     It is not parsed: with 10,000 routes that takes 75 ms.
@@ -261,19 +261,19 @@ def without_config(host: Host) -> str:
     return f"{not_installed(host)}; run, with your config: {commands} ({begin})"
 
 
-def require_intent(host: Host) -> HostRoutingConfig:
+def require_installed_config(host: Host) -> HostRoutingConfig:
     """Return the config in force; raise `InvalidConfigError` for a missing or damaged file.
 
     Callers that change nothing need not hold the run lock.
 
     >>> from hostrouting.testing import FakeHost
-    >>> require_intent(FakeHost())
+    >>> require_installed_config(FakeHost())
     Traceback (most recent call last):
     hostrouting.base.errors.InvalidConfigError: no config is installed: there is no \
 /etc/aks-flex-node/hostrouting.json; run, with your config: hostrouting plan CONFIG; \
 hostrouting apply CONFIG (hostrouting init --cidr CIDR begins one)
     """
-    config = read_intent(host.files)
+    config = read_installed_config(host.files)
     if config is None:
         raise InvalidConfigError([ConfigMistake("", without_config(host))])
     return config
@@ -334,7 +334,7 @@ def found_devs_evidence(files: FileStore) -> Iterator[tuple[str, bytes]]:
     """Yield the path and the part of the file that a record needs for the devices found."""
     with suppress(HostFileError):
         if devs := _found_devs(_in_force(files)):
-            yield INTENT_PATH, json.dumps({"hostRouting": {"foundDevs": devs}}).encode()
+            yield CONFIG_PATH, json.dumps({"hostRouting": {"foundDevs": devs}}).encode()
 
 
 # `Watch` reads it before each repair, and it hardly ever changes.
@@ -345,7 +345,7 @@ def _config_of(content: bytes | None) -> HostRoutingConfig | None:
 
 def _parsed(content: bytes) -> HostRoutingConfig:
     """Return the installed config, which people may have edited."""
-    name = f"the installed config {INTENT_PATH}"
+    name = f"the installed config {CONFIG_PATH}"
     step = "or replace it with your own: hostrouting apply CONFIG"
     try:
         read_json(content, name=name)
