@@ -336,7 +336,7 @@ OF_THE_NODE: Final = (
         "failed-trigger",
         "warning",
         "a socket or path unit has failed, because the unit that it starts was refused too often",
-        "start it again once routing is right",
+        "start it again once routing is healthy",
     ),
     Kind(
         "gate-open",

@@ -1,4 +1,4 @@
-"""Boot: installs scripts, units and gates on the disk and in systemd, and removes them."""
+"""Boot: installs and removes scripts, units and gates, on the disk and in systemd."""
 
 from __future__ import annotations
 
@@ -75,18 +75,18 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-#: The plan for a disk that is right, if systemd has not read all of it.
+#: The plan if the disk is as it should be but systemd has not read all of it.
 RELOAD: Final = Change("~", "systemd", "it has not read all unit files: daemon-reload")
 _BLOCK = 4096
 
 
 class Boot:
-    """The boot side of a machine or image, with the units (`gates`) that wait for right routing.
+    """What runs at boot on a machine or image, with the units (`gates`) that wait for routing.
 
-    Every method ends in the wanted state, wherever an earlier run was killed, and can be killed
-    between any two steps. In between, no gate is held by a unit that cannot run or by the scripts
-    of two configs, the intent is that of the scripts, and a machine that loses its power boots. An
-    image gets the same files and links, and nothing runs.
+    Every method can be killed between any two steps, and the next run completes its work. At any
+    time in between, the scripts and the installed config belong together, no gate is held because a
+    unit cannot run or because scripts of two configs are mixed, and a machine that loses power
+    still boots. An image gets the same files and links, but nothing is run.
     """
 
     def __init__(
@@ -103,29 +103,29 @@ class Boot:
 
     @property
     def is_installed(self) -> bool:
-        """True if a run has installed anything that gates wait for."""
+        """True if anything is installed that gates wait for."""
         return self._disk.has(unit_path(READY_UNIT))
 
     @property
     def has_traces(self) -> bool:
-        """True if anything owned by hostrouting is there, even a gate whose units are removed."""
+        """True if any gate or unit of hostrouting exists, even a gate whose units were removed."""
         units = (self._disk.has(unit_path(name)) for name in GATE_UNITS)
         return bool(self._disk.gates()) or any(units)
 
     @property
     def is_unfinished(self) -> bool:
-        """True if a run has changed files that systemd may not have read."""
+        """True if a killed run has changed files that systemd may not have read."""
         return self._files.exists(UNFINISHED)
 
     def has_part_of(self, section: Section) -> bool:
-        """Return True if a unit of a section, a mask or a link of it, or a file is on the disk."""
+        """Return True if a unit of a section, its mask, a link to it, or a file is on the disk."""
         has_path = any(map(self._disk.owns, paths_of(section)))
         return has_path or any(map(self._disk.links_to, section.units))
 
     def foreign(self, *parts: BootPart) -> list[NodeFinding]:
-        """Return a finding for each file of another owner: an error if the config needs its place.
+        """Return a finding for each file of another owner: an error if the config needs its path.
 
-        Such a file stays, and its links stay, too.
+        Such files and links to them are left alone.
         """
         new = next((part for part in parts if isinstance(part, NewConfig)), UNCHANGED)
         findings = []
@@ -136,12 +136,13 @@ class Boot:
         return findings
 
     def changes_nothing(self, ctx: Context, config: HostRoutingConfig) -> bool:
-        """Return True, with a warning, for a void config; refuse it over an installed config.
+        """Return True and log a warning if the config installs nothing.
 
-        A key that is similar to `hostRouting` degrades the task.
+        A key that looks like a misspelled `hostRouting` degrades the task.
 
-        A whole agent config without `hostRouting` is never refused: as with upstream, the installed
-        config stays. Raises InvalidConfigError.
+        Raises InvalidConfigError if a config is installed, because the new one would remove it. An
+        agent's config without `hostRouting` is never refused: as with upstream, what is installed
+        stays.
         """
         if not (void := config.void):
             return False
@@ -154,10 +155,10 @@ class Boot:
         return True
 
     def drift(self, ctx: Context, *parts: BootPart) -> list[Change]:
-        """Return the changes that `install` would make if it refused no gate; needs no root.
+        """Return the changes that `install` would make if it refused no gate; does not need root.
 
-        A change that an administrator's mask prevents has a refusal as its detail. systemd is
-        queried only if the disk is right.
+        If an administrator's mask prevents a change, its detail says so. systemd is queried only if
+        the disk is as it should be.
         """
         return self._changes_by(ctx, self._steps(parts, are_planned=True), parts)
 
@@ -181,9 +182,10 @@ class Boot:
         return [*refused, *changes]
 
     def steps_to_install(self, ctx: Context, *parts: BootPart) -> list[DiskStep]:
-        """Return the steps of `install`; raise UnitError for masked or foreign files, and gates.
+        """Return the steps of `install`.
 
-        A gate is unsuitable if it would never open, or starts before the units that it waits for.
+        Raises UnitError for masked or foreign files, and for unsuitable gates, which would never
+        open or start before the units that they wait for.
         """
         steps = self._steps(parts)
         masked = [change.subject for change in _changes(steps) if change.kind]
@@ -203,10 +205,10 @@ class Boot:
         force: bool = False,
         is_planned: bool = False,
     ) -> None:
-        """Raise UnitError if the gates would be STRICT, and a boot could not run the program.
+        """Raise UnitError if the gates would be STRICT but a boot could not run the program.
 
-        They would hold their units, whether routing is right or wrong. `force` makes that a
-        warning, as it is in WARN mode. A plan runs no program.
+        They would hold their units even on a healthy node. With `force`, or in WARN mode, this is
+        only a warning. A plan does not try to run the program.
         """
         after = {path: state for step in steps for path, state in step.after.items()}
         contents = {path: state[0] for path, state in after.items() if isinstance(state, tuple)}
@@ -219,31 +221,32 @@ class Boot:
         gates = {path: self._files.read(path) for path in map(drop_in_of, self._disk.gates())}
         gates |= {path: contents.get(path) for path in after if path.endswith(DROP_IN_NAME)}
         if not force and any(map(is_strict, filter(None, gates.values()))):
-            advice = "or set the mode to WARN; --force applies it all the same"
+            advice = "or set the mode to WARN; --force applies the config anyway"
             raise UnitError(f"{finding.text}, {advice}")
         self._logger.warning("%s", finding.text, extra={"kind": finding.kind})
 
     def exposed(self, *parts: BootPart) -> list[Exposure]:
-        """Return the reasons why users other than root could change what root runs or believes."""
+        """Return why users other than root could change what root runs or relies on."""
         units = units_in(parts)
         if not units:
             return []
         paths = [SCRIPT_DIRECTORY, UNIT_DIRECTORY, APPLIED_PATH, PROGRAM_PATH]
         if self._host.is_live:
-            # An answer in it opens gates.
+            # The answer in it can open gates.
             paths.append(ANSWER)
         for unit in (ready_unit(), *units):
             paths += [*unit.words("ExecStart"), *unit.paths]
         exposures = [self._files.exposed(path) for path in paths if path.startswith("/")]
-        # A folder is the reason for all below it.
+        # One reason for a directory covers everything below it.
         return list(dict.fromkeys(filter(None, exposures)))
 
     def refuse_exposed(self, *parts: BootPart) -> None:
-        """Raise HostFileError if users other than root could change what root runs or believes."""
+        """Raise HostFileError if users other than root could change what root runs or relies on."""
         if exposures := self.exposed(*parts):
             reasons = "; ".join(map(str, exposures))
             raise HostFileError(
-                f"root would run or believe what others can change; nothing was changed: {reasons}"
+                "root would run or rely on files that others can change; nothing was changed: "
+                f"{reasons}"
             )
 
     def refuse_unwritable(self, steps: Sequence[DiskStep]) -> None:
@@ -252,18 +255,18 @@ class Boot:
         if not states:
             return
         contents = [state[0] for state in states if isinstance(state, tuple)]
-        # Each file takes at least one block, and so may a link.
+        # Each file needs at least one block, and a link may need one.
         size = sum(map(len, contents)) + _BLOCK * sum(map(bool, states))
         for folder in (SCRIPT_DIRECTORY, UNIT_DIRECTORY):
             try:
                 self._files.refuse_unwritable(folder, size=size)
             except HostFileError as error:
                 raise HostFileError(
-                    f"{error}; nothing was changed, live or for the next boot"
+                    f"{error}; nothing was changed, neither now nor for the next boot"
                 ) from error
 
     def recorded(self, ctx: Context) -> RecordedFiles:
-        """Return the account of the files that one or several calls of `install` change."""
+        """Return a record for the files that one or more calls of `install` change."""
         return RecordedFiles(ctx, self._host, restoring=self._restoring)
 
     def install(
@@ -274,15 +277,16 @@ class Boot:
         files: RecordedFiles | None = None,
         planned: Sequence[DiskStep] | None = None,
     ) -> bool:
-        """Install units, their intent and the gates on the disk; return True if anything changed.
+        """Install units, the config and the gates, and remove units; return True if changed.
 
-        Files that are right stay untouched, and departures are removed. With the last unit
-        everything is removed, the intent and the gates first. systemd reads the disk once, if
-        anything changed; nothing is started, and no machine stops. `stops_outdated` ends the units
-        of an earlier script, too. The `planned` steps are some of those that `steps_to_install` has
-        returned, and are taken as they are; `ConflictError` ends them if another program has
-        changed a file since. Otherwise raises UnitError, before any change, for an unsuitable
-        gate, and for a file that an administrator has masked.
+        Files that need no change are not touched. When the last unit is removed, so is everything
+        else, beginning with the installed config and the gates. If anything changed, systemd reads
+        its files again, once. Nothing is started, and no machine is stopped. `stops_outdated` also
+        stops units that still run an earlier script.
+
+        `planned` may be steps that `steps_to_install` returned. They are carried out as they are,
+        and `ConflictError` is raised if another program has changed a file since. Without them,
+        raises UnitError before any change if a gate is unsuitable or a file is masked.
         """
         units = units_in(parts)
         files = files or self.recorded(ctx)
@@ -292,7 +296,7 @@ class Boot:
                 self._take(steps, files)
                 return bool(steps)
             changed = self._take_live(ctx, units, steps, files)
-            # A machine that requires a unit by a link which is still there would stop with it.
+            # Upstream's links are gone by now; a machine that requires a unit would stop with it.
             has_stopped = stops_outdated and self._stop_outdated(ctx, units, changed=bool(steps))
             return changed or has_stopped
 
@@ -303,7 +307,7 @@ class Boot:
         steps: Sequence[DiskStep],
         files: RecordedFiles,
     ) -> bool:
-        """Take the steps, and make systemd read them; return False if it has read all already."""
+        """Take the steps and make systemd read them; return False if there was nothing to do."""
         if self._disk.upstream_links():
             self.gates.mark_bound(ctx)
         refused = self.gates.unmarked(ctx) if units and steps else []
@@ -317,10 +321,10 @@ class Boot:
         return changed
 
     def _stop_outdated(self, ctx: Context, units: Sequence[BootUnit], *, changed: bool) -> bool:
-        """Stop the runs of earlier scripts; return True if there are any.
+        """Stop units that still run earlier scripts; return True if there were any.
 
-        Upstream left units `active (exited)`; units of hostrouting do not stay so. Runs of outdated
-        scripts may wait 30 s for routing that the new scripts do not need; gates check again.
+        Upstream left its units `active (exited)`, which those of hostrouting never are. An outdated
+        script may be waiting up to 30 s for routing that the new scripts do not need.
         """
         waits = {"activating"} if changed else ()
         started = (unit.name for unit in units if unit.is_unit)
@@ -337,12 +341,12 @@ class Boot:
     def findings(
         self, ctx: Context, *, mode: OverlapMode = OverlapMode.WARN
     ) -> Iterator[NodeFinding]:
-        """Yield a finding for each gate that is open, faulty, masked or missing; needs no root.
+        """Yield a finding for each gate that is open, faulty, masked or missing.
 
-        Under STRICT an agent without a gate has one, too.
+        In STRICT mode, also for each agent without a gate. Does not need root.
         """
         if cause := why_gates_are_open(self._files):
-            reason = f"every gate is open, whatever the routes are: {cause}"
+            reason = f"every gate is open regardless of routing: {cause}"
             path = break_glass_file(self._files)
             command = quoted("rm", path) if path else ""
             yield NodeFinding("disabled", "gates", reason, "warning", command=command)
@@ -354,16 +358,16 @@ class Boot:
             # Most nodes have only one of the default gates.
             if gate not in DEFAULT_GATES or len(absent) == len(self._gates):
                 reason = (
-                    "no unit file matches it, so nothing waits for routing there yet; if it is not "
-                    "to be installed later, correct hostRouting.gates"
+                    "has no unit file, so nothing waits for routing there yet; correct "
+                    "hostRouting.gates unless it will be installed later"
                 )
                 yield NodeFinding("gate-missing", gate, reason, "warning")
         yield from ungated_agents(states, self._gates)
 
     def notices(self, ctx: Context, *, mode: OverlapMode = OverlapMode.WARN) -> list[NodeFinding]:
-        """Return the findings that do not stop `install`; call it first.
+        """Return the findings that do not prevent `install`; call it before.
 
-        They include the machines that already run without a gate, which `install` gives them.
+        They include machines that run without a gate now and get one from `install`.
         """
         findings = [
             finding for finding in self.findings(ctx, mode=mode) if not is_unsuitable(finding)
@@ -372,7 +376,7 @@ class Boot:
             if not self._disk.has(drop_in_of(gate)):
                 states = self._services.loaded(ctx, gate)
                 running = [state.name for state in states if state.is_running]
-                reason = "keeps running; its gate checks routing from its next start on"
+                reason = "keeps running; its gate checks routing when it starts next"
                 findings += [NodeFinding("gate-new", name, reason, "note") for name in running]
         return findings
 
@@ -384,29 +388,29 @@ class Boot:
     def release(
         self, ctx: Context, before: Sequence[str], *, is_right: bool
     ) -> tuple[list[str], list[str]]:
-        """Have the held units started if routing is right; return those that stay, and that start.
+        """Get held units started if routing is healthy; return those still held, and the others.
 
-        `before` are the units that were held before this run. Failures of hostrouting's units date
-        from an earlier check, and are reset. The retry alone starts held units: it remembers which
-        ones must stay down, and the dependents of units held before.
+        `before` are the units that were held before this run. Failed units of hostrouting are
+        reset, because their failures are due to an earlier check. Only hostrouting-retry.service
+        starts held units: it knows which ones must stay down and which units depend on them.
         """
         wakes = is_right and self._host.is_live and self.is_installed
         if wakes:
             for state in self._services.states(ctx, *self.installed_units()):
                 if state.active_state == "failed":
                     self._services.stop(ctx, state.name)
-        # Queried once: a gate may pass by itself at any time.
+        # Queried once, because a gate may pass by itself at any time.
         held = self.held(ctx)
         if wakes and held:
-            # It runs already, unless it has just been killed.
+            # It is already running, unless it has just been killed.
             self._services.start(ctx, RETRY_UNIT)
         passed = [name for name in before if name not in held]
-        # Units that do not start were stopped, masked or disabled meanwhile.
+        # Units that do not start have been stopped, masked or disabled in the meantime.
         released = [name for name in passed if is_starting(ctx, self._services, name)]
         return ([], [*released, *held]) if wakes else (held, released)
 
     def installed_units(self) -> list[str]:
-        """Return the units of hostrouting on the disk, without the templates of marks."""
+        """Return the units of hostrouting on the disk, without templates."""
         names = sorted(name for name in OWN_UNITS if "@" not in name)
         return [name for name in names if self._disk.has(unit_path(name))]
 
@@ -420,17 +424,17 @@ class Boot:
         units = units_in(parts)
         self.refuse_exposed(*units)
         if units and self._host.is_live:
-            # Where systemctl does nothing, of a chroot, only the routes would change.
+            # In a chroot systemctl does nothing, so only the routes would change.
             self._services.state(ctx, READY_UNIT)
-        # The order of units takes several calls of systemctl for each gate: only for changes.
+        # Checking the order of units takes several calls of systemctl for each gate.
         if changes and units:
             self.gates.refuse(ctx, units, self._disk.required_units())
 
     def _must_reload(self, ctx: Context, units: Collection[BootUnit]) -> bool:
         """Return True if systemd has loaded files that differ from those on the disk.
 
-        NeedDaemonReload ignores new links of a loaded unit, and before systemd 257 new folders of
-        drop-ins. Another run may also have prepared this machine as an image.
+        NeedDaemonReload ignores new links of a loaded unit and, before systemd 257, new drop-in
+        directories. This machine may also have been prepared as an image by another run.
         """
         if not self._host.is_live:
             return False
@@ -445,8 +449,8 @@ class Boot:
             return True
         if not all(state.exists for state in states):
             return True
-        # A template stands for future instances; a loaded instance may be older than the drop-in,
-        # and such a gate may be open after the next boot.
+        # A template stands for future instances, but a loaded instance may be older than the
+        # drop-in.
         gated = [*self._services.states(ctx, *self._gates), *self.gates.loaded(ctx)]
         gates = [state for state in gated if state.load_state == "loaded"]
         if not all(map(is_gated, gates)):
@@ -468,7 +472,7 @@ class Boot:
 
     @contextmanager
     def _restoring(self, ctx: Context) -> Iterator[None]:
-        """Make systemd read the files that an undo restores within this context."""
+        """Make systemd read the files that an undo restores inside this context."""
         with self._noted(ctx, changes_files=True):
             yield
             if self._host.is_live:
@@ -476,17 +480,17 @@ class Boot:
                     self._reload(ctx)
                 except Exception as error:
                     raise UnfinishedUndoError(
-                        "the files are back, but systemd has not read them; "
+                        "the files are restored, but systemd has not read them; "
                         f"run: systemctl daemon-reload: {error}"
                     ) from error
 
     @contextmanager
     def _noted(self, ctx: Context, *, changes_files: bool) -> Iterator[None]:
-        """Keep a note on the machine until systemd has read all changes, and clean up in the end.
+        """Leave a note for the next run until systemd has read all changes; clean up in the end.
 
-        A run that is killed meanwhile leaves the note for the next one.
+        If this run is killed, the next one finds the note.
         """
-        # The units whose folder of drop-ins may be empty after this run or a killed one.
+        # The units whose drop-in directory may be empty after this run or a killed one.
         touched = {*self._gates}
         if self.has_traces or self._files.exists(UNFINISHED):
             touched |= {*self._disk.gates(), *DEFAULT_GATES}
@@ -495,15 +499,14 @@ class Boot:
             try:
                 self._files.write(UNFINISHED, text, mode=0o644)
             except HostFileError as error:
-                # /run may be full. Without the note the next run finishes this one, unless it is
-                # killed right now.
-                lacking = f"{error}; this run leaves no note for the next one"
-                self._logger.warning("%s", lacking)
-                ctx.degrade(lacking)
+                # /run may be full. The note is needed only if this run is killed.
+                problem = f"{error}; no note is left for the next run"
+                self._logger.warning("%s", problem)
+                ctx.degrade(problem)
         try:
             yield
         except Exception:
-            # On a full disk the folder of a new generation may stay empty.
+            # On a full disk, the directory of a new generation may still be empty.
             with suppress(HostFileError):
                 self._clean_up(touched)
             raise
@@ -519,7 +522,7 @@ class Boot:
             pass
 
     def _clean_up(self, touched: Iterable[str]) -> None:
-        """Remove the leftovers of killed runs: temporary files and empty folders."""
+        """Remove the leftovers of killed runs: temporary files and empty directories."""
         runtime = (STATE_DIRECTORY, RUNTIME_DIRECTORY, "/run") if self._host.is_live else ()
         for folder in (*self._disk.folders(), *runtime):
             self._files.sweep(folder)
@@ -530,12 +533,12 @@ class Boot:
                 self._files.remove_directory_if_empty(folder)
         if not self.is_installed:
             self._forget_boot()
-            # As `systemctl disable` does after the last link.
+            # `systemctl disable` also does this after the last link.
             for folder in (SCRIPT_DIRECTORY, *STARTING_LINKS):
                 self._files.remove_directory_if_empty(folder)
 
     def _forget_boot(self) -> None:
-        """Remove what gates and units have written about this boot, but for the markers."""
+        """Remove what gates and units have written about this boot, except the markers."""
         for name in self._files.names(STATE_DIRECTORY):
             if not name.startswith("route-overlap."):
                 self._files.remove(f"{STATE_DIRECTORY}/{name}")
@@ -544,28 +547,28 @@ class Boot:
     def _reload(self, ctx: Context) -> None:
         """Make systemd read all files, and stop or reset the units whose files were removed."""
         # Before the reload: without its file a service loses its settings for a stop, and systemd
-        # waits 90 s for a program that hangs.
+        # would wait 90 s for a program that hangs.
         self._stop_removed(ctx, FREE_UNITS)
         self._services.daemon_reload(ctx)
-        # A run of an earlier script does not understand the answers of a later one.
+        # An earlier script does not understand the answers of a newer one.
         retry = self._services.state(ctx, RETRY_UNIT)
         if retry.is_running and self._disk.has(unit_path(RETRY_UNIT)):
             self._stop_retry(ctx, retry)
             self._services.start(ctx, RETRY_UNIT)
-        # After the reload: before, a gate that restarts by itself would be held again.
+        # Not before the reload, when a gate that restarts by itself would be held again.
         errors = self.gates.release_ungated(ctx)
-        # As long as there is a gate, the retry does this.
+        # As long as there is a gate, hostrouting-retry.service does this.
         if not self._disk.has(unit_path(RETRY_UNIT)):
             errors += self.gates.release_waiting(ctx)
         for error in errors:
-            self._logger.warning("a held unit stays down; start it once this is fixed: %s", error)
-        # All units of hostrouting, because a killed run may have removed more than this one.
+            self._logger.warning("a held unit did not start; fix this and start it: %s", error)
+        # All units of hostrouting, because a killed run may have removed others.
         self._stop_removed(ctx, OWN_UNITS)
 
     def _stop_retry(self, ctx: Context, retry: UnitState) -> None:
-        """End this run of the retry: a gate that starts meanwhile starts it, and cancels the stop.
+        """Stop hostrouting-retry.service, although a gate that starts may cancel the stop.
 
-        It may end all the same, and a later run begins; or it goes on, if the stop had not begun.
+        If the stop was cancelled and the same process is still running, try again.
         """
         for attempts_left in (3, 2, 1, 0):
             try:
@@ -590,7 +593,7 @@ class Boot:
         for state in self.gates.loaded(ctx):
             if state.is_running and name in state.requires:
                 raise UnitError(
-                    f"cannot stop {name}, because {state.name} requires it and would stop, too; "
+                    f"cannot stop {name}, because {state.name} requires it and would also stop; "
                     f"see: systemctl cat {state.name}; remove that Requires=, and try again"
                 )
         self._services.stop(ctx, name)

@@ -1,7 +1,7 @@
-"""A capability of a node as a value: what the commands about a whole node need of it.
+"""A capability of a node as a value: what the commands for a whole node need to know about it.
 
-`node/capabilities.py` has the list. The functions import the room of the capability when they are
-called: a node without it loads none of its code.
+`node/capabilities.py` lists them. The functions import the capability's package when they are
+called, so its code is loaded only on nodes that use it.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from phases import Context
 
-    #: Returns the findings about one part of a node; changes nothing.
-    Look: TypeAlias = Callable[[Context, "Inquiry"], Iterable[NodeFinding]]
+    #: Returns findings about one aspect of a node; changes nothing.
+    FindingsOf: TypeAlias = Callable[[Context, "Inquiry"], Iterable[NodeFinding]]
 
 
 class Inquiry(NamedTuple):
-    """What the findings of a capability are about."""
+    """The node and config that a check is about."""
 
     config: HostRoutingConfig
     host: Host
-    #: False if the cloud is not to be queried about what is installed.
+    #: False if the cloud should not be queried about what is installed already.
     queries: bool = True
     #: Receives the objects that a sweep would leave alone.
     spare: Callable[[dict[str, object]], object] = bool
 
 
 class Program(NamedTuple):
-    """A program that a boot needs for a capability."""
+    """A program that a capability needs at boot."""
 
     name: str
     package: str
-    #: The effect of its lack, if no gate waits for the capability.
+    #: What happens without it, if no gate waits for the capability.
     consequence: str = ""
 
 
-#: What the units of boot scripts run.
+#: The programs that the boot scripts need.
 SCRIPT_PROGRAMS: Final = (
     Program("bash", "bash"),
     Program("flock", "util-linux"),
@@ -67,20 +67,20 @@ class Capability(NamedTuple):
     name: str
     #: Returns the class of its task.
     task: Callable[[], type[NodeTask]]
-    #: Returns its unit for every boot, or the removal of that; of an image without a host.
+    #: Returns its boot unit or the unit's removal; without a host, for an image.
     parts: Callable[[HostRoutingConfig, Host | None], Iterable[BootPart]] = _no_parts
-    #: Returns True if an apply would install anything; by default if the section asks for units.
+    #: Returns True if an apply would install anything; by default, if the section asks for units.
     installs: Callable[[Context, HostRoutingConfig, Host], bool] | None = None
     programs: tuple[Program, ...] = ()
-    #: What `check` looks at, by its name in a report.
-    findings: Mapping[str, Look] = {}
-    #: What a plan and an apply warn of, too.
-    warnings: Mapping[str, Look] = {}
-    #: Names it in the finding of a look that fails; without it, that is a note.
+    #: What `check` looks for, by its name in a report.
+    findings: Mapping[str, FindingsOf] = {}
+    #: What a plan and an apply also warn about.
+    warnings: Mapping[str, FindingsOf] = {}
+    #: How a finding names it if its check fails; without a name, that is only a note.
     subject: str = ""
-    #: Returns its section in a first config, None for nothing, and a line on it.
+    #: Returns its section for `init`, or None, and a line that explains it.
     first: Callable[[Host], tuple[Section | None, str]] | None = None
-    #: Returns what the worker of `Watch` runs for it.
+    #: Returns what the worker of the watch runs for it.
     reconciler: Callable[[], type[Reconciler]] | None = None
 
     def in_config(self, config: HostRoutingConfig) -> Section:

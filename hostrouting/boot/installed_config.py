@@ -1,8 +1,7 @@
-"""The intent: the config in force, as a file beside the scripts that were made of it.
+"""The installed config: the config in force, as a file next to the scripts made from it.
 
-A program that keeps routing right after the boot reads there which routes are wanted. It takes the
-run lock first, so it never sees the middle of an apply or reset. For the meaning of each state on
-the disk, see docs/decisions/installed-config.md.
+The watch reads from it which routes are wanted. It takes the run lock first, so it never sees an
+apply or reset half-way. docs/decisions/installed-config.md explains each state on the disk.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ ATTRIBUTES: Final = frozenset(field.name for field in attrs.fields(HostRoutingCo
 
 
 class NewConfig(NamedTuple):
-    """The config that a run puts in force; the sections `kept` stay as they are installed.
+    """The config that a run installs; the sections in `kept` stay as they are installed.
 
     >>> routes = HostRoutingConfig.from_mapping(
     ...     {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
@@ -58,23 +57,23 @@ class NewConfig(NamedTuple):
     """
 
     config: HostRoutingConfig
-    #: Attributes of the config.
+    #: Attributes of a config.
     kept: frozenset[str] = frozenset()
 
     @property
     def file(self) -> BootFile:
-        """The file of this config alone."""
+        """The file with only this config."""
         return BootFile(CONFIG_PATH, _text(self.config))
 
     def merged_with(self, installed: bytes | None, *, others: Collection[str]) -> Merged:
-        """Return the content of the file, merged with the installed one.
+        """Return the content of the file after merging with the installed one.
 
-        `others` are the units on the disk that stay as they are. If the installed file was lost or
-        damaged, so that the kept sections are unknown, it stays as it is: a config without them
-        would remove routes.
+        `others` are the units on the disk that stay as they are. If the installed file is lost or
+        damaged, the kept sections are unknown. Then it stays as it is, because a config without
+        them would remove routes.
         """
         text = _text(self.config)
-        # The proof and the units that it waits for belong together.
+        # The check and the units that it waits for belong together.
         names = self.kept - {"after"} | ({"after"} if "route_overlap" in self.kept else set())
         if not names or installed == text:
             return Merged(text, self.config) if self.config.asks else NOTHING
@@ -85,13 +84,13 @@ class NewConfig(NamedTuple):
             return Merged(installed, None)
         kept = {name: getattr(earlier or HostRoutingConfig(), name) for name in names}
         whole = attrs.evolve(self.config, **kept)
-        # A watch alone asks for nothing, but its unit reads this file.
+        # A config with only a watch installs nothing else, but its unit reads this file.
         is_needed = whole.asks or self.config.asks
         return Merged(_text(whole), whole) if is_needed else NOTHING
 
 
 class Merged(NamedTuple):
-    """The content of the intent: None if there is to be none."""
+    """The new content of the installed config; None if there should be none."""
 
     content: bytes | None
     #: The config in it; None if there is none, or if it is damaged.
@@ -99,16 +98,16 @@ class Merged(NamedTuple):
 
 
 NOTHING: Final = Merged(None, None)
-#: The intent of a run that names none.
+#: For a run that does not change the installed config.
 UNCHANGED: Final = NewConfig(config=HostRoutingConfig(), kept=ATTRIBUTES)
-#: One of the parts that `Boot` installs or removes at once.
+#: What `Boot` installs or removes.
 BootPart: TypeAlias = BootUnit | UnitRemoval | NewConfig
 
 
 def read_installed_config(files: FileStore) -> HostRoutingConfig | None:
     """Return the config in force, or None; raise `InvalidConfigError` if the file is damaged.
 
-    Call it under the run lock: see the module.
+    Call it under the run lock.
 
     >>> from hostrouting.testing import FakeHost
     >>> read_installed_config(FakeHost().files) is None
@@ -124,17 +123,17 @@ def read_installed_config(files: FileStore) -> HostRoutingConfig | None:
 
 
 def _damaged(files: FileStore) -> InvalidConfigError:
-    """Return the error about the config in force, which nobody repairs by hand."""
-    step = f", and so is its copy; apply your own: {command_line('apply', 'CONFIG')}"
+    """Return the error for a damaged copy in force, which people do not edit."""
+    step = f", and so is its other copy; apply your own: {command_line('apply', 'CONFIG')}"
     with suppress(InvalidConfigError):
         edited_config(files)
-        step = f"; apply the other copy of it: {command_line('apply', CONFIG_PATH)}"
+        step = f"; apply its other copy: {command_line('apply', CONFIG_PATH)}"
     text = f"the installed config {APPLIED_PATH} is damaged{step}"
     return InvalidConfigError([ConfigMistake("", text)])
 
 
 def config_in_force(files: FileStore) -> HostRoutingConfig | None:
-    """Return the config of the generation in force, also if people have removed theirs."""
+    """Return the config of the generation in force, even if its editable copy was removed."""
     return _config_of(_in_force(files))
 
 
@@ -143,10 +142,9 @@ def _in_force(files: FileStore) -> bytes | None:
 
 
 def read_applied(files: FileStore) -> bytes | None:
-    """Return the config in force, as an apply has written it; None without an installed config.
+    """Return the config in force as the last apply wrote it; None if no config is installed.
 
-    The installed config is for people. Once one of them has removed it, or a reset has, there is
-    none to keep.
+    People may edit the installed config. If they or a reset have removed it, nothing is in force.
     """
     installed = files.read(CONFIG_PATH)
     if installed is None:
@@ -155,7 +153,7 @@ def read_applied(files: FileStore) -> bytes | None:
 
 
 def applied_config(files: FileStore, folder: str) -> HostRoutingConfig:
-    """Return the config of the generation in a folder; raise `InvalidConfigError` without one."""
+    """Return the config of the generation in a folder; raise `InvalidConfigError` if missing."""
     content = _beside(files, folder) or files.read(f"{folder}/{CONFIG_PATH.rpartition('/')[2]}")
     config = _config_of(content)
     if config is None:
@@ -164,12 +162,12 @@ def applied_config(files: FileStore, folder: str) -> HostRoutingConfig:
 
 
 def _beside(files: FileStore, folder: str) -> bytes | None:
-    # Files that were rendered for an image have only the config for people.
+    # Files rendered for an image contain only the editable copy.
     return files.read(f"{folder}/{APPLIED_PATH.rpartition('/')[2]}")
 
 
 def edited_config(files: FileStore) -> HostRoutingConfig:
-    """Return the config for people; raise `InvalidConfigError` if an apply would refuse it."""
+    """Return the editable copy; raise `InvalidConfigError` if an apply would refuse it."""
     config = _config_of(files.read(CONFIG_PATH))
     if config is None:
         raise InvalidConfigError([ConfigMistake("", NOT_INSTALLED)])
@@ -182,18 +180,18 @@ def is_edited(files: FileStore) -> bool:
 
 
 def config_before_run(ctx: Context, host: Host) -> bytes | None:
-    """Return the content of the file as the outermost run found it; None without a file.
+    """Return the content of the file before the outermost run; None if there was no file.
 
-    Call it under the run lock, before any change: a task of the same run may have replaced it.
+    Call it under the run lock, before any change: another task of the run may replace the file.
     """
     return first(ctx, (CONFIG_PATH, host.lock), read_applied(host.files))
 
 
 def config_over(content: bytes | None, new: HostRoutingConfig) -> HostRoutingConfig | None:
-    """Return the config of the file that a new config is installed over; None if it is damaged."""
+    """Return the config that a new one replaces; None if there is none or it is damaged."""
     if content is None:
         return None
-    # To read 10,000 routes takes longer than to write them.
+    # Parsing 10,000 routes takes longer than formatting them.
     if content == _text(_with_devs(new, _found_devs(content))):
         return new
     with suppress(InvalidConfigError):
@@ -202,9 +200,9 @@ def config_over(content: bytes | None, new: HostRoutingConfig) -> HostRoutingCon
 
 
 def installed_over(files: FileStore, new: HostRoutingConfig) -> HostRoutingConfig | None:
-    """Return the config that a new one would be installed over now, for a forecast.
+    """Return the config that a new one would replace now, for a forecast; None if unreadable.
 
-    None without a readable one; its folder may be closed to an ordinary user.
+    Ordinary users may not be allowed to read the directory.
     """
     with suppress(HostFileError):
         return config_over(read_applied(files), new)
@@ -212,7 +210,7 @@ def installed_over(files: FileStore, new: HostRoutingConfig) -> HostRoutingConfi
 
 
 def refuse_local_over(earlier: HostRoutingConfig | None, new: HostRoutingConfig) -> None:
-    """Refuse a new config with networks of the node itself that the installed one does not have.
+    """Refuse a new config with loopback networks that the installed one does not contain.
 
     >>> loop = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["127.0.0.1/32"]}})
     >>> refuse_local_over(loop, loop)
@@ -230,9 +228,9 @@ remove it
 
 
 def installed_config_has(files: FileStore, section: str) -> bool:
-    """Return True if the file has a section, by the attribute of the config.
+    """Return True if the file contains a section, which is named by its attribute.
 
-    It is not parsed: with 10,000 routes that takes 75 ms.
+    The file is not parsed, because that takes 75 ms for 10,000 routes.
     """
     content = read_applied(files) or b""
     keys = {field.name: key for key, field in wire_fields(HostRoutingConfig).items()}
@@ -240,8 +238,8 @@ def installed_config_has(files: FileStore, section: str) -> bool:
 
 
 def installed_checksum(files: FileStore) -> str:
-    """Return the first 12 digits of the SHA-256 of the file, "" without a file."""
-    # Imported late: hashlib loads OpenSSL.
+    """Return the first 12 digits of the SHA-256 of the file, or "" if there is none."""
+    # Imported late: hashlib loads OpenSSL, which takes milliseconds.
     import hashlib
 
     content = read_applied(files)
@@ -249,15 +247,15 @@ def installed_checksum(files: FileStore) -> str:
 
 
 def not_installed(host: Host) -> str:
-    """Return the reason that a host has no config."""
+    """Return the message that a host has no config."""
     return NOT_INSTALLED if host.is_live else f"{NOT_INSTALLED} in the image"
 
 
 def without_config(host: Host) -> str:
-    """Return the reason that a host has no config, and the way to one."""
+    """Return the message that a host has no config, and how to install one."""
     root = "" if host.is_live else "--root DIR "
     commands = "; ".join(f"hostrouting {name} {root}CONFIG" for name in ("plan", "apply"))
-    begin = "hostrouting init --cidr CIDR begins one"
+    begin = "hostrouting init --cidr CIDR writes one to start from"
     return f"{not_installed(host)}; run, with your config: {commands} ({begin})"
 
 
@@ -271,7 +269,7 @@ def require_installed_config(host: Host) -> HostRoutingConfig:
     Traceback (most recent call last):
     hostrouting.base.errors.InvalidConfigError: no config is installed: there is no \
 /etc/aks-flex-node/hostrouting.json; run, with your config: hostrouting plan CONFIG; \
-hostrouting apply CONFIG (hostrouting init --cidr CIDR begins one)
+hostrouting apply CONFIG (hostrouting init --cidr CIDR writes one to start from)
     """
     config = read_installed_config(host.files)
     if config is None:
@@ -280,18 +278,15 @@ hostrouting apply CONFIG (hostrouting init --cidr CIDR begins one)
 
 
 def mode_of(config: HostRoutingConfig) -> OverlapMode:
-    """Return the mode of the gates for a config.
-
-    Without expected CIDRs nothing is proven, and an accident holds no gate.
-    """
+    """Return the mode of the gates for a config: WARN if it expects no addresses."""
     overlap = config.route_overlap
     return overlap.mode if overlap.cidrs else OverlapMode.WARN
 
 
 def with_found_devs(config: HostRoutingConfig, files: FileStore) -> HostRoutingConfig:
-    """Return a config as an apply would install it, with the devices that were found on this node.
+    """Return a config as an apply would install it, with the outbound devices found on this node.
 
-    One that names its devices needs no others. A plan, a check and a repair go on if the file
+    A config that names its devices is returned unchanged, and so is any config if the installed one
     cannot be read.
 
     >>> from hostrouting.testing import FakeHost
@@ -304,14 +299,14 @@ def with_found_devs(config: HostRoutingConfig, files: FileStore) -> HostRoutingC
 
 
 def as_installed(config: HostRoutingConfig, host: Host) -> HostRoutingConfig:
-    """Return a config as an apply would install it on a node, or in an image.
+    """Return a config as an apply would install it on a node or in an image.
 
-    An image may boot on another node, so it has no device.
+    An image may boot on another node, so it gets no found devices.
     """
     return with_found_devs(config, host.files) if host.is_live else _with_devs(config, ())
 
 
-# Each run needs it several times, and what is made of one config is cached.
+# Each run calls this several times, and other caches need the same object.
 @lru_cache(maxsize=4)
 def _with_devs(config: HostRoutingConfig, devs: tuple[str, ...]) -> HostRoutingConfig:
     if config.route_overlap.expected_devs:
@@ -321,8 +316,8 @@ def _with_devs(config: HostRoutingConfig, devs: tuple[str, ...]) -> HostRoutingC
 
 @lru_cache(maxsize=1)
 def _found_devs(content: bytes | None) -> tuple[str, ...]:
-    """Return the devices in the content of the file; an unreadable one has none."""
-    # To parse a file with 10,000 routes takes 20 ms.
+    """Return the found devices in the content of the file; none if it is unreadable."""
+    # Parsing a file with 10,000 routes takes 20 ms.
     found = re.search(rb'"foundDevs"\s*:\s*(\[[^\[\]]*\])', content or b"")
     devs: Any = ()
     with suppress(ValueError):
@@ -331,20 +326,20 @@ def _found_devs(content: bytes | None) -> tuple[str, ...]:
 
 
 def found_devs_evidence(files: FileStore) -> Iterator[tuple[str, bytes]]:
-    """Yield the path and the part of the file that a record needs for the devices found."""
+    """Yield the path and the part of the file that a record needs to know the found devices."""
     with suppress(HostFileError):
         if devs := _found_devs(_in_force(files)):
             yield CONFIG_PATH, json.dumps({"hostRouting": {"foundDevs": devs}}).encode()
 
 
-# `Watch` reads it before each repair, and it hardly ever changes.
+# The watch reads it before each repair, and it rarely changes.
 @lru_cache(maxsize=1)
 def _config_of(content: bytes | None) -> HostRoutingConfig | None:
     return None if content is None else _parsed(content)
 
 
 def _parsed(content: bytes) -> HostRoutingConfig:
-    """Return the installed config, which people may have edited."""
+    """Parse the installed config, which people may have edited."""
     name = f"the installed config {CONFIG_PATH}"
     step = "or replace it with your own: hostrouting apply CONFIG"
     try:
@@ -358,21 +353,21 @@ def _parsed(content: bytes) -> HostRoutingConfig:
         [*mistakes, last] = error.errors
         named = last._replace(message=f"{last.message}; in {name}; correct it there, {step}")
         raise InvalidConfigError([*mistakes, named]) from error
-    # An installed config always has a section. A file like `{}` is damaged, and removes no routes.
+    # An installed config always has a section, so a file like `{}` is damaged.
     if not config.asks:
         text = f"is missing or empty in {name}; replace it with your own: hostrouting apply CONFIG"
         raise InvalidConfigError([ConfigMistake("hostRouting", text)])
     return config
 
 
-# A run compares it several times: 2 ms for each 1,000 routes.
+# A run compares it several times, and 1,000 routes take 2 ms.
 @lru_cache(maxsize=1)
 def _text(config: HostRoutingConfig) -> bytes:
-    """Return the canonical JSON, a section a line; the same config gives the same bytes.
+    """Return the canonical JSON with a line for each section; equal configs give equal bytes.
 
-    The mode is written in any case, so that an operator can edit it.
+    The mode is always written, so that an operator finds it.
     """
-    # With `indent`, json takes six times as long for its part.
+    # With `indent`, json is six times slower.
     mapping = config.to_mapping()
     if proof := mapping.get("routeOverlap"):
         proof.setdefault("mode", str(config.route_overlap.mode))

@@ -1,4 +1,4 @@
-"""Paths on the machine, and values for the files of a capability there; reads only assets."""
+"""Paths on the machine, and values for the files of a capability; reads only assets."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore
 
 SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
-#: The installed config, for people. What they write to it is in force after an apply of it.
+#: The installed config. People may edit it; edits take effect when it is applied.
 CONFIG_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.json"
-#: The link to the folder of the files in force.
+#: The link to the directory of the files in force.
 GENERATION_LINK: Final = f"{SCRIPT_DIRECTORY}/hostrouting"
-#: The same config as an apply has written it, which is in force.
+#: The copy of the config that is in force, as the last apply wrote it.
 APPLIED_PATH: Final = f"{GENERATION_LINK}/applied.json"
-#: The script that a gate runs before it starts its unit, and the one that starts held units.
+#: The script that a gate runs before its unit starts, and the one that starts held units.
 ASK_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting-ask.sh"
 RETRY_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting-retry.sh"
 #: The program that the scripts run.
@@ -33,9 +33,9 @@ PROGRAM_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.zip"
 SCRIPT_PATHS: Final = tuple(
     path for section in SECTIONS for path in section.files if path.endswith(".sh")
 )
-#: Locked as long as an apply may undo what it has changed: gates wait for that.
+#: Locked as long as an apply may be undone; gates wait for that.
 GATE_LOCK: Final = f"{SCRIPT_DIRECTORY}/hostrouting.lock"
-#: The folders in which systemd, and a script that it starts, looks for a program.
+#: Where systemd and its scripts look for programs.
 PROGRAM_FOLDERS: Final = (
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -45,32 +45,32 @@ PROGRAM_FOLDERS: Final = (
     "/bin",
 )
 UNIT_DIRECTORY: Final = "/etc/systemd/system"
-#: All files that a boot needs are in these folders.
+#: All files that a boot needs are in these directories.
 BOOT_FOLDERS: Final = (f"{SCRIPT_DIRECTORY}/", f"{UNIT_DIRECTORY}/")
-#: What hostrouting knows about this boot. Nobody else writes there.
+#: State of this boot; only hostrouting writes there.
 STATE_DIRECTORY: Final = "/run/hostrouting"
-#: Upstream's folder, which gets copies of the markers. Its agent deletes the folder when it
-#: restarts, so nothing is read here.
+#: Upstream's directory, which gets copies of the markers. Its agent deletes the directory when it
+#: restarts, so nothing is read from it.
 RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"
-#: The last answer to a gate. Gates that start together share it.
+#: The last answer to a gate; gates that start at the same time share it.
 ANSWER: Final = f"{STATE_DIRECTORY}/answer"
-#: The routes that runs without boot files have added, see `apply/live.py`.
+#: The routes that runs without boot files have added; see `apply/live.py`.
 LIVE_RECORD: Final = f"{STATE_DIRECTORY}/live-routes.json"
-#: The wait of a run or a boot for right routing. The start timeout of a gate must be longer.
+#: How long a run or boot waits for healthy routing. Start timeouts of gates must be longer.
 WAIT_SECONDS: Final = 30.0
-#: Until when the first runs of a boot wait, in seconds after the boot. The first one writes it.
+#: Until when runs wait after a boot, in seconds since the boot; the first run writes it.
 WAITED: Final = f"{STATE_DIRECTORY}/waits-until"
-#: The first one starts the marked units once routing is right. A template marks a unit that its
-#: gate has refused, or one that waits for a gate; see its asset.
+#: The first starts the marked units once routing is healthy. The templates mark a unit that its
+#: gate has refused, and a unit that waits for a gate; see their assets.
 RETRY_UNIT, HELD_TEMPLATE, WAITS_TEMPLATE, READY_UNIT = GATE_UNITS
 
-#: Gates never wait for them: those that keep routing right after the boot.
+#: The units that keep routing healthy after the boot; gates never wait for them.
 FREE_UNITS: Final = frozenset(
     unit for section in SECTIONS if not section.runs_at_boot for unit in section.units
 )
-#: What a part of a config is named by: its unit, or its file if it needs none.
+#: The names of what a section installs: its units, or its files if it needs no unit.
 PART_NAMES: Final = frozenset(name for section in SECTIONS for name in section.part_names())
-#: The folders of files that are neither units nor in the folder of the scripts.
+#: The directories of files that are neither units nor with the scripts.
 FURTHER_FOLDERS: Final = frozenset(
     path.rpartition("/")[0]
     for section in SECTIONS
@@ -78,23 +78,23 @@ FURTHER_FOLDERS: Final = frozenset(
     if not path.startswith(BOOT_FOLDERS)
 )
 
-#: The folder with a link to every unit that READY_UNIT requires.
+#: The directory with a link to every unit that READY_UNIT requires.
 READY_LINKS: Final = f"{UNIT_DIRECTORY}/{READY_UNIT}.requires"
-#: The folder with a link to every unit that READY_UNIT starts without a gate waiting for it.
+#: The directory with a link to every unit that READY_UNIT starts but gates do not wait for.
 READY_WANTS: Final = f"{UNIT_DIRECTORY}/{READY_UNIT}.wants"
-#: The folders of the links by which a boot starts units, those of hostrouting among others.
+#: The directories of the links that make a boot start units.
 STARTING_LINKS: Final = tuple(
     f"{UNIT_DIRECTORY}/{target}.target.wants" for target in ("multi-user", "timers")
 )
-#: A gate's drop-in; every file of this name is owned by hostrouting.
+#: A gate's drop-in; hostrouting owns every file with this name.
 DROP_IN_NAME: Final = "10-hostrouting.conf"
 #: Exists while systemd may not have read all changes; a killed run leaves it for the next one. It
-#: is under /run, since a boot reads everything, but not in STATE_DIRECTORY, which it would then
-#: have to make and remove.
+#: is under /run because a boot reads everything, but not in STATE_DIRECTORY, which would have to be
+#: created and removed.
 UNFINISHED: Final = "/run/hostrouting.unfinished"
 
 _SCRIPTS = (
-    # Beside the units: a gate marks who waits for it where the folder of the scripts is gone, too.
+    # Next to the units, because gates need it even if the directory of the scripts is gone.
     f"{UNIT_DIRECTORY}/hostrouting-waiters.sh",
     ASK_PATH,
     RETRY_PATH,
@@ -109,27 +109,27 @@ class BootFile(NamedTuple):
 
     @property
     def mode(self) -> int:
-        """The permission bits: a script can be run, and every user may read all but a lock."""
-        # Whoever can open a file can hold its lock.
+        """The permission bits: scripts are executable, and everything but a lock is readable."""
+        # A user who can open a file can hold its lock.
         if self.path == GATE_LOCK:
             return 0o600
         return 0o755 if self.path.endswith(".sh") else 0o644
 
     @property
     def is_text(self) -> bool:
-        """False for the program, which no output shows."""
+        """False for the program, which outputs do not show."""
         return self.path != PROGRAM_PATH
 
     @property
     def state(self) -> tuple[bytes, int]:
-        """The content and the mode: the state of the path if the file is right."""
+        """The content and the mode that the path should have."""
         return self.content, self.mode
 
 
 class BootUnit(NamedTuple):
-    r"""A unit with its files, in the order of writing: a file precedes those that name it.
+    r"""A unit with its files, in the order in which they are written.
 
-    A file that needs no unit, since each boot reads it, is one whose name is its path.
+    A file that needs no unit is represented by one whose name is its path.
 
     >>> text = b"[Service]\nType=oneshot\n[Install]\nRequiredBy=hostrouting-ready.service\n"
     >>> file = BootFile("/etc/systemd/system/a.service", text)
@@ -148,7 +148,7 @@ class BootUnit(NamedTuple):
 
     @property
     def is_unit(self) -> bool:
-        """False for a file that needs none."""
+        """False for a file that needs no unit."""
         return not self.name.startswith("/")
 
     @property
@@ -157,7 +157,7 @@ class BootUnit(NamedTuple):
         return READY_UNIT in self.words("RequiredBy")
 
     def words(self, setting: str) -> list[str]:
-        """Return the words of one setting of the unit file."""
+        """Return the words of a setting in the unit file."""
         if not self.is_unit:
             return []
         [text] = [file.content.decode() for file in self.files if file.path == unit_path(self.name)]
@@ -165,55 +165,55 @@ class BootUnit(NamedTuple):
 
 
 class UnitRemoval(NamedTuple):
-    """A unit to remove, with its files; or a file that needs none."""
+    """A unit to remove with its files, or a file that needs no unit."""
 
     name: str
     paths: tuple[str, ...]
 
 
 def units_in(parts: Iterable[object]) -> list[BootUnit]:
-    """Return the units to install among the parts of a config."""
+    """Return the units among parts to install or remove."""
     return [part for part in parts if isinstance(part, BootUnit)]
 
 
 class BootTemplate(NamedTuple):
-    """The unit `name`.service and the file that it runs, both made from the assets of `module`.
+    """A unit and the script that it runs, both made from assets.
 
-    `beside` maps the path of each further file to its asset.
+    `extra` maps the path of each further file to its asset.
     """
 
     name: str
     script: str
-    #: The `__file__` of a module beside the assets.
+    #: The `__file__` of the module next to the assets.
     module: str
-    beside: Mapping[str, str] = {}
+    extra: Mapping[str, str] = {}
 
     @property
     def removal(self) -> UnitRemoval:
-        """The unit and all its files, for their removal."""
+        """The removal of the unit and all its files."""
         unit = f"{self.name}.service"
         return UnitRemoval(
-            unit, (f"{SCRIPT_DIRECTORY}/{self.script}", unit_path(unit), *self.beside)
+            unit, (f"{SCRIPT_DIRECTORY}/{self.script}", unit_path(unit), *self.extra)
         )
 
     def read_script(self) -> bytes:
-        """Return the asset of the script, with the function that runs the program."""
+        """Return the script from the assets, with the function that runs the program."""
         return with_program(read_asset(self.module, self.script))
 
     def fill(self, script: bytes, **values: str) -> BootUnit:
-        """Return the unit with this script; `values` replace lines `# @NAME@` of the unit file."""
+        """Return the unit with this script; `values` replace lines `# @NAME@` in the unit file."""
         unit, (script_path, path, *_) = self.removal
         text = read_asset(self.module, unit).decode()
         for name, value in values.items():
             text = text.replace(f"# @{name}@\n", value)
         contents = {script_path: script, path: text.encode()}
-        for beside, asset in self.beside.items():
-            contents[beside] = read_asset(self.module, asset)
+        for extra_path, asset in self.extra.items():
+            contents[extra_path] = read_asset(self.module, asset)
         return BootUnit(name=unit, files=tuple(map(BootFile, contents, contents.values())))
 
 
 def unit_path(name: str) -> str:
-    """Return the path of the unit file of a unit.
+    """Return the path of a unit file.
 
     >>> unit_path("static-routes.service")
     '/etc/systemd/system/static-routes.service'
@@ -222,7 +222,7 @@ def unit_path(name: str) -> str:
 
 
 def part_path(name: str) -> str:
-    """Return the path of the file by which a part is there: its unit file, or itself.
+    """Return the path that shows if a part is installed: its unit file, or the part itself.
 
     >>> part_path("/etc/sysctl.d/90-a.conf")
     '/etc/sysctl.d/90-a.conf'
@@ -231,7 +231,7 @@ def part_path(name: str) -> str:
 
 
 def paths_of(section: type[Section] | Section) -> tuple[str, ...]:
-    """Return the paths of all files that an apply may install for a section, but for its links."""
+    """Return the paths of all files that an apply may install for a section, except links."""
     return (*map(unit_path, section.units), *section.files)
 
 
@@ -254,7 +254,7 @@ def drop_in_of(gate: str) -> str:
 
 
 def ready_unit() -> BootUnit:
-    """Return hostrouting-ready.service with all that its gates need."""
+    """Return hostrouting-ready.service with everything that gates need."""
     paths = (*_SCRIPTS, *map(unit_path, GATE_UNITS))
     assets = (with_program(read_asset(__file__, path.rpartition("/")[2])) for path in paths)
     files = [BootFile(GATE_LOCK, b""), *map(BootFile, paths, assets)]
@@ -262,9 +262,9 @@ def ready_unit() -> BootUnit:
 
 
 def gate_drop_in(gate: str, mode: OverlapMode) -> BootFile:
-    """Return the drop-in of a gate: the same for all gates, but for the mode.
+    """Return the drop-in of a gate; only the mode differs.
 
-    The mode is in the drop-in because it decides what becomes of a gate whose script is lost.
+    The mode is in the drop-in because it decides what happens if the script is lost.
     """
     gating = [unit for section in SECTIONS if section.runs_at_boot for unit in section.units]
     installed = map(paths_of, SECTIONS)
@@ -278,7 +278,7 @@ def gate_drop_in(gate: str, mode: OverlapMode) -> BootFile:
 
 
 def is_strict(drop_in: bytes) -> bool:
-    """Return True for the drop-in of a gate that does not start without a check.
+    """Return True for the drop-in of a gate in STRICT mode.
 
     >>> from hostrouting import OverlapMode
     >>> is_strict(gate_drop_in("kubelet.service", OverlapMode.STRICT).content)
@@ -288,7 +288,7 @@ def is_strict(drop_in: bytes) -> bool:
 
 
 def with_program(script: bytes) -> bytes:
-    """Return a script with the function that runs the program, in the place of `# @PROGRAM@`."""
+    """Return a script with `# @PROGRAM@` replaced by the function that runs the program."""
     marker = b"# @PROGRAM@\n"
     if marker not in script:
         return script
@@ -296,22 +296,22 @@ def with_program(script: bytes) -> bytes:
 
 
 def program_path(files: FileStore, name: str) -> str | None:
-    """Return the path at which systemd and its scripts find a program; None if they do not."""
+    """Return the path where systemd and its scripts find a program, or None."""
     paths = (f"{folder}/{name}" for folder in PROGRAM_FOLDERS)
     return next((path for path in paths if is_program(files, path)), None)
 
 
 def is_program(files: FileStore, path: str) -> bool:
-    """Return True if the path is a file that can be run."""
+    """Return True if the path is an executable file."""
     mode = files.mode(path)
     return mode is not None and bool(mode & 0o111)
 
 
 def read_asset(module: str, name: str) -> bytes:
-    """Return a file of the folder `assets` beside a module, which is named by its `__file__`.
+    """Return a file from the directory `assets` next to a module, which is given by its `__file__`.
 
-    `@hostrouting apply@` becomes the command line for the installed config. The loader of this
-    module reads the file, from a folder or from a zip file; importlib.resources would cost 20 ms.
+    `@hostrouting apply@` becomes the command line for the installed config. This module's loader
+    reads the file, also from a zip file; importlib.resources would take 20 ms.
     """
     loader = cast("ResourceLoader", __spec__.loader)
     return re.sub(

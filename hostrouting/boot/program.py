@@ -1,20 +1,20 @@
 r"""The program that boot units and gates run: one zip file.
 
     #!/usr/bin/python3.11 -IS                      the interpreter, which the scripts read
-    # Installed by hostrouting; ...                for people
+    # Installed by hostrouting; ...                a comment for people
     # a70d0d0a 1f2e3d4c 5a6b7c8d hostrouting ...   the tag
     PK...                                          __main__.py, the sources, and their bytecode
 
-An apply makes it of the running installation: the packages that a boot needs, and attrs. So the
-boot needs neither the installation nor its environment any more, only a Python: that of the apply
-runs the bytecode. Any other one compiles the sources, and leaves a program with its own bytecode in
-/run for the later starts of this boot. The bytecode is that which Python keeps beside the sources,
-wherever they are. Its bytes are not those of another process: marshal notes which strings a process
-has interned.
+An apply builds it from the running installation: the packages that a boot needs, and attrs. So the
+boot needs only a Python, not the installation or its virtual environment. The Python of the apply
+runs the bytecode directly. Any other version compiles the sources, and writes a program with its
+own bytecode to /run for later starts during this boot. The bytecode is what Python caches next to
+the sources. It is not reproducible across processes, because marshal records which strings are
+interned.
 
-The tag has the magic number of the bytecode, a checksum of the sources, one of the bytes after it,
-and the modules. By it a plan and an apply find out that the installed file is that of their
-installation, without making one.
+The tag contains the magic number of the bytecode, a checksum of the sources, one of the bytes that
+follow it, and the names of the modules. From it a plan and an apply can tell if the installed file
+belongs to their installation, without building one.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from phases import Context
 
-#: The interpreter, if that of the apply is of no use for a boot.
+#: The interpreter to use if a boot cannot use that of the apply.
 USUAL_INTERPRETER: Final = "/usr/bin/python3"
 _OPTIONS = b" -IS"
 #: Python 3.10.
 _OLDEST_MINOR = 10
-#: A new program, as long as it is tried.
+#: A new program while it is being tried.
 _TRIAL = f"{STATE_DIRECTORY}/trial.zip"
 _LONGEST_LINE = 4096
 _PACKAGES = ("attr", "attrs", "hostrouting", "phases")
-#: The packages and modules that no boot needs: each start reads the names of all others, and a test
-#: finds what one of these imports of them.
+#: The packages and modules that a boot does not need. Each start reads the names of all others, and
+#: a test fails if one of those imports one of these.
 _UNNEEDED = """
     hostrouting.__main__ hostrouting.apply hostrouting.azure hostrouting.cli hostrouting.exceptions
     hostrouting.fleet hostrouting.testing hostrouting.watch hostrouting.base.facts
@@ -80,25 +80,25 @@ _UNNEEDED = """
     hostrouting.route_overlap.logged hostrouting.static_routes.entries
     hostrouting.static_routes.forecast hostrouting.static_routes.lost_hops phases.testing
 """
-#: The first time that a zip file can express.
+#: The earliest time that a zip file can express.
 _TIME = (1980, 1, 1, 0, 0, 0)
-#: The flags of bytecode that is never compared with its source: the zip file changes as a whole.
+#: The flags of bytecode that Python does not compare with its source.
 _UNCHECKED = (1).to_bytes(4, "little")
 _ABOUT = b"""\
 # Installed by hostrouting; `hostrouting reset` removes it. Boot scripts run it.
 """
-#: The files of a generation, but for the installed config, which people may edit.
+#: The files of a generation, except the installed config, which people may edit.
 _CHECKED = sorted(
     path.rpartition("/")[2]
     for path in (*SCRIPT_PATHS, APPLIED_PATH, PROGRAM_PATH, ASK_PATH, RETRY_PATH)
 )
-#: Runs on any Python, before hostrouting can be imported. Of a generation each file has to be as
-#: an apply wrote it, before anything else of it runs: its folder's name has their checksum. The
-#: status of a failure is 12, and its reason is on stdout; 13: another Python is needed.
+#: Runs on any Python, before hostrouting can be imported. It verifies that all files of a
+#: generation are as an apply wrote them: the directory's name contains their checksum. If they are
+#: not, it prints the reason and exits with 12. If another Python is needed, it exits with 13.
 _MAIN = f"""\
 import gc, os, sys, zlib
 
-# All garbage ends with this process.
+# The process is short-lived.
 gc.disable()
 if sys.version_info < (3, 10):
     about = (sys.executable,) + sys.version_info[:2]
@@ -129,45 +129,45 @@ main(renewed)
 
 
 def wanted_program(host: Host, installed: bytes | None, *, is_planned: bool = False) -> bytes:
-    """Return the program for a host: the installed one if it is as it should be.
+    """Return the program for a host: the installed one if it is as it should be, or a new one.
 
-    Otherwise a new one, in whose place a plan, which writes none, has an empty one.
+    A plan, which does not write it, gets an empty one instead of a new one.
 
-    An interpreter that it names may be another one than an apply would name now, if it can be used:
-    of two installations on a node neither finds fault with the program of the other.
+    The installed program may name another interpreter than an apply would now, if that is usable.
+    So two installations on one node accept each other's program.
     """
     own = interpreter_for(host)
     named = interpreter_of(installed)
     is_own = named == own
     is_named = is_own or (bool(named) and is_usable(host, named))
-    if installed and is_named and _is_right(installed, named, is_own=is_own):
+    if installed and is_named and _is_current(installed, named, is_own=is_own):
         return installed
     return b"" if is_planned else new_program(own)
 
 
 def interpreter_for(host: Host) -> str:
-    """Return the interpreter for the program of a host: that of this process, if it can be used."""
-    # Of a virtual environment the interpreter that it was made with: the environment may go.
+    """Return the interpreter for the program of a host: that of this process if usable."""
+    # Not the virtual environment's interpreter, because the environment may be removed.
     own = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
     return own if host.is_live and is_usable(host, own) else USUAL_INTERPRETER
 
 
 def interpreter_at_boot(host: Host) -> str:
-    """Return the interpreter with which the scripts of a host run the program after an apply."""
+    """Return the interpreter that the scripts of a host use to run the program after an apply."""
     named = ""
-    # A plan without root goes on.
+    # A plan does not need root.
     with suppress(HostFileError):
         named = interpreter_of(host.files.read(PROGRAM_PATH, limit=_LONGEST_LINE))
     return named if named and is_usable(host, named) else interpreter_for(host)
 
 
 def interpreter_finding(host: Host) -> NodeFinding | None:
-    """Return a finding if the scripts of a host have no interpreter that root may run."""
+    """Return a finding if the scripts of a host have no interpreter that root may safely run."""
     interpreter = interpreter_at_boot(host)
     if missing := _missing(host, interpreter):
         return no_program(missing)
     if exposed := host.files.exposed(interpreter):
-        danger = "and a boot would run it as root"
+        danger = "but a boot would run it as root"
         return no_program(f"users other than root can change {interpreter}: {exposed}", danger)
     return None
 
@@ -175,7 +175,7 @@ def interpreter_finding(host: Host) -> NodeFinding | None:
 def program_failure(ctx: Context, host: Host, program: bytes | None) -> NodeFinding | None:
     """Return a finding if a boot could not run the program.
 
-    A new one of a live host, `program`, is run as a gate would, before it is installed.
+    On a live host, a new `program` is tried as a gate would run it, before it is installed.
     """
     interpreter = interpreter_of(program) or interpreter_at_boot(host)
     if missing := _missing(host, interpreter):
@@ -194,15 +194,15 @@ def program_failure(ctx: Context, host: Host, program: bytes | None) -> NodeFind
 
 
 def _missing(host: Host, interpreter: str) -> str:
-    """Return why a host has no Python for the program; empty if it may have one.
+    """Return why a host has no suitable Python; empty if it probably has one.
 
-    Nothing of an image is run: there the name of the interpreter tells its version.
+    Nothing in an image is run, so the version is derived from the name of the interpreter.
     """
     place = "node" if host.is_live else "image"
     if not is_program(host.files, interpreter):
         return f"the {place} has no {interpreter}"
     name = interpreter
-    # On Debian, alternatives may lead through several links.
+    # On Debian, alternatives may be chains of links.
     while target := host.files.read_link(name):
         name = target if target.startswith("/") else f"{name.rpartition('/')[0]}/{target}"
     version = re.search(r"python3\.([0-9]+)$", name)
@@ -213,20 +213,20 @@ def _missing(host: Host, interpreter: str) -> str:
 
 def no_program(
     reason: str,
-    consequence: str = "so nothing is checked at a boot: WARN starts the gates, STRICT holds them",
+    consequence: str = "so boots do not check routing: WARN starts gated units, STRICT holds them",
 ) -> NodeFinding:
-    """Return the finding that a boot cannot run the program, or should not."""
+    """Return the finding that a boot cannot or should not run the program."""
     step = f"install Python 3.10 or newer as {USUAL_INTERPRETER}, and apply the config again"
     return NodeFinding("no-program", "python3", f"{reason}, {consequence}", "warning", step)
 
 
 def is_usable(host: Host, interpreter: str) -> bool:
-    """Return True if a host has this program, and only root could change it."""
+    """Return True if a host has this program and only root can change it."""
     return is_program(host.files, interpreter) and not host.files.exposed(interpreter)
 
 
 def interpreter_of(program: bytes | None) -> str:
-    r"""Return the interpreter that a program names; empty for none.
+    r"""Return the interpreter that a program names; empty if it names none.
 
     >>> interpreter_of(b"#!/usr/bin/python3 -IS\n")
     '/usr/bin/python3'
@@ -240,10 +240,10 @@ def _first_line(interpreter: str) -> bytes:
     return b"#!%s%s\n" % (os.fsencode(interpreter), _OPTIONS)
 
 
-def _is_right(program: bytes, interpreter: str, *, is_own: bool) -> bool:
-    """Return True if the program is intact, and made of the sources of the running installation.
+def _is_current(program: bytes, interpreter: str, *, is_own: bool) -> bool:
+    """Return True if the program is intact and was built from the running installation.
 
-    With `is_own` its bytecode must be for this process's version of Python.
+    With `is_own`, its bytecode must be for the Python version of this process.
     """
     head = _first_line(interpreter) + _ABOUT
     if not program.startswith(head):
@@ -255,7 +255,7 @@ def _is_right(program: bytes, interpreter: str, *, is_own: bool) -> bool:
     try:
         tag = _tag(MAGIC_NUMBER.hex() if is_own else magic, named, memoryview(program)[end:])
     except (OSError, KeyError):
-        # The program was made of other modules.
+        # The program was built from other modules.
         return False
     return line == tag
 
@@ -277,18 +277,18 @@ def _checksum(modules: tuple[str, ...]) -> int:
     return checksum
 
 
-# Many runs of one process install it.
+# A process may install it several times.
 @lru_cache(maxsize=4)
 def new_program(interpreter: str) -> bytes:
     """Return a new program for an interpreter."""
-    # Imported late: only an apply that changes the program needs them.
+    # Imported late: needed only by an apply that changes the program.
     from pkgutil import iter_modules
     from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
     unneeded = frozenset(_UNNEEDED.split())
 
     def modules_in(spec: ModuleSpec) -> Iterator[ModuleSpec]:
-        """Yield a module, and those in it."""
+        """Yield a module and its submodules."""
         yield spec
         for finder, name, _ in iter_modules(spec.submodule_search_locations or (), f"{spec.name}."):
             if name not in unneeded and (found := finder.find_spec(name, None)):
@@ -318,9 +318,9 @@ def new_program(interpreter: str) -> bytes:
 
 
 def _source(module: str) -> tuple[str, bytes]:
-    """Return the name in the zip file, and the text, of a module of the running installation.
+    """Return the name in the zip file and the source of a module of the running installation.
 
-    Raise OSError without a file of this name.
+    Raises OSError if there is no such file.
     """
     path = module.replace(".", "/")
     package = sys.modules[module.partition(".")[0]]
@@ -339,7 +339,7 @@ def _packed(code: CodeType, file: str, text: bytes) -> bytes:
 
 
 def _placed(code: CodeType, file: str) -> CodeType:
-    """Return code as that of a file."""
+    """Return code with another file name."""
     inner = (
         _placed(each, file) if isinstance(each, type(code)) else each for each in code.co_consts
     )

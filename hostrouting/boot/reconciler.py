@@ -1,4 +1,4 @@
-"""What an optional feature gives to a watch: a reconciler for its part of the node."""
+"""Reconcilers: what the watch runs to keep one part of a node as the config says."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore, Host
     from phases import Context
 
-#: The name of the task, which each log record of a watch has in its field `task`. Some also have an
-#: `event`: `keeps`, `repair`, `alarm`, `stale`, or `over` for the end of an alarm or a trouble.
+#: The value of the field `task` in each log record of a watch. Some records also have an `event`:
+#: `keeps`, `repair`, `alarm`, `stale`, or `over` for the end of an alarm or failure.
 WATCH_TASK: Final = "watch-routes"
-#: The most subjects that are logged one by one.
+#: The most subjects that are logged individually.
 _MOST_LINES = 100
 
 
 @attrs.define(eq=False)
 class Trouble:
-    """A failure that may last: the log has it when it begins or its reason changes, and its end.
+    """A failure that may last: logged when it begins, when its reason changes, and when it ends.
 
     >>> import logging
     >>> trouble = Trouble(logging.getLogger("doctest"), "the routes cannot be repaired now")
@@ -67,38 +67,38 @@ class Trouble:
 
 
 def in_one_line(error: Exception) -> str:
-    """Return the text of an error in one line."""
+    """Return the text of an error on one line."""
     first, *more = (line.strip() for line in str(error).splitlines())
     return " ".join(filter(None, [first, "; ".join(more)]))
 
 
 @attrs.define(eq=False)
 class InstalledConfig:
-    """The config in force: the installed one, or else that of the caller of `Watch`.
+    """The config in force: the installed one, or else the one given to `Watch`.
 
-    It follows the intent, which an apply or reset changes under the run lock.
+    It follows the file, which an apply or reset changes under the run lock.
     """
 
     config: HostRoutingConfig
     _files: FileStore
     _logger: logging.Logger
-    #: A reset removed it while this ran: there is nothing to keep any more.
+    #: True if a reset removed it in the meantime: there is nothing left to maintain.
     is_reset: bool = False
     _is_there: bool = attrs.field(init=False)
     _trouble: Trouble = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        # Before the first `read` has the lock, a reset may have come and gone.
+        # A reset may come and go before the first `read` has the lock.
         self._is_there = self._files.exists(CONFIG_PATH)
-        failure = "the installed config cannot be read, and the one before it stays in force"
+        failure = "the installed config cannot be read, so the previous one stays in force"
         self._trouble = Trouble(self._logger, failure)
 
     def read(self) -> HostRoutingConfig:
-        """Return the config in force, under the run lock; if it cannot be read, the last one."""
+        """Return the config in force, or the last one if it cannot be read; needs the run lock."""
         try:
             config = read_installed_config(self._files)
         except (HostFileError, InvalidConfigError) as error:
-            # A file is there: it may have been damaged before this began, and a reset removes it.
+            # The file exists, even if it was damaged from the start, and a reset would remove it.
             self._is_there = True
             self._trouble.log(in_one_line(error))
             return self.config
@@ -112,16 +112,16 @@ class InstalledConfig:
 
 @attrs.define(eq=False, repr=False)
 class Reconciler(ABC):
-    """Keeps one part of the node as the installed config wants it.
+    """Keeps one part of the node as the installed config says.
 
-    A watch runs it again after the time that it returned, after events of its routes, and after a
-    failure. One of an optional feature runs in the worker, and no failure of it ends the watch.
+    The watch runs it again after the time that it returned, after events, and after a failure.
+    Those of optional features run in the worker, and their failures never end the watch.
     """
 
     #: The beginning of the message about a failure.
     failure: ClassVar[str]
     is_optional: ClassVar[bool] = True
-    #: The longest time of one run.
+    #: The time limit of one run.
     seconds: ClassVar[float | None] = 10.0
     _host: Host
     _logger: logging.Logger
@@ -133,7 +133,7 @@ class Reconciler(ABC):
         return self._installed.config.watch.interval
 
     def trouble(self) -> Trouble:
-        """Return the place of its failures in the log."""
+        """Return the logger of its failures."""
         return Trouble(self._logger, self.failure)
 
     @abstractmethod
@@ -141,12 +141,12 @@ class Reconciler(ABC):
         """Compare and repair; return the seconds until the next run without an event."""
 
     def log(self, level: int, message: str, *values: object, **fields: object) -> None:
-        """Write a line of the watch."""
+        """Write a log line of the watch."""
         extra = {"task": WATCH_TASK, **fields}
         self._logger.log(level, message, *values, extra=extra, stacklevel=2)
 
     def log_each(self, level: int, lines: Mapping[str, str], **fields: object) -> None:
-        """Write a line for each subject, up to a limit, and the number of the others."""
+        """Write a line for each subject up to a limit, and the number of the rest."""
         for subject in islice(lines, _MOST_LINES):
             self.log(level, "%s", lines[subject], subject=subject, **fields)
         if len(lines) > _MOST_LINES:

@@ -1,4 +1,4 @@
-"""File changes of a task, recorded with the inverse that restores the files as they were."""
+"""Changes to files that are recorded together with their undo."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-#: A path at one moment: the text of a link, the content and mode of a file, the mode of a folder,
-#: or None for nothing. The path of a folder ends with a slash.
+#: The state of a path: the target of a link, the content and mode of a file, the mode of a
+#: directory, or None if it does not exist. The path of a directory ends with a slash.
 FileState: TypeAlias = str | tuple[bytes, int] | int | None
 
 
@@ -31,7 +31,7 @@ def state_of(files: FileStore, path: str) -> FileState:
     target = files.read_link(path)
     if target is not None:
         return target
-    # The content of a lock does not matter, and only root can read it.
+    # The content of a lock does not matter, and only root could read it.
     is_lock = path == GATE_LOCK and files.exists(path)
     content = b"" if is_lock else files.read(path)
     mode = None if content is None else files.mode(path)
@@ -39,7 +39,7 @@ def state_of(files: FileStore, path: str) -> FileState:
 
 
 def dated(content: bytes, seconds: float) -> bytes:
-    r"""Return the content with a last line that names the time, in seconds since 1970.
+    r"""Return the content with a last line for the time, which is given in seconds since 1970.
 
     >>> dated(b"10.96.0.0/16 leaves by eth0\n", 1785542400)
     b'10.96.0.0/16 leaves by eth0\nproven 2026-08-01T00:00:00Z\n'
@@ -48,7 +48,7 @@ def dated(content: bytes, seconds: float) -> bytes:
 
 
 def undated(state: FileState) -> FileState:
-    r"""Return the state of a file without the line of `dated`; of anything else, the state itself.
+    r"""Return the state of a file without the line that `dated` adds; other states unchanged.
 
     >>> undated((b"fine\nproven 2026-08-01T00:00:00Z\n", 0o644))
     (b'fine\n', 420)
@@ -67,18 +67,18 @@ def change_of(path: str, before: FileState, after: FileState) -> Change:
 
 
 class DiskStep(NamedTuple):
-    """New states of paths on the disk, and the changes that they are reported as."""
+    """New states of paths, and the changes to report for them."""
 
     changes: tuple[Change, ...]
     after: Mapping[str, FileState]
-    #: A folder that is removed after it, if it is empty then.
+    #: A directory to remove afterwards if it is empty.
     folder: str | None = None
-    #: The states by which it was planned; None if it is taken whatever they are.
+    #: The states that the plan was based on; None to take the step whatever they are.
     before: Mapping[str, FileState] | None = None
 
 
 def with_states(files: FileStore, steps: Iterable[DiskStep]) -> list[DiskStep]:
-    """Return steps that are taken only from the states that the disk has now."""
+    """Return steps that are taken only if the disk is still as it is now."""
     now: dict[str, FileState] = {}
     planned = []
     for step in steps:
@@ -94,11 +94,12 @@ def _refuse_changed(now: Mapping[str, FileState], planned: Mapping[str, FileStat
 
 
 class RecordedFiles:
-    """Changes files and records it in `ctx`; one inverse restores all of them, under the run lock.
+    """Changes files and records the changes in `ctx`, with one undo for all of them.
 
-    The inverse changes nothing if another run or program has altered one of the files since: they
-    belong together. It restores files inside of `restoring`. A new date alone (`dated`) is written,
-    and is neither a change nor an alteration.
+    The undo takes the run lock and restores the files inside the context `restoring`. It changes
+    nothing if another run or program has altered one of the files since, because they belong
+    together. If only the date differs (see `dated`), the file is written, but that does not count
+    as a change.
     """
 
     def __init__(
@@ -113,15 +114,15 @@ class RecordedFiles:
         self._lock = host.lock
         self._restoring = restoring
         self._is_recorded = False
-        #: The states of each path, before and after; the path that changed last is the last one.
+        #: The states of each path before and after, ordered by the time of the last change.
         self._states: dict[str, tuple[FileState, FileState]] = {}
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
-        """Write a file and record it; return False if it was right already."""
+        """Write a file and record it; return False if nothing had to be done."""
         return self._change(path, (content, mode))
 
     def write_dated(self, path: str, content: bytes, *, mode: int) -> bool:
-        """Write a file whose last line names the time; a new time alone is not recorded."""
+        """Write a file whose last line is the time; if only that differs, nothing is recorded."""
         return self.write(path, dated(content, self._ctx.clock.time()), mode=mode)
 
     def remove(self, path: str) -> bool:
@@ -137,9 +138,9 @@ class RecordedFiles:
         changes: Iterable[Change],
         planned: Mapping[str, FileState] | None = None,
     ) -> bool:
-        """Give the paths these states, and record `changes`; return False if nothing differed.
+        """Put the paths into these states and record `changes`; return False if nothing differed.
 
-        Raise `ConflictError` if they are neither these nor the `planned` ones.
+        Raises `ConflictError` if the present states are neither these nor the `planned` ones.
         """
         try:
             before = {path: state_of(self._files, path) for path in after}
@@ -161,13 +162,13 @@ class RecordedFiles:
         return True
 
     def record_rest(self) -> None:
-        """Record the files that differ from before for an undo, if no change is recorded yet."""
+        """Record the files that differ from before, if no change is recorded yet, so undo works."""
         if not self._is_recorded:
             for path in self._left():
                 self._record([change_of(path, *self._states[path])])
 
     def _left(self) -> list[str]:
-        """Return the paths that are not as before, or that cannot be read."""
+        """Return the paths that differ from before or cannot be read."""
 
         def is_left(path: str) -> bool:
             before, _ = self._states[path]
@@ -184,7 +185,7 @@ class RecordedFiles:
             self._is_recorded = True
 
     def undo(self, ctx: Context) -> bool:
-        """Restore all files, the newest change first; return False if they stay as they are."""
+        """Restore all files, latest change first; return False if they are left as they are."""
         with self._lock.hold(ctx) as locked:
             try:
                 return self._restore(locked)
@@ -200,7 +201,8 @@ class RecordedFiles:
         ]
         if altered:
             _logger.warning(
-                "%s changed since this run; the files of this run stay", ", ".join(altered)
+                "%s changed since this run, so the files of this run are left as they are",
+                ", ".join(altered),
             )
             return False
         changed = [

@@ -1,6 +1,6 @@
 """The steps from the disk as it is to the disk as it should be, for plans and for runs.
 
-All scripts, the program and the intent are exchanged by one rename of a link:
+All scripts, the program and the installed config are exchanged by renaming one link:
 
     /etc/aks-flex-node/hostrouting.json        -> hostrouting/hostrouting.json
     /etc/aks-flex-node/static-routes.sh        -> hostrouting/static-routes.sh
@@ -10,16 +10,17 @@ All scripts, the program and the intent are exchanged by one rename of a link:
     /etc/aks-flex-node/hostrouting-retry.sh    -> hostrouting/hostrouting-retry.sh
     /etc/aks-flex-node/hostrouting             -> hostrouting-1f2e3d4c     only this link changes
     /etc/aks-flex-node/hostrouting-1f2e3d4c/   both scripts, the program that they run, the
-                                               intent, a copy of it that is in force, and the
+                                               installed config, its copy in force, and the
                                                scripts of the gates
 
-Under STRICT the routes of one config beside the check of another would hold every gate, and so
-would routes that are repaired from the intent of another. A generation has a script of each name,
-even one that is not configured, so that units of the earlier config run harmlessly with the scripts
-of the later one, and the other way round. Upstream's plain scripts become a generation first. The
-earlier generation stays until the next exchange: a gate that runs it goes on, and an undo needs no
-room.
-`Survey` reads all files of hostrouting on the disk, and `is_own` decides which ones these are.
+In STRICT mode, the routes of one config with the check of another would hold every gate, and so
+would routes that are repaired from the config of another. A generation contains every script, even
+one that is not configured, so that units of the earlier config run harmlessly with the scripts of
+the later one, and vice versa. Upstream's plain scripts are turned into a generation first. The
+earlier generation stays until the next exchange, so that gates that are running it can finish and
+an undo needs no disk space.
+
+`Survey` reads all files of hostrouting on the disk, and `is_own` decides which files these are.
 """
 
 from __future__ import annotations
@@ -74,38 +75,38 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore, Host
 
 _PREFIX = "hostrouting-"
-#: All files that are exchanged together, by the same names.
+#: All files that are exchanged together; their links have the same names.
 LINKED_PATHS: Final = (*SCRIPT_PATHS, CONFIG_PATH, PROGRAM_PATH, ASK_PATH, RETRY_PATH)
-#: Stands for a script that is not configured.
+#: Stands in for a script that is not configured.
 IDLE: Final = (
     b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 10\n"
 )
-#: The paths of hostrouting whose names other programs may use, too.
+#: The paths of hostrouting that other programs may use as well.
 SHARED_PATHS: Final = frozenset(
     path
     for section in SECTIONS
     for path in paths_of(section)
     if path not in SCRIPT_PATHS and "hostrouting" not in path.rpartition("/")[2]
 )
-#: The first comment of each file of hostrouting at a shared path; others may have put some before.
+#: The first comment of each of our files at a shared path; others may have added some before it.
 _MARK = b"# Installed by hostrouting"
 _MARKED = re.compile(rb"(?:#.*\n)*" + _MARK)
 _APPLY = f"hostrouting apply {CONFIG_PATH}"
-#: Replaces a configured script that was lost until its task installs it again: gates stay closed.
+#: Stands in for a lost script until its task installs it again, and keeps gates closed.
 LOST: Final = f"""#!/bin/bash
 # Installed by hostrouting in place of a script that was lost.
 echo "<3>the script $0 was lost, so routing is not checked; run: {_APPLY}" >&2
 exit 12
 """.encode()
 _IDLE: Final = dict.fromkeys(SCRIPT_PATHS, IDLE)
-#: Why a file is not installed, and the next step. A mask is a decision, and removing it here would
-#: undo that silently.
+#: Why a file is not installed, and the next step. A mask is a decision of the administrator, which
+#: must not be undone silently.
 MASKED: Final = (
-    "an administrator has masked it by a link to /dev/null; if it is to be installed, remove the "
-    "link (systemctl unmask), otherwise take out the part of hostRouting that needs it"
+    "an administrator has masked it with a link to /dev/null; to install it, remove the link "
+    "(systemctl unmask), otherwise remove the part of hostRouting that needs it"
 )
-#: The permission bits by which its owner may list a folder and enter it.
-_LOOK_INTO: Final = 0o500
+#: The permission bits that let the owner list and enter a directory.
+_ENTER: Final = 0o500
 
 
 @attrs.frozen(slots=False)
@@ -118,12 +119,12 @@ class Generation:
 
     contents: Mapping[str, bytes]
 
-    # The program takes a millisecond.
+    # The checksum of the program takes a millisecond.
     @cached_property
     def name(self) -> str:
-        """The name of the folder, by the contents: the same files have the same folder.
+        """The name of the directory, which contains a checksum of the files.
 
-        The program compares it. The installed config does not count, since people may edit it.
+        The program verifies it. The installed config is not included, because people may edit it.
         """
         checksum = 0
         for path in sorted(self.contents, key=_base_name):
@@ -134,12 +135,12 @@ class Generation:
 
     @property
     def folder(self) -> str:
-        """The path of the folder."""
+        """The path of the directory."""
         return f"{SCRIPT_DIRECTORY}/{self.name}"
 
     @property
     def files(self) -> list[BootFile]:
-        """The files with their paths in the folder."""
+        """The files with their paths in the directory."""
         folder = self.folder
         return [
             BootFile(f"{folder}/{_base_name(path)}", content)
@@ -152,7 +153,7 @@ def _base_name(path: str) -> str:
 
 
 def link_of(path: str) -> str:
-    """Return the target of the link at the well-known path of a file.
+    """Return the target of the link at the fixed path of a file.
 
     >>> link_of("/etc/aks-flex-node/static-routes.sh")
     'hostrouting/static-routes.sh'
@@ -161,7 +162,7 @@ def link_of(path: str) -> str:
 
 
 def contents_in_force(files: FileStore) -> dict[str, bytes]:
-    """Return the contents of the generation in force by path, {} without a generation."""
+    """Return the contents of the generation in force by path; {} if there is none."""
     paths = filter(partial(_is_exchanged, files), (*LINKED_PATHS, APPLIED_PATH))
     return {path: content for path in paths if (content := files.read(path)) is not None}
 
@@ -178,24 +179,25 @@ def program_file(
 ) -> BootFile:
     """Return the program that the scripts run; see `wanted_program`."""
     if installed is None:
-        # `render` needs no root.
+        # `render` does not need root.
         with suppress(HostFileError):
-            # The program of the scripts in force, even if its link was lost or replaced.
+            # Not through the link of the program, which may have been lost or replaced.
             installed = host.files.read(f"{SCRIPT_DIRECTORY}/{link_of(PROGRAM_PATH)}")
     return BootFile(PROGRAM_PATH, wanted_program(host, installed, is_planned=is_planned))
 
 
 def generation_folders(files: FileStore) -> list[str]:
-    """Return the folders of all generations, those of killed runs included."""
+    """Return the directories of all generations, including those of killed runs."""
     is_generation = re.compile(rf"{_PREFIX}[0-9a-f]{{8}}").fullmatch
     names = filter(is_generation, files.names(SCRIPT_DIRECTORY))
     return [f"{SCRIPT_DIRECTORY}/{name}" for name in names]
 
 
 def is_own(path: str, content: bytes, link: str | None = None) -> bool:
-    r"""Return True if a file in the place of one of hostrouting is its own, or upstream's.
+    r"""Return True if a file at a path of hostrouting is ours or upstream's.
 
-    Everything else belongs to an administrator or to another program. `link` is the text of a link.
+    Any other file belongs to an administrator or another program. `link` is the target if it is a
+    link.
 
     >>> unit = "/etc/systemd/system/static-routes.service"
     >>> is_own(unit, b"# Installed by hostrouting; `hostrouting reset` removes it.\n[Unit]")
@@ -209,7 +211,7 @@ def is_own(path: str, content: bytes, link: str | None = None) -> bool:
         return True
     if link is not None:
         return link.startswith(link_of(""))
-    # A loss of power may cut a file.
+    # A file may be truncated after a loss of power.
     if _MARK.startswith(content) or _MARKED.match(content):
         return True
     started = settings([content.decode(errors="replace")], "ExecStart")["ExecStart"]
@@ -218,53 +220,52 @@ def is_own(path: str, content: bytes, link: str | None = None) -> bool:
 
 @attrs.frozen(eq=False, repr=False)
 class Survey:
-    """Reads a `FileStore` and changes nothing; needs no root: all users can read the files."""
+    """Reads a `FileStore` and changes nothing; does not need root."""
 
     files: FileStore
 
     def has(self, path: str) -> bool:
-        """Return True for an own path that exists; a mask belongs to an administrator."""
+        """Return True if a path exists and is ours; a mask is the administrator's."""
         return self.owns(path) and self.files.read_link(path) != MASK
 
     def owns(self, path: str) -> bool:
-        """Return True for an own path that exists, or that an administrator has masked."""
+        """Return True if a path exists and is ours, or an administrator has masked it."""
         return self.files.exists(path) and not self.foreign([path])
 
     def foreign(self, paths: Iterable[str], *, severity: Severity = "error") -> list[NodeFinding]:
-        """Return a finding for each file of another owner that an apply would write, or hide."""
+        """Return a finding for each file of another owner that an apply would overwrite or hide."""
         found = (self._foreign(path, severity) for path in paths if path in SHARED_PATHS)
         return [*filter(None, found)]
 
     def _foreign(self, path: str, severity: Severity) -> NodeFinding | None:
         folder, _, name = path.rpartition("/")
         folders = UNIT_FOLDERS if folder == UNIT_DIRECTORY else (folder,)
-        places = (f"{folder}/{name}" for folder in folders)
-        place = next(filter(self.files.exists, places), path)
-        link = self.files.read_link(place)
-        content = self.files.read(place) or b""
+        candidates = (f"{folder}/{name}" for folder in folders)
+        found = next(filter(self.files.exists, candidates), path)
+        link = self.files.read_link(found)
+        content = self.files.read(found) or b""
         if link == MASK or is_own(path, content, link):
             return None
         description = settings([content.decode(errors="replace")], "Description")["Description"]
         sort = f"the unit {description!r}" if description else "a file"
         sort = sort if link is None else f"a link to {link}"
-        reason = f"is another owner's ({sort}), and stays"
-        step = "an apply that needs its place is refused: move it away or rename it"
-        return NodeFinding("foreign-file", place, reason, severity, step)
+        reason = f"belongs to another owner ({sort}) and is left alone"
+        step = "an apply that needs this path is refused; move the file away or rename it"
+        return NodeFinding("foreign-file", found, reason, severity, step)
 
     def required_units(self) -> list[str]:
         """Return the units that hostrouting-ready.service requires by links."""
         return self.files.names(READY_LINKS)
 
     def links_to(self, name: str) -> list[str]:
-        """Return every link that starts a unit with another one."""
+        """Return every link that makes another unit start a unit."""
         return [link for link in self._links() if link.endswith(f"/{name}")]
 
     def upstream_links(self, *units: BootUnit) -> list[str]:
-        """Return upstream's links to `units`, and those that bind a machine to any other unit.
+        """Return upstream's links to `units`, and those that make a machine require any other unit.
 
-        If a machine *requires* a unit of hostrouting, a stop of that unit stops the machine, and so
-        does a stop of any unit that it requires in turn. So these links are removed before any unit
-        is stopped.
+        If a machine *requires* a unit of hostrouting, stopping that unit, or any unit that it
+        requires in turn, stops the machine. So these links are removed before any unit is stopped.
         """
         names = {unit.name for unit in units}
         wanted = {link for unit in units for link in links_of(unit)}
@@ -282,13 +283,13 @@ class Survey:
         return [gate for gate in gates if self.has(drop_in_of(gate))]
 
     def folders(self) -> list[str]:
-        """Return every folder that a run may have written to."""
-        beside_units = self._folders(".d", ".requires", ".wants")
+        """Return every directory that a run may have written to."""
+        next_to_units = self._folders(".d", ".requires", ".wants")
         generations = generation_folders(self.files)
-        return [UNIT_DIRECTORY, *FURTHER_FOLDERS, *beside_units, SCRIPT_DIRECTORY, *generations]
+        return [UNIT_DIRECTORY, *FURTHER_FOLDERS, *next_to_units, SCRIPT_DIRECTORY, *generations]
 
     def _links(self) -> list[str]:
-        """Return all links but those by which another owner's unit is enabled."""
+        """Return all links except those that enable another owner's unit."""
         folders = self._folders(".requires", ".wants")
         return [
             f"{folder}/{name}"
@@ -306,14 +307,14 @@ class Survey:
 class Steps:
     """Compares the files of a host with the wanted ones; changes nothing itself.
 
-    A machine may lose its power between any two steps, and must boot all the same: `_changes`
-    and `_paths_of_all` have the steps in their order, each with its reason.
+    A machine may lose power between any two steps and must still boot. `_changes` and
+    `_paths_of_all` list the steps in order, each with its reason.
     """
 
     _host: Host
     _disk: Survey
     _gates: Sequence[str]
-    #: True for steps that nothing carries out.
+    #: True if the steps will not be carried out.
     _are_planned: bool = False
 
     @property
@@ -321,9 +322,9 @@ class Steps:
         return self._host.files
 
     def between(self, parts: Sequence[BootPart]) -> list[DiskStep]:
-        """Return the steps that install the units and the intent, and remove the departures."""
+        """Return the steps that install the units and the config, and remove other units."""
         units = units_in(parts)
-        # The check first: without the routes it would fail.
+        # The check first, because it would fail without the routes.
         removals = [part for part in reversed(parts) if isinstance(part, UnitRemoval)]
         leaving = {removal.name for removal in removals}
         remaining = self._remaining(units)
@@ -336,57 +337,57 @@ class Steps:
         return [*self._changes(units, removals, merged, exchange)]
 
     def _remaining(self, units: Sequence[BootUnit]) -> set[str]:
-        """Return the names of the units that are wanted, or on the disk.
+        """Return the names of the units that are wanted or on the disk.
 
-        One that was disabled by hand counts as installed: its task enables it again or removes it.
+        A unit that was disabled by hand counts as installed: its task enables or removes it.
         """
         remaining = {name for name in PART_NAMES if self._disk.has(part_path(name))}
         return remaining | {*self._disk.required_units(), *(unit.name for unit in units)}
 
     def _exchanged(self, units: Sequence[BootUnit], present: set[str], merged: Merged) -> _Exchange:
-        """Return the steps that exchange all scripts, the intent and the program at once.
+        """Return the steps that exchange all scripts, the installed config and the program at once.
 
-        The scripts of other units stay, if these are `present`.
+        The scripts of other units stay if these are `present`.
         """
         files = self._files
         in_force = contents_in_force(files)
         wanted = self._wanted(units, merged, in_force.get(PROGRAM_PATH))
-        # As upstream installs them.
+        # Plain files, as upstream installs them.
         found = (path for path in SCRIPT_PATHS if files.read_link(path) is None)
         upstream = {path: text for path in found if (text := files.read(path)) is not None}
-        # The installed scripts of further units on the disk stay.
+        # The installed scripts of other units on the disk stay.
         installed = {path: in_force.get(path, LOST) for path in _IDLE} | upstream
         kept = {path: text for path, text in installed.items() if _unit_of(path) in present}
         linked = {*filter(partial(_is_exchanged, files), _IDLE | wanted)}
         generation = Generation(_IDLE | kept | wanted)
-        # A new link is a change itself.
+        # A new link is a change by itself.
         changes = _changes_to(generation, filter(linked.__contains__, wanted), files, in_force)
         now = files.read_link(GENERATION_LINK)
         if now == generation.name:
-            # The files that are right were read through their links: the program is large.
-            # The change of the config in force may be reported as that of the installed one.
-            right = (linked - {APPLIED_PATH}) & wanted.keys() - changes.keys()
-            return _Exchange(_written(self._disk, generation, changes, right), [])
+            # Files that were read through their links need no second comparison: the program is
+            # large. A change of the copy in force may be reported as one of the installed config.
+            unchanged = (linked - {APPLIED_PATH}) & wanted.keys() - changes.keys()
+            return _Exchange(_written(self._disk, generation, changes, unchanged), [])
         is_same = generation.contents.items() >= in_force.items() >= wanted.items()
         if now and not changes and is_same:
-            # The same files in another folder, a copy: only the link differs.
+            # The same files in a copied directory: only the link differs.
             changes = {GENERATION_LINK: Change("~", GENERATION_LINK)}
-        # Files that are not in force yet are reported with the link that puts them in force.
+        # Files that are not in force yet are reported together with the link that activates them.
         switch = DiskStep(tuple(changes.values()), {GENERATION_LINK: generation.name})
-        # The links of wanted scripts are a part of their units.
+        # The links to wanted scripts are installed with their units.
         links = [path for path in upstream if path not in wanted]
         plain = Generation(_IDLE | upstream) if upstream else None
         exchange = _switched(self._disk, generation, switch, plain, links)
         if self._host.is_live:
             return exchange
-        # Nothing runs the earlier files of an image.
+        # In an image, nothing is running the earlier files.
         discarded = _discard_folders(files, {generation.name})
         return exchange._replace(switched=[*exchange.switched, *discarded])
 
     def _wanted(
         self, units: Sequence[BootUnit], merged: Merged, program: bytes | None
     ) -> dict[str, bytes]:
-        """Return the contents of all exchanged files; a plan has no new program."""
+        """Return the contents of all exchanged files; a plan does not build a program."""
         files = (file for unit in (*units, ready_unit()) for file in unit.files)
         wanted = {file.path: file.content for file in files if file.path in LINKED_PATHS}
         if merged.content is not None:
@@ -401,61 +402,61 @@ class Steps:
         merged: Merged,
         exchange: _Exchange,
     ) -> Iterator[DiskStep]:
-        """Yield the steps in their order."""
+        """Yield the steps in order."""
         gates = self._disk.gates()
         strict, drop_ins = self._gate_steps(merged) if units else ([], [])
-        # Gates look without the capability to override modes.
+        # Gates have no capability to override file modes.
         yield from self._unhide()
-        # Nothing repairs what a config without an intent has.
+        # If no config will be installed, nothing must be repaired from now on.
         yield from self._forget(merged)
-        # A gate is strict before its scripts are.
+        # A gate becomes strict before its scripts do.
         yield from strict
-        # Nothing runs these files yet.
+        # Nothing uses these files yet.
         yield from exchange.written
-        # A unit finds its script, and people the config.
+        # Units find their scripts, and people the config.
         yield from self._link(merged)
         if units:
-            # A unit comes after its files, and before the scripts that it runs.
+            # A unit comes after its files, and before the scripts that it runs are exchanged.
             for unit in units:
                 yield from self._install(unit)
             # All scripts, the installed config and the program, at once.
             yield from exchange.switched
-            # What gates wait for comes before them.
+            # The units that gates wait for come before the gates.
             yield from self._install(ready_unit())
         yield from self._remove(drop_in_of(gate) for gate in gates if gate not in self._gates)
         if not units:
-            # There is nothing to wait for, so gates go before the scripts.
+            # There is nothing left to wait for, so gates are removed before the scripts.
             yield from exchange.switched
-        # A new gate waits for files that exist.
+        # A new gate comes after the files that it needs.
         yield from drop_ins
-        # Nothing waits for, or requires, what has left the config.
+        # By now, nothing waits for or requires the units to remove.
         yield from self._remove(self._paths_of(removals))
-        # Upstream's links, by which a machine requires its check. Without gates, the removal of a
-        # sibling keeps those to other units.
+        # Upstream's links make a machine require the check. If there are no gates, removing an
+        # optional feature keeps the links to other units.
         if units or gates:
             yield from self._remove(self._disk.upstream_links(*units))
 
     def _forget(self, merged: Merged) -> list[DiskStep]:
-        """Return the step that removes the intent of a config that leaves none."""
+        """Return the step that removes the installed config if there is no new one."""
         if merged.content is not None or self._files.read(CONFIG_PATH) is None:
             return []
         return self._remove([CONFIG_PATH])
 
     def _link(self, merged: Merged) -> Iterator[DiskStep]:
-        """Yield the steps by which the paths of no unit lead to the generation in force."""
+        """Yield the steps that link files that belong to no unit to the generation in force."""
         for path in [PROGRAM_PATH] if merged.content is None else [CONFIG_PATH, PROGRAM_PATH]:
             yield from self._put(BootFile(path, b""))
 
     def _paths_of(self, removals: Sequence[UnitRemoval]) -> Iterator[str]:
-        """Yield what departures have on the disk, the links to a unit first."""
+        """Yield the paths of units to remove, beginning with the links to each."""
         for name, paths in removals:
             yield from (*self._disk.links_to(name), part_path(name), *paths)
 
     def _gate_steps(self, merged: Merged) -> tuple[list[DiskStep], list[DiskStep]]:
-        """Return the steps for the drop-ins to write before the scripts, and for those after them.
+        """Return the steps for drop-ins to write before the scripts, and for those to write after.
 
-        A gate becomes strict before its scripts are, and stays so until they are not. A new gate
-        waits for the files that it needs.
+        A gate becomes strict before its scripts do, and stays strict until they no longer are. A
+        new gate comes after the files that it needs.
         """
         mode = self._mode(merged)
         before: list[DiskStep] = []
@@ -467,7 +468,7 @@ class Steps:
         return before, after
 
     def _mode(self, merged: Merged) -> OverlapMode:
-        """Return the mode of the gates for an intent; that of the gates on the disk if damaged."""
+        """Return the mode of the gates; that of the gates on the disk if the config is damaged."""
         if merged.config is not None:
             return mode_of(merged.config)
         if merged.content is None:
@@ -476,25 +477,25 @@ class Steps:
         return OverlapMode.STRICT if any(map(is_strict, filter(None, texts))) else OverlapMode.WARN
 
     def _unhide(self) -> list[DiskStep]:
-        """Return the steps that let a gate into the folders of its scripts.
+        """Return the steps that let gates enter the directories of their scripts.
 
-        The gate looks with root's identity, but without the capability to override modes.
+        A gate runs as root, but without the capability to override file modes.
         """
         steps = []
         for folder in (SCRIPT_DIRECTORY, *generation_folders(self._files)):
             mode = self._files.folder_mode(folder)
-            if mode is not None and mode & _LOOK_INTO != _LOOK_INTO:
+            if mode is not None and mode & _ENTER != _ENTER:
                 change = Change("~", f"{folder}/", f"its mode {mode:04o} hides it from gates")
                 steps.append(DiskStep((change,), {change.subject: 0o755}))
         return steps
 
-    # --- the intent
+    # --- the installed config
 
     def _merged_config(self, parts: Sequence[BootPart], present: set[str]) -> Merged:
-        """Return the intent for the units on the disk."""
+        """Return the config to install for the units that will be on the disk."""
         merged = next((part for part in parts if isinstance(part, NewConfig)), UNCHANGED)
         others = present.difference(unit.name for unit in units_in(parts))
-        # The intent of the scripts in force, even if its link was lost or replaced.
+        # Not through the link of the installed config, which may have been lost or replaced.
         installed = self._files.read(APPLIED_PATH)
         if installed is None:
             installed = self._files.read(f"{SCRIPT_DIRECTORY}/{link_of(CONFIG_PATH)}")
@@ -503,28 +504,28 @@ class Steps:
     # --- units
 
     def _install(self, unit: BootUnit) -> list[DiskStep]:
-        """Return the steps for its files, the links to its scripts, and those of [Install].
+        """Return the steps for a unit's files, the links to its scripts, and those of [Install].
 
-        A masked unit is left out if no gate waits for it, and refused otherwise.
+        A masked unit is skipped if no gate waits for it, and refused otherwise.
         """
         is_optional = not (unit.is_gating or unit.name == READY_UNIT)
         steps = []
         for file in unit.files:
             steps += self._put(file, is_optional=is_optional)
         for link in links_of(unit):
-            # systemd reads only the name of a link's target; the folder depends on the release.
+            # systemd uses only the file name of the target; the directory depends on the release.
             if (self._files.read_link(link) or "").rpartition("/")[2] != unit.name:
                 steps.append(DiskStep((Change("+", link),), {link: unit_path(unit.name)}))
         return steps
 
     def _paths_of_all(self, removals: Sequence[UnitRemoval]) -> Iterator[str]:
-        """Yield all that may be on the disk, in the order of its removal."""
-        # Nothing repairs the rest.
+        """Yield all paths that may be on the disk, in the order of removal."""
+        # First, so that nothing repairs the rest.
         yield CONFIG_PATH
-        # Gates, before the units that they wait for.
+        # Gates before the units that they wait for.
         yield from map(drop_in_of, self._disk.gates())
         yield from self._disk.upstream_links()
-        # The links by which units start.
+        # The links that start units.
         for name in (READY_UNIT, *(removal.name for removal in removals)):
             yield from self._disk.links_to(name)
         for removal in removals:
@@ -537,9 +538,9 @@ class Steps:
     # --- single steps
 
     def _put(self, file: BootFile, *, is_optional: bool = False) -> list[DiskStep]:
-        """Return the step that writes a file or links to a script, or [] if it is right."""
+        """Return the step that writes a file or links to a script, or [] if none is needed."""
         if self._disk.foreign([file.path]):
-            # An apply is refused.
+            # An apply will be refused.
             return []
         state = link_of(file.path) if file.path in LINKED_PATHS else file.state
         now = state_of(self._files, file.path)
@@ -551,9 +552,9 @@ class Steps:
         return [DiskStep((change,), {file.path: state})]
 
     def _remove(self, paths: Iterable[str]) -> list[DiskStep]:
-        """Return the steps that remove those of the paths that exist, are own and not masked.
+        """Return the steps that remove the paths that exist, are ours, and are not masked.
 
-        The folder of a link or drop-in is removed, too, if it is empty then.
+        The directory of a link or drop-in is also removed if it is empty then.
         """
         steps = []
         for path in dict.fromkeys(filter(self._disk.has, paths)):
@@ -565,15 +566,15 @@ class Steps:
         return steps
 
 
-# --- the exchange of all scripts, the intent and the program, by one rename of a link
+# --- the exchange of all scripts, the installed config and the program, by renaming one link
 
 
 class _Exchange(NamedTuple):
-    """The steps from the files in force to other ones."""
+    """The steps that exchange the files in force."""
 
-    #: Write files that are not in force yet, or again.
+    #: Write files that are not in force, or rewrite those that are.
     written: list[DiskStep]
-    #: Put them in force, all at once.
+    #: Put the new files in force, all at once.
     switched: list[DiskStep]
 
 
@@ -584,28 +585,29 @@ def _switched(
     plain: Generation | None,
     links: Iterable[str],
 ) -> _Exchange:
-    """Return the exchange of the files in force, or of upstream's `plain` ones, for a generation.
+    """Return the steps that exchange the files in force, or upstream's `plain` ones.
 
-    Upstream's become a generation first, to which further `links` lead: all are exchanged at once.
+    Upstream's files are turned into a generation first, with further `links` to it, so that all
+    files are exchanged at once.
     """
     now = disk.files.read_link(GENERATION_LINK)
     adopted = []
-    # Or that of a run that was killed.
+    # A killed run may already have done this.
     if plain is not None and now in {None, plain.name}:
         now = plain.name
         states = {GENERATION_LINK: now} | {path: link_of(path) for path in links}
         adopted = [*_written(disk, plain), *(DiskStep((), {path: states[path]}) for path in states)]
-    # Room for two is enough.
+    # So there is never more than two generations.
     discarded = _discard_folders(disk.files, {generation.name, now})
     written = [*discarded, *adopted, *_written(disk, generation)]
     if now is None:
-        # The links to the files of the first generation must resolve before a unit runs them.
+        # The links to the first generation must work before a unit uses them.
         return _Exchange([*written, switch], [])
     return _Exchange(written, [switch])
 
 
 def _discard_folders(files: FileStore, keep: Collection[str | None] = ()) -> list[DiskStep]:
-    """Return the steps that remove generations but those of these names, and then the link."""
+    """Return the steps that remove generations except those to keep, and the link if none is."""
     steps = []
     if not keep and files.exists(GENERATION_LINK):
         steps.append(DiskStep((), {GENERATION_LINK: None}))
@@ -625,7 +627,7 @@ def _changes_to(
 ) -> dict[str, Change]:
     """Return the change of each path whose file in force differs from that of a generation.
 
-    The config in force has a change of its own only if the installed one has none.
+    A change of the config's copy in force is reported only if the installed config does not change.
     """
     wanted = generation.contents
     changes = {
@@ -642,15 +644,15 @@ def _written(
     disk: Survey,
     generation: Generation,
     changes: Mapping[str, Change] = {},
-    right: Collection[str] = (),
+    unchanged: Collection[str] = (),
 ) -> list[DiskStep]:
-    """Return the steps that write the files of a generation, but for the `right` ones.
+    """Return the steps that write the files of a generation, except the `unchanged` ones.
 
-    Those of a generation in force are reported as `changes`.
+    If the generation is in force, they are reported as `changes`.
     """
     steps = []
     for path, file in zip(generation.contents, generation.files, strict=True):
-        if path not in right and state_of(disk.files, file.path) != file.state:
+        if path not in unchanged and state_of(disk.files, file.path) != file.state:
             reported = (changes[path],) if path in changes else ()
             steps.append(DiskStep(reported, {file.path: file.state}))
     return steps

@@ -1,4 +1,4 @@
-"""The common parts of tasks: their constructor, and what is installed of their section."""
+"""The base classes of tasks."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class NamedTask:
 
 
 class NodeTask(NamedTask, ABC):
-    """A task made of a config, a host (this machine) and a logger (that of its module)."""
+    """A task with a config, a host (default: this machine) and a logger (default: its module's)."""
 
-    #: The runner reverses the recorded changes of a run; `undo` would also reverse earlier runs.
+    #: The runner undoes the recorded changes of a run; `undo` would also undo earlier runs.
     records = True
 
     def __init__(
@@ -60,8 +60,8 @@ class NodeTask(NamedTask, ABC):
         self._config = require_config(config)
         self._host = Host.given_or_live(host)
         self._logger = logger or logging.getLogger(type(self).__module__)
-        is_lacking = self._host.is_live and IPV6 not in self._host.routes.families
-        if is_lacking and IPV6 in config.families:
+        is_ipv4_only = self._host.is_live and IPV6 not in self._host.routes.families
+        if is_ipv4_only and IPV6 in config.families:
             destinations = [route.destination for route in config.static_routes.routes]
             cidrs = [*destinations, *config.route_overlap.cidrs]
             ipv6 = ", ".join(cidr for cidr in cidrs if ":" in cidr)
@@ -72,7 +72,7 @@ class NodeTask(NamedTask, ABC):
 
     @classmethod
     def reset(cls, _config: HostRoutingConfig, host: Host, logger: logging.Logger) -> Task:
-        """Return the task by which a reset removes what any config has installed."""
+        """Return the task with which a reset removes what any config has installed."""
         return cls(HostRoutingConfig(gates=()), host=host, logger=logger)
 
     @abstractmethod
@@ -94,18 +94,18 @@ class SectionTask(NodeTask):
 
     @property
     def _idle_reason(self) -> str:
-        """Why a sibling has nothing to do: it is not enabled, and nothing of it is installed."""
+        """Why there is nothing to do: the feature is neither enabled nor installed; or ""."""
         section: OptionalSection = getattr(self._config, self.section)
         if not self._host.has_boot:
             return ROUTES_ONLY
         if section.enabled or self._boot.has_part_of(section):
             return ""
-        # An installation may finish what an earlier one could not.
+        # An earlier run may have to be finished.
         is_left = self._boot.is_unfinished or installed_config_has(self._host.files, self.section)
         return "" if is_left else NOT_CONFIGURED
 
     def _installed(self, part: BootPart) -> tuple[BootPart, ...]:
-        """Return what this task installs: nothing where only routes are changed."""
+        """Return what this task installs: nothing on a host where only routes are changed."""
         return (part, self._new_config) if self._host.has_boot else ()
 
     def _plan_files(
@@ -115,20 +115,20 @@ class SectionTask(NodeTask):
 
     @property
     def _on_node(self) -> HostRoutingConfig:
-        """The config as it is to be installed here."""
+        """The config as it will be installed here."""
         return as_installed(self._config, self._host)
 
     @property
     def _new_config(self) -> NewConfig:
-        """The config in force after this task: the sections of other tasks stay as installed."""
-        # No task installs anything for a section without a part.
+        """The config that this task installs; the sections of other tasks stay as they are."""
+        # No other task installs a section that has neither units nor files.
         config = self._on_node
         asking = {name: section for name, section in config.sections.items() if section.asks}
         free = {name for name, section in asking.items() if not section.part_names()}
         return NewConfig(config=config, kept=ATTRIBUTES - free - {self.section, "gates"})
 
     def undo(self, ctx: Context) -> None:
-        """Do as for a config without the section."""
+        """Do the task for a config without the section."""
         empty = type(getattr(self._config, self.section))()
         config = attrs.evolve(self._config, **{self.section: empty})
         type(self)(config, host=self._host, logger=self._logger, **self._undo_options).do(ctx)

@@ -25,7 +25,7 @@ MARKERS: Final = (MARKER_DETECTED, MARKER_OK)
 #: Where upstream has its markers. Hostrouting reads none of them.
 COPIES: Final = {marker: f"{RUNTIME_DIRECTORY}/{marker.rpartition('/')[2]}" for marker in MARKERS}
 #: The last message about the check in the journal.
-LOGGED: Final = f"{STATE_DIRECTORY}/check-route-overlap.told"
+LOGGED: Final = f"{STATE_DIRECTORY}/check-route-overlap.message"
 
 
 def boot_part(config: HostRoutingConfig) -> BootUnit | UnitRemoval:

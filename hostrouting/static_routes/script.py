@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _TEMPLATE = BootTemplate("static-routes", "static-routes.sh", __file__)
 REMOVAL: Final = _TEMPLATE.removal
 #: The last message about the routes that was logged.
-LOGGED: Final = f"{STATE_DIRECTORY}/static-routes.told"
+LOGGED: Final = f"{STATE_DIRECTORY}/static-routes.message"
 
 
 def render_script(config: HostRoutingConfig) -> bytes:

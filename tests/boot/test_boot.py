@@ -44,9 +44,9 @@ def test_gates_that_start_too_early_are_refused(host: FakeHost, ctx: Context, be
         with pytest.raises(UnitError) as caught:
             call(ctx, stand_in(STATIC))
         assert str(caught.value) == (
-            f"early.service cannot be a gate: it is ordered before {before}, so that static-routes.service waits "
-            "for it, and it would wait for static-routes.service\n"
-            "take it out of hostRouting.gates, or remove that Before="
+            f"early.service cannot be a gate: it is ordered before {before}, so it would wait for "
+            "static-routes.service, which waits for it\n"
+            "remove it from hostRouting.gates, or remove that Before="
         )
     assert host.files.tree.snapshot() == snapshot
 
@@ -82,7 +82,7 @@ def test_a_machine_that_still_requires_it_is_not_stopped(host: FakeHost, ctx: Co
     with pytest.raises(UnitError) as caught:
         install(host, STATIC)
     assert str(caught.value) == (
-        "cannot stop static-routes.service, because systemd-nspawn@kube1.service requires it and would stop, too; "
+        "cannot stop static-routes.service, because systemd-nspawn@kube1.service requires it and would also stop; "
         "see: systemctl cat systemd-nspawn@kube1.service; remove that Requires=, and try again"
     )
 
@@ -176,9 +176,8 @@ class TestMasks:
             with pytest.raises(UnitError) as caught:
                 call(ctx, stand_in(STATIC))
             assert str(caught.value) == (
-                f"cannot install {path}: {MASKED} by a link to /dev/null; if it is to be "
-                "installed, remove the link (systemctl unmask), otherwise take out the part of hostRouting "
-                "that needs it"
+                f"cannot install {path}: {MASKED} with a link to /dev/null; to install it, remove the "
+                "link (systemctl unmask), otherwise remove the part of hostRouting that needs it"
             )
         planned = boot(host).plan_install(ctx, stand_in(STATIC))
         assert {change.kind for change in planned if change.subject == path} == {REFUSED}
@@ -208,7 +207,7 @@ def test_machines_that_run_are_named_when_their_gate_is_new(host: FakeHost, ctx:
     host.services.start(ctx, "systemd-nspawn@kube1.service")
     [notice] = boot(host).notices(ctx)
     assert notice.text == (
-        "systemd-nspawn@kube1.service: keeps running; its gate checks routing from its next start on"
+        "systemd-nspawn@kube1.service: keeps running; its gate checks routing when it starts next"
     )
     install(host, STATIC)
     assert boot(host).notices(ctx) == []
@@ -226,8 +225,8 @@ def test_one_of_the_default_gates_is_enough(host: FakeHost, ctx: Context) -> Non
 KUBELET = "kubelet.service"
 K3S = "k3s.service"
 UNGATED = (
-    "warning: ungated-agent: {}: starts whatever the routes are, because it is none of hostRouting.gates; "
-    'write in hostRouting: "gates": [{}]'
+    "warning: ungated-agent: {}: starts regardless of routing, because it is not in hostRouting.gates; "
+    'in hostRouting, write: "gates": [{}]'
 )
 
 
@@ -332,7 +331,7 @@ def test_an_open_break_glass(host: FakeHost, ctx: Context) -> None:
     assert boot(host).notices(ctx) == []
     host.files.write(path, b"", mode=0o644)
     [notice] = boot(host).notices(ctx)
-    assert notice.reason == f"every gate is open, whatever the routes are: {path} exists"
+    assert notice.reason == f"every gate is open regardless of routing: {path} exists"
     assert notice.command == f"rm {path}"
 
 

@@ -49,7 +49,7 @@ def test_a_gate_of_a_masked_unit(host: FakeHost, ctx: Context) -> None:
     [fault] = Gates(host.services, [KUBELET]).faults(ctx)
     assert (fault.kind, fault.severity) == ("gate-masked", "note")
     assert fault.command == f"systemctl unmask {KUBELET}"
-    assert f"run: {fault.command}, or take it out" in fault.text
+    assert f"run: {fault.command}, or remove it from hostRouting.gates" in fault.text
 
 
 @pytest.mark.parametrize("is_live", [True, False])
@@ -70,8 +70,8 @@ def test_an_open_gate(host: FakeHost, ctx: Context, is_live: bool) -> None:
     assert fault.kind == "gate-open"
     assert not is_unsuitable(fault)
     assert fault.text == (
-        "systemd-nspawn@.service: starts whatever the routes are: a later drop-in (systemctl edit makes such) empties "
-        "ExecStartPre=; see: systemctl cat systemd-nspawn@.service; remove that line, or rename its file so that it "
+        "systemd-nspawn@.service: starts regardless of routing, because a later drop-in (as systemctl edit creates) "
+        "empties ExecStartPre=; see: systemctl cat systemd-nspawn@.service; remove that line, or rename its file so that it "
         "sorts before 10-hostrouting.conf"
     )
 
@@ -122,7 +122,7 @@ def test_a_unit_that_cannot_be_a_gate_is_refused(
     boot = Boot(host, gates=[NSPAWN])
     for call in boot.install, boot.plan_install:
         with pytest.raises(
-            UnitError, match=r"cannot be a gate.*\ncorrect it, or take it out of hostRouting\.gates"
+            UnitError, match=r"cannot be a gate.*\ncorrect it, or remove it from hostRouting\.gates"
         ):
             call(ctx, stand_in(STATIC))
     assert host.files.tree.snapshot() == before
@@ -154,24 +154,24 @@ def test_settings_that_do_no_harm(host: FakeHost, ctx: Context, setting: str) ->
             "[Service]\nTimeoutStartSec=33",
             "gate-timeout",
             (
-                "should not be a gate: it has TimeoutStartSec=33, and a check of routing beside an apply may take "
-                "50 s; increase it; correct it, or take it out of hostRouting.gates"
+                "should not be a gate: it has TimeoutStartSec=33, but a check of routing during an apply may take "
+                "50 s; increase it; correct it, or remove it from hostRouting.gates"
             ),
         ),
         (
             "OnFailure=alarm.service\nOnFailure=reboot.target",
             "gate-action",
             (
-                "should not be a gate: it has OnFailure=alarm.service reboot.target, which a refusal would cause at "
-                "every boot; correct it, or take it out of hostRouting.gates"
+                "should not be a gate: it has OnFailure=alarm.service reboot.target, which a refusal would trigger at "
+                "every boot; correct it, or remove it from hostRouting.gates"
             ),
         ),
         (
             "RefuseManualStart=yes",
             "gate-manual",
             (
-                "should not be a gate: it has RefuseManualStart=yes, so that nothing can start it once routing is "
-                "right; correct it, or take it out of hostRouting.gates"
+                "should not be a gate: it has RefuseManualStart=yes, so nothing can start it once routing is "
+                "healthy; correct it, or remove it from hostRouting.gates"
             ),
         ),
     ],
@@ -200,7 +200,7 @@ def test_a_short_timeout_of_the_job(host: FakeHost, ctx: Context, setting: str) 
     configured(host, NSPAWN, f"[Unit]\n{setting}=59")
     [fault] = faults(host, ctx)
     assert str(fault) == (
-        f"warning: gate-job-timeout: {NSPAWN}: has {setting}=59, so that systemd may give up its start as it waits "
+        f"warning: gate-job-timeout: {NSPAWN}: has {setting}=59, so systemd may cancel its start while it waits "
         "for routing; increase it to 60 s or more"
     )
     assert Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
@@ -257,8 +257,8 @@ def test_a_socket_that_failed_with_its_gate(host: FakeHost, ctx: Context) -> Non
     host.services.start(ctx, "machines.path")
     [fault] = faults(host, ctx)
     assert str(fault) == (
-        f"warning: failed-trigger: machines.socket: has failed (exit-code), {STARTS_NOT}"
-        f"systemd-nspawn@.service any more; see: systemctl status machines.socket; {START_AGAIN}"
+        f"warning: failed-trigger: machines.socket: has failed (exit-code) {STARTS_NOT}"
+        f"systemd-nspawn@.service; see: systemctl status machines.socket; {START_AGAIN}"
     )
     assert not is_unsuitable(fault)
 
@@ -399,10 +399,7 @@ def test_why_every_gate_is_open(host: FakeHost) -> None:
     host.files.write("/proc/cmdline", b"quiet nohostrouting.disabled\n", mode=0o444)
     assert why_gates_are_open(host.files) is None
     host.files.write("/proc/cmdline", b"quiet hostrouting.disabled\n", mode=0o444)
-    assert (
-        why_gates_are_open(host.files)
-        == "hostrouting.disabled is on the command line of the kernel"
-    )
+    assert why_gates_are_open(host.files) == "hostrouting.disabled is on the kernel's command line"
     # Each is named before those above.
     for path in "/run/hostrouting.disabled", "/etc/aks-flex-node/hostrouting.disabled":
         host.files.write(path, b"", mode=0o644)

@@ -100,7 +100,7 @@ def test_a_unit_that_cannot_start_holds_no_unit_after_it(
     up = [host.services.state(ctx, name).is_running for name in (*GATES, "needs.target")]
     assert up == [False, True, True, True]
     [warning] = caplog.messages
-    assert warning.startswith("a held unit stays down; start it once this is fixed: ")
+    assert warning.startswith("a held unit did not start; fix this and start it: ")
     assert "Unit masked.service is masked." in warning
 
 

@@ -337,7 +337,7 @@ def test_one_of_another_installation_stays_while_its_interpreter_is_there() -> N
     assert wanted_program(host, other) == new_program(USUAL)
 
 
-UNCHECKED = "so nothing is checked at a boot: WARN starts the gates, STRICT holds them"
+UNCHECKED = "so boots do not check routing: WARN starts gated units, STRICT holds them"
 LACKS = NodeFinding(
     "no-program",
     "python3",
@@ -360,7 +360,7 @@ def test_a_node_without_an_interpreter_is_reported() -> None:
     assert found is not None
     assert found.reason.startswith(
         f"users other than root can change /usr/bin/python3: {MAY_CHANGE}/usr/bin/python3 "
-        "(owner 0, mode 0777); run: chown 0 /usr/bin/python3 && chmod go-w /usr/bin/python3, and a boot would"
+        "(owner 0, mode 0777); run: chown 0 /usr/bin/python3 && chmod go-w /usr/bin/python3, but a boot would"
     )
 
 
@@ -498,7 +498,7 @@ def test_strict_needs_a_python(
         with pytest.raises(TaskFailedError) as caught:
             act(Configure(overlap("STRICT"), host=host), at_once())
         assert isinstance(caught.value.cause, UnitError)
-        advice = "or set the mode to WARN; --force applies it all the same"
+        advice = "or set the mode to WARN; --force applies the config anyway"
         assert str(caught.value.cause) == f"{reason}, {advice}"
         assert fake.files.tree.snapshot() == before
     caplog.clear()

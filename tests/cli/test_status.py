@@ -198,8 +198,8 @@ def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
             lambda host: host.files.remove(f"/lib/systemd/system/{NSPAWN}"),
             0,
             (
-                f"right: {RIGHT}, {NONE_HELD}, {NSPAWN}: no unit file matches it, so nothing waits for "
-                "routing there yet; if it is not to be installed later, correct hostRouting.gates"
+                f"right: {RIGHT}, {NONE_HELD}, {NSPAWN}: has no unit file, so nothing waits for "
+                "routing there yet; correct hostRouting.gates unless it will be installed later"
             ),
             None,
         ),
@@ -264,7 +264,7 @@ def test_a_socket_that_failed_with_its_gate(host: FakeHost) -> None:
     host.services.failing.add("kube1.socket")
     host.services.start(Context(), "kube1.socket")
     answer = json.loads(run_here("status", "--json").stdout)
-    failed = f"kube1.socket: has failed (exit-code), {STARTS_NOT}{NSPAWN} any more"
+    failed = f"kube1.socket: has failed (exit-code) {STARTS_NOT}{NSPAWN}"
     assert (answer["ok"], answer["verdict"]) == (True, f"warning: {failed}")
     assert "kube1.socket" not in answer["gates"]
 
@@ -344,11 +344,11 @@ def test_a_file_of_another_owner_is_named_once(host: FakeHost) -> None:
     on_mended("apply")
     text = b"[Service]\nExecStart=/opt/site/check\n"
     host.files.write("/etc/systemd/system/probe-snat.service", text, mode=0o644)
-    row = "foreign files: /etc/systemd/system/probe-snat.service: is another owner's"
+    row = "foreign files: /etc/systemd/system/probe-snat.service: belongs to another owner"
     assert run_here("status").stdout.count(row) == 1
     host.files.write("/etc/systemd/system/check-route-overlap.service", text, mode=0o644)
     lines = run_here("status").stdout.splitlines()
-    moving = "an apply that needs its place is refused: move it away or rename it"
+    moving = "an apply that needs this path is refused; move the file away or rename it"
     steps = [line.partition("; ")[2] for line in lines if "check-route-overlap.service" in line]
     assert steps == ["", moving, moving]
     assert lines[-1].startswith(next_step("no command repairs this: "))

@@ -143,7 +143,7 @@ def test_an_apply_that_needs_the_place_is_refused(path: str, is_live: bool, forc
     wanted = config(**CHECKED, **ROUTES, probeSnat={"enabled": True, "dev": "eth0"})
     report = run(Configure(wanted, host=host, force=force), at_once())
     assert isinstance(getattr(report.error, "cause", None), UnitError)
-    for word in path, "the unit 'Routes of the site'", "move it away or rename it":
+    for word in path, "the unit 'Routes of the site'", "move the file away or rename it":
         assert word in str(report.error)
     assert host.files.tree.snapshot() == before
     assert not is_live or not host.routes.routes_of(OUR_PROTOCOL)
@@ -176,7 +176,7 @@ def test_a_reset_and_a_departing_section_leave_it(caplog: pytest.LogCaptureFixtu
         if host.files.exists(CONFIG_PATH):
             assert not plan(task).changes
     assert not host.files.exists("/etc/aks-flex-node")
-    assert f"{STATIC} is another owner's" in node_status(at_once(), host).absence
+    assert f"{STATIC} belongs to another owner" in node_status(at_once(), host).absence
 
 
 def test_a_unit_that_an_administrator_has_replaced() -> None:

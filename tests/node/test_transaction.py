@@ -471,7 +471,11 @@ def test_without_a_default_route_the_present_way_is_right(
 @pytest.mark.parametrize(
     ("method", "path", "reason"),
     [
-        ("refuse_unwritable", "", "refused; nothing was changed, live or for the next boot"),
+        (
+            "refuse_unwritable",
+            "",
+            "refused; nothing was changed, neither now nor for the next boot",
+        ),
         ("remove", ".d/10-hostrouting.conf", "refused"),
     ],
 )

@@ -85,7 +85,7 @@ def test_changes_of_a_later_run_stay(caplog: pytest.LogCaptureFixture, *, again:
     with caplog.at_level(logging.WARNING):
         undone(host, config("172.16.8.0/22"), another)
     assert state(host) == another.after
-    assert ("the files of this run stay" in caplog.text) == again
+    assert ("the files of this run are left as they are" in caplog.text) == again
 
 
 def test_a_place_that_another_program_took_stays() -> None:

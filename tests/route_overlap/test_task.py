@@ -284,7 +284,7 @@ def test_without_expected_cidrs_nothing_is_installed(host: FakeHost, before: Seq
     """
     CheckRouteOverlap(config(*before), host=host).do(Context())
     # Left by the program of a boot.
-    host.files.tree.write("/run/hostrouting/check-route-overlap.told", b"", mode=0o644)
+    host.files.tree.write("/run/hostrouting/check-route-overlap.message", b"", mode=0o644)
     CheckRouteOverlap(config(), host=host).do(Context())
     assert host.files.tree.snapshot() == {}
 
@@ -300,7 +300,7 @@ def test_undo_leaves_nothing(host: FakeHost) -> None:
     task.do(Context())
     assert host.files.tree.file(SCRIPT) == before
     # Left by the program of a boot.
-    for name in "check-route-overlap.told", "waits-until":
+    for name in "check-route-overlap.message", "waits-until":
         host.files.tree.write(f"/run/hostrouting/{name}", b"", mode=0o644)
     for _ in range(2):
         task.undo(Context())

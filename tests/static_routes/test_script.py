@@ -32,9 +32,9 @@ from hostrouting.static_routes.at_boot import repair_once
 from hostrouting.static_routes.script import boot_part, render_script
 from hostrouting.testing import FakeHost, KernelNode
 
-ADDED = "<4>routes were added without Python, and nothing was checked"
-LEFT = "<3>not added, since no expected device has a default route:"
-UNKNOWN = "<3>routes are unknown: the program ended with {}; run: hostrouting apply /etc/aks-flex-node/hostrouting.json"
+ADDED = "<4>routes were added without Python, and routing was not checked"
+LEFT = "<3>not added, because no outbound device has a default route:"
+UNKNOWN = "<3>routes could not be checked: the program failed with status {}; run: hostrouting apply /etc/aks-flex-node/hostrouting.json"
 ROUTE = static_route("172.20.1.0/24 via 10.0.0.1 dev e0")
 #: Needs the device and the gateway of a default route.
 OPEN = StaticRoute(destination="172.20.2.0/24")

@@ -77,7 +77,7 @@ class TestDo:
     def test_without_routes_the_files_of_the_boot_go(self, host: FakeHost, ctx: Context) -> None:
         """A config without routes removes the files in which a boot noted its wait and its log."""
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
-        for name in "waits-until", "static-routes.told":
+        for name in "waits-until", "static-routes.message":
             host.files.write(f"/run/hostrouting/{name}", b"30\n", mode=0o644)
         ConfigureStaticRoutes(NONE, host=host).do(ctx)
         assert host.files.tree.snapshot() == {}

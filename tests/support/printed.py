@@ -9,7 +9,7 @@ from hostrouting.boot.installed_config import NOT_INSTALLED
 #: The error of a command that means the installed config, where nothing is installed.
 WITHOUT_CONFIG = (
     f"{NOT_INSTALLED}; run, with your config: hostrouting plan CONFIG; hostrouting apply CONFIG "
-    "(hostrouting init --cidr CIDR begins one)"
+    "(hostrouting init --cidr CIDR writes one to start from)"
 )
 #: What `watch` logs when the last finding is over.
 LEAVE_AGAIN = "the expected addresses leave as they should again: "
@@ -85,12 +85,12 @@ OWN_ADDRESS = "The node's own address precedes any route: "
 REFUSED_THEN = "apply would refuse this"
 RELOADED = "~ systemd (it has not read all unit files: daemon-reload)"
 REPLACE_IT = "or replace it with your own: hostrouting apply CONFIG"
-ROUTING_UNKNOWN = "starts, although the routing is unknown"
+ROUTING_UNKNOWN = "starts although routing could not be checked"
 SECOND_SIGNAL = "a second signal ended the run, or its undo"
 SEE_DHCP = "see the log of its DHCP client, or its network configuration"
 SEE_ROUTER = "see why no router advertises itself, or give hostRouting.probeSnat.dev"
-STARTS_NOT = "and does not start "
-START_AGAIN = "start it again once routing is right"
+STARTS_NOT = "and no longer starts "
+START_AGAIN = "start it again once routing is healthy"
 STAY_SHUT = "a boot would find the gates shut, and they stay shut"
 STRICT_HOLDS = "gates that STRICT holds then: "
 TAKEN = "its place was taken meanwhile by "

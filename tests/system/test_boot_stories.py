@@ -36,7 +36,7 @@ ACCIDENTS = (
     (
         "mount --bind /bin/false /usr/bin/python3",
         "umount /usr/bin/python3",
-        "the check ended with 1, which proves nothing; run: hostrouting apply ",
+        "the check failed with status 1; run: hostrouting apply ",
     ),
 )
 

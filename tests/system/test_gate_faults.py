@@ -120,8 +120,8 @@ def test_an_agent_that_no_gate_covers(tmp_path: Path) -> None:
         machine.run("systemctl", "enable", "--quiet", k3s)
         [finding] = strict()
         assert str(finding) == (
-            "warning: ungated-agent: k3s.service: starts whatever the routes are, because it is none of "
-            'hostRouting.gates; write in hostRouting: "gates": ["systemd-nspawn@.service", '
+            "warning: ungated-agent: k3s.service: starts regardless of routing, because it is not in "
+            'hostRouting.gates; in hostRouting, write: "gates": ["systemd-nspawn@.service", '
             '"kubelet.service", "k3s.service"]'
         )
         machine.run("systemctl", "disable", "--quiet", k3s)

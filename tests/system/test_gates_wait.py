@@ -113,7 +113,7 @@ def test_no_payload_starts_on_a_node_that_is_wrong(tmp_path: Path, trouble: str)
 
 
 LOCK = "/etc/aks-flex-node/hostrouting.lock"
-APPLY = "an apply is under way, which may still be undone"
+APPLY = "an apply is in progress and may still be undone"
 RETRY = "hostrouting-retry.service"
 WARN = NewConfig(config=HostRoutingConfig.from_mapping({"gates": list(GATES)}))
 

@@ -16,7 +16,7 @@ APPLY = f"run: hostrouting apply {CONFIG_PATH}"
 #: The drop-in alone answers.
 LOST = "see: systemctl cat UNIT"
 BROKEN = f"{DAMAGED}; {APPLY}"
-ENDED = f"the check ended with {{}}, which proves nothing; {APPLY}"
+ENDED = f"the check failed with status {{}}; {APPLY}"
 WITHOUT_PYTHON = "there is no Python 3.10 or newer; install it as /usr/bin/python3"
 #: The begin of each row: the files of an installed config, and accidents of a file.
 BEGIN = r"""
@@ -60,7 +60,7 @@ ROWS = [
     ("sed -i s/STRICT/WARN/ $config; sed -i s,/22,/23, $config", BROKEN),
     ("rm $zip", ENDED.format(2)),
     ("truncate -s 0 $zip", ENDED.format(0)),
-    ("fill $zip", f"which proves nothing; {APPLY}"),
+    ("fill $zip", "the check failed with status "),
     ("truncate -s 99 $zip", ENDED.format(0)),
     ("truncate -s 999999 $zip", ENDED.format(1)),
     ("chmod 000 $zip", ENDED.format(2)),

@@ -244,7 +244,7 @@ def test_a_reset_while_a_gate_pauses(tmp_path: Path) -> None:
         machine.run("systemctl", "restart", "--no-block", KUBE, KUBELET)
         machine.wait_for_refusal(after=cursor)
         Reset(HostRoutingConfig(), host=machine.host).do(machine.ctx)
-        machine.wait_for(f"hostrouting: {KUBE} is no gate any more", unit=KUBE, after=cursor)
+        machine.wait_for(f"hostrouting: {KUBE} is no longer a gate", unit=KUBE, after=cursor)
         wait_until_all(machine, UNITS, "active")
 
 
@@ -313,5 +313,5 @@ def test_sockets_and_paths_that_fail_with_their_gate(tmp_path: Path) -> None:
         machine.until("systemctl is-failed --quiet kubelet.path")
         [fault] = Gates(machine.services, [KUBELET]).faults(machine.ctx)
         assert str(fault) == (
-            f"warning: failed-trigger: kubelet.path: has failed (unit-start-limit-hit), {STARTS_NOT}kubelet.service any more; see: systemctl status kubelet.path; {START_AGAIN}"
+            f"warning: failed-trigger: kubelet.path: has failed (unit-start-limit-hit) {STARTS_NOT}kubelet.service; see: systemctl status kubelet.path; {START_AGAIN}"
         )

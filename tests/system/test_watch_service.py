@@ -125,7 +125,7 @@ def test_a_config_that_is_damaged_at_the_start(machine: WatchedMachine) -> None:
         for line in journal
         if "the installed config cannot be read" in line and "over" not in line
     ]
-    assert damage.endswith(f"apply the other copy of it: hostrouting apply {CONFIG_PATH}")
+    assert damage.endswith(f"apply its other copy: hostrouting apply {CONFIG_PATH}")
     # The name of the unit is enough.
     assert "hostrouting: " not in damage
 

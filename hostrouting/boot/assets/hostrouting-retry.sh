@@ -1,27 +1,27 @@
 #!/bin/bash -p
 # Starts the units that their gate has refused, and those that waited for them, once routing is
-# right; run by hostrouting-retry.service.
+# healthy; run by hostrouting-retry.service.
 # Installed by hostrouting; 'hostrouting reset' removes it.
 #
-# While hostrouting-held@<gate>.service is active, <gate> is held: its drop-in has refused it, or
-# asks just now. A stop of the unit stops its hostrouting-held@ as well, and the unit is no longer
-# held; nor is one that has passed.
-# hostrouting-waits@<unit>.service marks in the same way a unit that requires a gate, and was about
+# While hostrouting-held@<gate>.service is active, <gate> is held: its drop-in has refused it or is
+# checking now. When the unit is stopped or passes its gate, hostrouting-held@ stops, and the unit is
+# no longer held.
+# In the same way, hostrouting-waits@<unit>.service marks a unit that requires a gate and was about
 # to start.
 # This script ends when no unit is held.
 
-# For `unset`: in double quotes, bash would expand a name twice, and one may have a backslash.
+# For `unset`: in double quotes, bash would expand a name twice, and it may contain a backslash.
 # shellcheck disable=SC2016
 
 set -f
 export LC_ALL=C
 # is[UNIT PROPERTY]: its value
-# held[GATE]: the time of its last question, when its hostrouting-held@ was started or reloaded
-# waits[UNIT]: the same of its hostrouting-waits@
-# tries[GATE TIME]: the starts since that question
+# held[GATE]: when it last checked, so its hostrouting-held@ was started or reloaded
+# waits[UNIT]: the same for its hostrouting-waits@
+# tries[GATE TIME]: how often it was started since then
 # enabled[UNIT]: it was enabled once
 declare -A is held waits tries enabled
-# The reason that the log has.
+# The last reason that was logged.
 logged=''
 waiters=("$BASH" -p /etc/systemd/system/hostrouting-waiters.sh)
 
@@ -31,7 +31,7 @@ look_at() {
     text=$(systemctl show --all --property=Id,LoadState,UnitFileState,ActiveState,Job,DropInPaths \
         --property=StateChangeTimestampMonotonic,InactiveExitTimestampMonotonic -- "$@")
     is=() all=()
-    # No here-string: a long one needs room in /tmp.
+    # Not a here-string, because a long one needs space in /tmp.
     for line in $text; do
         if [[ $line == Id=* ]]; then
             unit=${line#*=}
@@ -41,7 +41,7 @@ look_at() {
     done
 }
 
-# Fill `held` and `waits`; give up units that are up, that were masked, or that are down and were
+# Fill `held` and `waits`; forget units that are running, that were masked, or that are down and were
 # disabled since they were first seen.
 list_held() {
     local mark unit
@@ -69,7 +69,7 @@ list_held() {
         unset -v 'waits[$unit]'
     done
     for unit in "${!held[@]}" "${!waits[@]}"; do
-        # An earlier turn may have forgotten it, together with a unit that it requires.
+        # It may have been forgotten already, together with a unit that it requires.
         [[ ${held[$unit]}${waits[$unit]} ]] || continue
         is_taken_down "$unit" && forget "$unit" "it was ${is[$unit UnitFileState]%%-*}"
     done
@@ -79,15 +79,15 @@ is_down() { # unit
     [[ ${is[$1 ActiveState]} == @(inactive|failed) ]]
 }
 
-# Succeed if a unit that waited is up, or has run since.
+# Succeed if a unit that waited is running, or has run since.
 was_started() { # unit
-    # Without an answer of systemd it still waits.
+    # If systemd does not answer, it is still waiting.
     [[ ${is[$1 ActiveState]} && ! ${is[$1 Job]} ]] || return
     ! is_down "$1" || ((${is[$1 InactiveExitTimestampMonotonic]:-0} > ${waits[$1]:-0}))
 }
 
-# Succeed for a unit that was masked or disabled. One that restarts by itself comes up all the same,
-# until it is stopped.
+# Succeed for a unit that was masked or disabled. One that restarts by itself is still started, until
+# someone stops it.
 is_taken_down() { # unit
     local file=${is[$1 UnitFileState]}
     [[ $file == enabled* ]] && enabled[$1]=1
@@ -95,7 +95,7 @@ is_taken_down() { # unit
     [[ ${enabled[$1]} && $file == disabled ]] && is_down "$1"
 }
 
-# Give up a unit, and with it those that require it: their start would start it.
+# Forget a unit, and those that require it, because starting them would start it.
 forget() { # unit, reason
     local unit units
     echo "<5>hostrouting: $1 is no longer held: $2"
@@ -105,7 +105,7 @@ forget() { # unit, reason
     for unit in "${units[@]}"; do
         unset -v 'waits[$unit]'
     done
-    # A run that is killed between them leaves no unit that waits for a gate which is not held.
+    # In this order, so that no unit is left waiting for a gate that is not held.
     stop_marks waits "${units[@]}"
     stop_marks held "$1"
 }
@@ -113,21 +113,21 @@ forget() { # unit, reason
 # Start the held units, and after them those that wait.
 release() { # reason
     local gate try unit names=() gone=()
-    # One may have been stopped during the question.
+    # One may have been stopped during the check.
     list_held
     for gate in "${!held[@]}"; do
         try="$gate ${held[$gate]}"
-        # It asks, ends a refusal, or is about to restart: a start would change nothing.
+        # It is checking, or about to restart, so starting it would change nothing.
         [[ ${is[$gate Job]} ]] && continue
         is_down "$gate" || continue
         if ((${tries[$try]:-0} == 3)); then
-            # Another part of it fails.
-            forget "$gate" "it was started and never asked for routing; see: systemctl status $gate"
+            # It fails for another reason.
+            forget "$gate" "it was started but never checked routing; see: systemctl status $gate"
             continue
         fi
         names+=("$gate")
         tries[$try]=$((${tries[$try]:-0} + 1))
-        # Nothing else stops the mark of a unit that is no gate any more.
+        # Nothing else stops the marker of a unit that is no longer a gate.
         [[ ${is[$gate DropInPaths]} == */10-hostrouting.conf* ]] || gone+=("$gate")
     done
     ((${#names[@]})) || return
@@ -135,7 +135,7 @@ release() { # reason
     systemctl reset-failed -- "${names[@]}" 2> /dev/null
     systemctl start --no-block -- "${names[@]}"
     for unit in "${!waits[@]}"; do
-        # release_waiters starts a target without what it wants: now it would not wait for its gate.
+        # release_waiters starts targets, without what they want, which would not wait for its gate.
         [[ ${is[$unit Job]} || $unit == *.target ]] || systemctl start --no-block -- "$unit"
     done
     stop_marks held "${gone[@]}"
@@ -147,8 +147,8 @@ stop_marks() { # `held` or `waits`, units
     ((${#marks[@]} == 0)) || systemctl stop -- "${marks[@]/%/.service}"
 }
 
-# Start the units that wait for gates which are held no more: they have passed by themselves, or are
-# gates no more.
+# Start the units that waited for gates which are no longer held, because they passed by themselves or
+# are no longer gates.
 release_waiters() {
     local unit blocked mode
     ((${#waits[@]})) || return
@@ -158,7 +158,7 @@ release_waiters() {
         if [[ ! ${is[$unit Job]} ]]; then
             echo "<5>hostrouting: starting $unit: no gate holds what it requires"
             mode=replace
-            # Nothing that a target wants: an operator may have stopped that.
+            # Not what a target wants, because an operator may have stopped that.
             [[ $unit == *.target ]] && mode=ignore-requirements
             systemctl start --no-block --job-mode="$mode" -- "$unit"
         fi
@@ -166,7 +166,7 @@ release_waiters() {
     done
 }
 
-# Succeed if the gates open where routing is unknown: their drop-ins have the mode.
+# Succeed in WARN mode, which the drop-ins of the gates name.
 is_warn() {
     grep -rqs --include=10-hostrouting.conf ' WARN; ' /etc/systemd/system
 }
@@ -177,7 +177,7 @@ is_disabled() {
         [[ " $(< /proc/cmdline) " == *' hostrouting.disabled '* ]]
 }
 
-# Each start of a gate starts this script. A gate that is right has passed after half a second, and
+# Each start of a gate starts this script. On a healthy node, the gate passes within half a second, and
 # then nothing is held.
 sleep 0.5
 while true; do
@@ -193,12 +193,12 @@ while true; do
     is_warn && mode=WARN
     why=$("$BASH" -p /etc/aks-flex-node/hostrouting-ask.sh '' "$mode")
     status=$?
-    # Until it changes, the log has the reason once.
+    # Log the reason only when it changes.
     [[ $why && $why != "$logged" ]] && echo "<4>hostrouting: units are held: ${why//$'\n'/$'\n<4>'}"
     logged=$why
     if ((status == 10)); then
-        release 'routing is right'
+        release 'routing is healthy'
     elif ((status != 11)) && [[ $mode == WARN ]]; then
-        release 'routing is unknown, and the mode is WARN'
+        release 'routing could not be checked, and the mode is WARN'
     fi
 done

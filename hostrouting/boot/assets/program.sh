@@ -1,8 +1,8 @@
-# Run a verb of the program, and print its answer. The exit status is 10, 11 or 12, or that of an
-# accident; 13: no Python can run it.
-run_program() { # seconds, verb and its words
+# Run the program and print its answer. The exit status is 10, 11 or 12; 13 if no Python can run it;
+# or any other status after a crash.
+run_program() { # seconds, verb and its arguments
     local folder python=''
-    # Its own folder: while an apply exchanges the link, Python opens the file again and again.
+    # Resolve the link, because Python opens the file repeatedly while an apply may exchange the link.
     folder=$(cd -P /etc/aks-flex-node/hostrouting 2> /dev/null && pwd) || folder=/etc/aks-flex-node
     # The first line names the interpreter.
     { IFS= read -r python < "$folder/hostrouting.zip"; } 2> /dev/null
