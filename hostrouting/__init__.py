@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from hostrouting.node.status_report import StatusReport
     from hostrouting.node.watch import Watch
     from hostrouting.route_overlap.explain import Explanation, explain_routing
-    from hostrouting.route_overlap.fabric import Fabric, FabricAddress
     from hostrouting.route_overlap.proof import prove_egress
     from hostrouting.route_overlap.proven import CidrReport, Finding, OverlapReport, SuggestedRoute
 
@@ -68,8 +67,6 @@ __all__ = [
     "ConfigureProbeSNAT",
     "ConfigureStaticRoutes",
     "Explanation",
-    "Fabric",
-    "FabricAddress",
     "Finding",
     "Host",
     "HostRoutingConfig",
@@ -123,7 +120,6 @@ _NAMES = {
     "node.status_report": ("StatusReport",),
     "node.watch": ("Watch",),
     "route_overlap.explain": ("Explanation", "explain_routing"),
-    "route_overlap.fabric": ("Fabric", "FabricAddress"),
     "route_overlap.proof": ("prove_egress",),
     "route_overlap.proven": ("CidrReport", "Finding", "OverlapReport", "SuggestedRoute"),
 }

@@ -63,7 +63,7 @@ class OptionalSection(LightValue, Section):
 
     @property
     def asks(self) -> bool:
-        """See `Section`."""
+        """True if an apply has something to do for it."""
         return self.enabled
 
 
@@ -188,7 +188,7 @@ class WatchConfig(OptionalSection):
 
     @property
     def unit(self) -> str:
-        """See `Section`."""
+        """The unit of its mode, which an apply installs."""
         timer, service = self.units
         return timer if self.mode == "timer" else service
 

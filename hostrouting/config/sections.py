@@ -259,7 +259,7 @@ class StaticRoutesConfig(Section):
 
     @property
     def asks(self) -> bool:
-        """See `Section`."""
+        """True if an apply has something to do for it."""
         return bool(self.routes)
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigMistake]:
@@ -380,7 +380,7 @@ mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='
 
     @property
     def asks(self) -> bool:
-        """See `Section`."""
+        """True if an apply has something to do for it."""
         return bool(self.expected_cidrs or self.expected)
 
     @property

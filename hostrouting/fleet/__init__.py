@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hostrouting.fleet.record import Line, NodeRecord, take_record
+from hostrouting.fleet.record import NodeRecord, take_record
 
 if TYPE_CHECKING:
     from hostrouting.fleet.verdict import NodeVerdict, prove_record
 
-__all__ = ["Line", "NodeRecord", "NodeVerdict", "prove_record", "take_record"]
+__all__ = ["NodeRecord", "NodeVerdict", "prove_record", "take_record"]
 
 
 if not TYPE_CHECKING:

@@ -35,7 +35,7 @@ LinkAddress = tuple[str, str]
 
 
 class Routing(Protocol):
-    """The routing of a node, to read: a network namespace's, or a model's (`hostrouting.fib.Fib`).
+    """The routing of a node, to read: a network namespace's, or that of a model.
 
     `family` is `IPV4` or `IPV6`, one of `families`. Reading needs no privilege. Every failure is a
     `BackendError`. On a node without IPv6 the lists of routes and rules of this family are empty,
@@ -62,8 +62,8 @@ class Routing(Protocol):
         The result is a snapshot. Within a table it is ordered by network, prefix length (longest
         first) and metric, and within a place as the kernel has it: `10.0.0.0/24` precedes
         `10.0.0.0/16`, which precedes `10.1.0.0/16`. The next hops of an IPv6 route are sorted, as
-        text. A route by a device without carrier has `FLAG_LINKDOWN`, a next hop by a device that
-        is down is `dead`, and an attribute without a field is in `extra`.
+        text. A route by a device without carrier has RTNH_F_LINKDOWN in its flags, a next hop by a
+        device that is down is `dead`, and an attribute without a field is in `extra`.
 
         *Kernel*: cached routes are left out. A table that changes during the reading is read again.
         """
@@ -155,7 +155,7 @@ class RouteBackend(Routing, Protocol):
         a new position. A device that does not exist is a `LinkNotFoundError` before anything is
         sent; missing privilege is a `PermissionDeniedError`.
 
-        *Kernel*: a deletion cannot express every field, see `is_deleted_by`. So the routes are read
+        *Kernel*: a deletion cannot express every field. So the routes are read
         first, and a removal that would take another route is refused before anything is sent. A
         rollback overwrites nothing: removed routes return to the first or the last position of
         their place, and added ones are removed as the kernel holds them. An IPv6 route by a gateway
@@ -280,7 +280,7 @@ class Listener(Protocol):
         """Return the events since the last call or `listen`, in the kernel's order; never wait.
 
         Every change that had been made before the call is among them: after `ip route add`, for
-        example, the next call has its `RouteEvent`.
+        example, the next call has the new route.
 
         *Refusals*: `EventsLostError` means that there were more events than the listener can hold,
         or that one cannot be read: read everything anew. The next call returns the events after

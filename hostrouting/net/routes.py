@@ -98,7 +98,11 @@ Extra: TypeAlias = tuple[tuple[int, bytes], ...]
 
 
 class Encapsulation(NamedTuple):
-    """A tunnel header that a next hop adds: LWTUNNEL_ENCAP_*, and its packed parameters."""
+    """A tunnel header that a next hop adds: LWTUNNEL_ENCAP_*, and its packed parameters.
+
+    >>> NextHop(None, "eth0", encapsulation=Encapsulation(kind=1, payload=b"")).encapsulation.kind
+    1
+    """
 
     kind: int
     payload: bytes

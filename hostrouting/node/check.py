@@ -88,7 +88,7 @@ def check_node(
     which without `queries` is not requested about optional rules that are installed.
 
     `path` and `root` are those of the command to run: `apply`, or `plan` for a config that an apply
-    would refuse. `applied` is the report of `look_after_apply`, if a run has just applied the
+    would refuse. `applied` is that of a `Configure` which has just applied the
     config: its proof and its routes are not looked at again.
 
     An image lacks routes: the checks are of files, links, gates and programs, which a boot needs.

@@ -73,6 +73,8 @@ if TYPE_CHECKING:
 _FEATURE_SECONDS = 60.0
 #: For the check of the node after all tasks, when the deadline may have passed.
 _SECONDS_TO_CHECK = 10.0
+#: The result of the step has the others: 10,000 routes may be lost.
+_MOST_REASONS: Final = 20
 #: The keys of a config that a host without boot files needs.
 _LIVE: Final = {"staticRoutes", "routeOverlap"}
 #: The kind of the change of a unit that its gate held before the run.
@@ -425,8 +427,12 @@ class Configure(_Whole):
             )
             leave(ctx, self.applied)
             # In WARN mode, a misrouted address is not an error of the node.
-            if self.applied.is_wrong or not self.applied.overlap.ok:
-                ctx.degrade(self.applied.first_wrong)
+            if not self.applied.overlap.ok:
+                ctx.degrade(self.applied.overlap.first_wrong)
+            elif self.applied.is_wrong:
+                errors = [each for each in self.applied.findings if each.severity == "error"]
+                for finding in errors[:_MOST_REASONS]:
+                    ctx.degrade(finding.text)
 
     def _feature(self, feature: Capability) -> Task:
         section = feature.in_config(self._config)

@@ -82,12 +82,6 @@ class NodeReport(LightValue, NoTruth):
         return is_lost or (self.severity == "error" and not self.overlap.ok)
 
     @property
-    def first_wrong(self) -> str:
-        """The first that an apply has not reached, and the number of the rest."""
-        errors = [finding for finding in self.findings if finding.severity == "error"]
-        return self.overlap.first_wrong or first_of([str(finding) for finding in errors])
-
-    @property
     def causes(self) -> list[NodeFinding]:
         """The findings that come before an apply, the lowest layer first."""
         rest = (finding for finding in self.findings if finding not in self.overlap.notes)

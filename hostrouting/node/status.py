@@ -53,8 +53,8 @@ def node_status(
 
     It waits for nothing but a router that does not answer, for 2.5 s.
 
-    `config` is the installed one, if a run has just put it in force, and `applied` what
-    `look_after_apply` returned for it: to read and to compare 10,000 routes again takes 0.2 s.
+    `config` is the installed one, if a run has just put it in force, and `applied` that of its
+    `Configure`: to read and to compare 10,000 routes again takes 0.2 s.
     Where nothing is installed, `absence` says so, and a finding has it as an error. Raises
     `InvalidConfigError` for a damaged config.
 

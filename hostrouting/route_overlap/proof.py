@@ -75,8 +75,17 @@ def prove_egress(
     A network in `expected_devs` stands for the device of a default route with an address in it.
     `expected_devs=None` means the devices of the default route; without one, every address is a
     finding, as it is unknown where it should leave. IPv6 should leave by the device by which IPv4
-    does (see `expected_outbound_dev`). It changes nothing and needs no privilege. It raises
-    `BackendError` if the kernel refuses to answer.
+    does. It changes nothing and needs no privilege. It raises `BackendError` if the kernel refuses
+    to answer.
+
+    >>> from hostrouting.testing import MemoryBackend
+    >>> links = {"eth0": ["10.224.0.4/16"], "ib0": ["172.16.1.4/16"]}
+    >>> node = MemoryBackend(links=links, routes=["default via 10.224.0.1 dev eth0"])
+    >>> report = prove_egress(node, ["10.96.0.0/16", "172.16.8.0/22"])
+    >>> [(cidr, finding.kind, finding.devs) for cidr, finding in report.findings]
+    [('172.16.8.0/22', 'overlap', ('ib0',))]
+    >>> [(route.destination, route.gateway, route.dev) for route in report.suggested_routes]
+    [('172.16.8.0/22', '10.224.0.1', 'eth0')]
     """
     require_node(node)
     given = {"cidrs": cidrs, "allowed_devs": allowed_devs, "expected_devs": expected_devs}

@@ -15,8 +15,8 @@ Two modules need the extra `testing`:
 
 from hostrouting.testing.host_fakes import FakeHost, MemoryLock, MemoryMetadata, MemorySupervisor
 from hostrouting.testing.memory import MemoryBackend
-from hostrouting.testing.memory_events import MemoryEvents, MemoryListener
-from hostrouting.testing.memory_files import MemoryFile, MemoryFiles
+from hostrouting.testing.memory_events import MemoryEvents
+from hostrouting.testing.memory_files import MemoryFiles
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
 from hostrouting.testing.memory_packets import MemoryEbtables, MemoryNftables
 from hostrouting.testing.memory_services import MemoryServices
@@ -28,10 +28,8 @@ __all__ = [
     "MemoryBackend",
     "MemoryEbtables",
     "MemoryEvents",
-    "MemoryFile",
     "MemoryFiles",
     "MemoryLinkLayer",
-    "MemoryListener",
     "MemoryLock",
     "MemoryMetadata",
     "MemoryNftables",

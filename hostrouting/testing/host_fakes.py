@@ -94,6 +94,14 @@ class MemoryLock(Faulty, WaitingLock, ports=[RunLock]):
 
     `locked_files` are the files that are locked; a test may add those of another program. By
     default, `fail_at` reports that the lock cannot be made.
+
+    >>> from phases import Context
+    >>> lock = MemoryLock()
+    >>> lock.holder = 4711
+    >>> with lock.hold(Context(timeout=0)):
+    ...     pass
+    Traceback (most recent call last):
+    phases.exceptions.DeadlineExceededError: deadline exceeded: not done within 0 s
     """
 
     shown = "the lock in memory"
@@ -129,11 +137,11 @@ class MemoryLock(Faulty, WaitingLock, ports=[RunLock]):
                 self.locked_files.remove(path)
 
     def attempt(self) -> AbstractContextManager[bool]:
-        """See `WaitingLock`."""
+        """Take the lock for a `with` block, whose value is False if another run has it."""
         return take_at_once(self._lock) if self.holder is None else nullcontext(False)
 
     def holder_name(self) -> str:
-        """See `WaitingLock`."""
+        """Return the holder's name for messages."""
         return f"process {self.holder or os.getpid()}"
 
 

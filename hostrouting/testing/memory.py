@@ -258,7 +258,7 @@ class MemoryBackend(FaultyBatches, Node, ports=[RouteBackend]):
         self.insert_route(route, verb="remove")
 
     def take(self, verb: str, route: AnyRoute) -> None:
-        """Make one change, or raise `Refused`; `remove` takes the first route that fits."""
+        """Make one change, or raise as the kernel does; `remove` takes the first fitting route."""
         before = self.fib
         announced: Any = verb
         if verb == "remove":

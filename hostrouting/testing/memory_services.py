@@ -33,7 +33,7 @@ class _Unit:
 
 
 class MemoryServices(Faulty, ports=[ServiceManager]):
-    """The units below the usual folders of `tree`: a small model of systemd.
+    r"""The units below the usual folders of `tree`: a small model of systemd.
 
     By default, `fail_at` reports that the bus does not answer.
 
@@ -43,6 +43,18 @@ class MemoryServices(Faulty, ports=[ServiceManager]):
     unit stays in memory as it was read, until `daemon_reload`. Not modelled: wants, order,
     conditions, timeouts, restarts, specifiers, aliases. With `is_live=False` it is the manager of
     an image.
+
+    >>> from hostrouting.testing import FakeHost
+    >>> from phases import Context
+    >>> host = FakeHost()
+    >>> unit = b"[Service]\nExecStart=/bin/true\n"
+    >>> host.files.write("/etc/systemd/system/a.service", unit, mode=0o644)
+    True
+    >>> services: MemoryServices = host.services
+    >>> services.failing.add("a.service")
+    >>> services.start(Context(), "a.service")
+    >>> services.state(Context(), "a.service").active_state
+    'failed'
     """
 
     def __init__(self, tree: MemoryTree, *, is_live: bool = True) -> None:

@@ -87,6 +87,11 @@ class KernelNode(Node):
 
     Devices are of the type `veth`, with their other ends in a namespace of their own. They have
     carrier while they are up, and ask for no hardware address, so that every gateway answers.
+
+        with KernelNode.made() as node:
+            node.add_link("eth0")
+            node.add_address("eth0", "10.224.0.4/16")
+            host = attrs.evolve(Host.live(), routes=NetlinkBackend(netns=node.name))
     """
 
     def __init__(self, name: str) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 #: The unit of the mode `service`.
 _SERVICE: Final = WatchConfig.units[1]
 _COMMAND = "hostrouting"
+_PACKAGED: Final = "/usr/bin/hostrouting"
 _IDLE = (
     "there is nothing to keep in this mode; the timer keeps the sections staticRoutes, "
     "routeOverlap and probeSnat, and mode 'service' keeps staleCni as well"
@@ -63,7 +64,8 @@ def command_path(host: Host) -> str:
 
     If the host names none, the command of the running installation, which may be one file, comes
     first; then the one that was called, then one that systemd finds by its name. A path that the
-    service could not start, or not after a boot, does not count.
+    service could not start, or not after a boot, does not count. An image without one gets the path
+    of the packages.
     """
     if host.command:
         return host.command
@@ -79,7 +81,8 @@ def command_path(host: Host) -> str:
     paths += [beside, called] if called.endswith(f"/{_COMMAND}") else [beside]
     usable = next((path for path in paths if not _problem(files, path)), None)
     usable = usable or program_path(files, _COMMAND)
-    return usable or next((path for path in paths if files.mode(path) is not None), beside)
+    fallback = beside if host.is_live else _PACKAGED
+    return usable or next((path for path in paths if files.mode(path) is not None), fallback)
 
 
 def usable_command(host: Host) -> tuple[str, str]:

@@ -200,6 +200,42 @@ def test_a_program_that_the_boot_lacks_degrades_the_run(*, is_live: bool) -> Non
     assert mended.find("bootstrap/configure").result.findings == ()
 
 
+def test_an_image_names_each_program_that_it_lacks() -> None:
+    """The step of an image without several programs has each of them as a reason."""
+    image = FakeHost(is_live=False)
+    image.files.programs |= FakeHost().files.programs - {"/usr/bin/flock", "/usr/bin/nsenter"}
+    report = run(configure(image, **ROUTES))
+    assert [reason.split(": ")[0] for reason in report.reasons] == ["flock", "nsenter"]
+
+
+@pytest.mark.parametrize("named", [None, "/opt/agent/bin/hostrouting"])
+def test_the_watch_of_an_image_runs_a_command_of_the_image(named: str | None) -> None:
+    """The service of an image runs the command that the caller names, or that of a package; without
+    it, the run is degraded, and the step says which command is missing.
+    """
+    fake = FakeHost(is_live=False)
+    fake.files.programs |= FakeHost().files.programs
+    image = Host(
+        routes=fake.routes,
+        services=fake.services,
+        files=fake.files,
+        lock=fake.lock,
+        is_live=False,
+        command=named,
+    )
+    sections = {**ROUTES, "watch": {"enabled": True, "mode": "service"}, "gates": []}
+    work = Configure(HostRoutingConfig.from_mapping(sections), host=image)
+    command = named or "/usr/bin/hostrouting"
+    report = run(work)
+    assert report.degraded
+    [failure] = report.find("configure-watch").failures
+    assert f"the command {command} of hostrouting-watch.service is missing" in str(failure)
+    fake.files.tree.write(command, b"", mode=0o755)
+    assert not run(work).degraded
+    unit = fake.files.read("/etc/systemd/system/hostrouting-watch.service") or b""
+    assert f"ExecStart={command} watch" in unit.decode()
+
+
 @pytest.mark.parametrize("mode", ["STRICT", "WARN"])
 def test_a_route_that_goes_after_the_proof_degrades_the_run(
     mode: str, monkeypatch: pytest.MonkeyPatch

@@ -62,6 +62,10 @@ READ_ALONE = {
     "Event.progress",
     "Event.wait",
     "Explanation.parts",
+    "MemoryEvents.listen",
+    "MemoryFiles.file",
+    "NodeRecord.fabric",
+    "NodeRecord.lines",
     "StatusReport.facts",
     "Transaction.rollback",
 }

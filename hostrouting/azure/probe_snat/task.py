@@ -58,6 +58,13 @@ class ConfigureProbeSNAT(SectionTask):
     It looks up once by which device replies leave, without a source. IPv6 policy rules that select
     by source (`ip -6 rule from ...`) may send the replies of some pods elsewhere, which the task
     does not see.
+
+    >>> from hostrouting import HostRoutingConfig, ProbeSNATConfig
+    >>> from hostrouting.testing import FakeHost
+    >>> from phases import run
+    >>> config = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True, dev="eth0"))
+    >>> run(ConfigureProbeSNAT(config, host=FakeHost(is_live=False))).changes[0].subject
+    '/etc/aks-flex-node/probe-snat.nft'
     """
 
     name = "configure-probe-snat"

@@ -49,6 +49,13 @@ class CleanStaleCNI(NodeTask):
     `staleCni.backupDir` gets the state before, and a command for each removed entry that adds it
     again. A config without the section changes nothing. Entries that may be of a live pod stay; and
     while azure-vnet is configured or at work, none is removed (`StaleCNIError`).
+
+    >>> from hostrouting import HostRoutingConfig, StaleCNIConfig
+    >>> from hostrouting.testing import FakeHost
+    >>> from phases import run
+    >>> section = StaleCNIConfig(enabled=True, pod_cidrs=("10.240.0.0/16",))
+    >>> run(CleanStaleCNI(HostRoutingConfig(stale_cni=section), host=FakeHost())).changes
+    ()
     """
 
     name = "clean-stale-cni"
