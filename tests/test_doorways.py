@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 import re
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from types import GenericAlias
@@ -110,6 +111,76 @@ def test_what_a_page_shows_to_authors_is_public(document: str) -> None:
         if f"{module}.{name}" not in PUBLIC
         and not (module in PUBLIC and name in importlib.import_module(module).__all__)
     ] == []
+
+
+def public_values() -> dict[str, object]:
+    """Return the value of each public name."""
+    homes = [importlib.import_module(name) for name in PUBLIC]
+    return {name: getattr(home, name) for home in homes for name in home.__all__}
+
+
+def public_docstrings() -> Iterator[tuple[str, str]]:
+    """Yield the docstring of each public class and function, and of each public member."""
+    for name, value in public_values().items():
+        if not (inspect.isclass(value) or inspect.isroutine(value)):
+            continue
+        yield name, inspect.getdoc(value) or ""
+        for cls in value.__mro__ if inspect.isclass(value) else ():
+            if cls.__module__.startswith(("hostrouting", "phases")):
+                for inner, member in vars(cls).items():
+                    if inner[0] != "_":
+                        yield f"{name}.{inner}", inspect.getdoc(member) or ""
+
+
+def test_what_a_public_docstring_names_is_public() -> None:
+    """Each class and function of the packages that a public docstring names can be
+    imported from a public module, so that nobody has to search for it.
+    """
+    own: set[str] = set()
+    for name in modules():
+        values = vars(importlib.import_module(name))
+        own.update(
+            each for each, value in values.items() if getattr(value, "__module__", "") == name
+        )
+    # A word in small letters may be that of a parameter.
+    own = {name for name in own if name[0].isupper() or "_" in name.strip("_")}
+    unknown = {
+        f"{name}: {word}"
+        for name, text in public_docstrings()
+        for word in re.findall(r"`(\w+)[^`]*`", text)
+        if word in own - public_values().keys()
+    }
+    assert unknown == set()
+
+
+#: They are values of ports, unions of types, or need root.
+WITHOUT_EXAMPLE = {"Exposure", "KernelNode", "NetworkEvent", "Station", "Status", "UnitState"}
+
+
+def test_each_public_name_has_an_example() -> None:
+    """Each public name is in an example: of a docstring, of a page, or in examples/. A port has its
+    contract instead, and an error its row in the table of the page for agents.
+    """
+    programs = [path.read_text("utf-8") for path in (ROOT / "examples").rglob("*.py")]
+    for page in ("README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))):
+        programs += blocks(page)
+    for name in modules():
+        for test in doctest.DocTestFinder().find(importlib.import_module(name)):
+            # That of a method is one of its class, and of the values that it makes.
+            programs += (
+                [test.name, *(f"{each.source} {each.want}" for each in test.examples)]
+                if test.examples
+                else []
+            )
+    words = set(re.findall(r"\w+", " ".join(programs)))
+    shown = {
+        name
+        for name, value in public_values().items()
+        if getattr(value, "_is_protocol", False)
+        or (inspect.isclass(value) and issubclass(value, Exception))
+        or name in words
+    }
+    assert public_values().keys() - shown == WITHOUT_EXAMPLE
 
 
 def test_the_public_modules_are_those_of_the_page_on_releases() -> None:

@@ -63,8 +63,8 @@ class ConfigureProbeSNAT(SectionTask):
     >>> from hostrouting.testing import FakeHost
     >>> from phases import run
     >>> config = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True, dev="eth0"))
-    >>> run(ConfigureProbeSNAT(config, host=FakeHost(is_live=False))).changes[0].subject
-    '/etc/aks-flex-node/probe-snat.nft'
+    >>> run(ConfigureProbeSNAT(config, host=FakeHost(is_live=False))).degraded
+    False
     """
 
     name = "configure-probe-snat"
