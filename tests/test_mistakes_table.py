@@ -256,6 +256,16 @@ evolve(FakeHost(), routes=node())
     FakeHost ~ write FakeHost\(routes\)
 prove_egress(node(), "172.16.8.0/22")
     cidrs must be ~ got '172\.16\.8\.0/22' ~ write cidrs=\['172\.16\.8\.0/22'\]
+explain_routing(node(), "172.16.8.0/22")
+    ranges must be ~ got '172\.16\.8\.0/22' ~ write ranges=\['172\.16\.8\.0/22'\]
+render_files(FakeHost())
+    config must be ~ got <FakeHost ~ write config=HostRoutingConfig
+Host.live(boot="no")
+    boot must be ~ got 'no' ~ write boot=False
+Host.live(root="/host")
+    root is for boot=False ~ got root='/host' ~ write Host\.live\(boot=False, root=
+Host.live(boot=False, root=b"/host")
+    root must be ~ got b'/host' ~ write root='/host'
 prove_egress(["172.16.8.0/22"], node())
     node must be ~ got \['172\.16\.8\.0/22'\] ~ write node=Host\.live\(\)
 check_node(config, FakeHost())

@@ -169,6 +169,8 @@ class Host:
         from hostrouting.host.systemd.notify import supervisor_of
         from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl
 
+        if not isinstance(boot, bool):
+            raise wrong_argument("boot", boot, "True or False", "False")
         if boot and root != "/":
             raise TypeError(
                 f"root is for boot=False (got root={root!r}): write Host.live(boot=False, root=...)"
@@ -226,6 +228,8 @@ class Host:
 def _folder(purpose: str, root: str | os.PathLike[str]) -> str:
     """Return the path of a folder; raise `HostFileError` for another one."""
     # Not all callers are checked: a variable may be None, too.
+    if isinstance(root, bytes):
+        raise wrong_argument("root", root, "a path as text", repr(os.fsdecode(root)))
     if root is None or not os.path.isabs(root):  # type: ignore[redundant-expr]  # noqa: PTH117
         raise HostFileError(
             f"cannot {purpose} {root!r}: its path must be absolute, since the working directory "

@@ -29,7 +29,7 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.boot.program import interpreter_finding
 from hostrouting.boot.steps import program_file
-from hostrouting.config.sections import HostRoutingConfig, OverlapMode
+from hostrouting.config.sections import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.host import Host
 from hostrouting.host.files.lock import LOCK
 from hostrouting.node.capabilities import CAPABILITIES
@@ -131,6 +131,7 @@ def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> Rend
     >>> rendered.paths[-1]
     '/etc/systemd/system/multi-user.target.wants/hostrouting-ready.service'
     """
+    require_config(config)
     parts = (capability.parts(config, host) for capability in CAPABILITIES)
     units = units_in(chain.from_iterable(parts))
     if not units:

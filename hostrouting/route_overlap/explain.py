@@ -35,6 +35,7 @@ from hostrouting.route_overlap.snapshot import (
     lost_rule_findings,
     watched,
 )
+from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
     from hostrouting.net.routes import ObservedRoute
@@ -157,6 +158,9 @@ def explain_routing(
     >>> [(part.by, part.span) for part in explanation.parts][-1]
     ('nowhere', '10.225.0.0 - 10.225.255.255')
     """
+    # Each character of a text would be an address.
+    if isinstance(ranges, str):
+        raise wrong_argument("ranges", ranges, "a list of texts", f"[{ranges!r}]")
     prefixes = [_as_prefix(text) for text in ranges]
     snapshots: dict[int, RoutingSnapshot] = {}
     looked: dict[Prefix, Sequence[CidrPart]] = {}
