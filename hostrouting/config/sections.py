@@ -622,8 +622,8 @@ did you mean 'staticRoutes'?
         if self.asks:
             return []
         if self.given is None:
-            meant = f"{self.misspelt!r} meant" if self.misspelt else "this the right config"
-            reason = f"is missing or null: is {meant}? {_REMOVE_ALL}"
+            guess = f"{self.misspelt!r} a misspelling" if self.misspelt else "this the right config"
+            reason = f"is missing or null (is {guess}?); {_REMOVE_ALL}"
             return [ConfigMistake(_KEY, reason)]
         sections = _sections(type(self))
         empty = []

@@ -107,7 +107,7 @@ def test_what_an_author_may_not_have_meant(caplog: pytest.LogCaptureFixture) -> 
     config = HostRoutingConfig.from_mapping({"routeOverlap": section})
     report = check(MemoryBackend(), Expectation.of(config))
     assert [(note.kind, note.severity, note.reason.partition(",")[0]) for note in report.notes] == [
-        ("local-network", "warning", "'127.1.0.0/16' lies in 127.0.0.0/8"),
+        ("local-network", "warning", "'127.1.0.0/16' is in 127.0.0.0/8"),
         ("allows-all", "warning", "'*' allows every device"),
         ("allows-all", "warning", "'?*' allows every device"),
     ]

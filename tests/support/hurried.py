@@ -74,7 +74,7 @@ def hurried() -> Iterator[None]:
     with ExitStack() as patched:
         patched.enter_context(rewritten("hostrouting.boot.layout", usual, short))
         patched.enter_context(patch.object(apply_run, "WAIT_SECONDS", float(_WAIT)))
-        patched.enter_context(patch.object(configure, "_SIBLING_SECONDS", float(_SIBLING)))
+        patched.enter_context(patch.object(configure, "_FEATURE_SECONDS", float(_SIBLING)))
         patched.enter_context(patch.object(probe_snat, "_WAIT_SECONDS", _WAIT))
         patched.enter_context(patch.object(detect, "_SECONDS_FOR_ROUTERS", _WAIT))
         patched.enter_context(patch.object(probe_snat, "_SECONDS_FOR_A_LOOK", _WAIT))
