@@ -37,7 +37,7 @@ quick: $(VENV)/ready
 check: $(VENV)/ready
 	$(BIN)/nox --session lint types tests wheel public_types
 
-# Ratios to a C program and to `ip -batch`, interleaved in one run; needs root for its namespace. BENCH_OPTIONS=--quick
+# Ratios to `ip -batch` and to bash scripts, interleaved in one run; needs root for its namespace. BENCH_OPTIONS=--quick
 bench: $(VENV)/ready
 	$(BIN)/python benchmarks/run.py --json bench.json $(BENCH_OPTIONS)
 

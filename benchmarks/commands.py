@@ -25,48 +25,33 @@ from benchmarks.measure import (
     rotated,
 )
 from benchmarks.nodes import CIDRS, batch_file, config_file, neighbours
-from benchmarks.start import ATTRS
 
-PLAN, APPLY, AGAIN, CHECK = NAMES = (
-    "hostrouting plan",
-    "hostrouting apply",
-    "hostrouting apply, again",
-    "hostrouting check",
-)
+PLAN, APPLY, CHECK = NAMES = ("hostrouting plan", "hostrouting apply", "hostrouting check")
 #: In the order in which a node meets them.
-_VERBS = {PLAN: "plan", APPLY: "apply", AGAIN: "apply", CHECK: "check"}
-#: The forms of the routes: with gateway and device, or completed from the default route; networks
-#: that are no neighbours; IPv6; and a node with gates.
-COMPLETE, COMPLETED, APART, IPV6, GATED = "complete", "default", "apart", "ipv6", "gated"
-#: CIDRs without routes of their own: neighbours, or not, or by another device.
+_VERBS = {PLAN: "plan", APPLY: "apply", CHECK: "check"}
+ATTRS = "import attrs"
+#: The forms of the routes: with gateway and device, or with those of the default route; and IPv6.
+COMPLETE, COMPLETED, IPV6 = "complete", "default", "ipv6"
+#: CIDRs without routes of their own, which leave through the right device or through another one.
 CIDRS_CHECK = "hostrouting check, by CIDRs"
 RIGHT, WRONG = "right", "wrong"
-#: CIDRs among routes.
-AMONG_ROUTES = "hostrouting check, among routes"
-MANY_CIDRS, FEW_CIDRS = "1,000 CIDRs", "10 CIDRs"
 
 LEGEND = """\
-Commands: milliseconds of processor time of a whole process, children included, on a new node, in this order; `again` has
-nothing to change. Each node expects four CIDRs, the first around 256 of its routes, and has no gates. Routes go into the
+Commands: milliseconds of processor time of a whole process, children included, on a new node, in this order. Each node expects four CIDRs, the first around 256 of its routes, and has no gates. Routes go into the
 kernel's namespace; files and units below a folder, since systemd does not run there: `systemctl --root` enables, and
 nothing is reloaded.
   complete  each route has its gateway and its device
   default   no route has them: they are those of the default route
-  apart     every second network of this size has a route
   ipv6      as complete, of IPv6
-  gated     as complete, with two gates
   ip        `ip -batch FILE` for the same routes alone
   attrs     Python and the library that all values need, for the commands of 10 routes
 By CIDRs: so many CIDRs are expected, and no route leads to them but the default route.
-  right     they are neighbours
-  apart     every second network of this size
-  wrong     neighbours that leave by another device, which `check` would mend by as many routes
-Among routes: so many CIDRs are expected on a node of N routes."""
+  right     they leave through the device of the default route
+  wrong     they leave through another one, which `check` would fix by as many routes"""
 
 MOST = 10_000
 #: A round takes seconds.
 _MOST_ROUNDS = 9
-_GATES = ("systemd-nspawn@.service", "kubelet.service")
 _CIDRS = {IPV6: ("fd01::/56", "fd02::/16", "fd03::/48", "2001:db8::/32")}
 #: The device and the address by which wrong CIDRs leave.
 _ELSEWHERE = "12.255.0.1/8 dev bench2"
@@ -86,15 +71,10 @@ def commands(setting: Setting) -> list[Result]:
     if shutil.which("systemctl") is None:
         return [
             Result(name, [], [], "left out: there is no systemctl", whole=True)
-            for name in (*NAMES, CIDRS_CHECK, AMONG_ROUTES)
+            for name in (*NAMES, CIDRS_CHECK)
         ]
     with world.default_routes():
-        results = setting.results(
-            {
-                CIDRS_CHECK: lambda: _by_cidrs(setting),
-                AMONG_ROUTES: lambda: _among_routes(setting),
-            }
-        )
+        results = setting.results({CIDRS_CHECK: lambda: _by_cidrs(setting)})
         if not setting.needed.isdisjoint(NAMES):
             results += _verbs(setting)
     world.clean()
@@ -113,8 +93,7 @@ def _verbs(setting: Setting) -> list[Result]:
             # The first round warms caches up.
             for result in NAMES if number > 0 else ():
                 samples[result, turn.routes][turn.name].append(found[result])
-    others = (COMPLETED, APART, IPV6, GATED)
-    ratios = [(COMPLETE, IP), *((other, COMPLETE) for other in others)]
+    ratios = [(COMPLETE, IP), (COMPLETED, COMPLETE), (IPV6, COMPLETE)]
     return [
         Result(
             name,
@@ -131,9 +110,7 @@ def _turns(setting: Setting, count: int) -> Iterator[_Turn]:
     forms: dict[str, tuple[Sequence[str], dict[str, Any]]] = {
         COMPLETE: (networks, {}),
         COMPLETED: (networks, {"gateway": None}),
-        APART: (neighbours(2 * count)[::2], {}),
         IPV6: (_of_ipv6(count), {"gateway": world.IPV6_GATEWAY}),
-        GATED: (networks, {"gates": _GATES}),
     }
     for name, (own, more) in forms.items():
         cidrs = _CIDRS.get(name, CIDRS)
@@ -165,7 +142,6 @@ def _by_cidrs(setting: Setting) -> Result:
     for count in (count for count in setting.sizes if count <= MOST):
         kinds = {
             RIGHT: neighbours(count),
-            APART: neighbours(2 * count)[::2],
             WRONG: [network.replace("11.", "12.", 1) for network in neighbours(count)],
         }
         contenders = []
@@ -178,18 +154,7 @@ def _by_cidrs(setting: Setting) -> Result:
         rounds = min(_MOST_ROUNDS, setting.rounds(count))
         contests.append(contest(contenders, count, rounds=rounds)._replace(clock="cpu"))
     world.ip_batch([f"address delete {_ELSEWHERE}"])
-    return Result(CIDRS_CHECK, contests, [(APART, RIGHT), (WRONG, RIGHT)], whole=True)
+    return Result(CIDRS_CHECK, contests, [(WRONG, RIGHT)], whole=True)
 
 
-def _among_routes(setting: Setting) -> Result:
-    count = min(MOST, max(setting.sizes))
-    world.fill(world.uniform(count))
-    contenders = []
-    for name, number in ((MANY_CIDRS, 1000), (FEW_CIDRS, 10)):
-        config = config_file(setting, (), neighbours(min(number, count)), name=f"{number}.json")
-        contenders.append(program(name, "-m", "hostrouting", "check", config))
-    measured = contest(contenders, count, rounds=min(_MOST_ROUNDS, setting.rounds(count)))
-    return Result(AMONG_ROUTES, [measured], [(MANY_CIDRS, FEW_CIDRS)], whole=True)
-
-
-GROUP = Group((*NAMES, CIDRS_CHECK, AMONG_ROUTES), commands, LEGEND)
+GROUP = Group((*NAMES, CIDRS_CHECK), commands, LEGEND)

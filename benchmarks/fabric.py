@@ -1,47 +1,16 @@
-"""The cost of an announced fabric: the check of a boot, with and without the agent's files."""
+"""The devices of a fabric, and the files in which the cloud's agent announces their addresses."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
-from benchmarks import nodes, world
-from benchmarks.cases import Group, Result, Setting
-from benchmarks.measure import BenchmarkError, Contender, Sample, contest, process
-from hostrouting.boot.layout import SCRIPT_DIRECTORY
-from hostrouting.host.files.store import RootedFiles
+from benchmarks import world
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, agent_mac, read_fabric
-
-BOOT = "boot check, announced fabric"
-ANNOUNCED, WITHOUT = "announced", "without"
-
-LEGEND = """\
-The announced fabric: milliseconds of processor time, children included, of the check of a boot. Two of four CIDRs are in
-announced networks, and static routes cover them, so all is well.
-  announced the files of the cloud's agent announce an address on each of eight devices
-  without   the same node without these files"""
+from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, agent_mac
 
 NETWORKS = 8
 CIDRS = ("172.16.8.0/22", "172.17.64.0/18", "10.244.0.0/16", "10.96.0.0/12")
 _RECORDS = tuple(f"Hosting{number}" for number in range(9))
-
-
-def fabric(setting: Setting) -> list[Result]:
-    """Make the devices, and measure with a default route and the routes that the announcement
-    needs.
-    """
-    world.demand_own_run()
-    world.clean()
-    routes = [f"{cidr} via {world.GATEWAY} dev {world.DEVICE}" for cidr in CIDRS[:2]]
-    with devices():
-        config = nodes.config_file(setting, (), CIDRS)
-        with nodes.in_force(nodes.applied(setting, config, "fabric")):
-            world.ip_batch(f"route add {route}" for route in routes)
-            try:
-                return [_boot(setting)]
-            finally:
-                world.ip_batch(f"route delete {route}" for route in routes)
 
 
 @contextmanager
@@ -54,31 +23,6 @@ def devices() -> Iterator[None]:
             yield
     finally:
         world.ip_batch(f"link delete {one}" for one, _ in pairs)
-
-
-def _boot(setting: Setting) -> Result:
-    contenders = [Contender(name, partial(_checked, name)) for name in (ANNOUNCED, WITHOUT)]
-    measured = contest(contenders, NETWORKS, rounds=setting.rounds(NETWORKS))
-    remark = f"{NETWORKS} networks, {len(_RECORDS) + 1} records and {len(CIDRS)} CIDRs"
-    return Result(
-        BOOT, [measured._replace(clock="cpu")], [(ANNOUNCED, WITHOUT)], remark, whole=True
-    )
-
-
-def _checked(name: str) -> Sample:
-    """Check with or without the files of the agent, which are in folders of this run."""
-    expected = 0
-    if name == ANNOUNCED:
-        expected = NETWORKS
-        announce(Path("/"))
-    try:
-        found = read_fabric(RootedFiles(), pause=lambda: None)
-        if len(found.addresses) != expected or found.notes:
-            raise BenchmarkError(f"{len(found.addresses)} addresses are announced: {found.notes}")
-        return process(["bash", "-p", f"{SCRIPT_DIRECTORY}/check-route-overlap.sh"])
-    finally:
-        for path in (CONFIGURATION, POOL):
-            Path(path).unlink(missing_ok=True)
 
 
 def announce(root: Path) -> None:
@@ -102,6 +46,3 @@ def _data() -> str:
     macs = {device.name: agent_mac(device.name, device.mac) for device in NetlinkBackend().links()}
     pairs = [f"{macs[f'fab{number}']}:172.{16 + number}.1.4" for number in range(NETWORKS)]
     return f"NUMPAIRS:{NETWORKS}|{'|'.join(pairs)}"
-
-
-GROUP = Group((BOOT,), fabric, LEGEND)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.cases import OURS, Group, Result, Setting
 from benchmarks.measure import Contest, Sample, printed
 
-IPV4, BOTH = NAMES = "fleet, IPv4", "fleet, both families"
+FLEET = "fleet"
 PARSER = "json.loads"
 LEGEND = """\
 Fleet: microseconds of processor time for each of N recorded nodes with 64 routes, parsed and proven by one process;
@@ -22,27 +21,16 @@ _MOST = 10_000
 def fleet(setting: Setting) -> list[Result]:
     """Measure fleets of each size."""
     sizes = [count for count in setting.sizes if min(1000, setting.sizes[-1]) <= count <= _MOST]
-    return setting.results(
-        {
-            IPV4: lambda: _nodes(IPV4, sizes, 1),
-            BOTH: lambda: _nodes(BOTH, sizes, 2),
-        }
-    )
-
-
-def _nodes(name: str, sizes: Sequence[int], families: int) -> Result:
-    each = {count: _measured(count, families) for count in sizes}
+    each = {count: _measured(count) for count in sizes}
     peaks = (f"{peak / 1024:.0f} MB of {count:,}" for count, (_, peak) in each.items())
     contests = [Contest(count, samples, clock="cpu") for count, (samples, _) in each.items()]
-    return Result(name, contests, [(OURS, PARSER)], f"peak {', '.join(peaks)}")
+    return [Result(FLEET, contests, [(OURS, PARSER)], f"peak {', '.join(peaks)}")]
 
 
-def _measured(count: int, families: int) -> tuple[dict[str, list[Sample]], int]:
-    wall, cpu, parser, peak = printed(
-        sys.executable, str(_CHILD), str(count), str(families)
-    ).split()
+def _measured(count: int) -> tuple[dict[str, list[Sample]], int]:
+    wall, cpu, parser, peak = printed(sys.executable, str(_CHILD), str(count)).split()
     samples = {OURS: Sample(float(wall), float(cpu)), PARSER: Sample(float(parser), float(parser))}
     return {name: [sample] for name, sample in samples.items()}, int(peak)
 
 
-GROUP = Group(NAMES, fleet, LEGEND)
+GROUP = Group((FLEET,), fleet, LEGEND)

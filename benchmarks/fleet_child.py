@@ -1,6 +1,6 @@
 """How much a process needs that proves N recorded nodes.
 
-fleet_child.py N FAMILIES; prints seconds, seconds of processor time, those of json.loads alone,
+fleet_child.py N; prints seconds, seconds of processor time, those of json.loads alone,
 which takes its turn between the nodes, and its peak in kB. A third of the nodes is bad. The lines
 are made of one as cheaply as possible, since their making counts, too.
 """
@@ -15,7 +15,6 @@ from pathlib import Path
 from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.fleet import NodeRecord
 from hostrouting.fleet.stream import Summary, verdict_on
-from hostrouting.net.addresses import IPV6
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import ObservedRoute
 from hostrouting.net.rules import Rule
@@ -27,10 +26,6 @@ _LOST = ObservedRoute.parse("172.16.8.0/22", "eth0", "10.224.0.1", protocol=142)
 
 def _held(dev: str, address: str) -> Iterator[ObservedRoute]:
     own = address.partition("/")[0]
-    if ":" in address:
-        yield ObservedRoute.parse(f"{own.rpartition(':')[0]}:/64", dev, metric=256, protocol=2)
-        yield ObservedRoute.parse(f"{own}/128", dev, table=255, kind="local", protocol=2)
-        return
     network = own.rsplit(".", 2)[0]
     yield ObservedRoute.parse(f"{network}.0.0/16", dev, protocol=2, scope=253, source=own)
     yield ObservedRoute.parse(
@@ -41,9 +36,9 @@ def _held(dev: str, address: str) -> Iterator[ObservedRoute]:
     )
 
 
-def _node(families: int) -> NodeRecord:
+def _node() -> NodeRecord:
     """Return a node with eight InfiniBand devices, one of which takes addresses that it should not."""
-    cidrs = ["172.16.8.0/22", "10.0.0.0/16", "10.64.0.0/16", *["fd00:99::/64"] * (families > 1)]
+    cidrs = ["172.16.8.0/22", "10.0.0.0/16", "10.64.0.0/16"]
     route = {"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}
     section = {"expectedCidrs": cidrs, "mode": "STRICT"}
     held = {
@@ -51,11 +46,6 @@ def _node(families: int) -> NodeRecord:
         **{f"ib{number}": [f"172.{16 + number}.1.4/16"] for number in range(8)},
     }
     found = [ObservedRoute.parse("0.0.0.0/0", "eth0", "10.224.0.1", protocol=16, metric=100), _LOST]
-    if families > 1:
-        found.append(ObservedRoute.parse("::/0", "eth0", "fe80::1", protocol=9, metric=1024))
-        held = {
-            dev: [*own, f"fd00:{number}::4/64"] for number, (dev, own) in enumerate(held.items())
-        }
     found += [one for dev, own in held.items() for address in own for one in _held(dev, address)]
     for number in range(_ROUTES - len(found)):
         destination = f"10.{64 + number // 65536}.{number // 256 % 256}.{number % 256}/32"
@@ -74,21 +64,15 @@ def _node(families: int) -> NodeRecord:
             Device(dev, number, up=True, addresses=tuple(map(DeviceAddress.parse, own)))
             for number, (dev, own) in enumerate(held.items(), 2)
         ),
-        rules=(
-            *(Rule(priority, table=table, protocol=2) for priority, table in places),
-            *(
-                Rule(priority, table=table, protocol=2, family=IPV6)
-                for priority, table in places[:2]
-            ),
-        ),
+        rules=tuple(Rule(priority, table=table, protocol=2) for priority, table in places),
         routes=tuple(found),
         merged=True,
     )
 
 
-def main(count: int, families: int) -> None:
+def main(count: int) -> None:
     """Prove them, and print the measurement."""
-    line = _node(families).to_line()
+    line = _node().to_line()
     lost = line.replace(b'"network":"172.16.8.0"', b'"network":"172.16.12.0"')
 
     parser = 0.0

@@ -1,12 +1,11 @@
 """Samples, fair rounds, and the figures computed from them."""
 
-import gc
 import os
 import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from statistics import median, quantiles
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -114,27 +113,6 @@ def contest(
     return Contest(items, samples)
 
 
-def in_process(
-    work: Callable[[], Sized | None], *, expected: int | None = None
-) -> Callable[[], Sample]:
-    """Time a call in this process: the collector as Python has it, but nothing of the round before
-    to collect.
-    """
-
-    def run() -> Sample:
-        gc.collect()
-        cpu, wall = time.process_time(), time.perf_counter()
-        result = work()
-        sample = Sample(time.perf_counter() - wall, time.process_time() - cpu)
-        if expected is not None and (result is None or len(result) != expected):
-            raise BenchmarkError(
-                f"expected {expected} results, got {None if result is None else len(result)}"
-            )
-        return sample
-
-    return run
-
-
 #: The exit status of a boot script where a gate may start.
 _MAY_START = 10
 
@@ -169,29 +147,9 @@ def program(name: str, *words: str) -> Contender:
     return Contender(name, partial(process, argv, env=environment(), cwd="/"))
 
 
-def self_timed(argv: Sequence[str], *, expected: int) -> Sample:
-    """Run a program that times itself and prints `WALL CPU DONE REFUSED`."""
-    wall, cpu, *counts = printed(*argv).split()
-    if counts != [str(expected), "0"]:
-        raise BenchmarkError(f"{' '.join(argv)} did not do all of {expected}: {counts}")
-    return Sample(float(wall), float(cpu))
-
-
 def printed(*argv: str, **options: Any) -> str:
     """Return what a program prints."""
     return ran(argv, stdout=subprocess.PIPE, **options).stdout
-
-
-def fastest(
-    choices: Sequence[int],
-    run: Callable[[int], Sample],
-    *,
-    before: Callable[[], None] | None = None,
-) -> int:
-    """The choice with the lowest median of three runs."""
-    contenders = [Contender(str(choice), partial(run, choice)) for choice in choices]
-    tried = contest(contenders, 1, rounds=3, before=before)
-    return min(choices, key=lambda choice: tried.seconds(str(choice)))
 
 
 def environment() -> dict[str, str]:

@@ -30,7 +30,6 @@ def config_file(
     cidrs: Sequence[str] = (),
     *,
     gateway: str | None = world.GATEWAY,
-    gates: Sequence[str] = (),
     name: str = "config.json",
 ) -> str:
     """Write a config with routes to these networks, and return its path.
@@ -43,7 +42,7 @@ def config_file(
     document = {
         "staticRoutes": {"enabled": bool(routes), "routes": routes},
         "routeOverlap": {"expectedCidrs": list(cidrs), "mode": "STRICT"},
-        "gates": list(gates),
+        "gates": [],
     }
     return write(setting, name, json.dumps({"hostRouting": document}))
 

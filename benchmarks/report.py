@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -24,7 +23,6 @@ class Findings(NamedTuple):
     legends: Sequence[str]
     results: Mapping[str, Result]
     promises: Sequence[Target]
-    further: Sequence[Target]
 
 
 def machine() -> dict[str, Any]:
@@ -44,7 +42,6 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "iproute2": _first_line("ip", "-V"),
         "pyroute2": version("pyroute2"),
-        "cc": _first_line("cc", "--version") if shutil.which("cc") else None,
     }
 
 
@@ -55,8 +52,6 @@ def _first_line(*argv: str) -> str:
 def as_text(findings: Findings) -> Iterator[str]:
     """Yield the lines of the report."""
     yield from _machine(findings.machine)
-    if findings.machine["cc"] is None:
-        yield "No cc here: the C column is left out."
     yield from findings.legends
     for result in findings.results.values():
         yield ""
@@ -64,10 +59,6 @@ def as_text(findings: Findings) -> Iterator[str]:
         yield from _table(result)
     yield ""
     yield from _targets(findings.promises)
-    if findings.further:
-        yield ""
-        yield "further figures, for those who work on this library"
-        yield from map(_target, findings.further)
 
 
 def as_page(findings: Findings) -> Iterator[str]:
@@ -121,7 +112,7 @@ def _rounds(contest: Contest) -> int:
 def _target(target: Target) -> str:
     row = target.row
     measured = "" if target.measured is None else f"{target.measured:.2f}{row.unit}"
-    limit = f"{'>=' if row.floor else '<='} {row.limit:g}{row.unit}" if row.limit else ""
+    limit = f"<= {row.limit:g}{row.unit}" if row.limit else ""
     spread = "" if target.spread is None else f"±{50 * target.spread:.0f} %"
     waits = " / ".join(_milliseconds(one) for one in target.milliseconds.values())
     where = f"{waits} ms" if waits else target.where
@@ -144,7 +135,7 @@ def as_json(findings: Findings) -> dict[str, Any]:
             }
             for name, result in findings.results.items()
         },
-        "targets": [_plain(target) for target in (*findings.promises, *findings.further)],
+        "targets": [_plain(target) for target in findings.promises],
     }
 
 

@@ -16,24 +16,20 @@ from benchmarks.cases import OURS, Group, Result, Setting
 from benchmarks.measure import BenchmarkError, Contest, Sample
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 
-ELSEWHERE = "storm outside the expected CIDRs"
-#: The hard kind: each change may concern a proof, and announced networks are proven, too.
-INSIDE = "storm inside the expected CIDRs"
-KINDS = (ELSEWHERE, INSIDE)
-#: The end of the name of a storm's second result.
-ALARM = ": alarm"
-NAMES = tuple(f"{kind}{part}" for kind in KINDS for part in ("", ALARM))
+#: Each change may concern the check, and announced networks are checked as well.
+STORM = "storm inside the expected CIDRs"
+ALARM = f"{STORM}: alarm"
 LEGEND = """\
 Watch in a storm: milliseconds of processor time of `hostrouting watch`, while another program adds and removes routes
 for 30 s, in a table of N foreign routes; and those from the loss of expected addresses to the alarm."""
 
 #: Foreign routes.
-SOME, MANY = 1000, 200_000
+MANY = 200_000
 _SECONDS = 30.0
 _RATE = 10_000
 #: A smaller run than this only shows that the measurements work.
 _FEWEST_ROUNDS = 7
-_FEW_SIZES = (30,)
+_FEW = 30
 _FEW_SECONDS = 2.0
 _LONGEST = 90.0
 _TICK = 0.01
@@ -53,26 +49,18 @@ class _Figures(NamedTuple):
 
 
 def storm(setting: Setting) -> list[Result]:
-    """Measure each kind of storm in a small and in a big table."""
+    """Measure a storm in a big table."""
     is_whole = setting.rounds(1000) >= _FEWEST_ROUNDS
-    few = (_FEW_SIZES, _FEW_SECONDS)
-    sizes, seconds = ((SOME, MANY), _SECONDS) if is_whole else few
-    results = []
+    count, seconds = (MANY, _SECONDS) if is_whole else (_FEW, _FEW_SECONDS)
     with fabric.devices():
-        for kind in KINDS:
-            if setting.needed.isdisjoint({kind, f"{kind}{ALARM}"}):
-                continue
-            found = {count: _measured(setting, kind, count, seconds) for count in sizes}
-            remark = f"{min(one.rate for one in found.values()):,.0f} events a second"
-            shares = [
-                Contest(count, {OURS: [one.share]}, clock="cpu") for count, one in found.items()
-            ]
-            alarms = [Contest(count, {OURS: [one.alarm]}) for count, one in found.items()]
-            results += [
-                Result(kind, shares, [], remark, whole=True),
-                Result(f"{kind}{ALARM}", alarms, [], remark, whole=True),
-            ]
-    return results
+        found = _measured(setting, count, seconds)
+    remark = f"{found.rate:,.0f} events a second"
+    share = Contest(count, {OURS: [found.share]}, clock="cpu")
+    alarm = Contest(count, {OURS: [found.alarm]})
+    return [
+        Result(STORM, [share], [], remark, whole=True),
+        Result(ALARM, [alarm], [], remark, whole=True),
+    ]
 
 
 def seconds(measured: Contest) -> float:
@@ -80,20 +68,16 @@ def seconds(measured: Contest) -> float:
     return measured.seconds(OURS)
 
 
-def _measured(setting: Setting, kind: str, count: int, seconds: float) -> _Figures:
-    folder = setting.folder / f"storm-{KINDS.index(kind)}-{count}"
-    if kind == INSIDE:
-        fabric.announce(folder / "root")
+def _measured(setting: Setting, count: int, seconds: float) -> _Figures:
+    folder = setting.folder / "storm"
+    fabric.announce(folder / "root")
     routes = [
         {"destination": cidr, "gateway": world.GATEWAY, "dev": world.DEVICE}
         for cidr in fabric.CIDRS[:2]
     ]
     document = {
         "staticRoutes": {"enabled": True, "routes": routes},
-        "routeOverlap": {
-            "expectedCidrs": list(fabric.CIDRS),
-            "fabric": "auto" if kind == INSIDE else "off",
-        },
+        "routeOverlap": {"expectedCidrs": list(fabric.CIDRS), "fabric": "auto"},
     }
     world.ip_batch(f"route add {route.destination} {_WAY}" for route in world.uniform(count))
     try:
@@ -101,17 +85,12 @@ def _measured(setting: Setting, kind: str, count: int, seconds: float) -> _Figur
             _until((folder / f"root{MARKER_OK}").exists)
             # The load of its beginning is over.
             time.sleep(seconds / 3)
-            return _storm(
-                process,
-                folder / f"root{MARKER_DETECTED}",
-                "20" if kind == ELSEWHERE else "10",
-                seconds,
-            )
+            return _storm(process, folder / f"root{MARKER_DETECTED}", seconds)
     finally:
         world.flush("table", "main", "proto", _PROTOCOL)
 
 
-def _storm(process: int, marker: Path, first: str, seconds: float) -> _Figures:
+def _storm(process: int, marker: Path, seconds: float) -> _Figures:
     """Change routes until the time is over and the alarm is there, which is due after the first
     second.
     """
@@ -119,7 +98,7 @@ def _storm(process: int, marker: Path, first: str, seconds: float) -> _Figures:
     alarm: Sample | None = None
     lost = rate = 0.0
     began, before = time.perf_counter(), watch.cpu(process)
-    with _Program(first) as program:
+    with _Program() as program:
         while not (share and alarm):
             time.sleep(_TICK)
             now = time.perf_counter() - began
@@ -137,16 +116,16 @@ def _storm(process: int, marker: Path, first: str, seconds: float) -> _Figures:
 
 
 class _Program(ExitStack):
-    """Another program, which adds and deletes routes below `first`.100.0.0/16."""
+    """Another program, which adds and deletes routes of 10.100.0.0/16."""
 
-    def __init__(self, first: str) -> None:
+    def __init__(self) -> None:
         super().__init__()
         words = ["ip", "-batch", "-"]
         self._process = self.enter_context(
             subprocess.Popen(words, stdin=subprocess.PIPE, text=True)
         )
         routes = [
-            f"{first}.100.{number >> 8}.{number & 255}/32 {_WAY}\n" for number in range(_RATE // 2)
+            f"10.100.{number >> 8}.{number & 255}/32 {_WAY}\n" for number in range(_RATE // 2)
         ]
         self._lines = [f"route {verb} {route}" for verb in ("add", "delete") for route in routes]
         self._last = 0.0
@@ -168,4 +147,4 @@ def _until(done: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-GROUP = Group(NAMES, storm, LEGEND)
+GROUP = Group((STORM, ALARM), storm, LEGEND)

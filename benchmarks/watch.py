@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from ipaddress import IPv4Network, collapse_addresses
 from pathlib import Path
@@ -19,8 +19,7 @@ from benchmarks import world
 from benchmarks.cases import COMMAND, IP, OURS, Group, Result, Setting
 from benchmarks.measure import BenchmarkError, Contender, Contest, Sample, contest, environment
 from hostrouting.boot.layout import CONFIG_PATH
-from hostrouting.exceptions import RouteRejectedError
-from hostrouting.host import Route, RouteChange
+from hostrouting.host import Route
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents, NetlinkListener
 from hostrouting.net.addresses import format_ipv4
@@ -29,22 +28,17 @@ from phases import Context
 from phases.context import wait
 
 DELETION = "watch, a route deleted"
-AT_ONCE = "watch, 1,000 deleted at once"
-LOOP = "watch, a deletion every 10 ms for 30 s"
 IDLE = "watch, idle for a minute"
-NAMES = (DELETION, AT_ONCE, LOOP, IDLE)
+NAMES = (DELETION, IDLE)
 DELETED = "deleted"
 LEGEND = """\
 Watch: milliseconds from the event that a route is deleted, which `ip route` does, to the event that it is in force
-again, in a table of N routes. ip: one that reads all routes, and replaces one or 1,000. Loop and idle:
-processor time of watch, and its memory. The idle one proves the addresses of all its routes, too."""
+again, in a table of N routes. ip: one that reads all routes, and replaces one. Idle: processor time of a watch that also
+checks the addresses of all its routes, and its memory."""
 
 ROUTES = 1000
-#: Routes in the table of the second measurement of a deletion.
-MANY = 10_000
 _SECONDS = 60.0
-#: The length of the loop; watch is idle for twice as long.
-_PERIOD = 30.0
+_IDLE_SECONDS = 60.0
 #: A smaller run than this only shows that the measurements work.
 _FEWEST_ROUNDS = 7
 _BETWEEN = 1.0
@@ -54,17 +48,12 @@ def watch(setting: Setting) -> list[Result]:
     """Measure all of it on the routes of one config."""
     world.clean()
     own_routes, rounds = world.uniform(ROUTES), setting.rounds(ROUTES)
-    period = _PERIOD if rounds >= _FEWEST_ROUNDS else 5.0
+    period = _IDLE_SECONDS if rounds >= _FEWEST_ROUNDS else 10.0
     try:
-        with _watching(setting, own_routes) as process, _listening() as seen:
-            results = setting.results(
-                {
-                    DELETION: lambda: _deletion(seen, own_routes, rounds),
-                    AT_ONCE: lambda: _at_once(seen, own_routes),
-                    LOOP: lambda: _loop(process, own_routes, period),
-                }
-            )
-        return results + setting.results({IDLE: lambda: _idle(setting, own_routes, 2 * period)})
+        with _watching(setting, own_routes), _listening() as seen:
+            deletion = {DELETION: lambda: _deletion(seen, own_routes, rounds)}
+            results = setting.results(deletion)
+        return results + setting.results({IDLE: lambda: _idle(setting, own_routes, period)})
     finally:
         world.sweep()
 
@@ -83,31 +72,8 @@ def _deletion(seen: _Seen, own_routes: Sequence[Route], rounds: int) -> Result:
         Contender(IP, partial(_read_and_replace, own_routes[0])),
         Contender(DELETED, lambda: seen.restored(own_routes)),
     ]
-    contests = [contest(contenders, ROUTES, rounds=rounds)]
-    # Those of other programs are read, too.
-    world.ip_batch(f"route add {route} proto 99" for route in world.uniform(MANY)[ROUTES:])
-    contests.append(contest(contenders, MANY, rounds=rounds))
-    world.flush("proto", "99")
-    return Result(DELETION, contests, [(DELETED, IP)], whole=True)
-
-
-def _at_once(seen: _Seen, own_routes: Sequence[Route]) -> Result:
-    def restore() -> Sample:
-        seen.forget()
-        started = time.perf_counter()
-        world.ip_batch(f"route delete {route}" for route in own_routes)
-        seen.until_added(own_routes)
-        return Sample(time.perf_counter() - started, 0)
-
-    def replace() -> Sample:
-        started = time.perf_counter()
-        world.ip_batch(f"route replace {route}" for route in own_routes)
-        return Sample(time.perf_counter() - started, 0)
-
-    # And one before it, to warm up: a route that was taken three times within an hour comes back
-    # after a pause.
-    measured = contest([Contender(OURS, restore), Contender(IP, replace)], ROUTES, rounds=1)
-    return Result(AT_ONCE, [measured], [(OURS, IP)], "the deletion itself included", whole=True)
+    measured = contest(contenders, ROUTES, rounds=rounds)
+    return Result(DELETION, [measured], [(DELETED, IP)], whole=True)
 
 
 def _idle(setting: Setting, own_routes: Sequence[Route], seconds: float) -> Result:
@@ -119,22 +85,6 @@ def _idle(setting: Setting, own_routes: Sequence[Route], seconds: float) -> Resu
         sample = Sample(time.perf_counter() - started, cpu(process) - before)
         remark = f"{_megabytes(process):.1f} MB resident"
     return Result(IDLE, [Contest(ROUTES, {OURS: [sample]}, clock="cpu")], [], remark, whole=True)
-
-
-def _loop(process: int, own_routes: Sequence[Route], seconds: float) -> Result:
-    """Delete one route whenever it is there, a hundred times a second."""
-    before, megabytes, started = cpu(process), _megabytes(process), time.perf_counter()
-    backend, [victim] = (
-        NetlinkBackend(),
-        [one for one in NetlinkBackend().routes_of(142) if one.fulfils(own_routes[0])],
-    )
-    while time.perf_counter() < started + seconds:
-        with suppress(RouteRejectedError):
-            backend.apply([RouteChange.remove(victim)], verify=False)
-        time.sleep(0.01)
-    sample = Sample(time.perf_counter() - started, cpu(process) - before)
-    remark = f"{_megabytes(process) - megabytes:+.1f} MB resident"
-    return Result(LOOP, [Contest(ROUTES, {OURS: [sample]}, clock="cpu")], [], remark, whole=True)
 
 
 # --- another program
@@ -230,16 +180,6 @@ class _Seen:
             if event.verb != "remove" and event.route.fulfils(route):
                 return Sample(time.perf_counter() - first, 0)
         raise BenchmarkError(f"route '{route}' was not restored")
-
-    def until_added(self, routes: Sequence[Route]) -> None:
-        """Wait for an addition of each of the routes."""
-        missing = {route.network for route in routes}
-        for event in self._events():
-            if event.verb != "remove":
-                missing.discard(event.route.network)
-            if not missing:
-                return
-        raise BenchmarkError(f"{len(missing)} routes were not restored")
 
     def forget(self) -> None:
         """Forget all events by now."""

@@ -1,7 +1,6 @@
 """The namespace that everything happens in, and the tables that are put there."""
 
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -12,15 +11,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from benchmarks.measure import BenchmarkError, printed
-from hostrouting.host import Address, NextHop, Route
-from hostrouting.net.addresses import netmask, parse_ipv4
+from hostrouting.host import Address, Route
+from hostrouting.net.addresses import parse_ipv4
 
 #: Networks 11.0.0.0/24, 11.0.1.0/24, ...: 100,000 of them end at 12.134.159.0/24.
 FIRST = parse_ipv4("11.0.0.0")
 STEP = 256
 LENGTH = 24
 
-_METRICS = (100, 200, 512, 1024)
 #: Devices with the address and the gateway that each has; two veth pairs.
 _PLACES = {
     "bench0": ("192.0.2.1", "192.0.2.2"),
@@ -93,10 +91,8 @@ def why_not() -> str | None:
     return None
 
 
-def build() -> int:
-    """Make the devices, of which the namespace of `start_inside` has none; how many routes the
-    kernel made of them.
-    """
+def build() -> None:
+    """Make the devices, of which the namespace of `start_inside` has none."""
     lines = [
         "link set lo up",
         "link add bench0 type veth peer name bench1",
@@ -114,7 +110,6 @@ def build() -> int:
         if time.monotonic() > deadline:
             raise BenchmarkError("a veth pair has no carrier after 10 s")
         time.sleep(0.05)
-    return _shown("table", "all").count("\n")
 
 
 @contextmanager
@@ -195,41 +190,3 @@ def uniform(count: int) -> list[Route]:
         Route(network=FIRST + number * STEP, prefix_length=LENGTH, gateway=gateway, dev=DEVICE)
         for number in range(count)
     ]
-
-
-def mixed(count: int) -> list[Route]:
-    """`count` routes of all sorts, in no order but that of their addresses: neighbours have little
-    in common.
-    """
-    dice = random.Random(2)
-    routes: list[Route] = []
-    places = list(_PLACES.items())
-    network = FIRST
-    for _ in range(count):
-        length = dice.choice((24, dice.randint(16, 32)))
-        size = 1 << (32 - length)
-        network = (network + size - 1) & netmask(length)
-        metric = dice.choice(_METRICS) if dice.random() < 1 / 3 else 0
-        device, (address, gateway) = dice.choice(places)
-        source = parse_ipv4(address) if dice.random() < 0.1 else None
-        sort = dice.random()
-        if sort < 0.05:
-            route = Route(network=network, prefix_length=length, metric=metric, kind="blackhole")
-        elif sort < 0.1:
-            hops = tuple(
-                NextHop(Address.parse(hop), dev) for dev, (_, hop) in dice.sample(places, 2)
-            )
-            route = Route(network=network, prefix_length=length, metric=metric, nexthops=hops)
-        else:
-            via = Address.parse(gateway)
-            route = Route(
-                network=network,
-                prefix_length=length,
-                gateway=via,
-                dev=device,
-                metric=metric,
-                source=source,
-            )
-        routes.append(route)
-        network += size
-    return routes

@@ -21,7 +21,6 @@ PACKAGES = {
     "/lib/systemd/system/systemd-nspawn@.service": "systemd-container",
     "/lib/systemd/systemd": "systemd",
     "bash": "bash",
-    "cc": "gcc",
     "debootstrap": "debootstrap",
     "ebtables-legacy": "ebtables",
     "ebtables-nft": "iptables",
@@ -39,7 +38,6 @@ PACKAGES = {
     "systemd-analyze": "systemd",
     "systemd-path": "systemd",
     "tc": "iproute2",
-    "valgrind": "valgrind",
 }
 #: Installed by `nox -s fleet_tools`, and by no package.
 _FLEET_TOOLS = frozenset(
