@@ -331,6 +331,11 @@ class _Look:
 
     def findings(self) -> _Findings:
         """Yield all findings, the most important first; of an image those that matter at a boot."""
+        if not self.host.has_boot:
+            # Nothing is installed for a boot, and that is right.
+            yield from self._make(routes=self._routes)
+            yield from self._proven_addresses()
+            return
         config = self.config
         is_live = self.host.is_live
         # Where that cannot be read it is unknown, and each look names what it lacks.

@@ -14,6 +14,7 @@ from hostrouting import (
     HostRoutingConfig,
     OverlapReport,
     Reset,
+    check_node,
 )
 from hostrouting.boot.layout import CONFIG_PATH, LIVE_RECORD
 from hostrouting.exceptions import HostFileError, HostInUseError
@@ -89,6 +90,20 @@ def test_routes_are_changed_and_checked_and_the_rest_is_skipped_with_its_reason(
         "configure-watch": ["not in the config"],
     }
     assert changed_files(host) == [("write", LIVE_RECORD)]
+
+
+def test_the_check_of_such_a_host_is_about_its_routes() -> None:
+    """A check finds no fault with missing boot files where nobody installs any, and reports a lost
+    route.
+    """
+    host = machine()
+    assert configured(host, FIRST).ok
+    assert check_node(at_once(), FIRST, host).findings == ()
+    [own] = [each for each in host.routes.routes() if each.protocol == 142]
+    host.routes.delete_route(own)
+    report = check_node(at_once(), FIRST, host)
+    assert report.verdict == "wrong"
+    assert "lost-route" in [finding.kind for finding in report.findings]
 
 
 def test_a_later_run_may_have_another_config() -> None:
