@@ -188,7 +188,11 @@ class StaleCNIError(HostRoutingError):
 
 
 class UnitError(HostRoutingError):
-    """systemd refused a request, or a unit owned by hostrouting failed."""
+    """systemd refused a request, or a unit owned by hostrouting failed.
+
+    The `code` is `no-program` if a boot could not run the program in STRICT mode, which an apply
+    with `force` does not mind.
+    """
 
 
 class NoSystemdError(UnitError):

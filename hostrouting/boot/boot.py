@@ -221,8 +221,9 @@ class Boot:
         gates = {path: self._files.read(path) for path in map(drop_in_of, self._disk.gates())}
         gates |= {path: contents.get(path) for path in after if path.endswith(DROP_IN_NAME)}
         if not force and any(map(is_strict, filter(None, gates.values()))):
-            advice = "or set the mode to WARN; --force applies the config anyway"
-            raise UnitError(f"{finding.text}, {advice}")
+            error = UnitError(f"{finding.text}, or set the mode to WARN")
+            error.code = finding.kind
+            raise error
         self._logger.warning("%s", finding.text, extra={"kind": finding.kind})
 
     def exposed(self, *parts: BootPart) -> list[Exposure]:

@@ -50,6 +50,8 @@ _STEPS: Final = {
     ),
     "config-installed": "apply this one without --live, or run: hostrouting reset",
     "other-routes": "to remove them, run: hostrouting reset",
+    "no-program": "to apply it anyway, use --force",
+    "worse-routing": "to apply it anyway, use --force",
 }
 #: Where to report any other error.
 _ISSUES: Final = "https://github.com/hostrouting/hostrouting/issues"

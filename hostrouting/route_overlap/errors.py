@@ -34,6 +34,8 @@ class WorseRoutingError(RouteOverlapError):
     or an exit that would move; and the `cause` of a range, a `RouteChange` or None.
     """
 
+    code = "worse-routing"
+
     def __init__(
         self, report: OverlapReport, reason: str, step: str, worse: Sequence[Any] = ()
     ) -> None:

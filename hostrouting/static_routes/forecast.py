@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _Hops: TypeAlias = "Callable[[int, int], list[tuple[object, str]]]"
 _WORSE = "refused, because this config would misroute addresses that are routed correctly now"
 _WITHOUT = "routed correctly without this config: %s"
-_FORCE = "correct the config, or use --force if this is intended"
+_CORRECT = "correct the config"
 _FIRST = "first apply a config that only stops expecting them and keeps their routes"
 
 
@@ -365,7 +365,7 @@ def judge(
     worse = forecast.worse
     if forecast.is_refused and not force:
         dropped = any(each.is_refused and each.section.is_dropped for each in worse)
-        step = f"{_FIRST}, or {_FORCE}" if dropped else _FORCE
+        step = f"{_FIRST}, or {_CORRECT}" if dropped else _CORRECT
         report = next(each.report for each in worse if each.is_refused)
         raise WorseRoutingError(report, _WORSE, f"{state}; {step}", worse)
     if worse:

@@ -498,8 +498,9 @@ def test_strict_needs_a_python(
         with pytest.raises(TaskFailedError) as caught:
             act(Configure(overlap("STRICT"), host=host), at_once())
         assert isinstance(caught.value.cause, UnitError)
-        advice = "or set the mode to WARN; --force applies the config anyway"
+        advice = "or set the mode to WARN"
         assert str(caught.value.cause) == f"{reason}, {advice}"
+        assert caught.value.cause.code == "no-program"
         assert fake.files.tree.snapshot() == before
     caplog.clear()
     execute(Configure(overlap("WARN"), host=host), at_once())

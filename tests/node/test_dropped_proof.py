@@ -55,10 +55,7 @@ HALF = "172.16.8.0/29"
 OTHER = "172.16.8.8/29"
 _FIX = "hostrouting check new.json --fix | hostrouting apply -"
 DROPPED = "the installed config has this, and the new one does not"
-STEP = (
-    "first apply a config that only stops expecting them and keeps their routes, or correct the config, or use "
-    "--force if this is intended"
-)
+STEP = "first apply a config that only stops expecting them and keeps their routes, or correct the config"
 
 
 class Turns(ManualClock):

@@ -53,7 +53,7 @@ NEVER_OVERWRITTEN = (
     "has the same destination and metric and is never hidden; configure narrower destinations"
 )
 NONE_HELD = "no gate is held"
-NOTHING_CHANGED = "nothing was changed; correct the config, or use --force if this is intended"
+NOTHING_CHANGED = "nothing was changed; correct the config"
 NOTHING_LEADS = "no route leads to "
 NOT_APPLIED = "nothing of this config is installed"
 NOT_ASKED = "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked"
