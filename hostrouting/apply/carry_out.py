@@ -20,7 +20,7 @@ from hostrouting.base.errors import BackendError, HostFileError
 from hostrouting.base.waits import begin_wait
 from hostrouting.boot.layout import LIVE_RECORD, STATE_DIRECTORY, WAITED, units_in
 from hostrouting.boot.task import NOT_CONFIGURED, NOT_IN_IMAGE
-from hostrouting.host.reading import at_one_moment
+from hostrouting.host.cached_routing import with_cached_routing
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.rejected import RouteRejectedError
 from hostrouting.net.routes import OUR_PROTOCOL, is_merged
@@ -135,7 +135,7 @@ class Apply:
         if not run.host.is_live:
             return plan
         # The check at the end judges all changes of the run.
-        node = at_one_moment(run.host)
+        node = with_cached_routing(run.host)
         routes = self.wanted.routes_on(node)
         return attrs.evolve(plan, routes=routes, node=node, changes_before=run.count)
 
@@ -331,7 +331,7 @@ class Apply:
             return None
         # A snapshot from after the files is fresh; one from before them may be old.
         fresh = plan.node if run.count and self._is_fresh(plan) else None
-        node = fresh or at_one_moment(run.host)
+        node = fresh or with_cached_routing(run.host)
         left = plan.routes if fresh else self.wanted.routes_on(node)
         if left is not None:
             left.refuse_hidden(ahead)

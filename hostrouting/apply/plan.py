@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import attrs
 
 from hostrouting.apply.live import refuse_others
-from hostrouting.host.reading import at_one_moment
+from hostrouting.host.cached_routing import with_cached_routing
 from hostrouting.static_routes.entries import entries
 from hostrouting.static_routes.forecast import Forecast, Forecaster
 from hostrouting.static_routes.plan import RoutePlan, plan_routes
@@ -83,7 +83,7 @@ def decide(ctx: Context, wanted: Wanted, host: Host, *, is_shown: bool = True) -
         forecaster = None
         if wanted.is_proven:
             forecaster = Forecaster(ctx, wanted.config, host, earlier=wanted.earlier)
-        node = at_one_moment(host) if forecaster is None else forecaster.node
+        node = with_cached_routing(host) if forecaster is None else forecaster.node
         routes = wanted.routes_on(node)
         if not host.has_boot:
             refuse_others(host, routes)

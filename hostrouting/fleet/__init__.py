@@ -1,7 +1,7 @@
-"""Many nodes: what each is, and their verdicts where a fleet looks.
+"""Many nodes: record each, and check the records elsewhere.
 
-record      NodeRecord: a node as a line of JSON, taken on it and read elsewhere
-verdict     prove_record: the proof of a recorded node, under any config
+record      NodeRecord: a node as a line of JSON, recorded on the node and read elsewhere
+verdict     prove_record: check a recorded node against any config
 stream      lines of files in, verdicts and their summary out
 metrics     the report of `check` for Prometheus
 """
@@ -19,11 +19,11 @@ __all__ = ["NodeRecord", "NodeVerdict", "prove_record", "take_record"]
 
 
 if not TYPE_CHECKING:
-    # A type checker would take any name for one of this module.
+    # Type checkers would accept any name of this module.
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        # Imported late: a node that records itself proves nothing.
+        # Imported late: not needed to record a node.
         from hostrouting.fleet import verdict
 
         return getattr(verdict, name)

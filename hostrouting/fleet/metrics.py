@@ -42,7 +42,7 @@ def exposition(report: NodeReport, config: HostRoutingConfig, *, now: float) -> 
     lines = [
         *_family(
             "findings",
-            "Findings of hostrouting check; a cidr is of the proof",
+            "Findings of hostrouting check; with a cidr if they are about expected addresses",
             findings,
             "cidr",
             "kind",

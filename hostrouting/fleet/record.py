@@ -1,4 +1,4 @@
-"""A node as one line of JSON: all that the proof reads of it, and the config in force."""
+"""A node as one line of JSON: everything that a check of its routing needs, and its config."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
     from hostrouting.host.ports import Routing
 
-#: Bytes of a line. A node with 64,000 routes has fewer.
+#: The most bytes of a line; a node with 64,000 routes needs fewer.
 LONGEST: Final = 16 << 20
-#: Of the format. After a release another one is needed for another meaning of a field, or one more.
+#: The format. After a release it must change if the fields or their meanings change.
 _VERSION = 1
 _LINE = "a record is one line, as `record` prints it"
-#: Each device has these, and no static route and no expected CIDR is there.
+#: Every device has routes to these, and static routes and expected CIDRs are never among them.
 _OF_A_LINK = (Prefix(IPV6, 0xFE80 << 112, 10), Prefix(IPV6, 0xFF << 120, 8))
 
 
 class Line(NamedTuple):
-    """A line of a file that the proof reads."""
+    """A line of a file that the check reads."""
 
     path: str
     text: str
@@ -54,7 +54,7 @@ class Line(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class NodeRecord:
-    """The routing of a node at one time, and the config in force.
+    """The routing of a node at one time, and its config.
 
     >>> from hostrouting.testing import FakeHost
     >>> from phases import Context
@@ -68,32 +68,29 @@ class NodeRecord:
     time: str = ""
     #: The version of hostrouting.
     tool: str = ""
-    #: None if none is installed, or if `checksum` is that of a damaged one.
+    #: None if no config is installed; also None, with a `checksum`, if it is damaged.
     config: HostRoutingConfig | None = None
     checksum: str = ""
     devices: tuple[Device, ...] = ()
     rules: tuple[Rule, ...] = ()
     #: Without IPv6 routes to link-local and multicast addresses.
     routes: tuple[ObservedRoute, ...] = ()
-    #: See `Fib.merged`, from the kernel.
+    #: See `Fib.merged`; found out from the kernel.
     merged: bool | None = None
-    #: True if the node forwards IPv6: a host passes over gateways that are FAILED.
+    #: True if the node forwards IPv6; otherwise it skips gateways in state FAILED.
     is_router: bool = False
     #: The meaning of `fabric: auto`.
     fabric: Fabric = attrs.field(factory=Fabric)
-    #: The lines that the proof reads from files.
+    #: The lines of files that the check reads.
     lines: tuple[Line, ...] = ()
 
     @classmethod
     def parse(cls, line: str | bytes) -> NodeRecord:
-        """Read a line, as text or bytes.
-
-        Raise ValueError with the field for a line that `to_line` does not write.
-        """
+        """Parse a line, as text or bytes; raise ValueError with the field if it is invalid."""
         if not isinstance(line, str | bytes):
             raise wrong_argument("line", line, "the text of a record", "record.to_line()")
         if len(line) > LONGEST:
-            raise ValueError(f"it has more than {LONGEST >> 20} MiB")
+            raise ValueError(f"it is longer than {LONGEST >> 20} MiB")
         try:
             text = line if isinstance(line, str) else line.decode()
             document = typed(json.loads(text, object_pairs_hook=_once), dict, "the record")
@@ -104,16 +101,16 @@ class NodeRecord:
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         version = document.pop("version", None)
-        # True equals 1.
+        # True would equal 1.
         if type(version) is not int or version != _VERSION:
             raise NoRecordError(
-                f".version: is {version!r}, and hostrouting {__version__} reads {_VERSION} only; "
+                f".version: is {version!r}, but hostrouting {__version__} only reads {_VERSION}; "
                 "take a new record"
             )
         return _RECORD.read(document)
 
     def to_line(self) -> bytes:
-        """Return the record as a line of JSON, in ASCII, without its end."""
+        """Return the record as a line of ASCII JSON, without a line break."""
         document = {"version": _VERSION, **_RECORD.brief(self)}
         return json.dumps(
             document, separators=(",", ":"), default=HostRoutingConfig.to_mapping
@@ -121,26 +118,26 @@ class NodeRecord:
 
     @property
     def host(self) -> Host:
-        """The node for the proof; its routes are a model."""
-        # Imported late: only a proof needs the model.
+        """The recorded node as a `Host`; its routes are a model."""
+        # Imported late: needed only to check a record.
         from hostrouting.fib import Fib
 
         fib = Fib.of(self.devices, self.routes, self.rules)
         pairs = ((device.name, failed) for device in self.devices for failed in device.failed)
         silent = frozenset() if self.is_router else frozenset(pairs)
         files = _Files(self.lines)
-        # The kernel parts the tables with the first change of a rule.
+        # The kernel separates the tables at the first change of a rule.
         model = attrs.evolve(fib, merged=fib.merged is None and self.merged, failed=silent)
         return Host(routes=model, files=files, services=absent("services"), lock=absent("lock"))  # type: ignore[arg-type]
 
 
 class NoRecordError(ValueError):
-    """A line is not even the beginning of a record of this version."""
+    """A line is not a record of this version at all."""
 
 
 @attrs.frozen
 class _Files:
-    """The readers of `FileStore` that the proof needs."""
+    """The methods of `FileStore` that a check needs."""
 
     lines: tuple[Line, ...]
 
@@ -149,16 +146,16 @@ class _Files:
         return "\n".join(texts).encode(errors="surrogateescape")
 
     def read_link(self, _path: str) -> str | None:
-        # The record does not say which programs run.
+        # The record does not contain which programs are running.
         return None
 
     def names(self, _folder: str) -> list[str]:
-        # The devices of the record show InfiniBand, too.
+        # InfiniBand devices are among the devices of the record.
         return []
 
 
 def take_record(ctx: Context, host: Host) -> NodeRecord:
-    """Return the record of a live node; it needs no privilege."""
+    """Record a live node; does not need privileges."""
     routing = host.routes
     families = routing.families
     read = chain.from_iterable(map(routing.routes, families))
@@ -192,7 +189,7 @@ def _is_of_a_link(route: ObservedRoute) -> bool:
 
 
 def _are_merged(routing: Routing, routes: Iterable[ObservedRoute]) -> bool:
-    """Return True if the kernel searches the tables local and main as one: both are main then."""
+    """Return True if the kernel searches the tables local and main as one, called main."""
     for route in routes:
         if route.table == LOCAL_TABLE and route.kind == "local":
             [answer] = routing.lookup([route.network])
@@ -201,7 +198,7 @@ def _are_merged(routing: Routing, routes: Iterable[ObservedRoute]) -> bool:
 
 
 def _recorded(device: Device, gateways: Container[Address | None]) -> Device:
-    """Return a device with those of its neighbours that are `gateways`."""
+    """Return a device with only those neighbours that are gateways."""
     failed = tuple(address for address in device.failed if address in gateways)
     known = tuple(each for each in device.neighbours if Address(IPV4, each) in gateways)
     return device._replace(neighbours=known, failed=failed)
@@ -211,7 +208,7 @@ def _recorded(device: Device, gateways: Container[Address | None]) -> Device:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object of JSON; refuse a key twice, of which readers would take another one."""
+    """Return a JSON object; refuse repeated keys, because parsers differ on which one counts."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -220,7 +217,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-# Most nodes of a fleet have the same; a foreign one may take hundreds of MB.
+# Most nodes of a fleet have the same config; a malicious one could take hundreds of MB.
 @lru_cache(maxsize=8)
 def _parsed(config: str) -> HostRoutingConfig:
     return HostRoutingConfig.from_json(config)

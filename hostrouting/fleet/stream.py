@@ -1,4 +1,4 @@
-"""Recorded nodes, line by line: their verdicts in the same order, and a summary of these."""
+"""Check recorded nodes line by line: verdicts in the same order, and a summary."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
     from hostrouting.config.sections import HostRoutingConfig
 
-#: The most groups that are held, and the most that are shown.
+#: The most groups that are kept, and the most that are shown.
 _MOST_GROUPS = 1000
 _SHOWN = 50
 _EXAMPLES = 3
-#: Of processor time for a line; one with 64,000 routes takes one.
+#: The most CPU time for a line; a node with 64,000 routes takes 1 s.
 _SECONDS = 20
-#: From one error to the next: the first one may be caught by the work itself.
+#: The error is raised again, because the check itself may catch the first one.
 _SECONDS_BETWEEN_ERRORS = 1
-#: Characters of the reason why a line is refused.
+#: The most characters of the reason why a line is refused.
 _MOST_CHARACTERS = 300
 
 
-#: Its place, and its content.
+#: The position of a line (`file:number`), and its content.
 _Line: TypeAlias = tuple[str, bytes]
 
 
 def read_lines(names: Iterable[str]) -> Iterator[_Line]:
-    """Yield the lines of files (`-` is stdin) with their places; only the start of a long one."""
+    """Yield the lines of files (`-` is stdin) with their positions; truncate long lines."""
     for name in names:
         try:
             with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
@@ -58,14 +58,14 @@ def read_lines(names: Iterable[str]) -> Iterator[_Line]:
 def verdict_on(
     line: _Line, config: HostRoutingConfig | None = None, *, planned: bool = False
 ) -> NodeVerdict:
-    """Return the verdict on the record in a line; for any other line, the reason by its place."""
+    """Return the verdict on a recorded node, or why the line at a position is not a record."""
     try:
         with _limited():
             return prove_record(NodeRecord.parse(line[1]), config, planned=planned)
     except ValueError as error:
         why = str(error)[:_MOST_CHARACTERS]
         if isinstance(error, NoRecordError):
-            why += "; a CONFIG stands before --from"
+            why += "; put CONFIG before --from"
         return NodeVerdict(hostname=line[0], undecided=why, is_record=False)
 
 
@@ -84,16 +84,16 @@ def _limited() -> Iterator[None]:
 
 
 def _give_up(*_: object) -> NoReturn:
-    raise ValueError(f"its proof takes more than {_SECONDS} s")
+    raise ValueError(f"checking it takes more than {_SECONDS} s")
 
 
 @attrs.define
 class Summary:
-    """The verdicts in numbers, and groups of nodes by reason, whatever the digits of a device."""
+    """The number of verdicts, and groups of nodes by reason, ignoring digits in device names."""
 
     fail_on: str = "error"
-    #: Nodes that are `bad` or `unknown`, lines that are `refused`, and nodes that overlap: now, and
-    #: after a plan.
+    #: The numbers of nodes that are `bad` or `unknown`, of lines that are `refused`, and of nodes
+    #: with an overlap: now, and after a plan.
     counts: Counter[str] = attrs.field(factory=Counter)
     #: The number of nodes by reason, and the first ones.
     groups: dict[str, tuple[int, list[str]]] = attrs.field(factory=dict)
@@ -115,7 +115,7 @@ class Summary:
         self._count("nodes", applies=verdict.is_record)
         self._count("overlap_now", applies=verdict.overlaps_now)
         for reason in sorted(reasons):
-            # Nodes with a reason that is beyond these are counted, too.
+            # If there are too many groups, the others are counted together.
             is_full = len(self.groups) >= _MOST_GROUPS
             key = "other reasons" if is_full and reason not in self.groups else reason
             number, names = self.groups.get(key, (0, []))
@@ -123,14 +123,14 @@ class Summary:
         return state != "right"
 
     def _count(self, name: str, *, applies: bool = True) -> None:
-        """Count a verdict under a name; one that applies to none has a 0 in the summary."""
+        """Count a verdict under a name; names without any are 0 in the summary."""
         self.counts.setdefault(name, 0)
         if applies:
             self.counts[name] += 1
 
     @property
     def status(self) -> int:
-        """The exit status: 1 if a node is bad, 3 if something is unknown, or all, else 0."""
+        """The exit status: 1 if a node is bad, 3 if any or all are unknown, else 0."""
         counts = self.counts
         if counts["bad"]:
             return 1
@@ -152,7 +152,7 @@ class Summary:
         mapping = self.to_mapping()
         counts = self.counts
         if counts["nodes"] == 1 and not counts["refused"] and not planned:
-            # A bad one has a line already.
+            # A bad node has a line already.
             yield from (f"the node is {state}" for state in ("right", "bad") if counts[state])
             return
         for group in mapping["groups"]:
@@ -161,7 +161,7 @@ class Summary:
         if mapping["more_groups"]:
             yield f"and {mapping['more_groups']} more reasons"
         if not counts["nodes"]:
-            yield "no node was proven"
+            yield "no node was checked"
             return
         nodes = f"of {counts['nodes']:,} nodes"
         after = counts["overlap"]
@@ -175,9 +175,12 @@ class Summary:
         elif unknown:
             then = "none would"
         if unknown:
-            then += f", of {unknown:,} it is unknown"
+            then += f", {unknown:,} are unknown"
         if worse := self.groups.get("worse"):
-            then += f"; these {worse[0]:,} lose an address that leaves right today: {_some(*worse)}"
+            then += (
+                f"; these {worse[0]:,} misroute an address that is routed correctly today: "
+                f"{_some(*worse)}"
+            )
         yield f"{nodes} {counts['overlap_now']:,} overlap now; with this config {then}"
 
 

@@ -1,4 +1,4 @@
-"""The proof of a recorded node: a pure function of record and config, with a small result."""
+"""Check a recorded node: a pure function of record and config."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.static_routes.plan import plan_routes
 from phases import Context
 
-#: Answers that only the node itself has.
+#: What can only be checked on the node itself.
 _NOT_ASKED = ("units, gates and boot files", "probes and leftovers", "silent routers")
 _NOT_ASKED_OF_IPV6 = ("the kernel's choice of sources", "link-local and multicast addresses")
 
@@ -32,25 +32,25 @@ _NOT_ASKED_OF_IPV6 = ("the kernel's choice of sources", "link-local and multicas
 class NodeVerdict:
     """The verdict on a recorded node."""
 
-    #: Or the place of a line that is not a record; empty for a node without a name.
+    #: The position of the line if it is not a record; empty for a node without a name.
     hostname: str
     is_record: bool = True
-    #: As of `check`; of a plan, as afterwards, with an error of the kind `worse` for each range
-    #: that is worse off.
+    #: The report of `check`; for a plan, as it would be afterwards, with an error of the kind
+    #: `worse` for each range that would be misrouted.
     report: NodeReport | None = None
     #: Why the report is None; empty with a report.
     undecided: str = ""
-    #: Of a plan: the number of changed routes, and if the proof fails without them.
+    #: For a plan: the number of changed routes, and if there is an overlap without them.
     changes: int = 0
     overlaps_now: bool = False
 
     @property
     def ok(self) -> bool:
-        """True if the node was proven, and no finding is an error."""
+        """True if the node was checked and no finding is an error."""
         return self.report is not None and self.report.ok
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the verdict for JSON: as of `check --json`, and more."""
+        """Return the verdict for JSON: the output of `check --json`, and more."""
         fields = attrs.asdict(self, filter=lambda field, _: field.name != "report")
         return fields | ({"ok": False} if self.report is None else self.report.to_mapping())
 
@@ -65,10 +65,10 @@ class NodeVerdict:
 def prove_record(
     record: NodeRecord, config: HostRoutingConfig | None = None, *, planned: bool = False
 ) -> NodeVerdict:
-    """Return the findings of `check` on the routing of a recorded node, or those of `plan`.
+    """Return what `check` or `plan` would find about the routing of a recorded node.
 
-    Without `config`, or with None, the node is proven under the config in its record, and its
-    routes count, too; a record without one has the finding `not-applied`.
+    Without `config`, the config in the record is used, and lost routes are findings as well; if the
+    record has no config, the finding is `not-applied`.
     """
     used = record.config if config is None else require_config(config)
     verdict = partial(NodeVerdict, hostname=record.hostname)
@@ -82,7 +82,7 @@ def prove_record(
     try:
         if planned:
             plan = plan_routes(used, host)
-            # `{}` is meant to drop all addresses.
+            # `{}` drops all addresses on purpose.
             earlier = record.config if used.asks else None
             forecaster = Forecaster(ctx, used, host, earlier=earlier, fabric=record.fabric)
             overlaps_now = not forecaster.look().ok
@@ -96,7 +96,7 @@ def prove_record(
             if section.fabric != "auto":
                 fabric = announced_fabric(ctx, section.fabric, host)
             overlap = check(host, expectation_on(host, used, fabric))
-            # Routes of a config that is not applied yet are not lost.
+            # Routes of a config that was not applied are not lost.
             lost = () if config else findings(plan_routes(used, host))
             report = NodeReport(overlap, section.mode, (*overlap.notes, *lost))
     except UnknownDecisionError as error:

@@ -32,11 +32,11 @@ from hostrouting.boot.installed_config import applied_config
 from hostrouting.boot.layout import ANSWER, CONFIG_PATH, SCRIPT_DIRECTORY, WAIT_SECONDS, WAITED
 from hostrouting.config.sections import OverlapMode
 from hostrouting.host import Host
+from hostrouting.host.cached_routing import with_cached_routing
 from hostrouting.host.files.lock import FileLock
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.offline import late
-from hostrouting.host.reading import at_one_moment
 from hostrouting.route_overlap.script import LOGGED, MARKER_DETECTED
 from hostrouting.route_overlap.waiting import check_once, leave_marker
 from phases import Context
@@ -213,7 +213,7 @@ def _ask(
     began = time.clock_gettime(time.CLOCK_BOOTTIME)
     ctx = Context(timeout=WAIT_SECONDS)
     # One snapshot for both, unless the repair changes routes.
-    node = at_one_moment(host)
+    node = with_cached_routing(host)
     verdicts = []
     if config.static_routes.routes:
         verdicts.append(_routes(ctx, config, node))

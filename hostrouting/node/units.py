@@ -9,7 +9,7 @@ import attrs
 from hostrouting.base.errors import NoSystemdError, UnitError
 from hostrouting.boot.gates import CHECKED_SETTINGS, units_of
 from hostrouting.boot.layout import HELD_TEMPLATE
-from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, UnitReading
+from hostrouting.host.systemd.systemctl import CachedUnits, OfflineUnits, Systemctl
 from phases import DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def read_units(ctx: Context, host: Host, gates: Sequence[str]) -> Host:
     if not isinstance(services, Systemctl):
         return host
     units = units_of(gates)
-    reading = UnitReading.of(ctx, services, units, CHECKED_SETTINGS, marks=HELD_TEMPLATE)
+    reading = CachedUnits.of(ctx, services, units, CHECKED_SETTINGS, marks=HELD_TEMPLATE)
     return attrs.evolve(host, services=reading)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from hostrouting.base.errors import UnknownDecisionError
 from hostrouting.base.findings import NodeFinding
 from hostrouting.host import Host
-from hostrouting.host.reading import Reading, at_one_moment, reading_of
+from hostrouting.host.cached_routing import CachedRouting, cached_routing, with_cached_routing
 from hostrouting.net.addresses import (
     FAMILY_NAMES,
     IPV4,
@@ -91,7 +91,7 @@ def require_node(node: object) -> None:
 def watched(node: Host | Routing) -> Host | Routing:
     """Return a node with one reading of its routing, for the snapshots of a check."""
     require_node(node)
-    return at_one_moment(node) if isinstance(node, Host) else reading_of(node)
+    return with_cached_routing(node) if isinstance(node, Host) else cached_routing(node)
 
 
 class AllowedDevices(NamedTuple):
@@ -188,8 +188,8 @@ class RoutingSnapshot:
         view: tuple[RoutingSnapshot, str] | None = None,
     ) -> None:
         """Read a node. `view` is a snapshot, and the packets for which `node` is its model."""
-        backend = reading_of(node.routes if isinstance(node, Host) else node)
-        self.backend: Reading = backend
+        backend = cached_routing(node.routes if isinstance(node, Host) else node)
+        self.backend: CachedRouting = backend
         #: The files of a host, which show the owners of its routes.
         self.files: FileStore | None = node.files if isinstance(node, Host) else None
         self.family = family

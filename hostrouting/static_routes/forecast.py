@@ -19,7 +19,7 @@ from hostrouting.base.errors import UnknownDecisionError
 from hostrouting.base.findings import first_of
 from hostrouting.boot.installed_config import with_found_devs
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode
-from hostrouting.host.reading import at_one_moment
+from hostrouting.host.cached_routing import with_cached_routing
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.routes import NextHop, ObservedRoute, RouteKey, route_key
 from hostrouting.route_overlap.errors import WorseRoutingError
@@ -169,7 +169,7 @@ class Forecaster:
         self._fabric = fabric
         self._now = now
         #: A snapshot of the node, shared by the plan and by both checks before the run.
-        self.node: Host = at_one_moment(host)
+        self.node: Host = with_cached_routing(host)
         late = unready_units(ctx, config, host)
         expectation = Expectation.of(with_found_devs(config, host.files))
         own = attrs.evolve(expectation, fabric=self._fabric_of(config), late=late)
@@ -296,7 +296,7 @@ class Forecaster:
         was = self._model
         routing = node.routes
         # The kernel may have used routes that were added after the snapshot was taken.
-        now = self._model_of(at_one_moment(self._host))
+        now = self._model_of(with_cached_routing(self._host))
         made = changes_between(_routes(was), _routes(now))
         try:
             if not any(self._worse(self._before, reports, was, routing)):

@@ -231,7 +231,7 @@ def test_a_config_that_is_wrong_for_an_image_is_an_invalid_config(
     assert refused.returncode == 2
     assert refused.stdout == ("" if command == "plan" else f"{NOT_INSTALLED} in the image\n")
     assert (
-        "hostRouting.probeSnat.dev: is missing; name the device that probes come in by"
+        "hostRouting.probeSnat.dev: is missing; name the device that receives probes"
         in refused.stderr
     )
     answer = json.loads(run_here("plan", "--json", "--root", root, path).stdout)

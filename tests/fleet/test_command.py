@@ -88,7 +88,7 @@ def test_a_roll_out_is_compared(nodes: Path, config: Path, tmp_path: Path) -> No
     now, _, after = lines_of(worse)[-1].partition("; ")
     assert worse.returncode == 1
     assert now == "of 9 nodes 3 overlap now"
-    lost = "these 6 lose an address that leaves right today: node-1, node-2, node-4 ..."
+    lost = "these 6 misroute an address that is routed correctly today: node-1, node-2, node-4 ..."
     assert after == f"with this config 9 would; {lost}"
 
 
@@ -135,9 +135,9 @@ def test_bad_lines_do_not_stop_the_rest(
     result = run_here("check", config, "--from", "-")
     assert result.returncode == 3
     assert lines_of(result) == [
-        (f"-:2: column 1: Expecting value; {ONE_LINE}; a CONFIG stands before --from"),
+        (f"-:2: column 1: Expecting value; {ONE_LINE}; put CONFIG before --from"),
         "-:3: .devices[0].name: it should be text, not list",
-        "-:4: it has more than 16 MiB",
+        "-:4: it is longer than 16 MiB",
         "3 x refused: -:2, -:3, -:4",
         "of 2 nodes 0 are bad",
     ]
@@ -167,7 +167,7 @@ def test_a_missing_record_is_not_a_proof(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     done = run_here("check", "--from", tmp_path / "empty")
     assert done.returncode == 3
-    assert done.stdout == "no node was proven\n"
+    assert done.stdout == "no node was checked\n"
 
 
 _FOR_EVER = """
@@ -188,7 +188,7 @@ def test_no_record_takes_for_ever() -> None:
     # Without the environment of this process: the error of the timer may meet a lock of what
     # measures coverage.
     done = ended(sys.executable, "-c", _FOR_EVER, check=True, env={})
-    assert done.stdout.splitlines() == ["False its proof takes more than 0.1 s", "True "]
+    assert done.stdout.splitlines() == ["False checking it takes more than 0.1 s", "True "]
 
 
 _CAUGHT = """
@@ -218,8 +218,8 @@ def test_a_proof_that_catches_the_error_ends_all_the_same() -> None:
     """
     done = ended(sys.executable, "-c", _CAUGHT, env={})
     assert done.stdout.splitlines() == [
-        "first its proof takes more than 0.2 s",
-        "second its proof takes more than 0.2 s",
+        "first checking it takes more than 0.2 s",
+        "second checking it takes more than 0.2 s",
     ]
     assert done.stderr == ""
 

@@ -141,7 +141,7 @@ def test_a_wrong_value_is_refused_by_its_place() -> None:
             b'{"version": 1, "rules": [{"priority": 1, "source": "fd00::/8"}]}',
             f".rules[0].{ANOTHER_FAMILY}",
         ),
-        (b" " * (LONGEST + 1), "it has more than 16 MiB"),
+        (b" " * (LONGEST + 1), "it is longer than 16 MiB"),
     ],
 )
 def test_a_line_that_is_not_a_record_is_refused_with_a_reason(line: bytes, reason: str) -> None:

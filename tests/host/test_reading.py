@@ -21,8 +21,8 @@ from hostrouting.host import (
     RouteBackend,
     RouteChange,
 )
+from hostrouting.host.cached_routing import cached_routing, with_cached_routing
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.reading import at_one_moment, reading_of
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import route_key
 from hostrouting.testing import FakeHost, KernelNode
@@ -39,12 +39,12 @@ def test_it_is_of_the_moment_of_its_first_question(host: FakeHost) -> None:
     """A reading keeps the routes, rules and devices of its first query; later ones are in the next
     reading.
     """
-    node = at_one_moment(host).routes
+    node = with_cached_routing(host).routes
     before = node.routes(), node.rules(), node.links()
     host.routes.add_route("10.9.0.0/16", gateway="10.224.0.9", dev="eth0")
     host.routes.add_link("eth1")
     assert (node.routes(), node.rules(), node.links()) == before
-    assert at_one_moment(host).routes.routes() == host.routes.routes() != before[0]
+    assert with_cached_routing(host).routes.routes() == host.routes.routes() != before[0]
 
 
 def test_each_family_is_read_when_it_is_needed(
@@ -53,7 +53,7 @@ def test_each_family_is_read_when_it_is_needed(
     """A reading dumps a family once and on demand; own routes of a family are queried without a
     dump.
     """
-    node = at_one_moment(host).routes
+    node = with_cached_routing(host).routes
     routes = host.routes.routes
     families: list[int] = []
 
@@ -73,7 +73,7 @@ def test_a_list_that_it_returned_may_be_changed(host: FakeHost) -> None:
     """A caller may change a list that a reading returned, as a proof does, without a change of
     later answers.
     """
-    node = at_one_moment(host).routes
+    node = with_cached_routing(host).routes
     node.routes().clear()
     node.rules().clear()
     node.links().clear()
@@ -84,7 +84,7 @@ def test_a_list_that_it_returned_may_be_changed(host: FakeHost) -> None:
 
 def test_lookups_are_of_the_kernel(host: FakeHost) -> None:
     """A lookup on a reading is decided by a route that the node got after the reading."""
-    node = at_one_moment(host).routes
+    node = with_cached_routing(host).routes
     node.routes()
     host.routes.insert_route(OWN_ROUTE)
     [answer] = node.lookup([OWN_ROUTE.network])
@@ -95,7 +95,7 @@ def test_lookups_are_of_the_kernel(host: FakeHost) -> None:
 
 def test_it_forgets_all_with_its_own_change(host: FakeHost) -> None:
     """A reading through which a change was made reads the node again."""
-    node = at_one_moment(host).routes
+    node = with_cached_routing(host).routes
     assert node.routes_of(OUR_PROTOCOL) == []
     node.routes()
     node.apply([RouteChange.add(OWN_ROUTE)])
@@ -106,7 +106,7 @@ def test_it_forgets_all_with_its_own_change(host: FakeHost) -> None:
 def test_an_image_has_none_to_read() -> None:
     """A reading of an image has its files, units and lock."""
     image = FakeHost(is_live=False)
-    node = at_one_moment(image)
+    node = with_cached_routing(image)
     assert node.files == image.files
     assert node.services == image.services
     assert node.lock == image.lock
@@ -308,7 +308,7 @@ def test_a_reading_follows_the_kernel(
         backend = NetlinkBackend(netns=node.name)
         if not is_announced:
             backend.listen = lambda: None  # type: ignore[method-assign]
-        reading = reading_of(backend)
+        reading = cached_routing(backend)
         # It listens from its first question on.
         reading.rules(IPV6)
         run_batch(node, early)
@@ -357,7 +357,7 @@ def test_a_rule_concerns_its_destinations(rule: str, networks: list[str]) -> Non
     with KernelNode.made() as node:
         run_batch(node, [*DEVICES, *IN_USE])
         backend = NetlinkBackend(netns=node.name)
-        reading = reading_of(backend)
+        reading = cached_routing(backend)
         reading.links()
         for family in (IPV4, IPV6):
             reading.routes(family)

@@ -16,9 +16,9 @@ from hostrouting.exceptions import NoSystemdError, UnitError
 from hostrouting.host import FileStore, ServiceManager
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.systemctl import (
+    CachedUnits,
     OfflineUnits,
     Systemctl,
-    UnitReading,
 )
 from hostrouting.host.units import assignments, reach, seconds, settings, template_of
 from phases import CommandFailedError, Context, DeadlineExceededError
@@ -133,7 +133,7 @@ class TestSystemctl(LiveServiceManagerContract):
         )
         settings = ["Before", "TimeoutStartSec"]
         queried = [*names, "shutdown.target"]
-        read = UnitReading.of(ctx, counted, queried, settings, marks="ct-mark@.service")
+        read = CachedUnits.of(ctx, counted, queried, settings, marks="ct-mark@.service")
         for services in read, live:
             assert services.states(ctx, *names) == live.states(ctx, *names)
             for name in (*names, r"ct-read@two\x2dthree.service"):
@@ -295,7 +295,7 @@ def test_an_answer_for_fewer_units_names_them(printed: str) -> None:
         services.states(Context(), "a.service", "b.service")
     # Those of the marks are queried, too.
     with pytest.raises(UnitError, match="of 3 units"):
-        UnitReading.of(Context(), services, ["a.service", "b@.service"], [], marks="c@.service")
+        CachedUnits.of(Context(), services, ["a.service", "b@.service"], [], marks="c@.service")
     if not printed:
         assert services.loaded(Context(), "a@.service") == []
 

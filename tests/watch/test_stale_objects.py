@@ -97,7 +97,7 @@ def test_objects_that_go_are_named(caplog: pytest.LogCaptureFixture) -> None:
     gone = next(rule for rule in node.host.ebtables.read(Context()).rules if str(rule) == STALE[1])
     node.host.ebtables.delete(Context(), [gone])
     node.acts(2)
-    assert named(caplog, "stale no more: ") == [STALE[1]]
+    assert named(caplog, "no longer stale: ") == [STALE[1]]
     node.host.ebtables.add(dnat(DEAD, DEAD_MAC))
     node.acts(3)
     assert named(caplog, "stale: ") == [*STALE, STALE[1]]

@@ -133,8 +133,8 @@ def test_the_trouble_of_a_sibling_is_part_of_the_state(
     supervisor = MemorySupervisor()
     broken = exchanged(host, link_layer=layer, supervisor=supervisor)
     troubles = [
-        "the rules for IPv6 probes cannot be kept now",
-        "stale objects of azure-vnet cannot be looked for now",
+        "the rules for IPv6 probes cannot be checked now",
+        "stale objects of azure-vnet cannot be searched for now",
     ]
 
     def state() -> str:

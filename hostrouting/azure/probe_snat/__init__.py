@@ -1,9 +1,8 @@
 """IPv6 load-balancer probes reach pods: nftables rewrites their link-local source, now and at boot.
 
-capability the probes in the list of a node
+capability the feature as an entry in the list of capabilities
 task       ConfigureProbeSNAT: decide, load in one transaction, persist; the findings of `check`
-detect     a reading -> a decision if a node needs the rules, and for which device, without waiting;
-           the table of a live node, and its repair in `Watch`
-ruleset    ProbeRules -> the nft script, and the unit (assets/) that loads it at boot; script or
-           nft's listing -> ProbeRules
+detect     decide if a node needs the rules and for which device; compare and repair its table
+ruleset    ProbeRules -> nft script and boot unit (assets/); script or nft's listing -> ProbeRules
+reconciler keeps the rules loaded, for the watch
 """

@@ -1,4 +1,4 @@
-"""The rules for IPv6 probes in the list of a node's capabilities."""
+"""The rules for IPv6 probes, as an entry in the list of a node's capabilities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _task() -> type[ConfigureProbeSNAT]:
-    # Imported late: only a node whose section is enabled needs its room.
+    # Imported late: needed only if the section is enabled.
     from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
 
     return ConfigureProbeSNAT
@@ -30,7 +30,7 @@ def _task() -> type[ConfigureProbeSNAT]:
 def _parts(config: HostRoutingConfig, host: Host | None) -> list[BootPart]:
     if not config.probe_snat.enabled:
         return []
-    # Imported late: only a node whose section is enabled needs its room.
+    # Imported late: needed only if the section is enabled.
     from hostrouting.azure.probe_snat.detect import rules_to_install
     from hostrouting.azure.probe_snat.ruleset import boot_unit
 
@@ -44,7 +44,7 @@ def _installs(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
     try:
         return _task()(config, host=host).wants_rules(ctx)
     except (HostRoutingError, DeadlineExceededError):
-        # Unknown; the apply will report the reason.
+        # Unknown; the apply will report why.
         ctx.check()
         return True
 
@@ -59,11 +59,11 @@ def _findings(ctx: Context, inquiry: Inquiry) -> Iterable[NodeFinding]:
 
 
 def _reconciler() -> type[Reconciler]:
-    # Imported late: only a watch has reconcilers.
+    # Imported late: needed only by the watch.
     from hostrouting.azure.probe_snat.reconciler import ProbeReconciler
     from hostrouting.azure.probe_snat.ruleset import template
 
-    # Its process may outlive the file.
+    # Read the template now, because the watch may outlive the file.
     template()
     return ProbeReconciler
 

@@ -1,10 +1,10 @@
-"""Decide if a node needs the rules, and which, by its IPv6 and the cloud's description.
+"""Decide if a node needs the rules and which, from its IPv6 state and the cloud's description.
 
-Compare the table of a live node with them, and repair it. Nothing here waits.
+Also compare the table of a live node with them, and repair it. Nothing here waits.
 
-ProbeRules   wanted, and complete
-NotWanted    the node does not need them, with the reason
-Obstacle     wanted, but the node is not (yet) ready for them
+ProbeRules   the rules that the node needs
+NotWanted    why the node does not need rules
+Obstacle     why the node needs rules but is not (yet) ready for them
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
 
-#: The programs of ipv6-hp-bpf, which do the same job on a device.
+#: The eBPF programs of ipv6-hp-bpf, which do the same on a device.
 _SAME_JOB = frozenset({"ipv6_hp_ingress", "ipv6_hp_egress"})
 #: When a device comes up, the kernel adds its link-local address, waits a second, and solicits
 #: routers three times, 4 s apart (router_solicitation_delay, router_solicitations,
@@ -47,7 +47,7 @@ _DEV = "hostRouting.probeSnat.dev"
 
 @attrs.frozen
 class NotWanted:
-    """No rules belong on this node."""
+    """The node needs no rules."""
 
     reason: str
     #: The level at which a run logs the reason.
@@ -57,17 +57,17 @@ class NotWanted:
 
 @attrs.frozen
 class Obstacle:
-    """The reason why the rules would not work, and the next step; `may_change` if it may pass."""
+    """Why the rules would not work, and the next step; `may_change` if it may resolve itself."""
 
     reason: str
     step: str = ""
     may_change: bool = False
-    #: In place of a step.
+    #: Instead of a step.
     command: str = ""
 
     @property
     def remedy(self) -> str:
-        """The step, or the command, as a clause."""
+        """The step or the command, as a clause."""
         return f"run: {self.command}" if self.command else self.step
 
 
@@ -76,31 +76,31 @@ def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
     rules = _rules(section, host)
     if isinstance(rules, Obstacle):
         if section.detect == "address" and rules.may_change:
-            return NotWanted(f"this node lacks IPv6: {rules.reason}", may_change=True)
+            return NotWanted(f"this node has no IPv6: {rules.reason}", may_change=True)
         return rules
     dev = rules.dev
-    # A device that was looked up has a route, so it exists and is up.
+    # A device from a default route exists and is up.
     if section.dev:
         device = next((device for device in host.routes.links() if device.name == dev), None)
-        # Also if an address decides on IPv6: that a mistyped device lacks one proves nothing.
+        # Before the addresses: a misspelt device would have none.
         if device is None:
             return Obstacle(f"there is no device {dev}", f"correct {_DEV}", may_change=True)
         if not device.up:
             command = quoted("ip", "link", "set", dev, "up")
             return Obstacle(f"the device {dev} is down", may_change=True, command=command)
     if section.detect == "address" and not _addresses(host, dev):
-        return NotWanted(f"this node lacks IPv6: {dev} lacks a global address", may_change=True)
-    programmes = sorted(_SAME_JOB.intersection(host.link_layer.classifiers(dev)))
-    if programmes:
-        reason = f"the eBPF programme ipv6-hp-bpf ({', '.join(programmes)}) does this job on {dev}"
+        return NotWanted(f"this node has no IPv6: {dev} has no global address", may_change=True)
+    programs = sorted(_SAME_JOB.intersection(host.link_layer.classifiers(dev)))
+    if programs:
+        reason = f"the eBPF program ipv6-hp-bpf ({', '.join(programs)}) already does this on {dev}"
         return NotWanted(reason, level=WARNING)
     return _wrong_route(section, host, dev) or rules
 
 
 def assume(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obstacle:
-    """Return the rules for a node that may have IPv6; on a node without it they match no packet.
+    """Return the rules for a node that may have IPv6; without IPv6 they match no packet.
 
-    Without an IPv6 default route the device of the IPv4 one counts: it leads to the cloud.
+    If there is no IPv6 default route, the device of the IPv4 default route is used.
     """
     outcome = assess(section, host)
     if not isinstance(outcome, Obstacle):
@@ -109,26 +109,25 @@ def assume(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
 
 
 def bypass(rules: ProbeRules, host: Host) -> str | None:
-    """Return the reason why probes may bypass these rules; None without one.
+    """Return why probes may bypass these rules, or None.
 
-    If Cilium replaces kube-proxy, its program on the device sends packets of services to their pods
-    itself, so nftables never sees them.
+    If Cilium replaces kube-proxy, its program on the device forwards packets for services directly
+    to the pods, so nftables never sees them.
     """
-    # For tc the device's name follows it.
+    # In tc, the device's name follows it.
     names = [name for name in host.link_layer.classifiers(rules.dev) if "cil_from_netdev" in name]
     if not names:
         return None
     return (
-        f"Cilium's program {names[0]} on {rules.dev} takes packets before nftables sees them: if "
-        "it replaces kube-proxy, IPv6 probes do not reach these rules; use ipv6-hp-bpf there, "
-        "which does the same job"
+        f"Cilium's program {names[0]} on {rules.dev} handles packets before nftables sees them; if "
+        "it replaces kube-proxy, IPv6 probes do not reach these rules; use ipv6-hp-bpf instead"
     )
 
 
 def seconds_for_routers(section: ProbeSNATConfig, host: Host) -> float:
-    """Return the seconds that a router may still take to advertise an address and a route.
+    """Return how many seconds a router may still take to advertise an address and a route.
 
-    Without a device in the section, those of the IPv4 default routes count: they lead to the cloud.
+    If the section names no device, the devices of the IPv4 default routes are used.
     """
     if section.dev:
         devs = {section.dev}
@@ -139,18 +138,18 @@ def seconds_for_routers(section: ProbeSNATConfig, host: Host) -> float:
 
 
 def rules_to_install(config: HostRoutingConfig, *, host: Host | None = None) -> ProbeRules:
-    """Return the rules of a config, even for a node without IPv6; a live node has the device."""
+    """Return the rules of a config, even without IPv6; on a live node, find the device."""
     if host is None or not host.is_live:
         if config.probe_snat.dev:
             return ProbeRules.of(config.probe_snat, config.probe_snat.dev)
         reason = (
-            "is missing; name the device that probes come in by, which only a live node can look up"
+            "is missing; name the device that receives probes, because only a live node can find it"
         )
         raise InvalidConfigError([ConfigMistake(_DEV, reason)])
     rules = _rules(config.probe_snat, host)
     if isinstance(rules, Obstacle):
         raise BackendError(
-            f"the device that IPv6 probes come in by is not known: {rules.reason}; {rules.remedy}"
+            f"the device that receives IPv6 probes is not known: {rules.reason}; {rules.remedy}"
         )
     return rules
 
@@ -164,7 +163,7 @@ def describes_ipv6(document: object) -> bool:
     Traceback (most recent call last):
     hostrouting.base.errors.BackendError: the cloud's description of the network interfaces \
 cannot be read: it should be a list, not dict; \
-hostRouting.probeSnat.detect 'address' or 'always' does without it
+hostRouting.probeSnat.detect 'address' or 'always' does not need it
     """
     has_ipv6 = False
     try:
@@ -179,7 +178,7 @@ hostRouting.probeSnat.detect 'address' or 'always' does without it
     except ValueError as error:
         raise BackendError(
             f"the cloud's description of the network interfaces cannot be read: {error}; "
-            f"hostRouting.probeSnat.detect 'address' or 'always' does without it"
+            f"hostRouting.probeSnat.detect 'address' or 'always' does not need it"
         ) from error
     return has_ipv6
 
@@ -187,24 +186,26 @@ hostRouting.probeSnat.detect 'address' or 'always' does without it
 def _rules(
     section: ProbeSNATConfig, host: Host, otherwise: tuple[str, ...] = ()
 ) -> ProbeRules | Obstacle:
-    """Return the rules for the device of the default route; without a route, for `otherwise`."""
+    """Return the rules for the device of the default route, or for `otherwise` if there is none."""
     if section.dev:
         return ProbeRules.of(section, section.dev)
     devs = best_default_devs(host.routes.routes(IPV6)) or otherwise
     if not devs:
-        step = f"see why no router advertises itself, or give {_DEV}"
+        step = f"find out why no router advertises itself, or set {_DEV}"
         return Obstacle("there is no IPv6 default route", step, may_change=True)
     if len(devs) > 1:
-        reason = f"IPv6 default routes leave by {', '.join(devs)}"
-        return Obstacle(reason, f"choose the device that probes come in by with {_DEV}")
+        reason = f"IPv6 default routes leave through {', '.join(devs)}"
+        return Obstacle(reason, f"choose the device that receives probes with {_DEV}")
     try:
         return ProbeRules.of(section, devs[0])
     except ValueError as error:
-        return Obstacle(f"of the device of the IPv6 default route {error}", "rename the device")
+        return Obstacle(
+            f"the device of the IPv6 default route is unsuitable: {error}", "rename the device"
+        )
 
 
 def _addresses(host: Host, dev: str) -> set[str]:
-    """Return the IPv6 addresses of global scope on a device that the node may send from."""
+    """Return the usable IPv6 addresses of global scope on a device."""
     return {
         str(own.address)
         for device in host.routes.links()
@@ -214,15 +215,14 @@ def _addresses(host: Host, dev: str) -> set[str]:
 
 
 def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | None:
-    """Return the reason why replies to probes would not leave by the device, or not rewritten.
+    """Return why replies to probes would not leave through the device, or would not be rewritten.
 
-    Without the rewriting a probe gets no answer, and the address leaks.
+    Without rewriting, a probe would get no answer, and the address would leak.
     """
     numbers = [Address.parse(section.address).number]
     [answer] = host.routes.lookup(numbers, family=IPV6)
     if answer.route and not answer.route.hops:
-        # Some kernels show a nexthop object by its number alone, and the path of a packet with its
-        # device.
+        # Some kernels show only the number of a nexthop object; a packet's path has its device.
         [answer] = host.routes.lookup(numbers, resolve=True, family=IPV6)
     hops = answer.route.hops if answer.route else ()
     leaves_by = sorted({hop.dev for hop in hops if not hop.dead})
@@ -230,30 +230,30 @@ def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | N
         if section.address not in _addresses(host, dev):
             return None
         return Obstacle(
-            f"{section.address} is an address of the node, so replies to probes would end there",
-            "give another hostRouting.probeSnat.address",
+            f"{section.address} is an address of this node, so replies to probes would end there",
+            "choose another hostRouting.probeSnat.address",
         )
     switch = f"net/ipv6/conf/{dev}/disable_ipv6"
     if (host.files.read(f"/proc/sys/{switch}") or b"").strip() == b"1":
         command = quoted("sysctl", "-w", f"{switch}=0")
         return Obstacle(f"IPv6 is disabled on {dev}", may_change=True, command=command)
-    step = f"add a route to {section.address} by {dev}"
+    step = f"add a route to {section.address} through {dev}"
     if not leaves_by:
         return Obstacle(f"no route leads to {section.address}", step, may_change=True)
     elsewhere = ", ".join(name for name in leaves_by if name != dev)
     return Obstacle(
-        f"packets to {section.address} leave by {elsewhere}, not by {dev} alone, "
-        "so that replies to probes would not become the load balancer's again",
+        f"packets to {section.address} leave through {elsewhere}, not only through {dev}, "
+        "so replies to probes would not be rewritten for the load balancer",
         f"{step}, or correct {_DEV}",
     )
 
 
-#: The table: these rules, the reason why it has different ones, or None without a table.
+#: The table: its rules, why it differs from any rules of ours, or None if there is no table.
 Loaded: TypeAlias = ProbeRules | str | None
 
 
 def loaded_rules(ctx: Context, host: Host) -> Loaded:
-    """Return the rules of the table."""
+    """Return the rules in the table."""
     listing = host.nftables.table(ctx, FAMILY, TABLE_NAME)
     if listing is None:
         return None
@@ -275,17 +275,17 @@ def change_to(before: Loaded, after: ProbeRules | None) -> Change:
 def repair(
     ctx: Context, section: ProbeSNATConfig, host: Host, *, is_dry: bool = False
 ) -> Change | NotWanted | None:
-    """Load the installed rules unless the table has them, under the run lock unless it `is_dry`.
+    """Load the installed rules unless the table has them; call under the run lock unless `is_dry`.
 
-    Return the change; None without one. An apply has decided if the node needs the rules, and for
-    which device. The installed file shows its decision, so the cloud is not queried again.
+    Return the change, or None. The installed file shows what an apply decided: if the node needs
+    the rules, and for which device. So the cloud is not queried again.
     """
     installed = parse((host.files.read(RULESET_PATH) or b"").decode(errors="replace"))
     if installed is None or (loaded := loaded_rules(ctx, host)) == installed:
         return None
     outcome = assess(section, host)
-    # ipv6-hp-bpf deletes the table when it takes over the job. An obstacle does not stop the unit
-    # at boot, nor this.
+    # ipv6-hp-bpf deletes the table when it takes over. An obstacle stops neither the boot unit nor
+    # this.
     if isinstance(outcome, NotWanted):
         return outcome
     if not is_dry:

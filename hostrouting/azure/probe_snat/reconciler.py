@@ -1,4 +1,4 @@
-"""The reconciler that loads the rules for IPv6 probes again."""
+"""The reconciler that keeps the rules for IPv6 probes loaded."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from phases import Change, Context
 
 @attrs.define(eq=False)
 class ProbeReconciler(Reconciler):
-    """The rules for IPv6 probes."""
+    """Keeps the rules for IPv6 probes loaded."""
 
-    failure: ClassVar[str] = "the rules for IPv6 probes cannot be kept now"
+    failure: ClassVar[str] = "the rules for IPv6 probes cannot be checked now"
     #: Why the table is left as it is.
     _left: Facts[str, None] = attrs.field(factory=Facts)
 
     def act(self, ctx: Context) -> float:
-        """Compare the table with the installed rules, and load these again if they differ."""
+        """Compare the table with the installed rules, and load them again if they differ."""
         config = self._installed.config
         if not config.probe_snat.enabled:
             return config.watch.interval
-        # Without the lock: nft may hang, and an apply beside it would wait.
+        # Without the lock, because nft may hang and an apply would have to wait.
         change = repair(ctx, config.probe_snat, self._host, is_dry=True)
         if isinstance(change, Change):
             change = self._repair(ctx)
@@ -44,5 +44,5 @@ class ProbeReconciler(Reconciler):
             config = self._installed.read()
             if self._installed.is_reset or not config.probe_snat.enabled:
                 return None
-            # It looks once more: an apply or reset may have come between.
+            # Check again, because an apply or reset may have come in between.
             return repair(held, config.probe_snat, self._host)

@@ -1,6 +1,7 @@
-"""The packet rules: a frozen value, its nft script, the effect of a table, and the boot files.
+"""The packet rules as a value, as an nft script, and as the effect of a table; and the boot files.
 
-The boot files are the script, its unit, and a drop-in that makes AgentBaker's unit load it again.
+The boot files are the script, its unit, and a drop-in that makes AgentBaker's unit load the script
+again.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 FAMILY: Final = "ip6"
-#: Upstream's name: a node that has its table gets the rules of hostrouting in it.
+#: Upstream's name, so that our rules replace the table that upstream left.
 TABLE_NAME: Final = "azureSLBProbe"
-#: The name in messages.
+#: How messages call it.
 TABLE: Final = f"nft table {FAMILY} {TABLE_NAME}"
 
 RULESET_PATH, AGAIN_PATH = ProbeSNATConfig.files
 
 _REQUIRED = ("Before=hostrouting-ready.service\n", "RequiredBy=hostrouting-ready.service\n")
 _OPTIONAL = (
-    "# No Before= and no RequiredBy=: probes are not worth a node that does not start.\n",
+    "# No Before= and no RequiredBy=, so that a failure does not prevent the node from starting.\n",
     "WantedBy=hostrouting-ready.service\n",
 )
 _TEMPLATE = BootTemplate(
@@ -38,7 +39,7 @@ _TEMPLATE = BootTemplate(
 REMOVAL: Final = _TEMPLATE.removal
 
 _HOOKS = ("prerouting", "postrouting")
-#: Without these IPv6 fails sooner or later, even if all other packets are right.
+#: Without these, IPv6 fails sooner or later.
 _NEEDED = frozenset({"nd-router-advert", "nd-neighbor-solicit", "nd-neighbor-advert"})
 #: ICMPv6 130 to 137, and 143.
 _OF_THE_LINK = _NEEDED | {
@@ -50,7 +51,7 @@ _OF_THE_LINK = _NEEDED | {
     "mld2-listener-report",
 }
 
-#: The line of a script that has all values.
+#: The line of a script that contains all values.
 _REWRITING = re.compile(
     r'^[ \t]*iifname "(?P<dev>[^"\n]+)" ip6 saddr (?P<source>\S+) counter '
     r"ip6 saddr set (?P<address>\S+)",
@@ -62,7 +63,7 @@ _Expressions: TypeAlias = list[dict[str, Any]]
 
 @attrs.frozen(kw_only=True)
 class ProbeRules:
-    """The values of the rules: probes that come in by `dev` from `source` get `address` instead.
+    """The values of the rules: probes through `dev` from `source` get the source `address` instead.
 
     >>> ProbeRules(dev="eth0", source="fe80::1", address="2001:db8::1").dev
     'eth0'
@@ -81,30 +82,30 @@ class ProbeRules:
         return cls(dev=dev, source=section.source, address=section.address)
 
     def __attrs_post_init__(self) -> None:
-        """Refuse what the config would refuse, such as a device whose name nft would misread."""
+        """Refuse what the config would refuse, such as a device name that nft would misread."""
         check_device_name(self.dev)
         ProbeSNATConfig(source=self.source, address=self.address)
 
     def __str__(self) -> str:
-        """Return the effect of a table with these rules as a sentence."""
+        """Describe the effect of these rules."""
         return f"it rewrites {self.source} to {self.address} on {self.dev}"
 
 
 @functools.cache
 def template() -> str:
-    """Return the nft script with placeholders; it is read once, since a watch outlives its file."""
+    """Return the nft script with placeholders; read once, since a watch may outlive the file."""
     return _TEMPLATE.read_script().decode()
 
 
 def render(rules: ProbeRules) -> str:
-    """Return the nft script: one transaction that replaces the table, if any, by these rules."""
+    """Return an nft script that replaces the table with these rules in one transaction."""
     text = template().replace("@SOURCE@", rules.source).replace("@ADDRESS@", rules.address)
-    # Last, because a device may have the name of a placeholder.
+    # Last, because a device may be named like a placeholder.
     return text.replace("@DEV@", rules.dev)
 
 
 def parse(script: str) -> ProbeRules | None:
-    """Return the rules of a script of `render`; None for any other text.
+    """Return the rules in a script that `render` wrote; None for any other text.
 
     >>> parse(render(ProbeRules(dev="eth0", source="fe80::1", address="2001:db8::1")))
     ProbeRules(dev='eth0', source='fe80::1', address='2001:db8::1')
@@ -118,7 +119,7 @@ def parse(script: str) -> ProbeRules | None:
 
 
 def delete_script() -> str:
-    """Return the nft script that deletes the table, if there is one.
+    """Return an nft script that deletes the table if it exists.
 
     >>> print(delete_script(), end="")
     # Installed by hostrouting, for a removal.
@@ -130,16 +131,15 @@ def delete_script() -> str:
 
 
 def effect_of(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
-    """Return the rules with the effect of a listing of `Nftables.table`; None for other effects.
+    """Return the rules with the same effect as a listing of `Nftables.table`, or None.
 
-    Such a table rewrites both ways at the same priority, on one device, and spares at least the
-    messages that keep IPv6 alive. Its text may differ from that of `render`: AgentBaker's images
-    fill such a table.
+    Such a table rewrites in both directions at the same priority, on one device, and exempts at
+    least the messages that IPv6 needs. Its text may differ from that of `render`, as in
+    AgentBaker's images.
     """
     chains = {entry["chain"].get("hook"): entry["chain"] for entry in listing if "chain" in entry}
     written = [entry["rule"] for entry in listing if "rule" in entry]
-    # The table itself, the two chains and their rules are all that there is; the names of the
-    # chains do not matter.
+    # Only the table, two chains and their rules are allowed; the names of the chains do not matter.
     is_all = len(listing) == 1 + len(_HOOKS) + len(written)
     if not is_all or not all(_is_at(hook, chains.get(hook, {})) for hook in _HOOKS):
         return None
@@ -156,7 +156,7 @@ def effect_of(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
 
 
 def _is_at(hook: str, chain: dict[str, Any]) -> bool:
-    """Return True if a chain of any name is all else that `render` writes for a hook."""
+    """Return True if a chain, apart from its name, is what `render` writes for a hook."""
     return {**chain, "name": hook} == {
         "family": FAMILY,
         "table": TABLE_NAME,
@@ -175,9 +175,9 @@ def _rules_in(chain: dict[str, Any], written: Iterable[dict[str, Any]]) -> list[
 
 
 def _effective(rule: dict[str, Any]) -> _Expressions:
-    """Return a rule's expressions without counters, and with `return` for `accept`.
+    """Return a rule's expressions without counters, and with `return` instead of `accept`.
 
-    For a spared packet both mean the same.
+    For an exempted packet both mean the same.
     """
     effective: _Expressions = []
     for expression in rule["expr"]:
@@ -189,7 +189,7 @@ def _effective(rule: dict[str, Any]) -> _Expressions:
 
 
 def _rewriting(inward: Sequence[_Expressions]) -> ProbeRules | None:
-    """Return the rules made of the values in the last rule of a chain."""
+    """Return the rules made from the values in the last rule of a chain."""
     match inward[-1:]:
         case [
             [
@@ -204,7 +204,7 @@ def _rewriting(inward: Sequence[_Expressions]) -> ProbeRules | None:
 
 
 def _spared(written: Sequence[_Expressions], rewrite: _Expressions) -> frozenset[str] | None:
-    """Return the types of ICMPv6 messages that a chain spares before it rewrites.
+    """Return the types of ICMPv6 messages that a chain exempts before it rewrites.
 
     Return None if it does anything else.
     """
@@ -213,7 +213,7 @@ def _spared(written: Sequence[_Expressions], rewrite: _Expressions) -> frozenset
         return None
     spared = frozenset[str]()
     for expressions in exemptions:
-        # On the device, or on all.
+        # For the device, or for all devices.
         match [expression for expression in expressions if expression != rewrite[0]]:
             case [{"match": {"op": "==", "left": left, "right": right}}, {"return": None}]:
                 is_set = isinstance(right, dict) and isinstance(right.get("set"), list)
@@ -247,6 +247,6 @@ def _match(left: dict[str, Any], right: str) -> dict[str, Any]:
 
 
 def boot_unit(rules: ProbeRules, *, required: bool = False) -> BootUnit:
-    """Return the unit and its files for these rules; gates wait for a `required` unit only."""
+    """Return the unit and its files for these rules; gates wait only for a `required` unit."""
     order, install = _REQUIRED if required else _OPTIONAL
     return _TEMPLATE.fill(render(rules).encode(), ORDER=order, INSTALL=install)

@@ -42,22 +42,23 @@ from phases import Change, Context, DeadlineExceededError
 if TYPE_CHECKING:
     from hostrouting.boot.installed_config import NewConfig
 
-#: The whole wait for router advertisements.
+#: How long to wait for router advertisements.
 _WAIT_SECONDS = 30
-_SECONDS_BETWEEN_LOOKS = 0.5
-#: The wait for the cloud's answer in plan and check, which wait for nothing else.
-_SECONDS_FOR_A_LOOK = 5
+_SECONDS_BETWEEN_CHECKS = 0.5
+#: How long plan and check wait for the cloud's answer; they wait for nothing else.
+_SECONDS_FOR_A_CHECK = 5
 
 
 class ConfigureProbeSNAT(SectionTask):
     """Rewrite the source of IPv6 load-balancer probes, now and at every boot, so they reach pods.
 
-    If the section is off, the node lacks IPv6, or an eBPF program does this job, the task removes
-    the rules of an earlier run; it leaves a foreign table alone. It holds the run lock.
+    If the section is disabled, the node has no IPv6, or an eBPF program already does this, the task
+    removes the rules of an earlier run, but leaves a table of another program alone. It holds the
+    run lock.
 
-    It looks up once by which device replies leave, without a source. IPv6 policy rules that select
+    It checks once which device replies use, without a source address. IPv6 policy rules that select
     by source (`ip -6 rule from ...`) may send the replies of some pods elsewhere, which the task
-    does not see.
+    does not notice.
 
     >>> from hostrouting import HostRoutingConfig, ProbeSNATConfig
     >>> from hostrouting.testing import FakeHost
@@ -85,7 +86,7 @@ class ConfigureProbeSNAT(SectionTask):
                 return
             rules = self._wanted(held)
             if isinstance(rules, NotWanted):
-                text = "%s: the node needs no rules for IPv6 probes; earlier ones are removed"
+                text = "%s, so the node needs no rules for IPv6 probes; earlier ones are removed"
                 self._log(rules.level, text, rules.reason)
                 self._remove(held)
                 return
@@ -100,7 +101,7 @@ class ConfigureProbeSNAT(SectionTask):
             self._boot.install(held, *parts)
 
     def _warn_of_image(self) -> None:
-        text = "an image does not show if a node has IPv6: %s is for nodes that have it"
+        text = "whether a node has IPv6 cannot be seen in an image: %s is for nodes that have it"
         self._log(INFO, text, REMOVAL.name)
         if not program_path(self._host.files, "nft"):
             required = self._config.probe_snat.required
@@ -109,7 +110,7 @@ class ConfigureProbeSNAT(SectionTask):
             self._log(WARNING, text, REMOVAL.name, effect)
 
     def plan(self, ctx: Context) -> list[Change]:
-        """Return the changes that `do` would make now: the rules, then files; waits for nothing."""
+        """Return the changes that `do` would make now, rules before files; does not wait."""
         ctx.check()
         if self._idle_reason:
             return []
@@ -125,10 +126,10 @@ class ConfigureProbeSNAT(SectionTask):
                 Change("+", path) for path in REMOVAL.paths if not self._host.files.exists(path)
             ]
             action: Literal["~", "+"] = "~" if self._is_installed else "+"
-            # An optional task that is refused does not refuse the plan as a whole.
+            # A refused optional task does not refuse the whole plan.
             reason = f"{outcome.reason}; {outcome.remedy}"
             refused = hindered(action, TABLE, reason, optional=not self._config.probe_snat.required)
-            later = Change(action, TABLE, f"{outcome.reason}: follows once that is right")
+            later = Change(action, TABLE, f"{outcome.reason}: follows once that is fixed")
             return [later if outcome.may_change else refused, *missing]
         files = self._boot.plan_install(ctx, *self._parts(outcome))
         masked = [change for change in files if change.kind == LEFT]
@@ -138,14 +139,14 @@ class ConfigureProbeSNAT(SectionTask):
         return [*self._plan_table(ctx, outcome), *files]
 
     def _remove(self, ctx: Context) -> None:
-        """Remove the unit, the table if hostrouting owns it, and last the file that proves that."""
+        """Remove the unit, the table if hostrouting owns it, and last the file that shows that."""
         files = self._host.files
         was_installed = self._is_installed
         if was_installed and not files.exists(RULESET_PATH):
-            # The file was removed by hand. If this run is killed after it removed the unit, the
-            # next one needs the file.
+            # The file was removed by hand, but the next run needs it if this one is killed after
+            # removing the unit.
             files.write(RULESET_PATH, delete_script().encode(), mode=0o644)
-        # The unit first: a machine that starts meanwhile would load the rules again.
+        # The unit first: a machine that boots in the meantime would load the rules again.
         paths = tuple(path for path in REMOVAL.paths if path != RULESET_PATH)
         self._boot.install(ctx, REMOVAL._replace(paths=paths), self._new_config)
         files.remove_directory_if_empty(AGAIN_PATH.rpartition("/")[0])
@@ -154,15 +155,15 @@ class ConfigureProbeSNAT(SectionTask):
                 self._delete_table(ctx)
             if Survey(files).owns(RULESET_PATH):
                 RecordedFiles(ctx, self._host).remove(RULESET_PATH)
-            # Boot leaves the folder if it is not empty.
+            # Boot leaves the directory if it is not empty.
             files.remove_directory_if_empty(SCRIPT_DIRECTORY)
 
     # --- deciding
 
     def _wanted(self, ctx: Context) -> ProbeRules | NotWanted:
-        """Decide, after waiting for routes and addresses that routers have yet to advertise."""
+        """Decide, after waiting for routes and addresses that routers have not yet advertised."""
         section = self._config.probe_snat
-        # If the cloud does not answer, an optional task has time left for its work.
+        # If the cloud does not answer, an optional task still needs time for its work.
         outcome = self._decide(ctx, seconds=_WAIT_SECONDS)
         began = ctx.clock.monotonic()
         limits: dict[type, float] = {}
@@ -171,32 +172,32 @@ class ConfigureProbeSNAT(SectionTask):
             patience = float(_WAIT_SECONDS)
             if isinstance(outcome, NotWanted):
                 patience = seconds_for_routers(section, self._host)
-            # The limit of the first look holds, so that frequent looks do not extend the wait.
+            # The limit of the first check stays, so that further checks do not extend the wait.
             seconds = limits.setdefault(type(outcome), patience)
             if ctx.clock.monotonic() >= began + seconds:
                 break
             if is_first:
                 begin_wait(ctx, self._logger, outcome.reason, seconds=seconds, task=self.name)
             try:
-                ctx.sleep(_SECONDS_BETWEEN_LOOKS)
+                ctx.sleep(_SECONDS_BETWEEN_CHECKS)
             except DeadlineExceededError as error:
                 if isinstance(outcome, Obstacle):
-                    # A deadline in between: the error names the obstacle.
-                    raise _hindered(outcome, ", not even within the time allowed") from error
+                    # The deadline ended the wait; the error names the obstacle.
+                    raise _hindered(outcome, ", still so when the time was up") from error
                 raise
             outcome = assess(section, self._host)
         if isinstance(outcome, Obstacle):
-            waited = f", not even after {_WAIT_SECONDS} s" if outcome.may_change else ""
+            waited = f", still so after {_WAIT_SECONDS} s" if outcome.may_change else ""
             raise _hindered(outcome, waited)
         return outcome
 
     def _decide(
-        self, ctx: Context, *, seconds: float = _SECONDS_FOR_A_LOOK, is_assumed: bool = False
+        self, ctx: Context, *, seconds: float = _SECONDS_FOR_A_CHECK, is_assumed: bool = False
     ) -> ProbeRules | NotWanted | Obstacle:
-        """Return the rules for a node as it is now; for an image, those of its config.
+        """Return the rules for a node as it is now, or for an image those of its config.
 
-        If the cloud does not answer within `seconds`, or not in a readable form, IPv6 is assumed
-        with a warning; if the section is `required`, the error is raised unless `is_assumed`.
+        If the cloud does not answer within `seconds`, or its answer cannot be read, IPv6 is assumed
+        and a warning logged; if the section is `required`, raise the error unless `is_assumed`.
         """
         section = self._config.probe_snat
         if not section.enabled:
@@ -205,17 +206,19 @@ class ConfigureProbeSNAT(SectionTask):
             return rules_to_install(self._config, host=self._host)
         if section.detect == "imds":
             left = ctx.remaining()
-            # The rest of the time must suffice without an answer.
+            # There must be enough time left if there is no answer.
             query = ctx.child(timeout=seconds if left is None else min(seconds, left / 2))
             try:
                 if not describes_ipv6(self._host.metadata.network_interfaces(query)):
-                    return NotWanted("this node lacks IPv6 in the cloud's description")
+                    return NotWanted("this node has no IPv6 according to the cloud")
             except (BackendError, DeadlineExceededError) as error:
                 if section.required and not is_assumed:
                     raise
                 ctx.check()
                 self._log(
-                    WARNING, "it is unknown if this node has IPv6, so IPv6 is assumed: %s", error
+                    WARNING,
+                    "assuming IPv6, because the cloud's description is not available: %s",
+                    error,
                 )
                 return assume(section, self._host)
         return assess(section, self._host)
@@ -227,24 +230,24 @@ class ConfigureProbeSNAT(SectionTask):
     # --- changing rules
 
     def _converge(self, ctx: Context, rules: ProbeRules) -> None:
-        """Load these rules, unless the table has them."""
+        """Load these rules unless the table has them."""
         before = loaded_rules(ctx, self._host)
         if before == rules:
             self._log(DEBUG, "%s is in place", TABLE)
             return
         script = render(rules)
         self._host.nftables.check(ctx, script)
-        # Before the table exists, so that a run that is killed in between can be undone.
+        # Before the table exists, so that the next run can undo this one if it is killed.
         RecordedFiles(ctx, self._host).write(RULESET_PATH, script.encode(), mode=0o644)
         self._load(ctx, before, rules)
         if loaded_rules(ctx, self._host) != rules:
             text = (
-                "%s was loaded and has changed since: another program changes the ruleset; "
-                "%s loads it at each start of a gated unit"
+                "%s has changed since it was loaded, so another program changes the ruleset; "
+                "%s loads it again at each start of a gated unit"
             )
             self._log(WARNING, text, TABLE, REMOVAL.name)
             return
-        done = "loaded" if before is None else f"replaced, because it had drifted ({before})"
+        done = "loaded" if before is None else f"replaced, because it had changed ({before})"
         self._log(INFO, "%s %s: %s", TABLE, done, rules)
 
     def _delete_table(self, ctx: Context) -> None:
@@ -254,9 +257,12 @@ class ConfigureProbeSNAT(SectionTask):
                 self._load(ctx, before, None)
                 self._log(INFO, "%s is deleted", TABLE)
         except ToolNotFoundError as error:
-            # If nft was removed, the rest of the undo goes on without it.
+            # If nft was removed, the rest of the undo continues without it.
             self._log(
-                WARNING, "%s cannot be deleted, and disappears with the next boot: %s", TABLE, error
+                WARNING,
+                "%s cannot be deleted, but will be gone after the next boot: %s",
+                TABLE,
+                error,
             )
 
     def _load(self, ctx: Context, before: Loaded, after: ProbeRules | None) -> None:
@@ -269,7 +275,9 @@ class ConfigureProbeSNAT(SectionTask):
         with self._host.lock.hold(ctx) as held:
             now = loaded_rules(held, self._host)
             if now not in (left, earlier):
-                self._log(WARNING, "%s changed since this run loaded it; it stays as it is", TABLE)
+                self._log(
+                    WARNING, "%s has changed since this run loaded it and is left as it is", TABLE
+                )
                 return False
             if now != earlier:
                 self._host.nftables.load(held, render(earlier) if earlier else delete_script())
@@ -288,12 +296,11 @@ class ConfigureProbeSNAT(SectionTask):
     # --- findings
 
     def findings(self, ctx: Context, *, asks: bool = True) -> list[NodeFinding]:
-        """Return the reasons why IPv6 probes miss the pods of a live node.
+        """Return the reasons why IPv6 probes do not reach the pods of a live node.
 
-        It needs CAP_NET_ADMIN, changes nothing, and does not wait. If the cloud does not answer,
-        IPv6 is assumed as by an apply; an installed unit counts as the answer of an earlier run,
-        and without one the error is raised if the section is `required`. Unless it `asks`, it does
-        not query the cloud where optional rules are installed.
+        Needs CAP_NET_ADMIN, changes nothing, and does not wait. If the cloud does not answer, IPv6
+        is assumed as in an apply; if the section is `required` and no unit is installed, the error
+        is raised. Without `asks`, the cloud is not queried if optional rules are installed.
         """
         ctx.check()
         if not self._host.is_live:
@@ -317,7 +324,7 @@ class ConfigureProbeSNAT(SectionTask):
         ]
         loaded = loaded_rules(ctx, self._host)
         if loaded != outcome:
-            reason = "is not loaded" if loaded is None else f"has drifted: {loaded}"
+            reason = "is not loaded" if loaded is None else f"has changed: {loaded}"
             findings.insert(0, NodeFinding("probe-snat", TABLE, reason, apply="now"))
         if warning := bypass(outcome, self._host):
             findings.append(NodeFinding("probe-snat", outcome.dev, warning, "warning"))

@@ -1,11 +1,11 @@
-"""The cleanup: removes ebtables rules and neighbours that a removed CNI (azure-vnet) left.
+"""The cleanup: removes ebtables rules and neighbours that a removed CNI (azure-vnet) left behind.
 
-capability.py   the cleanup in the list of a node
-azure_vnet.py   azure-vnet's configuration, locks and records; only read
-leftovers.py    a snapshot -> a verdict on each rule and neighbour; pure
-node.py         the machine -> a snapshot, judged
-backup.py       what is written before a removal; the command that adds an entry again
+capability.py   the feature as an entry in the list of capabilities
+azure_vnet.py   reads azure-vnet's configuration, locks and records
+leftovers.py    judges each rule and neighbour in a snapshot; pure
+node.py         takes a snapshot of the machine and judges it
+backup.py       the backup before a removal; commands that restore entries
 task.py         CleanStaleCNI: read twice, write the backup, remove
 swept.py        `hostrouting sweep`
-reconciler.py   the same for a watch
+reconciler.py   the same for the watch
 """

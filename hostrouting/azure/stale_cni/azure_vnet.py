@@ -1,4 +1,4 @@
-"""azure-vnet's CNI configuration, its locks, and the pods in its state; they are only read."""
+"""Read azure-vnet's CNI configuration, its locks, and the pods in its state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 STATE_PATH: Final = "/var/run/azure-vnet.json"
 #: The state of CNS, which stateless mode uses.
 ENDPOINTS_PATH: Final = "/var/run/azure-cns/azure-endpoints.json"
-#: The prefix of the host's ends of pods' veth pairs.
+#: The prefix of the host side of pods' veth pairs.
 POD_DEVICE: Final = "azv"
 #: The fabric router's address. azure-vnet gives it to every pod in tunnel mode, ip-masq-agent to
 #: other nodes.
@@ -36,12 +36,12 @@ _LOCKS = (
     "/var/run/azure-vnet/azure-vnet-ipam.json.lock",
     "/var/run/azure-vnet/azure-vnet-ipam.lock",
 )
-#: The locks of version 1.4.5.
+#: The directory of the locks since version 1.4.5.
 _LOCK_FOLDER = "/var/lock/azure-vnet"
 _CONFIGURATION = "/etc/cni/net.d"
 #: Container runtimes read only these names; they ignore a `.cilium_bak`.
 _SUFFIXES = (".conflist", ".conf", ".json")
-#: The prefix of its programs: azure-vnet, azure-vnet-ipam, azure-vnet-telemetry.
+#: The common prefix of its programs: azure-vnet, azure-vnet-ipam, azure-vnet-telemetry.
 _PLUGIN = "azure-vnet"
 _LONGEST_PID = 10
 
@@ -52,13 +52,13 @@ T = TypeVar("T")
 
 
 def in_use(files: FileStore) -> str | None:
-    """Return why azure-vnet may be making rules now, by its configuration or locks, or None."""
+    """Return why azure-vnet may still be adding rules, or None."""
     signs = [*configured(files), *locked(files)]
     return f"azure-vnet is still in use: {'; '.join(signs)}" if signs else None
 
 
 def configured(files: FileStore) -> list[str]:
-    """Return a sentence for each CNI configuration that may call azure-vnet."""
+    """Return a reason for each CNI configuration that may call azure-vnet."""
     names = [name for name in files.names(_CONFIGURATION) if name.endswith(_SUFFIXES)]
     reasons = (_why_configured(files, f"{_CONFIGURATION}/{name}") for name in names)
     return list(filter(None, reasons))
@@ -68,12 +68,12 @@ def _why_configured(files: FileStore, path: str) -> str | None:
     try:
         content = files.read(path) or b""
     except HostFileError as error:
-        # A folder, or a link to itself: the runtime may read it some other way.
+        # A directory or a circular link, for example; the runtime may still be able to read it.
         words = str(error).removeprefix(f"cannot read {path}: ")
         return f"{path} cannot be read ({words}); move it away if no container runtime uses it"
     kinds: list[object] = []
     try:
-        # At any depth; plugins such as multus nest others.
+        # At any depth, because plugins such as Multus nest others.
         json.loads(content, object_hook=lambda plugin: kinds.append(plugin.get("type")))
     except (ValueError, RecursionError):
         is_named = _PLUGIN.encode() in content
@@ -84,9 +84,9 @@ def _why_configured(files: FileStore, path: str) -> str | None:
 
 
 def locked(files: FileStore) -> list[str]:
-    """Return a sentence for each lock of azure-vnet that a process holds."""
+    """Return a reason for each lock of azure-vnet that a process holds."""
     reasons = []
-    # CNS always runs, and may serve the new CNI.
+    # CNS always runs and may serve the new CNI.
     of_cns = ("azure-cns", "azure-endpoints")
     own = (
         name
@@ -97,7 +97,7 @@ def locked(files: FileStore) -> list[str]:
         if files.is_locked(path):
             reasons.append(f"a process holds the lock {path}")
             continue
-        # In older versions the existing file is the lock, and it contains the holder's process id.
+        # In older versions the lock is the existence of the file, which contains the process id.
         pid = (files.read(path) or b"").strip()
         if pid.isdigit() and len(pid) <= _LONGEST_PID and files.exists(f"/proc/{int(pid)}"):
             reasons.append(f"process {int(pid)} holds the lock {path}")
@@ -108,11 +108,11 @@ def locked(files: FileStore) -> list[str]:
 
 
 class Endpoint(NamedTuple):
-    """A pod in azure-vnet's state; its device may be gone."""
+    """A pod in azure-vnet's state; its device may no longer exist."""
 
-    #: Without prefix lengths, in the kernel's spelling.
+    #: Without prefix lengths, as the kernel formats them.
     addresses: tuple[str, ...]
-    #: The host's end of its veth pair; empty if the state does not name it.
+    #: The host side of its veth pair; empty if the state does not name it.
     host_device: str = ""
     #: In lower case, with leading zeros; empty if the state does not give it.
     mac: str = ""
@@ -133,15 +133,15 @@ def read_endpoints(files: FileStore) -> tuple[Endpoint, ...]:
             endpoints += parse(content)
         except ValueError as error:
             raise StaleCNIError(
-                f"cannot read azure-vnet's state in {path}: {error}. Without it live pods cannot "
-                f"be distinguished from dead ones, so nothing was changed; if none of azure-vnet's "
-                f"pods is left, move the file away and run this again"
+                f"cannot read azure-vnet's state in {path}: {error}. Without it, running pods "
+                f"cannot be told from deleted ones, so nothing was changed; if no pod of "
+                f"azure-vnet is left, move the file away and run this again"
             ) from error
     return tuple(endpoints)
 
 
 def parse_state(content: bytes) -> tuple[Endpoint, ...]:
-    """Parse azure-vnet's state as Go's encoding/json writes it; raise ValueError for anything else.
+    """Parse azure-vnet's state as Go's encoding/json writes it; otherwise raise ValueError.
 
     >>> parse_state(b'''{"Network": {"ExternalInterfaces": {"eth0": {"Networks": {"azure": {
     ...     "Endpoints": {"5f0a-eth0": {
@@ -157,14 +157,14 @@ def parse_state(content: bytes) -> tuple[Endpoint, ...]:
 
 
 def parse_endpoints(content: bytes) -> tuple[Endpoint, ...]:
-    """Parse the state of CNS; raise ValueError for anything else.
+    """Parse the state of CNS; raise ValueError if it is not valid.
 
     >>> parse_endpoints(b'''{"Endpoints": {"0a49": {"PodName": "web-0", "IfnameToIPMap": {
     ...     "eth0": {"IPv4": [{"IP": "10.240.0.9"}], "HostVethName": "azv1"}}}}}''')
     (Endpoint(addresses=('10.240.0.9',), host_device='azv1', mac=''),)
 
-    CNS may serve another CNI (Cilium, for example). Only azure-vnet gives it devices and hardware
-    addresses, so endpoints without both are another CNI's and are left out.
+    CNS may serve another CNI, such as Cilium. Only azure-vnet passes it devices and hardware
+    addresses, so endpoints without both belong to another CNI and are left out.
     """
     endpoints = (
         _endpoint({"IPv4": [], "IPv6": [], **info}, path, "HostVethName", "IPv4", "IPv6")
@@ -203,7 +203,7 @@ def _endpoint(mapping: dict[str, Any], path: str, device: str, *keys: str) -> En
         at = f"an entry of {path}.{key}"
         for network in _member(mapping, key, list, path):
             text = _member(typed_or_null(network, dict, at), "IP", str, at)
-            # An address that was never set is empty text.
+            # An address that was never set is an empty string.
             if text:
                 addresses.append(_address(text))
     return Endpoint(
@@ -220,7 +220,7 @@ def _address(text: str) -> str:
 
 
 def _mac(text: str) -> str:
-    """Return a hardware address in the kernel's spelling, from base64 (as in Go) or with colons."""
+    """Return a hardware address in the kernel's format, from base64 (as in Go) or with colons."""
     with suppress(ValueError):
         packed = (
             bytes(int(part, 16) for part in text.split(":"))

@@ -1,7 +1,7 @@
-"""What is written before entries are removed, and the command that adds each of them again.
+"""The backup that is written before entries are removed, with a command to restore each of them.
 
-The file is a script: `sh FILE` adds every entry again. It never restores a whole table, which would
-overwrite what other programs have changed meanwhile.
+It is a script: `sh FILE` adds every entry again. It never restores a whole table, because that
+would overwrite what other programs have changed since.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def restore_command(leftover: Leftover, ebtables: EbtablesReading) -> str:
-    """Return the command that adds a removed entry again.
+    """Return the command that restores a removed entry.
 
     >>> from hostrouting.host import EbtablesReading, Neighbour
     >>> neighbour = Neighbour("10.240.0.9", "azure0", "aa:bb:cc:00:00:09", permanent=True)
@@ -47,19 +47,19 @@ def write_backup(
     """Write a new file, which is on the disk when this returns; return its path."""
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     stem = f"{folder.rstrip('/')}/sweep-{moment}"
-    # Clocks are set back.
+    # The name may exist if the clock was set back.
     names = (f"{stem}-{number}.sh" for number in count(1))
     path = next(name for name in names if not files.exists(name))
-    parts = ["# hostrouting removed these entries; each command adds one again.", *commands]
+    parts = ["# hostrouting removed these entries; each command restores one.", *commands]
     for backend, text in ebtables.texts:
         parts += [f"# ebtables ({backend}), before:", *_commented(text)]
     parts += ["# ip neigh, before:", *_commented("\n".join(map(str, neighbours)))]
     content = "\n".join([*parts, ""]).encode(errors="surrogateescape")
-    # It contains the addresses of a cluster.
+    # It contains addresses of the cluster.
     files.write(path, content, mode=0o600)
     return path
 
 
 def _commented(text: str) -> list[str]:
-    # Not splitlines(): only this character ends a comment.
+    # Not splitlines(), because only this character ends a comment.
     return [f"# {line}" for line in text.rstrip().split("\n")]

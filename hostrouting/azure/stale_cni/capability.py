@@ -1,4 +1,4 @@
-"""The sweep in the list of a node's capabilities."""
+"""The cleanup, as an entry in the list of a node's capabilities."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _task() -> type[CleanStaleCNI]:
-    # Imported late: only a node whose section is enabled needs its room.
+    # Imported late: needed only if the section is enabled.
     from hostrouting.azure.stale_cni.task import CleanStaleCNI
 
     return CleanStaleCNI
@@ -30,7 +30,7 @@ def _findings(ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
 
 
 def _reconciler() -> type[Reconciler]:
-    # Imported late: only a watch has reconcilers.
+    # Imported late: needed only by the watch.
     from hostrouting.azure.stale_cni.reconciler import StaleObjectReconciler
 
     return StaleObjectReconciler

@@ -1,19 +1,19 @@
-"""A snapshot of a node -> a verdict on each rule and neighbour that azure-vnet may have left; pure.
+"""Judge each rule and neighbour in a snapshot that azure-vnet may have left behind; pure.
 
-Which pods live is decided from azure-vnet's records and the devices of the node. A record counts if
-its `azv*` device exists, or if it names none. An entry of a pod is
+azure-vnet's records and the devices of the node show which pods exist. A record counts if its
+`azv*` device exists, or if it names none. An entry for a pod is
 
     node     if its address is a gateway or on an uplink, or a device of the node has its MAC
     live     if a bridge has learned its MAC on a port, or if a record has its MAC or its address
-    unknown  if a pod that no record describes in full may need it
-    stale    if none of this applies
+    unknown  if it may belong to a pod that is not fully recorded
+    stale    otherwise
 
-Where a record has the address but another MAC of its own, and nothing has the MAC of the entry, the
-entry is stale: it takes the packets of the pod that has the address now. In tunnel mode all pods
-share one MAC, so there the address decides.
+If a record has the address but its own, different MAC, and nothing has the entry's MAC, then the
+entry is stale: it diverts packets from the pod that has the address now. In tunnel mode all pods
+share one MAC, so only the address counts.
 
-A rule counts as azure-vnet's only if it has exactly the options of one of its forms: a rule with
-another option, or with a negated one, belongs to another program.
+A rule is considered azure-vnet's only if it has exactly the options of one of its forms. A rule
+with another option, or with a negated one, belongs to another program.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Kind = Literal["stale", "live", "node", "unknown"]
 
 
 class Verdict(NamedTuple):
-    """The kind of an entry, and the reason; `address` is the pod's, if it was made for a pod."""
+    """The kind of an entry, and why; `address` is that of the pod, if it was made for one."""
 
     object: Leftover
     kind: Kind
@@ -57,11 +57,11 @@ class Verdict(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class Snapshot:
-    """The state of a node at one time, as far as the cleanup needs it."""
+    """What the cleanup needs to know about a node, at one time."""
 
     #: The ebtables table `nat` of all backends.
     rules: tuple[EbtablesRule, ...] = ()
-    #: The neighbours of all devices and both families, learned ones included.
+    #: The neighbours of all devices and both families, including learned ones.
     neighbours: tuple[Neighbour, ...] = ()
     devices: tuple[Device, ...] = ()
     #: The forwarding databases of all bridges.
@@ -78,12 +78,12 @@ class Judgement(NamedTuple):
     """The verdicts on a snapshot."""
 
     verdicts: tuple[Verdict, ...]
-    #: The `azv*` devices that no record names, if entries look stale but may be of their pods.
-    unnamed: tuple[str, ...] = ()
+    #: The `azv*` devices without a record, if entries that look stale may belong to their pods.
+    unrecorded: tuple[str, ...] = ()
 
 
 def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> Judgement:
-    """Return a verdict on each rule of the table `nat` and each neighbour that a program added.
+    """Judge each rule of the table `nat` and each neighbour that a program added.
 
     >>> neighbour = Neighbour("10.240.0.9", "azure0", "aa:bb:cc:00:00:09", permanent=True)
     >>> snapshot = Snapshot(neighbours=(neighbour,))
@@ -96,35 +96,35 @@ def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> Judge
     pods = [Prefix.parse(cidr) for cidr in pod_cidrs]
     verdicts = tuple(_verdict(entry, owners, pods) for entry in entries)
     recorded = {endpoint.host_device for endpoint in snapshot.endpoints}
-    unnamed = tuple(
+    unrecorded = tuple(
         device.name
         for device in snapshot.devices
         if device.name.startswith(POD_DEVICE) and device.name not in recorded
     )
-    if not unnamed or all(verdict.kind != "stale" for verdict in verdicts):
+    if not unrecorded or all(verdict.kind != "stale" for verdict in verdicts):
         return Judgement(verdicts)
-    # Any of the entries may be of such a device's pod.
-    reason = f"it may be of the pod of {unnamed[0]}, which no record names"
+    # Any of the entries may belong to the pod of such a device.
+    reason = f"it may belong to the pod of {unrecorded[0]}, which no record names"
     doubted = (
         verdict._replace(kind="unknown", reason=reason) if verdict.kind == "stale" else verdict
         for verdict in verdicts
     )
-    return Judgement(tuple(doubted), unnamed)
+    return Judgement(tuple(doubted), unrecorded)
 
 
 # --- entries
 
 
 class _Entry(NamedTuple):
-    """A rule or a neighbour that azure-vnet may have made."""
+    """A rule or a neighbour that azure-vnet may have added."""
 
     object: Leftover
-    #: The pod's; None if it was not made for a single address.
+    #: That of the pod; None if it was not made for a single address.
     address: str | None = None
     mac: str = ""
-    #: Why it is not an entry for a pod, or not certainly; empty if it is.
+    #: Why it may not be an entry for a pod; empty if it certainly is.
     oddity: str = ""
-    #: True if it is an entry that the node itself needs.
+    #: True if the node itself needs it.
     is_of_node: bool = False
 
 
@@ -135,7 +135,7 @@ def _entries(snapshot: Snapshot, bridge: str) -> Iterator[_Entry]:
         elif is_of_node(rule):
             yield _Entry(rule, oddity=_OF_NODE, is_of_node=True)
         else:
-            yield _Entry(rule, oddity="it is none of the rules that azure-vnet makes for a pod")
+            yield _Entry(rule, oddity="it is not one of the rules that azure-vnet adds for a pod")
     for neighbour in snapshot.neighbours:
         leads_to_pod = neighbour.dev == bridge or neighbour.dev.startswith(POD_DEVICE)
         if neighbour.permanent and leads_to_pod:
@@ -147,7 +147,7 @@ def _neighbour_entry(neighbour: Neighbour) -> _Entry:
     if neighbour.mac == TUNNEL_MAC:
         return entry._replace(oddity=_OF_OTHER_NODE, is_of_node=True)
     if neighbour.protocol or neighbour.flags:
-        return entry._replace(oddity="it has a protocol or flags, and azure-vnet sets none")
+        return entry._replace(oddity="it has a protocol or flags, but azure-vnet sets none")
     return entry
 
 
@@ -174,7 +174,7 @@ def _verdict(entry: _Entry, owners: _Owners, pods: Sequence[Prefix]) -> Verdict:
 
 
 class _Owners:
-    """Who has addresses and hardware addresses: the node, and the pods of azure-vnet."""
+    """Who owns addresses and hardware addresses: the node, or pods of azure-vnet."""
 
     def __init__(self, snapshot: Snapshot, entries: Iterable[_Entry], bridge: str) -> None:
         self._gateways = snapshot.gateways
@@ -198,7 +198,7 @@ class _Owners:
         #: The records that count, by their hardware addresses, and by their addresses.
         self._of_mac: defaultdict[str, list[Endpoint]] = defaultdict(list)
         self._of_address: defaultdict[str, list[Endpoint]] = defaultdict(list)
-        #: Those without an address of a family.
+        #: The records without an address, by family.
         self._without: dict[int, list[Endpoint]] = {IPV4: [], IPV6: []}
         for record in snapshot.endpoints:
             if record.host_device and record.host_device not in names:
@@ -208,7 +208,7 @@ class _Owners:
                 self._of_address[address].append(record)
             for family in {IPV4, IPV6}.difference(map(_family_of, record.addresses)):
                 self._without[family].append(record)
-        #: What is no hardware address of one pod alone.
+        #: Hardware addresses that do not belong to a single pod.
         self._shared = {"", TUNNEL_MAC}
         for mac, records in self._of_mac.items():
             if len({record.host_device for record in records}) > 1:
@@ -216,14 +216,14 @@ class _Owners:
         # A pod has at most one address of each family.
         given = {(entry.mac, entry.address) for entry in entries if entry.address is not None}
         times = Counter((mac, _family_of(address)) for mac, address in given)
-        #: What entries give to several pods, as tunnel mode does with its hardware address.
+        #: Hardware addresses that entries assign to several pods, as in tunnel mode.
         self._given_often = {mac for (mac, _), count in times.items() if count > 1}
 
     def of_node(self, address: str, mac: str) -> str | None:
         """Return why the node itself needs an entry; None if it does not."""
         if address in self._gateways:
             return f"{address} is a gateway of the node"
-        # DHCP may renew an address, which is absent meanwhile; the hardware address stays.
+        # An address may be missing while DHCP renews it, but the hardware address stays.
         if mac in self._by_mac:
             return f"{mac} is the hardware address of {self._by_mac[mac]}"
         if address in self._on_uplinks or not self._decides(mac):
@@ -231,27 +231,27 @@ class _Owners:
         return None
 
     def sign_of_life(self, address: str, mac: str) -> str | None:
-        """Return why a pod of azure-vnet needs an entry; None if nothing suggests that."""
+        """Return why a pod of azure-vnet may need an entry; None if nothing suggests that."""
         if mac not in self._shared:
             if mac in self._learned:
                 return f"{mac} is learned on {self._learned[mac]}"
             for record in self._of_mac.get(mac, ()):
                 return f"{record} has {mac}"
         for record in self._of_address.get(address, ()):
-            # One whose own hardware address is known is another pod.
+            # If the record has its own hardware address, it is another pod.
             if record.mac in self._shared or not self._decides(mac):
                 return f"{record} has {address}"
         return None
 
     def doubt(self, address: str, mac: str) -> str | None:
-        """Return why the entry may be of a pod that its record does not describe in full."""
+        """Return why the entry may belong to a pod with an incomplete record, or None."""
         for record in self._without[_family_of(address)]:
             if not self._decides(mac) or record.mac in self._shared:
-                return f"{record} has no address of this family, and may be of the same pod"
+                return f"{record} has no address of this family and may be for the same pod"
         return None
 
     def why_stale(self, address: str, mac: str) -> str:
-        """Return the reason for a verdict, if all else returned None."""
+        """Return the reason for the verdict, if the other methods returned None."""
         if mac in self._shared:
             return f"no record of a live pod has {address}"
         own = self._own(address)
@@ -263,7 +263,7 @@ class _Owners:
         return f"{address} is an address of {device}" if device else None
 
     def _decides(self, mac: str) -> bool:
-        """Return True if the hardware address of an entry tells of which pod it is."""
+        """Return True if the hardware address of an entry identifies its pod."""
         return mac not in self._shared and mac not in self._given_often
 
 
@@ -273,7 +273,7 @@ def _family_of(address: str) -> int:
 
 # --- ebtables rules
 
-_OF_NODE: Final = "it serves the node itself, and every pod on the bridge needs it"
+_OF_NODE: Final = "the node itself and every pod on the bridge need it"
 _OF_OTHER_NODE: Final = f"ip-masq-agent adds neighbours with {TUNNEL_MAC} for other nodes"
 
 
@@ -282,7 +282,7 @@ def _forms(*lines: str) -> tuple[tuple[str, dict[str, str]], ...]:
     return tuple((rule.chain, rule.options) for rule in rules)
 
 
-#: The words in the forms below that stand for any value.
+#: The placeholders for any value in the forms below.
 _FREE = frozenset({"address", "mac", "uplink"})
 _FOR_POD = _forms(
     "-A PREROUTING -p ARP --arp-op Request --arp-ip-dst address -j arpreply --arpreply-mac mac",
@@ -292,13 +292,13 @@ _FOR_POD = _forms(
 _FOR_NODE = _forms(
     "-A POSTROUTING -s unicast -o uplink -j snat --to-src mac --snat-arp",
     "-A PREROUTING -p ARP -i uplink --arp-op Reply -j dnat --to-dst ff:ff:ff:ff:ff:ff",
-    # Tunnel mode sends all traffic of pods and bridge to the fabric.
+    # In tunnel mode, all traffic of pods and bridge goes to the fabric.
     f"-A PREROUTING -i uplink -j dnat --to-dst {TUNNEL_MAC}",
 )
 
 
 def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
-    """Return address and hardware address of the pod that a rule was made for, or None.
+    """Return the address and hardware address of the pod that a rule was made for, or None.
 
     >>> from hostrouting.host import EbtablesRule
     >>> target = "dnat --to-dst aa:bb:cc:0:0:9 --dnat-target ACCEPT"
@@ -309,8 +309,8 @@ def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
     values = _free_values(rule, _FOR_POD)
     if values is None:
         return None
-    # Not every form has an uplink. Neither a pattern (`eth+`) nor a pod's device counts as one, nor
-    # a name that ebtables-restore may not read as ebtables-save printed it.
+    # Not every form has an uplink. A pattern (`eth+`), a pod's device, and a name that
+    # ebtables-restore may misread are not uplinks.
     uplink = values.get("uplink", "any")
     if not re.fullmatch(r"[\w.:-]+", uplink, re.ASCII) or uplink.startswith(POD_DEVICE):
         return None
@@ -330,7 +330,7 @@ def is_of_node(rule: EbtablesRule) -> bool:
 def _free_values(
     rule: EbtablesRule, forms: Iterable[tuple[str, dict[str, str]]]
 ) -> dict[str, str] | None:
-    """Return the values of the free options, if the rule has exactly the options of any form."""
+    """Return the values of the placeholders if a rule has exactly the options of a form."""
     options = rule.options
     for chain, form in forms:
         free = {word: options.get(name, "") for name, word in form.items() if word in _FREE}

@@ -1,4 +1,4 @@
-"""The machine -> a snapshot, judged."""
+"""Take a snapshot of the machine and judge its entries."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from phases import Context
 
 
-class NodeReading(NamedTuple):
-    """One reading of the machine, judged."""
+class NodeSnapshot(NamedTuple):
+    """The judged entries of the machine."""
 
     verdicts: tuple[Verdict, ...]
     #: See `Judgement`.
-    unnamed: tuple[str, ...]
+    unrecorded: tuple[str, ...]
     ebtables: EbtablesReading
     neighbours: tuple[Neighbour, ...]
 
@@ -38,20 +38,20 @@ class NodeReading(NamedTuple):
     @property
     def doubt(self) -> str | None:
         """Why entries that look stale cannot be removed; None if they can."""
-        if not self.unnamed:
+        if not self.unrecorded:
             return None
         return (
-            f"no record of azure-vnet or CNS names {', '.join(self.unnamed)}, so the entries of "
-            "that pod are not known; move the pod to another node, or delete the device if it has "
-            "none"
+            f"no record of azure-vnet or CNS names {', '.join(self.unrecorded)}, so the entries of "
+            "its pod are unknown; move the pod to another node, or delete the device if there is "
+            "no pod"
         )
 
 
-def read_node(ctx: Context, section: StaleCNIConfig, host: Host) -> NodeReading:
-    """Read and judge the machine once; raise StaleCNIError if a record cannot be read."""
+def read_node(ctx: Context, section: StaleCNIConfig, host: Host) -> NodeSnapshot:
+    """Take a snapshot and judge it; raise StaleCNIError if a record cannot be read."""
     ctx.check()
-    # First the entries that may be stale, then the signs of life: what is made for a new pod in
-    # between is not among the entries.
+    # First the entries that may be stale, then the signs of life, so that entries for a pod that is
+    # created in between are not among them.
     ebtables = host.ebtables.read(ctx)
     neighbours = tuple(host.link_layer.neighbours())
     ctx.check()
@@ -68,7 +68,7 @@ def read_node(ctx: Context, section: StaleCNIConfig, host: Host) -> NodeReading:
         endpoints=read_endpoints(host.files),
     )
     judgement = judge(snapshot, pod_cidrs=section.pod_cidrs, bridge=section.bridge)
-    return NodeReading(*judgement, ebtables, neighbours)
+    return NodeSnapshot(*judgement, ebtables, neighbours)
 
 
 def present(ctx: Context, host: Host) -> list[Leftover]:
@@ -77,7 +77,7 @@ def present(ctx: Context, host: Host) -> list[Leftover]:
 
 
 def _gateways(routes: Iterable[ObservedRoute]) -> frozenset[str]:
-    # In bridge mode pods and node share a subnet, so the gateway is inside podCidrs.
+    # In bridge mode, pods and node share a subnet, so the gateway is in podCidrs.
     gateways = {route.gateway for route in routes}
     gateways |= {hop.gateway for route in routes for hop in route.nexthops}
     return frozenset(str(gateway) for gateway in gateways if gateway is not None)

@@ -1,4 +1,4 @@
-"""For a watch: look for stale objects of azure-vnet, and report or remove them."""
+"""The reconciler that reports or removes stale objects of azure-vnet."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class StaleObjectReconciler(Reconciler):
-    """The stale objects of azure-vnet."""
+    """Reports or removes stale objects of azure-vnet."""
 
-    failure: ClassVar[str] = "stale objects of azure-vnet cannot be looked for now"
+    failure: ClassVar[str] = "stale objects of azure-vnet cannot be searched for now"
     seconds: ClassVar[float] = 60.0
-    #: The sweep of a config. One for all looks, since it logs each thing once.
+    #: The config and its task; kept between checks, because it logs each thing only once.
     _sweep: tuple[HostRoutingConfig, CleanStaleCNI] | None = None
-    #: The stale objects of the last look, and those that two looks agreed on.
+    #: The stale objects of the last check, and those that two checks agreed on.
     _seen: frozenset[str] = frozenset()
     _stale: Facts[str, None] = attrs.field(factory=Facts)
-    #: The objects that were swept within an hour.
+    #: The objects that were removed within the last hour.
     _contests: dict[str, Contest] = attrs.field(factory=dict)
-    #: The objects that are left to the program that adds them.
+    #: The objects that are left alone because another program keeps adding them.
     _contested: Facts[str, None] = attrs.field(factory=Facts)
 
     def act(self, ctx: Context) -> float:
@@ -46,26 +46,26 @@ class StaleObjectReconciler(Reconciler):
         if not config.stale_cni.enabled:
             return config.watch.interval
         before = self._seen
-        self._look(ctx, config)
-        # Two looks must agree on an object.
+        self._check(ctx, config)
+        # Two checks must agree on an object.
         return 0 if self._seen - before else config.watch.interval
 
-    def _look(self, ctx: Context, config: HostRoutingConfig) -> None:
+    def _check(self, ctx: Context, config: HostRoutingConfig) -> None:
         if self._sweep is None or self._sweep[0] != config:
             self._sweep = config, CleanStaleCNI(config, host=self._host, logger=self._logger)
         task = self._sweep[1]
-        # This holds no lock: most of the time there is nothing to remove.
+        # Without the lock, because most of the time there is nothing to remove.
         stale = {str(each.object): each.reason for each in task.foresee(ctx).stale}
         may_clean = config.stale_cni.sweep == "clean" and stale and not task.obstacle()
         if may_clean and not self._is_contested(stale, now=ctx.clock.monotonic()):
             self._clean(ctx, task, config.stale_cni)
         else:
-            self._tell(stale, task)
+            self._report(stale, task)
 
     # --- sweep: report
 
-    def _tell(self, stale: Mapping[str, str], task: CleanStaleCNI) -> None:
-        """Log each object that two looks agree on, and the end of each that was logged."""
+    def _report(self, stale: Mapping[str, str], task: CleanStaleCNI) -> None:
+        """Log each object that two checks agree on, and when it is gone."""
         agreed = [name for name in stale if name in self._seen or name in self._stale.known]
         self._seen = frozenset(stale)
         self._stale = self._stale.after(dict.fromkeys(agreed))
@@ -79,12 +79,12 @@ class StaleObjectReconciler(Reconciler):
             del fields["command"]
         lines = {name: f"stale: {name}: {stale[name]}; {step}" for name in new}
         self.log_each(WARNING, lines, **fields)
-        self.log_each(INFO, {name: f"stale no more: {name}" for name in gone}, event="over")
+        self.log_each(INFO, {name: f"no longer stale: {name}" for name in gone}, event="over")
 
     # --- sweep: clean
 
     def _clean(self, ctx: Context, task: CleanStaleCNI, section: StaleCNIConfig) -> None:
-        """Sweep as an apply does, with the same readings and the same backup."""
+        """Sweep as an apply does, with the same checks and the same backup."""
         with self._host.lock.hold(ctx) as held:
             run = Transaction(unrecorded(held))
             if self._installed.read().stale_cni != section or self._installed.is_reset:
@@ -101,10 +101,10 @@ class StaleObjectReconciler(Reconciler):
                     for change in run.changes
                 }
                 self.log_each(WARNING, lines, event="repair")
-        self._tell({}, task)
+        self._report({}, task)
 
     def _is_contested(self, suspects: Iterable[str], *, now: float) -> bool:
-        """Return True if any was swept too often within an hour; log the first."""
+        """Return True if any of them was removed too often within an hour; log the first."""
         self._contests = {
             name: contest for name, contest in self._contests.items() if contest.count(now)
         }

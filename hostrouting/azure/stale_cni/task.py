@@ -1,4 +1,4 @@
-"""CleanStaleCNI: read twice, write the backup, and remove; on live nodes only."""
+"""CleanStaleCNI: take two snapshots, write the backup, and remove; only on live nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import attrs
 from hostrouting.azure.stale_cni import azure_vnet
 from hostrouting.azure.stale_cni.backup import restore_command, write_backup
 from hostrouting.azure.stale_cni.leftovers import Verdict
-from hostrouting.azure.stale_cni.node import NodeReading, present, read_node
+from hostrouting.azure.stale_cni.node import NodeSnapshot, present, read_node
 from hostrouting.base.errors import HostFileError, PermissionDeniedError, StaleCNIError
 from hostrouting.base.findings import NodeFinding, hindered
 from hostrouting.boot.task import NOT_CONFIGURED, NOT_IN_IMAGE, NodeTask
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from hostrouting.azure.stale_cni.leftovers import Leftover
     from hostrouting.config.optional import StaleCNIConfig
 
-SECONDS_BETWEEN_READINGS: Final = 1.0
-#: For reading what a cancelled run, or one that is out of time, has removed.
+SECONDS_BETWEEN_SNAPSHOTS: Final = 1.0
+#: How long it may take to find out what a cancelled run has removed.
 _SECONDS_TO_READ = 60.0
 
 
@@ -37,18 +37,18 @@ class Swept:
 
     #: The verdicts on entries that are left alone.
     spared: Sequence[Verdict] = ()
-    #: The path of the backup; None if nothing was to be removed.
+    #: The path of the backup; None if there was nothing to remove.
     backup: str | None = None
-    #: The command that adds an entry again, by its subject in the report.
+    #: The command that restores an entry, by its subject in the report.
     restore: dict[str, str] = attrs.field(factory=dict)
 
 
 class CleanStaleCNI(NodeTask):
-    """Remove ebtables rules and neighbours of dead pods that a removed azure-vnet left.
+    """Remove ebtables rules and neighbours of deleted pods that a removed azure-vnet left behind.
 
-    `staleCni.backupDir` gets the state before, and a command for each removed entry that adds it
-    again. A config without the section changes nothing. Entries that may be of a live pod stay; and
-    while azure-vnet is configured or at work, none is removed (`StaleCNIError`).
+    A backup in `staleCni.backupDir` contains the previous state, and a command to restore each
+    removed entry. A config without the section changes nothing. Entries that may belong to a live
+    pod stay, and nothing is removed while azure-vnet is configured or running (`StaleCNIError`).
 
     >>> from hostrouting import HostRoutingConfig, StaleCNIConfig
     >>> from hostrouting.testing import FakeHost
@@ -68,7 +68,7 @@ class CleanStaleCNI(NodeTask):
         logger: logging.Logger | None = None,
     ) -> None:
         super().__init__(config, host=host, logger=logger)
-        #: A watch reads for months, and logs each of the few notes once.
+        #: The notes that were logged: a watch runs for months and logs each only once.
         self._logged: set[str] = set()
 
     @property
@@ -82,7 +82,7 @@ class CleanStaleCNI(NodeTask):
     # --- the task
 
     def do(self, ctx: Context) -> None:
-        """Remove the entries that two readings agree on."""
+        """Remove the entries that two snapshots agree on."""
         if self._is_wanted:
             with self._host.lock.hold(ctx) as held:
                 self.sweep(held, Swept())
@@ -90,67 +90,67 @@ class CleanStaleCNI(NodeTask):
             ctx.skip(NOT_IN_IMAGE if self._section.enabled else NOT_CONFIGURED)
 
     def sweep(self, ctx: Context, swept: Swept) -> None:
-        """Do so with the run lock held by the caller; put the result into `swept`."""
-        reading = self._confirmed(ctx, swept)
-        if reading.stale:
-            self._remove(ctx, reading, swept)
+        """Do so, with the run lock held by the caller; put the result into `swept`."""
+        snapshot = self._confirmed(ctx, swept)
+        if snapshot.stale:
+            self._remove(ctx, snapshot, swept)
         else:
-            self._logger.info("nothing stale of azure-vnet was found", extra={"removed": 0})
+            self._logger.info("no stale entries of azure-vnet were found", extra={"removed": 0})
 
     def plan(self, ctx: Context) -> list[Change]:
-        """Return the entries that are stale by one reading, and why."""
+        """Return the entries that are stale in one snapshot, and why."""
         if not self._is_wanted:
             return []
         try:
-            reading = self.foresee(ctx)
+            snapshot = self.foresee(ctx)
         except PermissionDeniedError as error:
-            # The rest of a plan needs no root.
+            # The rest of a plan does not need root.
             self._logger.warning("the cleanup is not planned: %s", error)
             return []
         refused = partial(hindered, "-", optional=not self._section.required)
-        if reading.doubt:
-            return [refused("entries of azure-vnet", reading.doubt)]
+        if snapshot.doubt:
+            return [refused("entries of azure-vnet", snapshot.doubt)]
         obstacle = self.obstacle()
         if not obstacle:
-            return [verdict.removal for verdict in reading.stale]
-        return [refused(str(each.object), f"{obstacle}; {each.reason}") for each in reading.stale]
+            return [verdict.removal for verdict in snapshot.stale]
+        return [refused(str(each.object), f"{obstacle}; {each.reason}") for each in snapshot.stale]
 
     # --- for others
 
-    def foresee(self, ctx: Context) -> NodeReading:
-        """Return one reading; raise PermissionDeniedError if ebtables may not be read."""
-        reading = read_node(ctx, self._section, self._host)
-        for note in reading.ebtables.notes:
+    def foresee(self, ctx: Context) -> NodeSnapshot:
+        """Return a snapshot; raise PermissionDeniedError if ebtables may not be read."""
+        snapshot = read_node(ctx, self._section, self._host)
+        for note in snapshot.ebtables.notes:
             if note not in self._logged:
                 self._logged.add(note)
-                # Most nodes lack one of the two backends.
-                level = logging.INFO if reading.ebtables.texts else logging.WARNING
-                line = "ebtables rules may go unseen: %s"
+                # Most nodes have only one of the two backends.
+                level = logging.INFO if snapshot.ebtables.texts else logging.WARNING
+                line = "some ebtables rules may not be visible: %s"
                 self._logger.log(level, line, note, extra={"note": note})
-        if reading.ebtables.denied:
+        if snapshot.ebtables.denied:
             raise PermissionDeniedError(
                 "finding and removing the leftovers of a CNI needs root (CAP_NET_ADMIN); nothing "
-                f"was changed: {'; '.join(reading.ebtables.notes)}"
+                f"was changed: {'; '.join(snapshot.ebtables.notes)}"
             )
-        return reading
+        return snapshot
 
     def findings(self, ctx: Context) -> tuple[list[NodeFinding], list[Verdict]]:
-        """Return a finding for each entry that is stale by one reading, and the spared entries.
+        """Return a finding for each entry that is stale in one snapshot, and the spared entries.
 
-        A pod whose entries are not known is a finding, too. Both are empty if the section is off.
-        Raise PermissionDeniedError as `foresee` does.
+        A pod whose entries are unknown is also a finding. Both are empty if the section is
+        disabled. Raises PermissionDeniedError as `foresee` does.
         """
         if not self._is_wanted:
             return [], []
-        reading = self.foresee(ctx)
+        snapshot = self.foresee(ctx)
         obstacle = self.obstacle()
         step = f"cannot be removed now: {obstacle}" if obstacle else ""
         finding = partial(NodeFinding, "stale-cni", step=step, apply="" if obstacle else "now")
-        findings = [finding(str(verdict.object), verdict.reason) for verdict in reading.stale]
-        if reading.doubt:
-            subject = ", ".join(reading.unnamed)
-            findings.append(NodeFinding("stale-cni", subject, reading.doubt, "warning"))
-        return findings, reading.spared
+        findings = [finding(str(verdict.object), verdict.reason) for verdict in snapshot.stale]
+        if snapshot.doubt:
+            subject = ", ".join(snapshot.unrecorded)
+            findings.append(NodeFinding("stale-cni", subject, snapshot.doubt, "warning"))
+        return findings, snapshot.spared
 
     def obstacle(self) -> str | None:
         """Return why `do` would be refused now; None if it would not."""
@@ -160,58 +160,59 @@ class CleanStaleCNI(NodeTask):
         folder = self._section.backup_dir
         if exposure := files.exposed(folder):
             return (
-                f"others could replace the script that a cleanup writes to {folder}, and root may "
-                f"run it: {exposure}; or let staleCni.backupDir name a folder that only root can "
-                "write to"
+                f"other users could replace the script that a cleanup writes to {folder}, which "
+                f"root may run: {exposure}; or set staleCni.backupDir to a folder that only root "
+                "can write to"
             )
         return None
 
     # --- its steps
 
-    def _confirmed(self, ctx: Context, swept: Swept) -> NodeReading:
-        """Return the second of two readings that agree, or the first if nothing is stale in it.
+    def _confirmed(self, ctx: Context, swept: Swept) -> NodeSnapshot:
+        """Return the second of two snapshots that agree, or the first if nothing in it is stale.
 
-        Raise StaleCNIError if they differ, or if azure-vnet may be at work.
+        Raises StaleCNIError if they differ, or if azure-vnet may be running.
         """
         first = self._read(ctx, swept)
         if not first.stale:
             return first
-        ctx.sleep(SECONDS_BETWEEN_READINGS)
+        ctx.sleep(SECONDS_BETWEEN_SNAPSHOTS)
         second = self._read(ctx, swept)
         if _objects(first) != _objects(second):
             raise StaleCNIError(
-                "two readings of the node differ, so another program is changing it. Nothing was "
+                "two snapshots of the node differ, so another program is changing it. Nothing was "
                 "changed; run this again"
             )
         return second
 
-    def _read(self, ctx: Context, swept: Swept) -> NodeReading:
-        reading = self.foresee(ctx)
-        swept.spared = reading.spared
-        if reading.doubt:
-            raise StaleCNIError(f"nothing was changed: {reading.doubt}")
-        # After the reading: azure-vnet has its lock from the first rule of a new pod to its record.
-        if reading.stale and (obstacle := self.obstacle()):
+    def _read(self, ctx: Context, swept: Swept) -> NodeSnapshot:
+        snapshot = self.foresee(ctx)
+        swept.spared = snapshot.spared
+        if snapshot.doubt:
+            raise StaleCNIError(f"nothing was changed: {snapshot.doubt}")
+        # After the snapshot: azure-vnet holds its lock from the first rule of a new pod to its
+        # record.
+        if snapshot.stale and (obstacle := self.obstacle()):
             raise StaleCNIError(
                 f"{obstacle}. Nothing was changed; run this again once that is resolved"
             )
-        return reading
+        return snapshot
 
-    def _remove(self, ctx: Context, reading: NodeReading, swept: Swept) -> None:
-        objects = [verdict.object for verdict in reading.stale]
-        swept.restore = {str(each): restore_command(each, reading.ebtables) for each in objects}
+    def _remove(self, ctx: Context, snapshot: NodeSnapshot, swept: Swept) -> None:
+        objects = [verdict.object for verdict in snapshot.stale]
+        swept.restore = {str(each): restore_command(each, snapshot.ebtables) for each in objects}
         try:
             swept.backup = write_backup(
                 self._host.files,
                 self._section.backup_dir,
                 now=ctx.clock.time(),
                 commands=swept.restore.values(),
-                ebtables=reading.ebtables,
-                neighbours=reading.neighbours,
+                ebtables=snapshot.ebtables,
+                neighbours=snapshot.neighbours,
             )
         except HostFileError as error:
             raise StaleCNIError(
-                f"nothing was changed: no backup can be written: {error}"
+                f"nothing was changed, because no backup can be written: {error}"
             ) from error
         rules = [each for each in objects if isinstance(each, EbtablesRule)]
         neighbours = [each for each in objects if isinstance(each, Neighbour)]
@@ -221,11 +222,11 @@ class CleanStaleCNI(NodeTask):
             if neighbours:
                 self._host.link_layer.remove_neighbours(neighbours)
         finally:
-            back = [*self._record_removals(ctx, reading.stale, swept)]
+            back = [*self._record_removals(ctx, snapshot.stale, swept)]
         if back:
             raise StaleCNIError(
                 f"another program adds them again: {len(back)} of {len(objects)} removed entries "
-                f"are back, the first is '{back[0]}'; find the program that makes them "
+                f"are back, the first is '{back[0]}'; find the program that adds them "
                 "(azure-vnet, its monitor, a script?), stop it, and run this again"
             )
 
@@ -254,5 +255,5 @@ class CleanStaleCNI(NodeTask):
         )
 
 
-def _objects(reading: NodeReading) -> Counter[Leftover]:
-    return Counter(verdict.object for verdict in reading.stale)
+def _objects(snapshot: NodeSnapshot) -> Counter[Leftover]:
+    return Counter(verdict.object for verdict in snapshot.stale)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from hostrouting.azure.stale_cni.swept import sweep_node
+from hostrouting.azure.stale_cni.sweep_report import sweep_node
 from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE
 from hostrouting.base.signals import CANCELLING, status_of_signal
 from hostrouting.cli.command import INSTALLED, Command, switch

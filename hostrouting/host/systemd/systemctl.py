@@ -147,7 +147,7 @@ class Systemctl:
 
 
 @attrs.frozen(eq=False, repr=False)
-class UnitReading(Systemctl):
+class CachedUnits(Systemctl):
     """One reading of units, for a command that changes none; systemd answers for other units."""
 
     _properties: frozenset[str] = frozenset()
@@ -162,7 +162,7 @@ class UnitReading(Systemctl):
         settings: Sequence[str],
         *,
         marks: str,
-    ) -> UnitReading:
+    ) -> CachedUnits:
         """Read units by one call, and all loaded instances of those that are templates.
 
         The instances of the template `marks` are read before: a unit whose start sets such a mark

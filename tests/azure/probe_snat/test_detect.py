@@ -137,7 +137,7 @@ class TestAssess:
                 {},
                 ["eth*"],
                 Obstacle(
-                    reason="of the device of the IPv6 default route "
+                    reason="the device of the IPv6 default route is unsuitable: "
                     f"'eth*' {NO_DEVICE_NAME}'*' is not allowed; see: ip link",
                     step="rename the device",
                 ),
@@ -147,7 +147,7 @@ class TestAssess:
                 [],
                 Obstacle(
                     reason=f"{NOTHING_LEADS}{ADDRESS}",
-                    step=f"add a route to {ADDRESS} by eth0",
+                    step=f"add a route to {ADDRESS} through eth0",
                     may_change=True,
                 ),
             ),
@@ -177,9 +177,9 @@ class TestAssess:
     @pytest.mark.parametrize(
         ("devs", "reason"),
         [
-            (("eth1",), "leave by eth1, not by eth0 alone"),
-            (("eth0", "eth1"), "leave by eth1, not by eth0 alone"),
-            (("lo",), "leave by lo, not by eth0 alone"),
+            (("eth1",), "leave through eth1, not only through eth0"),
+            (("eth0", "eth1"), "leave through eth1, not only through eth0"),
+            (("lo",), "leave through lo, not only through eth0"),
         ],
     )
     def test_a_reply_that_would_leak(self, devs: tuple[str, ...], reason: str) -> None:
@@ -196,7 +196,7 @@ class TestAssess:
         assert reason in outcome.reason
         assert (
             outcome.step
-            == f"add a route to {ADDRESS} by eth0, or correct hostRouting.probeSnat.dev"
+            == f"add a route to {ADDRESS} through eth0, or correct hostRouting.probeSnat.dev"
         )
         assert not outcome.may_change
 
@@ -257,7 +257,7 @@ class TestAssess:
         assert assess(section, host) == NotWanted(reason=no_address, may_change=True)
         add_address(host.link_layer, "eth0", "2001:db8::4/64")
         assert assess(section, host) == RULES
-        no_route = f"this node lacks IPv6: {NO_IPV6_DEFAULT}"
+        no_route = f"this node has no IPv6: {NO_IPV6_DEFAULT}"
         assert assess(section, node()) == NotWanted(reason=no_route, may_change=True)
         assert isinstance(assess(section, node("eth0", "eth1")), Obstacle)
 
@@ -286,7 +286,7 @@ class TestAssess:
         host.link_layer.programs = {"eth0": programmes}
         host.routes.add_route("2603:1062::/32", dev="eth1")
         assert assess(ALWAYS, host) == NotWanted(
-            reason=f"the eBPF programme ipv6-hp-bpf ({programmes[0]}) does this job on eth0",
+            reason=f"the eBPF program ipv6-hp-bpf ({programmes[0]}) already does this on eth0",
             level=logging.WARNING,
         )
 
@@ -301,7 +301,7 @@ class TestToInstall:
         assert host.link_layer.operations.calls == []
         with pytest.raises(
             BackendError,
-            match=f"IPv6 probes come in by is not known: {NO_IPV6_DEFAULT}; see",
+            match=f"receives IPv6 probes is not known: {NO_IPV6_DEFAULT}; find",
         ):
             rules_to_install(CONFIG, host=node())
 

@@ -93,7 +93,7 @@ class TestPlan:
         lead(host)
         host.metadata.error = BackendError("no answer")
         assert planned(host, ctx) == [
-            f"+ {TABLE} ({NO_IPV6_DEFAULT}: follows once that is right)",
+            f"+ {TABLE} ({NO_IPV6_DEFAULT}: follows once that is fixed)",
             f"+ {RULESET_PATH}",
             f"+ {UNIT_PATH}",
             f"+ {AGAIN_PATH}",
@@ -106,7 +106,7 @@ class TestPlan:
         """
         apply(host, ctx)
         lead(host)
-        expected = [f"~ {TABLE} ({NO_IPV6_DEFAULT}: follows once that is right)"]
+        expected = [f"~ {TABLE} ({NO_IPV6_DEFAULT}: follows once that is fixed)"]
         assert planned(host, ctx) == expected
         host.nftables.may_read = False
         assert planned(host, ctx) == expected
@@ -128,7 +128,7 @@ class TestPlan:
         why = "no answer" if error else NO_DESCRIPTION
         [logged] = messages_at(caplog, logging.WARNING)
         assert logged.partition(why)[:2] == (
-            "it is unknown if this node has IPv6, so IPv6 is assumed: ",
+            "assuming IPv6, because the cloud's description is not available: ",
             why,
         )
 
@@ -185,7 +185,7 @@ class TestCheck:
         host.nftables.load(ctx, reloaded_table.replace('"eth0"', '"eth1"'))
         how = "it rewrites fe80::1234:5678:9abc to 2603:1062:0:1:fe80:1234:5678:9abc on eth1"
         assert check(host, ctx) == [
-            f"error: probe-snat: {TABLE}: has drifted: {how}; apply the config"
+            f"error: probe-snat: {TABLE}: has changed: {how}; apply the config"
         ]
         apply(host, ctx)
         assert rules_in(host.nftables.tables[OWN_TABLE]) == RULES
@@ -199,7 +199,7 @@ class TestCheck:
         and check warn of it.
         """
         host.link_layer.programs = {"eth0": (name, "cil_to_netdev")}
-        words = f"Cilium's program {name} on eth0 takes packets before nftables sees them"
+        words = f"Cilium's program {name} on eth0 handles packets before nftables sees them"
         ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
         apply(host, ctx)
         assert rules_in(host.nftables.tables[OWN_TABLE]) == RULES
@@ -207,17 +207,14 @@ class TestCheck:
         assert [line.startswith(words) for line in logged] == [True, True]
         [found] = check(host, ctx)
         assert found.startswith(f"warning: probe-snat: eth0: {words}")
-        assert all(
-            text.endswith("use ipv6-hp-bpf there, which does the same job")
-            for text in (*logged, found)
-        )
+        assert all(text.endswith("use ipv6-hp-bpf instead") for text in (*logged, found))
 
     def test_a_node_that_went_wrong(self, host: FakeHost, ctx: Context) -> None:
         """A check finds rules that cannot work any more, without waiting."""
         apply(host, ctx)
         host.routes.add_route("2603:1062::/32", dev="eth1")
         [found] = check(host, ctx)
-        assert "leave by eth1, not by eth0 alone" in found
+        assert "leave through eth1, not only through eth0" in found
         lead(host)
         assert NO_IPV6_DEFAULT in check(host, ctx)[0]
         assert ctx.clock.monotonic() == 0

@@ -50,7 +50,7 @@ class TestFiles:
             asset("azure/probe_snat/probe-snat.service"), boot_unit(RULES).files[1].content
         ) == [
             "-# @ORDER@",
-            "+# No Before= and no RequiredBy=: probes are not worth a node that does not start.",
+            "+# No Before= and no RequiredBy=, so that a failure does not prevent the node from starting.",
             *("-# @INSTALL@", "+WantedBy=hostrouting-ready.service"),
         ]
 

@@ -121,7 +121,7 @@ class TestDo:
         host.nftables.texts[OWN_TABLE] = "flags dormant"
         detail = "it has flags, such as dormant or owner"
         assert check(host, ctx) == [
-            f"error: probe-snat: {TABLE}: has drifted: {detail}; apply the config"
+            f"error: probe-snat: {TABLE}: has changed: {detail}; apply the config"
         ]
         assert [str(change) for change in task.plan(ctx)] == [f"~ {TABLE} ({detail})"]
         task.do(ctx)
@@ -142,8 +142,8 @@ class TestDo:
         assert host.files.exists(UNIT_PATH)
         assert messages_at(caplog, logging.WARNING) == [
             (
-                f"{TABLE} was loaded and has changed since: another program changes the ruleset; "
-                "probe-snat.service loads it at each start of a gated unit"
+                f"{TABLE} has changed since it was loaded, so another program changes the ruleset; "
+                "probe-snat.service loads it again at each start of a gated unit"
             )
         ]
 
@@ -186,7 +186,7 @@ class TestDo:
         assert host.nftables.texts[OWN_TABLE] == "flags dormant"
         assert [change.subject for change in report.changes] == [TABLE]
         assert messages_at(caplog, logging.WARNING) == [
-            f"{TABLE} changed since this run loaded it; it stays as it is"
+            f"{TABLE} has changed since this run loaded it and is left as it is"
         ]
 
     def test_an_undo_is_silent_where_the_table_is_as_before(
@@ -219,7 +219,7 @@ class TestDo:
                 lead,
                 CONFIG,
                 BackendError,
-                f"IPv6 probes cannot reach pods: {NO_IPV6_DEFAULT}, not even after 30 s. No rule was",
+                f"IPv6 probes cannot reach pods: {NO_IPV6_DEFAULT}, still so after 30 s. No rule was",
                 30,
             ),
             (
@@ -228,7 +228,7 @@ class TestDo:
                 ),
                 CONFIG,
                 BackendError,
-                "is an address of the node, ",
+                "is an address of this node, ",
                 0,
             ),
             (
@@ -294,8 +294,8 @@ class TestDo:
         with pytest.raises(BackendError) as caught:
             apply(host, at_once(3))
         assert str(caught.value) == (
-            f"IPv6 probes cannot reach pods: {NO_IPV6_DEFAULT}, not even within the time "
-            f"allowed. No rule was changed; {SEE_ROUTER}"
+            f"IPv6 probes cannot reach pods: {NO_IPV6_DEFAULT}, still so when the "
+            f"time was up. No rule was changed; {SEE_ROUTER}"
         )
         assert state(host) == before
 
@@ -312,7 +312,7 @@ class TestDo:
         ]
         task.do(ctx)
         assert [record.getMessage() for record in caplog.records if hasattr(record, "task")] == [
-            "an image does not show if a node has IPv6: probe-snat.service is for nodes that have it",
+            "whether a node has IPv6 cannot be seen in an image: probe-snat.service is for nodes that have it",
             (
                 "probe-snat.service needs nft, which is not in the image; "
                 "install the package nftables, or probes will not reach pods"
@@ -384,11 +384,11 @@ class TestNoPart:
     @pytest.mark.parametrize(
         ("why", "message"),
         [
-            ("no IPv6 by the cloud", "INFO: this node lacks IPv6 in the cloud's description"),
+            ("no IPv6 by the cloud", "INFO: this node has no IPv6 according to the cloud"),
             ("no IPv6 address", f"INFO: {NO_IPV6_ADDRESS}"),
             (
                 "eBPF",
-                "WARNING: the eBPF programme ipv6-hp-bpf (ipv6_hp_egress, ipv6_hp_ingress) does this job on eth0",
+                "WARNING: the eBPF program ipv6-hp-bpf (ipv6_hp_egress, ipv6_hp_ingress) already does this on eth0",
             ),
         ],
     )
@@ -402,7 +402,7 @@ class TestNoPart:
         apply(host, at_once(), takes_no_part(host, why))
         logged = [f"{record.levelname}: {record.getMessage()}" for record in caplog.records]
         assert (
-            f"{message}: the node needs no rules for IPv6 probes; earlier ones are removed"
+            f"{message}, so the node needs no rules for IPv6 probes; earlier ones are removed"
             in logged
         )
 
@@ -469,7 +469,7 @@ class TestNoPart:
         assert host.files.tree.snapshot() == {}
         [logged] = messages_at(caplog, logging.WARNING)
         assert logged.startswith(
-            f"{TABLE} cannot be deleted, and disappears with the next boot: nft is needed"
+            f"{TABLE} cannot be deleted, but will be gone after the next boot: nft is needed"
         )
 
 

@@ -18,7 +18,7 @@ from support.stale_cni_sweeps import record
 from support.stale_cni_worlds import arp_reply, config_of, context, dnat, node_of, whole_state
 
 from hostrouting import CleanStaleCNI, HostRoutingConfig, check_node
-from hostrouting.azure.stale_cni.swept import SweepReport, sweep_node
+from hostrouting.azure.stale_cni.sweep_report import SweepReport, sweep_node
 from hostrouting.boot.installed_config import NOT_INSTALLED
 from hostrouting.cli import parsed
 from hostrouting.exceptions import InvalidConfigError, LockHeldError
@@ -157,7 +157,7 @@ def test_a_clean_node_is_reported_as_clean() -> None:
         report = sweep_node(context(), config_of(), node_of(FakeHost()), dry_run=dry_run)
         assert report.ok
         assert lines_of(report) == [
-            "nothing stale of azure-vnet was found",
+            "no stale entries of azure-vnet were found",
             "left alone: 3 of the node (-v lists them)",
         ]
 
@@ -269,10 +269,10 @@ def test_the_command_lists_stale_objects_and_removes_them(node: KernelNode, tmp_
     assert answer["backup"].startswith("/var/lib/hostrouting/stale-cni/sweep-")
     again = command(node, "--dry-run", "--exit-code", config)
     assert again.returncode == 0
-    assert again.stdout == "nothing stale of azure-vnet was found\n"
+    assert again.stdout == "no stale entries of azure-vnet were found\n"
     for done in command(node, config), command(node, "-v", config):
         assert ("completed task=clean-stale-cni" in done.stderr) == ("-v" in done.args)
-        assert (done.stdout + done.stderr).count("nothing stale of azure-vnet was found") == 1
+        assert (done.stdout + done.stderr).count("no stale entries of azure-vnet were found") == 1
 
 
 @needs("kernel", "ebtables-nft")

@@ -145,7 +145,7 @@ def test_a_clean_node_is_read_once(caplog: pytest.LogCaptureFixture) -> None:
     sweep(host).do(ctx)
     assert whole_state(host) == before
     assert ctx.clock.monotonic() == 0
-    assert "nothing stale of azure-vnet was found" in caplog.messages
+    assert "no stale entries of azure-vnet were found" in caplog.messages
 
 
 @pytest.mark.parametrize("config", [HostRoutingConfig(), config_of(enabled=False)])
@@ -193,7 +193,7 @@ def lock_by_process(host: FakeHost) -> str:
 def expose(host: FakeHost) -> str:
     host.files.tree.make_directory(FOLDER)
     host.files.tree.change("/var/lib", mode=0o1777)
-    return f"others could replace the script that a cleanup writes to {FOLDER}"
+    return f"other users could replace the script that a cleanup writes to {FOLDER}"
 
 
 OBSTACLES = [
@@ -334,7 +334,7 @@ def test_without_a_backup_nothing_is_removed() -> None:
     host = made_host()
     before = whole_state(host)
     host.files.fail_at(1, of="write")
-    assert refusal(host).startswith("nothing was changed: no backup can be written: ")
+    assert refusal(host).startswith("nothing was changed, because no backup can be written: ")
     assert whole_state(host) == before
 
 

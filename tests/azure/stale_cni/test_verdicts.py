@@ -264,13 +264,13 @@ def test_a_device_that_no_record_names_makes_everything_unknown(*, up: bool) -> 
         devices=(BRIDGE, node, AZV1, device("azv7", up=up)),
         endpoints=(KNOWN,),
     )
-    verdicts, unnamed = judge(snapshot, pod_cidrs=POD_CIDRS, bridge="azure0")
+    verdicts, unrecorded = judge(snapshot, pod_cidrs=POD_CIDRS, bridge="azure0")
     assert [verdict.kind for verdict in verdicts] == ["unknown", "live", "node", "node", "node"]
     assert "azv7" in verdicts[0].reason
-    assert unnamed == ("azv7",)
+    assert unrecorded == ("azv7",)
 
 
 def test_a_device_that_no_record_names_is_no_trouble_without_leftovers() -> None:
     """A node whose entries are all live has no doubt, whatever devices there are."""
     snapshot = Snapshot(rules=rules_of(*NODE_RULES), devices=(BRIDGE, device("azv7")))
-    assert judge(snapshot, pod_cidrs=POD_CIDRS, bridge="azure0").unnamed == ()
+    assert judge(snapshot, pod_cidrs=POD_CIDRS, bridge="azure0").unrecorded == ()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _DEVICES: Final = 0
 
 
-class Reading:
+class CachedRouting:
     """A `RouteBackend` that reads routes, rules and devices once, and forgets them after a change.
 
     Lookups go to the kernel: a reading has no answer to them. After a lookup `catch_up` brings the
@@ -332,12 +332,12 @@ def _is_same(one: DeviceAddress, other: DeviceAddress) -> bool:
     return one.family == IPV6 or one.peer == other.peer
 
 
-def at_one_moment(host: Host) -> Host:
+def with_cached_routing(host: Host) -> Host:
     """Return the host with one reading of its routing."""
     ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
-    return Host(**{**ports, "routes": reading_of(host.routes)})
+    return Host(**{**ports, "routes": cached_routing(host.routes)})
 
 
-def reading_of(backend: Any) -> Reading:
+def cached_routing(backend: Any) -> CachedRouting:
     """Return a reading of a backend, which may be one already."""
-    return backend if isinstance(backend, Reading) else Reading(backend)
+    return backend if isinstance(backend, CachedRouting) else CachedRouting(backend)

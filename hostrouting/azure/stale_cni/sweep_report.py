@@ -1,4 +1,4 @@
-"""The sweep of a node, with its report."""
+"""Sweep a node, and report what was removed."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _KINDS = {"live": "of live pods", "node": "of the node", "unknown": "not underst
 
 @attrs.frozen(kw_only=True)
 class SweepReport:
-    """The entries that a sweep has removed, or would remove, and those that it leaves alone."""
+    """The entries that a sweep removed or would remove, and those that it leaves alone."""
 
     #: True if `changes` are a forecast.
     dry_run: bool
     changes: tuple[Change, ...] = ()
     #: The verdicts on the entries that are left alone.
     spared: tuple[Verdict, ...] = ()
-    #: The file with the state before, and a command for each removed entry; None without a removal.
+    #: The backup file, with a command for each removed entry; None if nothing was removed.
     backup: str | None = None
-    #: The command that adds an entry again, by the subject of its removal.
+    #: The command that restores an entry, by the subject of its removal.
     restore: Mapping[str, str] = attrs.field(factory=dict)
     #: Why a sweep would be refused now; None if it would not.
     obstacle: str | None = None
@@ -43,7 +43,7 @@ class SweepReport:
 
     @property
     def ok(self) -> bool:
-        """True if nothing stale is left that this sweep, or the next one, could not remove."""
+        """True unless the sweep failed, or stale entries cannot be removed."""
         return self.error is None and self.obstacle is None
 
     @property
@@ -53,7 +53,7 @@ class SweepReport:
             return sentence_of(self.error)
         count = f"{len(self.changes)} stale {'entry' if len(self.changes) == 1 else 'entries'}"
         if not self.changes:
-            nothing = "nothing stale of azure-vnet was found"
+            nothing = "no stale entries of azure-vnet were found"
             return f"nothing can be removed: {self.obstacle}" if self.obstacle else nothing
         if not self.dry_run:
             return f"removed {count}; `sh {self.backup}` adds them again"
@@ -85,7 +85,7 @@ class SweepReport:
         return removal
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """Yield the report as text: the removed objects by reason, and the number of the rest."""
+        """Yield the report as text: the removed objects by reason, and how many are left alone."""
         by_reason: dict[str, list[str]] = {}
         for change in self.changes:
             by_reason.setdefault(change.detail or "", []).append(change.subject)
@@ -110,31 +110,31 @@ def sweep_node(
     dry_run: bool = False,
     logger: logging.Logger | None = None,
 ) -> SweepReport:
-    """Sweep a node under the run lock, or forecast a sweep by one reading.
+    """Sweep a node under the run lock, or forecast a sweep from one snapshot.
 
-    A config in which the section is not enabled raises InvalidConfigError. An error of the sweep is
-    the report's `error`; a forecast raises PermissionDeniedError if ebtables may not be read.
+    Raises InvalidConfigError if the section is not enabled. An error of the sweep is in the
+    report's `error`; a forecast raises PermissionDeniedError if ebtables may not be read.
     """
     if not require_config(config).stale_cni.enabled:
         reason = (
             'is not true; write {"staleCni": {"enabled": true, "podCidrs": ["10.240.0.0/16"]}}, '
-            "with the range of the removed CNI"
+            "with the pod networks of the removed CNI"
         )
         raise InvalidConfigError([ConfigMistake("hostRouting.staleCni.enabled", reason)])
     task = CleanStaleCNI(config, host=host, logger=logger)
     if dry_run:
-        reading = task.foresee(ctx)
-        changes = tuple(stale.removal for stale in reading.stale)
+        snapshot = task.foresee(ctx)
+        changes = tuple(stale.removal for stale in snapshot.stale)
         return SweepReport(
             dry_run=True,
             changes=changes,
-            spared=tuple(reading.spared),
-            obstacle=reading.doubt or (task.obstacle() if changes else None),
+            spared=tuple(snapshot.spared),
+            obstacle=snapshot.doubt or (task.obstacle() if changes else None),
         )
     swept = Swept()
     with host.lock.hold(ctx) as held:
         done = run(part(task.name)(partial(task.sweep, swept=swept)), held, logger=logger)
-    # A cancelled run may have removed entries, which only a report names.
+    # A cancelled run may have removed entries, which only the report lists.
     if done.error is not None and not (isinstance(done.error, TaskFailedError) or done.changes):
         raise done.error
     return SweepReport(
