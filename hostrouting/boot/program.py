@@ -73,10 +73,11 @@ _UNNEEDED = """
     hostrouting.host.trial hostrouting.host.netlink.classifiers hostrouting.host.netlink.link_layer
     hostrouting.host.netlink.neighbours hostrouting.host.systemd.notify hostrouting.node.boot_files
     hostrouting.node.capabilities hostrouting.node.check hostrouting.node.configure
-    hostrouting.node.first_config hostrouting.node.fix hostrouting.node.history
-    hostrouting.node.plan_report hostrouting.node.report hostrouting.node.sentences
-    hostrouting.node.status hostrouting.node.status_report hostrouting.node.units
-    hostrouting.node.watch hostrouting.route_overlap.errors hostrouting.route_overlap.explain
+    hostrouting.node.findings hostrouting.node.first_config hostrouting.node.fix
+    hostrouting.node.history hostrouting.node.plan_report hostrouting.node.remedies
+    hostrouting.node.report hostrouting.node.sentences hostrouting.node.status
+    hostrouting.node.status_report hostrouting.node.units hostrouting.node.watch
+    hostrouting.route_overlap.errors hostrouting.route_overlap.explain
     hostrouting.route_overlap.logged hostrouting.static_routes.entries
     hostrouting.static_routes.forecast hostrouting.static_routes.lost_hops phases.testing
 """

@@ -413,11 +413,11 @@ class Configure(_Whole):
     def _check_again(self, ctx: Context, seen: _Seen, own: Context) -> None:
         """Degrade the step if the config is not fully in force after all that was done."""
         # Imported here because not every run ends with this check.
-        from hostrouting.node.check import look_after_apply
+        from hostrouting.node.check import check_after_apply
 
         # What cannot be read is unknown.
         with suppress(HostRoutingError, DeadlineExceededError):
-            self.applied = look_after_apply(
+            self.applied = check_after_apply(
                 own.expiring(),
                 self._config,
                 self._host,

@@ -28,7 +28,7 @@ from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.host import Host
 from hostrouting.net.routes import is_merged
 from hostrouting.node.boot_files import boot_parts
-from hostrouting.node.check import check_node, look_after_apply, own_routes
+from hostrouting.node.check import check_after_apply, check_node, own_routes
 from hostrouting.node.report import NodeReport
 from hostrouting.node.status_report import NodeFacts, StatusReport
 from hostrouting.node.units import read_units
@@ -79,7 +79,7 @@ def node_status(
     # What no time was left to read is unknown, which is an answer.
     ctx = ctx.expiring()
     if config is not None:
-        applied = look_after_apply(ctx, config, host) if applied is None else applied
+        applied = check_after_apply(ctx, config, host) if applied is None else applied
     else:
         # A link that leads nowhere does not count as a config.
         config = read_installed_config(host.files)

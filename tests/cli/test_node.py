@@ -20,7 +20,7 @@ from support.patience import wait_until
 from support.printed import KEPT_NOWHERE, NOT_APPLIED, WITHOUT_IT, leaves, next_step
 from support.processes import ended
 
-from hostrouting.node.check import fix_line
+from hostrouting.node.remedies import fix_line
 from hostrouting.testing import KernelNode
 
 FINE = leaves("172.16.8.0/22", "eth0")

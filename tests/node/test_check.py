@@ -42,8 +42,9 @@ from hostrouting.host import Host, Route, RouteChange
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import Lookup, default_routes
-from hostrouting.node.check import check_node, fix_line
+from hostrouting.node.check import check_node
 from hostrouting.node.fix import fixed, replaced
+from hostrouting.node.remedies import fix_line
 from hostrouting.node.report import NodeReport
 from hostrouting.node.units import with_read_units
 from hostrouting.route_overlap import proof

@@ -20,8 +20,9 @@ from hostrouting.host import Host
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import default_routes
-from hostrouting.node.check import check_node, fix_line
+from hostrouting.node.check import check_node
 from hostrouting.node.fix import fixed
+from hostrouting.node.remedies import fix_line
 from hostrouting.static_routes.lost_hops import LostHop
 from hostrouting.testing import FakeHost
 from hostrouting.testing.route_texts import route
