@@ -5,7 +5,7 @@
     │   ├── InvalidConfigError       it is invalid (also a ValueError); every mistake in it
     │   └── UnreadableConfigError    its file cannot be read (also a HostFileError)
     ├── BackendError                 the kernel, or a fake, refused a request or could not answer
-    │   ├── EventsLostError          events were lost: read everything anew
+    │   ├── EventsLostError          events were lost: read everything again
     │   ├── LinkNotFoundError        a device that a route names does not exist
     │   ├── PermissionDeniedError    a capability is missing
     │   ├── RouteRejectedError       changes were refused; each refusal, and the rollback

@@ -1,4 +1,4 @@
-"""The machine as tasks see it: its ports, their values, and `Host`, which holds them together.
+"""The machine as tasks see it: `Host`, its ports (interfaces), and their adapters.
 
     Host            routes, services, files and lock in one value: Host.live(), Host.offline(root)
     ports           RouteBackend, FileStore, RunLock, ...: their docstrings are the contract
@@ -8,8 +8,8 @@
     systemd/        systemctl and unit files, with UnitState
     files/          the files and the run lock of this machine or of an image
     imds            the cloud's description of the machine
-    trial           a program, run under the conditions of a gate
-    offline         stands for the kernel where there is none
+    trial           runs a program as a gate would
+    offline         stand-ins for parts that a host does not have
 
 Adapters are imported when a `Host` is made, not with this package: no netlink, no subprocess at
 import.
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-# For the names of annotations: it imports them on first use, see `__getattr__`.
+# For annotations, whose names are imported on first use; see `__getattr__`.
 import hostrouting.host
 from hostrouting.base.errors import HostFileError
 from hostrouting.host.offline import NoSupervisor, absent, late, offline_routes
@@ -107,9 +107,9 @@ __all__ = [
 
 
 if not TYPE_CHECKING:
-    # A type checker would take any name for one of this module.
+    # Type checkers would accept any name of this module.
     def __getattr__(name: str) -> object:
-        """Import a port, a value of one, or an event: most uses only name its type."""
+        """Import a port, one of its values, or an event: most uses only name the type."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         room = "net.events" if name == "NetworkEvent" else "host.ports"
@@ -118,7 +118,7 @@ if not TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class Host:
-    """One machine, or one image from which machines are made.
+    """A machine, or an image from which machines are made.
 
     If `is_live` is False only files and the links of units can be changed: nothing runs, not even
     a kernel. If `has_boot` is False only routes can be changed: boot files and units are left
@@ -129,19 +129,19 @@ class Host:
     services: hostrouting.host.ServiceManager
     files: hostrouting.host.FileStore
     lock: hostrouting.host.RunLock
-    # Only some tasks need these. A Host without them refuses each of their calls.
+    # Only some tasks need these. If they are missing, every call on them raises an error.
     link_layer: hostrouting.host.LinkLayer = absent("link_layer")
     events: hostrouting.host.NetworkEvents = absent("events")
     nftables: hostrouting.host.Nftables = absent("nftables")
     ebtables: hostrouting.host.Ebtables = absent("ebtables")
     metadata: hostrouting.host.InstanceMetadata = absent("metadata")
-    #: By default none: signals go nowhere.
+    #: By default none, so notifications are dropped.
     supervisor: hostrouting.host.Supervisor = NoSupervisor()
-    #: By default none: no program is tried.
+    #: By default none, so programs are not tried.
     trial: hostrouting.host.ProgramTrial | None = None
     is_live: bool = True
     has_boot: bool = True
-    #: The path of the command `hostrouting` for services; None for that of the installation in use.
+    #: The path of the command `hostrouting` for services; None for the running installation's.
     command: str | None = None
 
     def __repr__(self) -> str:
@@ -162,7 +162,7 @@ class Host:
         Traceback (most recent call last):
         hostrouting.base.errors.HostFileError: cannot use the host's files in /host: there is no ...
         """
-        # Imported late: a program with other backends needs none of these.
+        # Imported late: not needed by programs with other backends.
         from hostrouting.host.files.lock import FileLock
         from hostrouting.host.files.store import RootedFiles
         from hostrouting.host.netlink import NetlinkBackend
@@ -227,12 +227,12 @@ class Host:
 
 def _folder(purpose: str, root: str | os.PathLike[str]) -> str:
     """Return the path of a folder; raise `HostFileError` for another one."""
-    # Not all callers are checked: a variable may be None, too.
+    # Not all callers are type-checked, so it may also be None.
     if isinstance(root, bytes):
         raise wrong_argument("root", root, "a path as text", repr(os.fsdecode(root)))
     if root is None or not os.path.isabs(root):  # type: ignore[redundant-expr]  # noqa: PTH117
         raise HostFileError(
-            f"cannot {purpose} {root!r}: its path must be absolute, since the working directory "
+            f"cannot {purpose} {root!r}: its path must be absolute, because the working directory "
             "may be /; give one such as /mnt/image"
         )
     folder = os.fspath(root).rstrip("/") or "/"

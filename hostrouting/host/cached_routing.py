@@ -1,7 +1,7 @@
-"""One reading of a node's routing, by which several questions about one moment are answered.
+"""Read a node's routing once, and answer several questions about the same moment from it.
 
-A reading is kept up to date by what the kernel announces. A backend that announces nothing is read
-again and compared.
+What was read is kept up to date with the kernel's events. A backend without events is read again
+and compared.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import Lookup, ObservedRoute, RouteChange, RouteKey
     from hostrouting.net.rules import Rule
 
-#: Stands for the devices, among families.
+#: Stands for the devices in a set of families.
 _DEVICES: Final = 0
 
 
 class CachedRouting:
     """A `RouteBackend` that reads routes, rules and devices once, and forgets them after a change.
 
-    Lookups go to the kernel: a reading has no answer to them. After a lookup `catch_up` brings the
-    reading up to date, and says for which networks the answers may be out of date.
+    Lookups go to the kernel. After a lookup, `catch_up` updates what was read, and returns the
+    networks for which the answers may be out of date.
     """
 
     def __init__(self, backend: RouteBackend) -> None:
@@ -42,7 +42,7 @@ class CachedRouting:
         self.families: tuple[int, ...] = backend.families
         self._routes: dict[int, list[ObservedRoute]] = {}
         self._rules: dict[int, list[Rule]] = {}
-        #: By their indexes; empty before they are read.
+        #: By index; empty until they are read.
         self._links: dict[int, Device] = {}
         #: The networks whose routing has changed since the last `catch_up`, by family.
         self._changed: dict[int, list[Prefix]] = defaultdict(list)
@@ -88,14 +88,14 @@ class CachedRouting:
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """See `RouteBackend.apply`."""
         self._forget()
-        # What it changes need not be followed.
+        # Its own changes need not be followed.
         self._has_begun = False
         self._backend.apply(changes, verify=verify)
 
     def catch_up(self, family: int) -> list[Prefix]:
-        """Bring the reading up to date; return the networks of a family whose routing has changed.
+        """Update what was read; return the networks of a family whose routing may have changed.
 
-        They are those since the last call, or since the first reading, and a few more.
+        They are those since the last call, or since the first read, and possibly a few more.
         """
         if self._announced is None:
             self._compare()
@@ -110,10 +110,10 @@ class CachedRouting:
         return self._changed.pop(family, [])
 
     def _begin(self) -> None:
-        """Listen before anything is read."""
+        """Begin to listen before anything is read."""
         if not self._has_begun:
             self._has_begun = True
-            # A backend of an agent may have none.
+            # An agent's own backend may not have this method.
             listen = getattr(self._backend, "listen", None)
             self._announced = listen() if listen else None
 
@@ -126,10 +126,10 @@ class CachedRouting:
         for family in families or self.families:
             self._changed[family].append(Prefix(family, 0, 0))
 
-    # --- a backend that announces nothing
+    # --- a backend without events
 
     def _compare(self) -> None:
-        """Read the node again, and note what differs."""
+        """Read the node again and note what differs."""
         links = {link.ifindex: link for link in self._backend.links()}
         rules = {family: self._backend.rules(family) for family in self._rules}
         if rules != self._rules or _without_neighbours(links) != _without_neighbours(self._links):
@@ -145,12 +145,12 @@ class CachedRouting:
     # --- events
 
     def _follow(self, events: Iterable[NetworkEvent]) -> None:
-        """Bring the reading to the state after events, and note what they change.
+        """Apply events to what was read, and note what they change.
 
-        What they leave unclear is read again, but only after the last one: until then, it shows
-        which networks the next events concern.
+        What they leave unclear is read again, but only after the last event, because until then it
+        shows which networks the next events concern.
         """
-        # Imported late: while most nodes are checked, nothing changes.
+        # Imported late: during most checks nothing changes.
         from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent, RuleEvent
 
         events = [*events]
@@ -169,7 +169,8 @@ class CachedRouting:
                 elif isinstance(event, RuleEvent):
                     self._follow_rule(event.rule)
                 else:
-                    # The routes of a nexthop object, or of a setting, change silently.
+                    # Routes of nexthop objects, and routes affected by settings, change without
+                    # events.
                     unclear.update(self.families)
                     self._change_all()
         for family in unclear:
@@ -177,7 +178,7 @@ class CachedRouting:
         if _DEVICES in unclear:
             self._forget()
 
-    # Each of these returns the families whose routes are unclear then, and _DEVICES for everything.
+    # Each of these returns the families whose routes are now unclear, or _DEVICES for everything.
 
     def _follow_routes(self, events: Sequence[RouteEvent], replaced: set[RouteKey]) -> set[int]:
         unclear: set[int] = set()
@@ -203,7 +204,7 @@ class CachedRouting:
             self._links[device.ifindex] = device._replace(
                 addresses=before.addresses, neighbours=before.neighbours, failed=before.failed
             )
-        # That a device is down may be known already, but not what went with it.
+        # Even if it is known already that a device is down, the effect on routes may not be.
         if before is None or (device.up and self._links.get(device.ifindex) == before):
             return set()
         is_down = event.verb == "remove" or (before.up and not device.up)
@@ -211,10 +212,10 @@ class CachedRouting:
         for family in self._routes:
             unclear |= self._follow_routes_by(before.name, family, is_down=is_down)
         if (device.name, device.master, device.group) != (before.name, before.master, before.group):
-            # A rule may select by one of these.
+            # A rule may select by any of these.
             self._change_all()
         if device.name != before.name:
-            # Its ports have the name of their master.
+            # Its ports contain the name of their master.
             unclear.add(_DEVICES)
         return unclear
 
@@ -231,13 +232,13 @@ class CachedRouting:
         return {family} if own else set()
 
     def _follow_rule(self, rule: Rule) -> None:
-        """Read the rules again; note the destinations of this one, if it selects own packets."""
+        """Read the rules again; note the destinations of this rule if it may select own packets."""
         before = self._rules.pop(rule.family, ())
         sources = (own.address for link in self._links.values() for own in link.addresses)
         if not rule.may_select(sources):
             return
         network = Prefix(rule.family, *rule.destination)
-        # Who jumps to a rule, or is not selected by it, may go anywhere.
+        # A jump to the rule, or an inverted rule, may affect any destination.
         if rule.inverted or any(each.goto is not None for each in (rule, *before)):
             network = Prefix(rule.family, 0, 0)
         self._changed[rule.family].append(network)
@@ -252,21 +253,21 @@ class CachedRouting:
         is_of_link = address.scope >= SCOPE_LINK
         if address.family == IPV6 and is_of_link:
             return set()
-        # The kernel may send from another address now, by which a rule selects.
+        # The kernel may now choose another source address, and rules may select by it.
         self._change_all(address.family)
         if is_of_link:
-            # It precedes the other addresses of its device.
+            # It changes the order of the device's addresses.
             return {_DEVICES}
-        # The routes that have a removed address as their source vanish silently.
+        # Routes with the removed address as their source vanish without events.
         return {address.family} if event.verb == "remove" else set()
 
 
 def _routes_after(
     events: Sequence[RouteEvent], routes: Sequence[ObservedRoute], replaced: set[RouteKey]
 ) -> list[ObservedRoute] | None:
-    """Return the routes after events; None if it is unknown which of several routes one is about.
+    """Return the routes after events; None if it is unclear which route an event is about.
 
-    The order is that of a dump among the routes to a network, and else any.
+    Routes to the same network are in the order of a dump; otherwise the order is undefined.
     """
     numbers = {event.route.network for event in events}
     kept = [route for route in routes if route[0] not in numbers]
@@ -276,7 +277,7 @@ def _routes_after(
             near[route_key(route)].append(route)
     for event in events:
         key = route_key(event.route)
-        # Before the reading, it may have been replaced before others, which stay.
+        # It may have been replaced, before it was read, among others that stay.
         if event.verb == "remove" and key in replaced:
             return None
         if not _follow_one(near[key], event):
@@ -286,12 +287,12 @@ def _routes_after(
 
 
 def _follow_one(present: list[ObservedRoute], event: RouteEvent) -> bool:
-    """Bring the routes of one route key to the state after an event, if that is certain."""
+    """Apply an event to the routes with its key; return False if the result is uncertain."""
     same = [route for route in present if route.fulfils(event.route)]
     if event.verb == "remove":
         for route in same:
             present.remove(route)
-        # Otherwise it was gone before the reading. Of IPv6 it may be one of several next hops.
+        # Otherwise it was gone before. For IPv6 it may be one of several next hops.
         return bool(same) or not any(route.nexthops for route in present)
     if len(present) > 1 or (present and not same and event.verb in {"append", "prepend"}):
         return False
@@ -304,7 +305,7 @@ def _network_of(route: ObservedRoute) -> Prefix:
 
 
 def _unexpired(route: ObservedRoute) -> ObservedRoute:
-    """Return a route without the seconds that it has left."""
+    """Return a route without its remaining lifetime."""
     return route._replace(expires=0) if route.expires > 0 else route
 
 
@@ -313,16 +314,16 @@ def _without_neighbours(links: dict[int, Device]) -> list[Device]:
 
 
 def _ends_with_device(route: ObservedRoute) -> bool:
-    """Return True if the kernel removes a route whose device is set down.
+    """Return True if the kernel removes a route when its device is set down.
 
-    One by several next hops may stay. IPv4 keeps local routes, and others of their scope.
+    A route with several next hops may stay. IPv4 keeps local routes, and others of their scope.
     """
     is_gone = route.family == IPV6 or (route.kind == "unicast" and route.scope <= SCOPE_LINK)
     return route.dev is not None and is_gone
 
 
 def _is_same(one: DeviceAddress, other: DeviceAddress) -> bool:
-    """Return True for the same address of a device. The peer of an IPv6 address can be changed."""
+    """Return True for the same address of a device; the peer of an IPv6 address may change."""
     if (one.family, one.local, one.prefix_length) != (
         other.family,
         other.local,
@@ -333,11 +334,11 @@ def _is_same(one: DeviceAddress, other: DeviceAddress) -> bool:
 
 
 def with_cached_routing(host: Host) -> Host:
-    """Return the host with one reading of its routing."""
+    """Return the host with cached routing."""
     ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
     return Host(**{**ports, "routes": cached_routing(host.routes)})
 
 
 def cached_routing(backend: Any) -> CachedRouting:
-    """Return a reading of a backend, which may be one already."""
+    """Return a backend with a cache, unless it is one already."""
     return backend if isinstance(backend, CachedRouting) else CachedRouting(backend)

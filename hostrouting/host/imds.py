@@ -1,4 +1,4 @@
-"""The cloud's instance metadata service, over HTTP, with nothing but the standard library."""
+"""The cloud's instance metadata service, over HTTP, using only the standard library."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from phases import Context, DeadlineExceededError
 _logger = logging.getLogger(__name__)
 
 _PATH = "/metadata/instance/network/interface?api-version=2021-02-01"
-#: Answers that may improve: not there yet, gone for an update, too many requests, and every 5xx.
+#: Transient answers: not there yet, being updated, too many requests; and every 5xx.
 _TRANSIENT = frozenset({404, 410, 429})
-#: The description of a machine with eight interfaces has 3 KiB.
+#: A machine with eight interfaces needs 3 KiB.
 _MOST_BYTES = 256 * 1024
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 8.0
-_SECONDS_BETWEEN_LOOKS = 0.05
+_SECONDS_BETWEEN_CHECKS = 0.05
 #: The most characters of the service's text that a message shows.
 _MOST_CHARACTERS = 100
 
 
 @attrs.frozen
 class InstanceMetadataClient:
-    """The metadata service at `endpoint`, which is `http://` and a host, maybe with a port.
+    """The metadata service at `endpoint`: `http://` and a host, with an optional port.
 
-    It implements `InstanceMetadata`. It ignores the proxies of the environment, and redirects: the
-    service is on the machine's own link, and its answer is for this machine only.
+    It implements `InstanceMetadata`. It ignores proxies in the environment, and redirects, because
+    the service is on the machine's own link and answers only this machine.
     """
 
     endpoint: str = "http://169.254.169.254"
-    #: The seconds that one request may take, from connecting to the last byte.
+    #: How long one request may take, from connecting to the last byte, in seconds.
     timeout: float = attrs.field(default=2.0, kw_only=True)
-    #: The seconds that all tries together may take, if the context allows as many.
+    #: How long all attempts together may take, in seconds, if the context allows.
     limit: float = attrs.field(default=60.0, kw_only=True)
 
     def network_interfaces(self, ctx: Context) -> object:
@@ -67,17 +67,17 @@ class InstanceMetadataClient:
         except DeadlineExceededError as error:
             raise BackendError(
                 f"the instance metadata service at {self.endpoint} gave no answer in {tries} "
-                f"{'try' if tries == 1 else 'tries'} before the deadline; the last: {last}; "
-                f"check if it can be reached: {self._command}"
+                f"{'attempt' if tries == 1 else 'attempts'} before the deadline; the last: {last}; "
+                f"check if it is reachable: {self._command}"
             ) from error
 
     def _ask(self, ctx: Context) -> _Response:
-        """Send one request; give it up as soon as the context is over."""
+        """Send one request; abandon it as soon as the context ends."""
         exchange = _Request(self.endpoint.removeprefix("http://"), self.timeout)
-        # In real time, whatever clock the context has: the network does not follow a test's clock.
+        # In real time, because the network does not follow the clock of a test.
         until = time.monotonic() + self.timeout
         try:
-            while not wait([exchange.outcome], min(_SECONDS_BETWEEN_LOOKS, self.timeout)).done:
+            while not wait([exchange.outcome], min(_SECONDS_BETWEEN_CHECKS, self.timeout)).done:
                 ctx.check()
                 if time.monotonic() >= until:
                     return _too_slow(self.timeout)
@@ -99,7 +99,9 @@ class InstanceMetadataClient:
                 else "nothing"
             ) from error
 
-    def _error(self, what: str, *, guess: str = "is something else there? ") -> BackendError:
+    def _error(
+        self, what: str, *, guess: str = "is another service listening there? "
+    ) -> BackendError:
         return BackendError(
             f"the instance metadata service at {self.endpoint} answered with {what}; {guess}"
             f"see {self._command}"
@@ -111,7 +113,7 @@ class InstanceMetadataClient:
 
 
 class _Response(NamedTuple):
-    """The answer: a status and a body, or the reason why there is none."""
+    """The answer: a status and a body, or why there is none."""
 
     status: int | None
     words: str
@@ -125,7 +127,7 @@ class _Response(NamedTuple):
 
     @property
     def is_transient(self) -> bool:
-        """True if another try may succeed."""
+        """True if another attempt may succeed."""
         return self.status is None or self.status in _TRANSIENT or self.status >= 500
 
     @property
@@ -135,7 +137,7 @@ class _Response(NamedTuple):
 
 
 class _Request:
-    """One request in its own thread, so that the caller can watch its context meanwhile."""
+    """One request in its own thread, so that the caller can watch its context."""
 
     def __init__(self, server: str, timeout: float) -> None:
         self._connection = HTTPConnection(server, timeout=timeout)
@@ -143,14 +145,14 @@ class _Request:
         self._socket: socket.socket | None = None
         self._is_abandoned = False
         self.outcome: Future[_Response] = Future()
-        # A daemon: the resolution of a name cannot be interrupted.
+        # A daemon thread, because name resolution cannot be interrupted.
         threading.Thread(target=self._run, name=f"request to {server}", daemon=True).start()
 
     def abandon(self) -> None:
-        """End the request if it is not over: a slow service could hold the thread for hours."""
+        """End the request if it is still running: a slow service could block it for hours."""
         self._is_abandoned = True
         if self._socket is not None:
-            # Closed in the meantime, by either side.
+            # It may have been closed by either side.
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -175,7 +177,7 @@ class _Request:
             with self._connection.getresponse() as response:
                 body = response.read(_MOST_BYTES + 1)
                 if len(body) <= _MOST_BYTES and response.length:
-                    return _Response(None, f"the answer broke off after {len(body)} bytes")
+                    return _Response(None, f"the connection was closed after {len(body)} bytes")
                 return _Response(response.status, response.reason, body)
         except TimeoutError:
             return _too_slow(self._timeout)
@@ -191,4 +193,4 @@ def _shown(text: str) -> str:
 
 
 def _too_slow(timeout: float) -> _Response:
-    return _Response(None, f"no whole answer within {timeout:g} s")
+    return _Response(None, f"no complete answer within {timeout:g} s")

@@ -1,4 +1,4 @@
-"""Stand-ins for parts of a `Host`: absent ones, which refuse every call, and those made late."""
+"""Stand-ins for parts of a `Host`: missing ones, which refuse every call, and lazy ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def absent(part: str) -> Any:
-    """Return the stand-in for a part that only some tasks need.
+    """Return the stand-in for a missing part that only some tasks need.
 
     >>> absent("link_layer").devices()
     Traceback (most recent call last):
@@ -22,19 +22,19 @@ def absent(part: str) -> Any:
 
 
 def offline_routes() -> Any:
-    """Return the stand-in for an image's routes; the preparing machine's routes mean nothing.
+    """Return the stand-in for the routes of an image.
 
-    An empty answer would let a task believe that it has seen a kernel. Tasks check `Host.is_live`
-    first.
+    It refuses every call, because an empty answer would look like that of a kernel. Tasks check
+    `Host.is_live` first.
     """
     return _Absent(
-        "an offline image has no kernel to ask for routes or to change; "
+        "an offline image has no kernel whose routes could be read or changed; "
         "use Host.live() on a machine"
     )
 
 
 def late(module: str, name: str) -> Any:
-    """Return a stand-in for an adapter, which is imported and made on first use.
+    """Return a stand-in for an adapter that is imported and created on first use.
 
     >>> late("netlink", "NetlinkBackend").lookup([])
     []
@@ -71,7 +71,7 @@ class _Absent:
         return f"<{self._refusal}>"
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
-        # Names that Python itself looks up (for copying or comparing) are absent.
+        # Python itself looks up such names, for example to copy or compare.
         if name.startswith("__"):
             raise AttributeError(name)
         return self._refuse

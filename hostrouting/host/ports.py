@@ -1,13 +1,11 @@
 """The machine as the tasks see it: few methods, with values of `hostrouting.net` for the network.
 
-The docstrings are the contract.
-
-The contract suites of `hostrouting.testing` hold an implementation to every promise. The first
-paragraph of a method is what it does, with an example; *Refusals* and *Kernel* follow where there
-are any. `RouteBackend` reads and changes the routing of both families. `LinkLayer` has neighbours,
-bridge stations and BPF programs. `NetworkEvents` announces the changes of
-other programs. `Nftables` and `Ebtables` are the packet filters. The rest of the machine follows:
-files, units, the service manager, the run lock and the cloud.
+The docstrings are the contract, and the contract suites of `hostrouting.testing` verify that an
+implementation keeps it. The first paragraph of a method says what it does, mostly with an example;
+*Refusals* and *Kernel* follow if there are any. `RouteBackend` reads and changes the routing of
+both families. `LinkLayer` covers neighbours, bridge stations and BPF programs. `NetworkEvents`
+announces changes by other programs. `Nftables` and `Ebtables` are the packet filters. The rest of
+the machine follows: files, the service manager, the run lock and the cloud.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from hostrouting.net.routes import Lookup, ObservedRoute, RouteChange
 from hostrouting.net.rules import Rule
 from phases import Context
 
-#: A network of the standard library, which stands for its text.
+#: A network of the standard library, which is accepted instead of its text.
 Network: TypeAlias = IPv4Network | IPv6Network
 #: An address on the link of a device: (device, address).
 LinkAddress = tuple[str, str]
@@ -38,40 +36,41 @@ class Routing(Protocol):
     """The routing of a node, to read: a network namespace's, or that of a model.
 
     `family` is `IPV4` or `IPV6`, one of `families`. Reading needs no privilege. Every failure is a
-    `BackendError`. On a node without IPv6 the lists of routes and rules of this family are empty,
-    and each lookup is ENETUNREACH.
+    `BackendError`. On a node without IPv6, its lists of routes and rules are empty, and each lookup
+    returns ENETUNREACH.
     """
 
     @property
     def families(self) -> tuple[int, ...]:
-        """The supported families; a config with another one is refused. A class attribute will do.
+        """The supported families; a config with another one is refused. May be a class attribute.
 
         For example `families = (IPV4,)` in a backend that reads IPv4 only.
         """
 
     def links(self) -> list[Device]:
-        """Return every network device, by interface index, with all that `Device` has.
+        """Return every network device, ordered by interface index, with all fields of `Device`.
 
-        Addresses are of both families, whatever `families` has. Neighbours are sorted by address.
-        The loopback device is among the devices: `backend.links()[0].name` is usually `"lo"`.
+        Addresses are of both families, whatever `families` contains. Neighbours are sorted by
+        address. The loopback device is included: `backend.links()[0].name` is usually `"lo"`.
         """
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """Return the routes of every table, including those that the kernel made.
 
         The result is a snapshot. Within a table it is ordered by network, prefix length (longest
-        first) and metric, and within a place as the kernel has it: `10.0.0.0/24` precedes
-        `10.0.0.0/16`, which precedes `10.1.0.0/16`. The next hops of an IPv6 route are sorted, as
-        text. A route by a device without carrier has RTNH_F_LINKDOWN in its flags, a next hop by a
-        device that is down is `dead`, and an attribute without a field is in `extra`.
+        first) and metric; routes with the same key are in the kernel's order. So `10.0.0.0/24`
+        precedes `10.0.0.0/16`, which precedes `10.1.0.0/16`. The next hops of an IPv6 route are
+        sorted as text. A route through a device without carrier has RTNH_F_LINKDOWN in its flags, a
+        next hop through a device that is down is `dead`, and attributes without a field are in
+        `extra`.
 
-        *Kernel*: cached routes are left out. A table that changes during the reading is read again.
+        *Kernel*: cached routes are left out. A table that changes while it is read is read again.
         """
 
     def rules(self, family: int = IPV4) -> list[Rule]:
         """Return the policy rules in the order in which the kernel tries them.
 
-        In a fresh namespace, for example, `rules()` are the lookups of the tables local, main and
+        In a new namespace, for example, `rules()` are the lookups of the tables local, main and
         default; `rules(IPV6)` are those of local and main.
         """
 
@@ -83,89 +82,89 @@ class Routing(Protocol):
         resolve: bool = False,
         family: int = IPV4,
     ) -> list[Lookup]:
-        """Return which route decides each destination: an answer for each, in the same order.
+        """Return the route that each destination uses: an answer for each, in the same order.
 
-        The route is the one in the table, with its prefix and all its next hops: a proof counts an
-        answer for no other addresses. See `Lookup` for the errno of an address without one. An
-        address of the node itself is decided by a `local` route whose device has the address.
-        `sources` has one entry per destination, or it is a ValueError: the source address that the
-        packet already has, or None. With `resolve` the answer is the path of one packet instead:
-        the next hop that its hash picks (by `lo` to the node itself), and in `source` the address
-        from which the kernel would send. Where a rule selects by source, two lookups give the final
-        answer::
+        The route is the one in the table, with its prefix and all its next hops, so that a check
+        knows for which addresses the answer is valid. See `Lookup` for the errno of an address
+        without a route. Addresses of the node itself use a `local` route through the device that
+        has the address. `sources` contains the source address that each packet already has, or
+        None; another number of sources than of destinations is a ValueError. With `resolve`, the
+        answer is the path of one packet instead: the next hop that its hash selects (through `lo`
+        for the node itself), and in `source` the address that the kernel would send from. If a rule
+        selects by source, two lookups give the final answer::
 
             [path] = backend.lookup([destination], resolve=True)
             [final] = backend.lookup([destination], sources=[path.route.source])
 
-        *Kernel*: the packet belongs to root (uid 0), whatever the user of this process. An IPv4
+        *Kernel*: the packet is sent by root (uid 0), whoever runs this process. An IPv4
         packet counts as UDP, an IPv6 packet as one without protocol.
         """
 
 
 class Announced(Protocol):
-    """The changes of a network namespace since this was made."""
+    """The changes of a network namespace since this object was created."""
 
     def take(self, names: Mapping[int, str]) -> list[NetworkEvent]:
-        """Return the events since the last call, in the kernel's order; wait for those under way.
+        """Return the events since the last call, in the kernel's order; wait for pending ones.
 
-        `names` are the names of devices by interface index, read after this was made.
+        `names` are the names of devices by interface index, read after this object was created.
 
         *Refusals*: `EventsLostError` means that there were more events than it can hold, or that
-        one cannot be read: make another one, and read everything anew.
+        one cannot be parsed: create another object, and read everything again.
         """
 
 
 class RouteBackend(Routing, Protocol):
     """The routes of one network namespace.
 
-    Reading needs no privilege, and each call reads anew. Every method may be called from any
+    Reading needs no privilege, and each call reads again. Every method may be called from any
     thread. Every failure is a `BackendError`, never an error of the library or system call
     underneath.
 
-    A backend that cannot keep the attribute RTA_METRICS of a route, such as an mtu, declares it by
-    the class attribute `keeps_metrics = False`. Then it refuses an addition of such a route as any
-    refusal, with the word `metrics` and the next step in the reason, and never installs less.
+    A backend that cannot keep the attribute RTA_METRICS of a route, such as an MTU, declares this
+    with the class attribute `keeps_metrics = False`. Then it refuses to add such a route, with the
+    word `metrics` and the next step in the reason, and never installs the route without them.
 
-    A backend that can announce changes has a method `listen() -> Announced`. With any other one a
-    check reads routes, rules and devices before and after its lookups, and compares.
+    A backend that can announce changes has a method `listen() -> Announced`. With other backends, a
+    check reads routes, rules and devices before and after its lookups, and compares them.
     """
 
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """Return the routes of one protocol, in the order of `routes`.
 
-        `routes_of(142)`, for example, is all that hostrouting has installed. A few routes of a big
-        table cost little.
+        `routes_of(142)`, for example, returns what hostrouting has installed. Reading a few routes
+        of a big table is cheap.
         """
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
-        """Make all the changes of both families, in their order, or none of them.
+        """Make all changes of both families, in order, or none of them.
 
-        See `RouteChange` for the changes that come last. A removal takes the route of its full
-        description only. So an addition and a removal are a compare-and-swap, whose refusal means
-        that another program was faster::
+        See `RouteChange` for the changes that come last. A removal only removes a route that
+        matches its full description. So an addition and a removal are a compare-and-swap, and a
+        refusal means that another program was faster::
 
             backend.apply([RouteChange.prepend(wanted), RouteChange.remove(present)])
 
         If a change is refused, the changes of the batch that succeeded are rolled back, and the
-        routes are read again. With `verify` they are read after a success, too, and a change that
+        routes are read again. With `verify` they are also read after a success, and a change that
         did not last counts as refused.
 
-        *Refusals*: `RouteRejectedError` names each refused change, in their order, if the rollback
-        is complete, and in `left_behind` the differences that remain, each with its route, such as
-        a new position. A device that does not exist is a `LinkNotFoundError` before anything is
-        sent; missing privilege is a `PermissionDeniedError`.
+        *Refusals*: `RouteRejectedError` lists each refused change, in order, and in `left_behind`
+        the differences that remain if the rollback is incomplete, such as a new position. A device
+        that does not exist is a `LinkNotFoundError` before anything is sent; missing privilege is a
+        `PermissionDeniedError`.
 
         *Kernel*: a deletion cannot express every field. So the routes are read
-        first, and a removal that would take another route is refused before anything is sent. A
-        rollback overwrites nothing: removed routes return to the first or the last position of
-        their place, and added ones are removed as the kernel holds them. An IPv6 route by a gateway
-        returns to an empty place only, with all its next hops: it is never merged with another.
+        first, and a removal that would remove another route is refused before anything is sent. A
+        rollback overwrites nothing: removed routes return to the first or last position among those
+        with their key, and added ones are removed in the form that the kernel gave them. An IPv6
+        route with a gateway is restored only if no other route has its key, with all its next hops,
+        so that it is never merged with another.
 
-        *Errno of a refusal*: EEXIST an addition to an occupied place, or of a route that exists;
-        ESRCH a removal of a route that does not exist, or instead of which the kernel would remove
-        another; ENETUNREACH a gateway that is not on a link of that device (EHOSTUNREACH of IPv6);
-        ENETDOWN a device that is down; EINVAL a source address that is not the node's; ENODEV a
-        device that vanished meanwhile.
+        *Errno of a refusal*: EEXIST if the key is taken, or the route exists; ESRCH if the route to
+        remove does not exist, or the kernel would remove another one; ENETUNREACH (EHOSTUNREACH for
+        IPv6) if the gateway is not on a network of the device; ENETDOWN if the device is down;
+        EINVAL if the source address is not the node's; ENODEV if the device has vanished.
         """
 
 
@@ -191,8 +190,8 @@ class LinkLayer(Protocol):
 
         They are sorted, each once: `("cil_from_netdev", "cil_to_netdev")` on a node with Cilium.
 
-        *Kernel*: names from tcx are cut after 15 bytes. Without privilege they are not visible, and
-        that is logged once.
+        *Kernel*: names from tcx are truncated to 15 bytes. Without privilege they are not visible,
+        which is logged once.
         """
 
     def neighbours(self) -> list[Neighbour]:
@@ -210,22 +209,21 @@ class LinkLayer(Protocol):
         """
 
     def silent(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
-        """Return those of the pairs (device, IPv4 address) from which the kernel gets no answer.
+        """Return the pairs (device, IPv4 address) that do not answer the kernel.
 
-        It returns after 2.5 seconds, or as soon as all have answered. Pairs with a device that is
-        gone or without carrier are left out. `silent(ctx, [("eth0", "10.224.0.1")])`, for example,
-        is empty if the router answers.
+        It returns after 2.5 seconds, or as soon as all have answered. Pairs whose device is gone or
+        has no carrier are left out. `silent(ctx, [("eth0", "10.224.0.1")])`, for example, is empty
+        if the router answers.
 
         *Refusals*: it needs no privilege, but a packet filter may refuse a datagram, which is a
         `PermissionDeniedError`.
 
-        *Kernel*: an entry of its table may be marked as failed long after the address answers
-        again. So a datagram to the port `discard` makes it resolve each address that it has not
-        resolved.
+        *Kernel*: a neighbour may be marked as failed long after the address answers again. So a
+        datagram to the port `discard` makes the kernel resolve each unresolved address.
         """
 
     def remove_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
-        """Remove neighbours, each by its full description; one that has changed by now stays.
+        """Remove neighbours that match their full description; those that have changed stay.
 
         `remove_neighbours([entry for entry in link_layer.neighbours() if is_stale(entry)])`, for
         example.
@@ -239,21 +237,21 @@ class LinkLayer(Protocol):
 class NetworkEvents(Protocol):
     """The changes of one network namespace, as the kernel announces them.
 
-    They are those of devices, and of routes, addresses and rules of both families. Listening needs
-    no privilege, but without CAP_NET_ADMIN a burst of some hundred events may be lost.
+    They cover devices, and routes, addresses and rules of both families. Listening needs no
+    privilege, but without CAP_NET_ADMIN a burst of some hundred events may be lost.
 
-    The kernel announces nothing of the routes that go with a device or an address, except those
-    that it made for the address; newer kernels also announce the routes that send from a removed
-    address. A next hop that dies with its device, and revives, is not announced either.
+    The kernel does not announce routes that disappear with a device or an address, except those
+    that it had added for the address; newer kernels also announce routes with the removed address
+    as their source. A next hop that dies with its device, or revives, is not announced either.
     """
 
     def listen(
         self, ctx: Context, *, families: Sequence[int] = (IPV4, IPV6)
     ) -> AbstractContextManager[Listener]:
-        """Listen while the `with` block runs: no announced change is missed from `__enter__` on.
+        """Listen during the `with` block: no announced change is missed from `__enter__` on.
 
         Routes, addresses and rules are those of `families`. `ctx` is notified when there is
-        something to take, so a task waits without using processor time::
+        something to take, so a task can wait without using CPU time::
 
             with host.events.listen(ctx, families=(IPV4,)) as listener:
                 wait(ctx, lambda: listener.has_news)
@@ -266,10 +264,10 @@ class NetworkEvents(Protocol):
 class Listener(Protocol):
     """The events of one `listen`; one thread at a time may take them.
 
-    A reading of the node is exact if nothing happened meanwhile: `take()`, read, and `take()`
-    nothing. If an event comes after the first `take`, the reading may show it or not. Read again,
-    or let the event change nothing that is so already; the second can go wrong where a route
-    replaced another, so compare everything later.
+    To get an exact snapshot of the node, call `take()`, read, and call `take()` again: the snapshot
+    is exact if that returns nothing. Otherwise it may or may not contain what the events describe.
+    Either read again, or apply the events and ignore those that are already reflected. The latter
+    may be wrong if a route replaced another, so compare everything later.
     """
 
     @property
@@ -283,18 +281,18 @@ class Listener(Protocol):
         example, the next call has the new route.
 
         *Refusals*: `EventsLostError` means that there were more events than the listener can hold,
-        or that one cannot be read: read everything anew. The next call returns the events after
-        that error. Any other failure is a `BackendError` of another type: events may be lost, too,
-        and if listening has ended, each later call raises it again.
+        or that one cannot be parsed: read everything again. The next call returns the events after
+        that error. Any other failure is a different `BackendError`: events may have been lost, and
+        if listening has ended, each later call raises it again.
         """
 
 
 class Nftables(Protocol):
-    """The nftables ruleset of one network namespace, by table. It needs CAP_NET_ADMIN to read, too.
+    """The nftables ruleset of one network namespace, by table. Even reading needs CAP_NET_ADMIN.
 
-    If nft is not installed every method raises `ToolNotFoundError`; without privilege
-    `PermissionDeniedError`. Any other failure is a `BackendError` with nft's own words. Every
-    method is bound by its context.
+    If nft is not installed, every method raises `ToolNotFoundError`; without privilege,
+    `PermissionDeniedError`. Any other failure is a `BackendError` with nft's own message. Every
+    method ends with its context.
     """
 
     def table(self, ctx: Context, family: str, name: str) -> Listing | None:
@@ -303,8 +301,8 @@ class Nftables(Protocol):
         Each is an object with one key, `chain`, `rule`, ..., as in libnftables-json(5). The table
         itself is first, and the rules are last, chain by chain. `table(ctx, "ip6", "probes")[0]`,
         for example, is `{"table": {"family": "ip6", "name": "probes"}}`. Values that differ between
-        readings or releases of nft are left out: handles, and comments of tables and chains; a
-        counter is `{"counter": None}`.
+        calls or releases of nft are left out: handles, and comments of tables and chains; a counter
+        is `{"counter": None}`.
 
         *nft*: not every release can put a table with flags (`dormant`, `owner`) into JSON, so its
         listing is only `[{"table": {"family": ..., "name": ..., "unreadable": True}}]`.
@@ -327,19 +325,19 @@ class Nftables(Protocol):
 class Ebtables(Protocol):
     """The rules of the ebtables table `nat` in one network namespace, of both `nft` and `legacy`.
 
-    Reading them needs CAP_NET_ADMIN, too. Every method is bound by its context.
+    Even reading needs CAP_NET_ADMIN. Every method ends with its context.
     """
 
     def read(self, ctx: Context) -> EbtablesReading:
         """Return every rule, chain by chain in its order, with notes on unreadable backends.
 
-        A backend that is not installed, not supported by the kernel, or not readable is a note, not
-        an error: `reading.notes` has the reason, and `reading.rules` the rules of the second
+        A backend that is not installed, not supported by the kernel, or not readable is not an
+        error: `notes` of the result gives the reason, and `rules` contains those of the other
         backend.
         """
 
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
-        """Delete the rules, each by its full description, through its backend.
+        """Delete rules that match their full description, through their backend.
 
         `ebtables.delete(ctx, [rule for rule in reading.rules if is_stale(rule)])`, for example. Of
         identical rules the first ones are deleted.
@@ -355,40 +353,39 @@ class Ebtables(Protocol):
 class FileStore(Protocol):
     """The files of one machine, or of one offline image.
 
-    Paths are absolute, and have their meaning on the target machine: in an image, a symbolic link
-    such as `/etc -> /srv/etc` stays inside it. Every method may be called from any thread. Every
-    failure is a `HostFileError` with the path, the action and the reason; an absent file is an
-    answer, not an error.
+    Paths are absolute and are resolved as on the target machine: in an image, a symbolic link such
+    as `/etc -> /srv/etc` stays inside it. Every method may be called from any thread. Every failure
+    is a `HostFileError` with the path, the action and the reason; a missing file is not an error.
     """
 
     def read(self, path: str, *, limit: int | None = None) -> bytes | None:
         """Return the content, following symbolic links; None for an absent file or a broken link.
 
-        With `limit`, return the first bytes only, at most so many, and read no more of the file.
+        With `limit`, read and return at most that many bytes.
         """
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """Make `path` a file with this content and mode; return True if that changed anything.
 
-        A file that is right stays untouched and keeps its mtime; if only the mode is wrong, only
-        the mode changes. Otherwise the new file replaces the old one in a single step and is on the
-        disk when this returns: no reader, and no machine that loses power, ever sees half of it. A
-        symbolic link at `path` is replaced, never followed. Missing folders are made, with mode
-        0755. Leftovers of a killed writer of this file are removed.
+        A file that needs no change is not touched and keeps its mtime; if only the mode differs,
+        only the mode changes. Otherwise the new file replaces the old one atomically and is on the
+        disk when this returns: no reader, even after a loss of power, sees half of it. A symbolic
+        link at `path` is replaced, never followed. Missing folders are created with mode 0755.
+        Leftovers of a killed writer of this file are removed.
         """
 
     def link(self, path: str, target: str) -> bool:
         """Make `path` a symbolic link with the text `target`; return True if that changed anything.
 
-        The link replaces a file or another link in a single step, and is on the disk when this
-        returns. A folder at `path` is refused. Missing folders are made, with mode 0755.
+        The link replaces a file or another link atomically, and is on the disk when this returns. A
+        folder at `path` is refused. Missing folders are created with mode 0755.
         """
 
     def mode(self, path: str) -> int | None:
         """Return the permission bits of a file, following symbolic links; None if it is absent."""
 
     def folder_mode(self, path: str) -> int | None:
-        """Return the permission bits of a folder, following symbolic links; None for all else."""
+        """Return the permission bits of a folder, following symbolic links, or None."""
 
     def set_folder_mode(self, path: str, mode: int) -> None:
         """Give a folder these permission bits; an absent one is refused."""
@@ -400,27 +397,27 @@ class FileStore(Protocol):
         """
 
     def exposed(self, path: str) -> Exposure | None:
-        """Return why another user could change the target of `path`: an owner or a mode on the way.
+        """Return why another user could change the target of `path`: an owner or mode on the way.
 
-        None if only root could; in an image, below its folder, root and the caller. The walk ends
-        at the first absent name. A sticky folder such as /tmp counts as any other: any user may
-        create the absent name in it.
+        None if only root could; in an image, root and the caller. The check ends at the first
+        missing component. A sticky folder such as /tmp is like any other, because any user can
+        create the missing component in it.
         """
 
     def remove(self, path: str) -> bool:
         """Remove the file or symbolic link; return False if it is absent. A folder is refused.
 
-        Leftovers of a killed writer of this file are removed, too.
+        Leftovers of a killed writer of this file are also removed.
         """
 
     def names(self, path: str) -> list[str]:
-        """Return the sorted names in a folder, none if it is absent, without temporary files."""
+        """Return the sorted names in a folder without temporary files; [] if it does not exist."""
 
     def exists(self, path: str) -> bool:
         """Return True if the path is a file, a folder, or a symbolic link, even a broken one."""
 
     def read_link(self, path: str) -> str | None:
-        """Return the text of the symbolic link; None if the path is none."""
+        """Return the target of a symbolic link; None if the path is not a link."""
 
     def remove_directory_if_empty(self, path: str) -> bool:
         """Remove an empty folder; return False if it is absent, not empty or a mount point.
@@ -437,7 +434,7 @@ class FileStore(Protocol):
     def sweep(self, path: str) -> None:
         """Remove the leftovers of killed writers in a folder, if there is one.
 
-        A leftover has the name of a file under way, belongs to the caller, and no living process
+        A leftover is named like an unfinished file, belongs to the caller, and no living process
         writes it.
         """
 
@@ -452,10 +449,10 @@ class FileStore(Protocol):
 class ServiceManager(Protocol):
     """The systemd units of one machine, or of one offline image.
 
-    In an image nothing runs: `daemon_reload`, `start` and `stop` only log, and no unit is active.
-    So a task makes the same calls for both. A refusal of systemd is a `UnitError` with the command,
-    its exit status and systemd's own words. Every method is bound by its context; a job that
-    systemd has begun goes on when the caller gives up.
+    In an image nothing is running: `daemon_reload`, `start` and `stop` only log, and no unit is
+    active, so that tasks make the same calls for both. If systemd refuses, that is a `UnitError`
+    with the command, its exit status and systemd's own message. Every method ends with its context,
+    but a job that systemd has begun continues.
 
     `unit` may be a template (`systemd-nspawn@.service`) where the method's description allows it.
     """
@@ -466,16 +463,16 @@ class ServiceManager(Protocol):
     def start(self, ctx: Context, unit: str, *, wait: bool = True) -> None:
         """Start the unit with its required units; wait until a oneshot has ended, a service is up.
 
-        Refused if the unit, or one that it requires, fails or does not exist. A running unit goes
-        on undisturbed. Without `wait`, systemd has only taken the job: no failure of a unit is
-        known yet. So a limit of starts that the unit has reached is reset before.
+        Refused if the unit, or one that it requires, fails or does not exist. A running unit is not
+        affected. Without `wait`, return when systemd has accepted the job, before any failure is
+        known. A start limit that the unit has reached is reset before.
         """
 
     def stop(self, ctx: Context, unit: str) -> None:
-        """Stop the unit, wait for it, and reset a failure; fine if it does not run or exist."""
+        """Stop the unit, wait for it, and reset a failure; do nothing if it is not there."""
 
     def state(self, ctx: Context, unit: str) -> UnitState:
-        """Return the state of the unit; for a template, that of an instance that does not run."""
+        """Return the state of the unit; for a template, that of an instance that is not running."""
 
     def states(self, ctx: Context, *units: str) -> list[UnitState]:
         """Return the `state` of each unit, in their order, by one query."""
@@ -483,13 +480,14 @@ class ServiceManager(Protocol):
     def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
         """Return the unit if systemd has it in memory; for a template, its instances by name.
 
-        They are the running ones, the failed ones, and some that are down: another unit names them.
+        These are running and failed units, and some inactive ones that other units refer to.
         """
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """Return every unit ordered after this one, or an instance of this template, transitively.
 
-        For an image, the unit files and links count of all units that a boot would load.
+        For an image, it is derived from the unit files and links of all units that a boot would
+        load.
         """
 
     def settings(self, ctx: Context, unit: str, *names: str) -> dict[str, str]:
@@ -504,8 +502,8 @@ class ServiceManager(Protocol):
 class Supervisor(Protocol):
     """The service manager that started this process and waits for its signals, if there is one.
 
-    Every method may be called from any thread, and raises nothing: the work is the same if a signal
-    is lost.
+    Every method may be called from any thread and raises nothing, because a lost notification does
+    not matter.
     """
 
     @property
@@ -526,9 +524,9 @@ class ProgramTrial(Protocol):
     """Runs programs as the gates of a machine do."""
 
     def failure(self, ctx: Context, argv: Sequence[str]) -> str:
-        """Run a program, and return why it does not end with 10; empty if it does.
+        """Run a program, and return why it does not exit with 10; empty if it does.
 
-        It has the environment of a unit, and no capability but CAP_NET_ADMIN. It may take ten
+        It has the environment of a unit, and no capability except CAP_NET_ADMIN. It may take ten
         seconds.
         """
 
@@ -536,28 +534,28 @@ class ProgramTrial(Protocol):
 class RunLock(Protocol):
     """One run at a time. The kernel releases the lock when the holder's process ends.
 
-    Handles of one lock are equal, and have one hash.
+    Handles of the same lock are equal and have the same hash.
     """
 
     def hold(self, ctx: Context) -> AbstractContextManager[Context]:
-        """Hold the lock while the `with` block runs, and return the context for the code inside.
+        """Hold the lock during the `with` block, and return the context for the code inside.
 
-        First wait for the lock until the context's deadline; then `LockHeldError` names the process
-        that holds it. A context without a deadline waits ten minutes, so that nothing waits for
-        ever. A cancelled context raises `CancelledError`.
+        Waits for the lock until the context's deadline; then `LockHeldError` names the process that
+        holds it. A context without a deadline waits ten minutes. A cancelled context raises
+        `CancelledError`.
 
-        With the returned context, or one derived from it, the same lock is held already: `hold`
-        then only waits for its turn among the tasks of this run. Any other context waits, in this
-        process too.
+        If the context is the returned one, or derived from it, the lock is already held: `hold`
+        then only waits for its turn among the tasks of this run. Any other context waits, even in
+        the same process.
         """
 
     def hold_file(self, ctx: Context, path: str) -> AbstractContextManager[object]:
-        """Hold an exclusive lock (flock) on a file of `FileStore` while the `with` block runs.
+        """Hold an exclusive lock (flock) on a file of `FileStore` during the `with` block.
 
-        Other programs wait for it, or hold it for moments. So this waits for 15 s at most; then a
-        `LockHeldError` names the file. One that cannot be opened is a `HostFileError`. The time of
-        the file is that at which the last hold began: a program that reads it before and after its
-        work sees whether one began meanwhile.
+        Other programs wait for it or hold it briefly, so this waits at most 15 s; then a
+        `LockHeldError` names the file. If it cannot be opened, that is a `HostFileError`. The mtime
+        of the file is when the lock was last taken, so a program that reads it before and after its
+        work can tell if that happened in between.
         """
 
 
@@ -567,7 +565,7 @@ class InstanceMetadata(Protocol):
     def network_interfaces(self, ctx: Context) -> object:
         """Return the decoded JSON of the cloud's network interfaces, whatever it contains.
 
-        After an answer that may improve the request is repeated, with growing pauses, as long as
-        the context and the adapter's limit allow. After that, and for an answer that is not JSON, a
-        `BackendError` has the answer.
+        After a transient failure the request is repeated, with growing pauses, as long as the
+        context and the adapter's limit allow. After that, or if the answer is not JSON, the answer
+        is in a `BackendError`.
         """

@@ -1,7 +1,7 @@
-"""A backend over the pyroute2 `IPRoute` or `NetNS` that an agent already holds.
+"""A backend that uses the pyroute2 `IPRoute` or `NetNS` of an agent.
 
-It is the default backend with another conversation: pyroute2 carries the messages, one request for
-each change, so it is simple instead of fast. This module alone imports pyroute2.
+It is the default backend, except that pyroute2 sends the messages, with one request for each
+change, so it is simple rather than fast. Only this module imports pyroute2.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Pyroute2Backend(NetlinkBackend):
         self._lock = threading.RLock()
 
     def listen(self) -> None:
-        """Return None: the caller's socket may be of another network namespace."""
+        """Return None, because the caller's socket may be in another network namespace."""
 
     @contextmanager
     def _open(self) -> Iterator[Conversation]:
@@ -72,7 +72,7 @@ class Pyroute2Backend(NetlinkBackend):
 
 
 class _Packed(nlmsg):  # type: ignore[misc]  # pyroute2 is not annotated
-    """A message whose payload is packed already."""
+    """A message whose payload is already packed."""
 
     payload = b""
 
@@ -84,7 +84,7 @@ class _Packed(nlmsg):  # type: ignore[misc]  # pyroute2 is not annotated
 
 
 class Pyroute2Conversation(Conversation):
-    """The same requests and changes, one request of pyroute2 for each."""
+    """The same requests and changes, each as a request of pyroute2."""
 
     def __init__(self, ipr: Any) -> None:
         self._ipr = ipr
@@ -98,7 +98,7 @@ class Pyroute2Conversation(Conversation):
         except NetlinkDumpInterrupted as error:
             raise InterruptedError(errno.EINTR, "the table changed during the dump") from error
         except NetlinkError as error:
-            # The second argument is the kernel's message if the socket requested it, else the text
+            # The second argument is the kernel's message if the socket asked for it, else the text
             # of the errno.
             raise OSError(*error.args) from error
 
@@ -110,7 +110,7 @@ class Pyroute2Conversation(Conversation):
     def deliver(self, batches: Iterable[bytes | memoryview], count: int) -> Failures:  # noqa: ARG002
         """Send the changes and return the refusals by the change's position.
 
-        An error of the socket refuses nothing: the kernel may have made the change.
+        An error of the socket is not a refusal, because the kernel may have made the change.
         """
         failures: Failures = {}
         changes = (change for batch in batches for change in messages(memoryview(batch)))
@@ -126,7 +126,7 @@ class Pyroute2Conversation(Conversation):
         return failures
 
     def discard_queued(self) -> None:
-        """Do nothing: pyroute2 has read each answer to its end."""
+        """Do nothing, because pyroute2 has read each answer completely."""
 
     def _answer(self, request: memoryview) -> memoryview | bytes:
         try:
@@ -141,7 +141,7 @@ class Pyroute2Conversation(Conversation):
         packed = _Packed()
         packed["header"].update(type=kind, flags=flags | ACK)
         packed.payload = bytes(request[HEADER_LENGTH:])
-        # pyroute2 keeps the datagram in which an answer came.
+        # pyroute2 keeps the datagram that contained an answer.
         return [
             memoryview(answer.data)[answer.offset : answer.offset + answer["header"]["length"]]
             for answer in self._ipr.nlm_request_batch([packed])

@@ -1,4 +1,4 @@
-"""A trial of a program under the conditions of a gate."""
+"""Try a program under the conditions of a gate."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from phases import CommandFailedError, Context, DeadlineExceededError, run_comma
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: The exit status of a program that answers: right.
-_RIGHT = 10
+#: The exit status of the program if it works.
+_WORKS = 10
 _SECONDS = 10.0
-#: What systemd gives to a unit, and nothing of the environment of an apply.
+#: The environment of a unit, without that of the apply.
 _UNIT: Final = ("env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 #: As in the drop-in of gates.
 _GATE: Final = ("setpriv", "--bounding-set=-all,+net_admin")
@@ -25,7 +25,7 @@ class GateTrial:
 
     def failure(self, ctx: Context, argv: Sequence[str]) -> str:
         """See `ProgramTrial.failure`."""
-        # A gate needs setpriv, and another finding says so.
+        # If setpriv is missing, another finding says so.
         gate = _GATE if shutil.which(_GATE[0]) else ()
         try:
             result = run_command(ctx.child(timeout=_SECONDS), [*_UNIT, *gate, *argv], check=False)
@@ -33,8 +33,8 @@ class GateTrial:
             return printable(str(error))
         except DeadlineExceededError:
             ctx.check()
-            return f"it has not ended after {_SECONDS:.0f} s"
-        if result.status == _RIGHT:
+            return f"it did not exit within {_SECONDS:.0f} s"
+        if result.status == _WORKS:
             return ""
         lines = (result.stderr or result.stdout).strip().splitlines()
-        return printable(": ".join([f"it ended with {result.status}", *lines[-1:]]))
+        return printable(": ".join([f"it exited with {result.status}", *lines[-1:]]))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-#: The target of a link in the place of a unit file or drop-in that an administrator has masked.
+#: The target of the link that an administrator puts in place of a masked unit file or drop-in.
 MASK: Final = "/dev/null"
-#: The folders in which systemd looks for units of the system; the first match counts.
+#: Where systemd looks for system units; the first match counts.
 UNIT_FOLDERS: Final = (
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -19,12 +19,12 @@ UNIT_FOLDERS: Final = (
     "/usr/local/lib/systemd/system",
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
-    # Of scripts in /etc/init.d.
+    # For scripts in /etc/init.d.
     "/run/systemd/generator.late",
 )
-#: Settings that one assignment of another name sets as well.
+#: Settings that another setting also sets.
 _ALSO_SET_BY = {"TimeoutStartSec": "TimeoutSec"}
-#: Settings to which each assignment adds a value, beside those of commands.
+#: Settings whose assignments add up, in addition to commands.
 _ADDS_UP = frozenset(
     {
         "After",
@@ -38,16 +38,16 @@ _ADDS_UP = frozenset(
         "WantedBy",
     }
 )
-#: Only these count as white space, and only these end a line.
+#: Only these count as white space, and only the following end a line.
 _WHITE = " \t\n\r"
 _HEADER = r"""\[[^\x00-\x1f\x7f"'\\]*\]"""
 _LINE_END = r"\r\n|\n\r|[\n\r\0]"
-#: The units of time that make sense here; systemd has longer ones, too.
+#: The units of time that make sense here; systemd also has longer ones.
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class UnitState(NamedTuple):
-    """A unit in systemd's own words (`systemctl show`)."""
+    """The state of a unit, as `systemctl show` prints it."""
 
     name: str
     #: `loaded`, `not-found`, `masked`, `bad-setting`, `error`.
@@ -66,17 +66,17 @@ class UnitState(NamedTuple):
     #: The units that a start of this one starts and needs, by the settings and links that systemd
     #: has read.
     requires: frozenset[str] = frozenset()
-    #: A link of an administrator or an installer starts it with another unit (`systemctl enable`).
+    #: True if a link starts it with another unit (`systemctl enable`).
     is_enabled: bool = False
 
     @property
     def exists(self) -> bool:
-        """True if systemd has a unit of this name, even a masked or broken one."""
+        """True if there is a unit of this name, even a masked or broken one."""
         return self.load_state != "not-found"
 
     @property
     def is_running(self) -> bool:
-        """True if the unit is up; one that waits for its gate (`activating`) is not."""
+        """True if the unit is running; one that waits for its gate (`activating`) is not."""
         return self.active_state in {"active", "reloading"}
 
 
@@ -101,7 +101,7 @@ def template_of(unit: str) -> str | None:
 
 
 def reach(unit: str, ahead_of: Callable[[frozenset[str]], Iterable[str]]) -> frozenset[str]:
-    """Return every unit that `ahead_of` leads to from `unit`, transitively; call it once each."""
+    """Return every unit reachable from `unit` through `ahead_of`, transitively."""
     reached: set[str] = set()
     ring = frozenset({unit})
     while ring:
@@ -111,7 +111,7 @@ def reach(unit: str, ahead_of: Callable[[frozenset[str]], Iterable[str]]) -> fro
 
 
 def words(texts: Iterable[str], name: str) -> list[str]:
-    r"""Return the words of one setting, see `settings`.
+    r"""Return the words of one setting; see `settings`.
 
     >>> texts = ["[Service]\nExecStart=/bin/a", "[Service]\nExecStart=\nExecStart=/bin/b -c"]
     >>> words(texts, "ExecStart")
@@ -123,9 +123,9 @@ def words(texts: Iterable[str], name: str) -> list[str]:
 
 
 def assignments(texts: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield (path, section, key, value) of each assignment in the files of a program of systemd.
+    """Yield (path, section, key, value) of each assignment in files of systemd's format.
 
-    A broken header ends the reading of its file, and of all later ones.
+    A broken section header ends the parsing of its file and of all later ones.
     """
     for path, text in texts.items():
         section = ""
@@ -139,15 +139,15 @@ def assignments(texts: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]
                 yield path, section, key.strip(_WHITE), value.strip(_WHITE)
 
 
-# A unit is read once for each of its settings.
+# A unit file is parsed once for each setting.
 @lru_cache
 def _joined(text: str) -> tuple[str, ...]:
-    """Return the lines without comments; a single backslash at the end joins the next line."""
+    """Return the lines without comments; a backslash at the end continues a line."""
     lines: list[str] = []
     begun: list[str] = []
     for raw in re.split(_LINE_END, text):
         line = raw.lstrip(_WHITE)
-        # Also in the middle of a longer line.
+        # Even in the middle of a continued line.
         if line.startswith(("#", ";")):
             continue
         backslashes = len(line) - len(line.rstrip("\\"))
@@ -162,7 +162,7 @@ def _joined(text: str) -> tuple[str, ...]:
 def settings(texts: Iterable[str], *names: str) -> dict[str, str]:
     r"""Return the final text of each setting: the last assignment, or all if they add up.
 
-    An empty assignment starts afresh. Only dependencies stay: in [Unit] it does nothing.
+    An empty assignment resets a setting, except in [Unit], where it does nothing.
 
     >>> text = "[Service]\nTimeoutSec=5\nExecStartPre=/a\nExecStartPre=/b"
     >>> settings([text], "TimeoutStartSec", "ExecStartPre", "User")
@@ -183,7 +183,7 @@ def settings(texts: Iterable[str], *names: str) -> dict[str, str]:
 
 
 def seconds(text: str) -> float:
-    """Return the seconds of a duration, as unit files write it; infinity for invalid text.
+    """Return the seconds of a duration in a unit file; infinity for invalid text.
 
     >>> seconds("1min 30s"), seconds("90"), seconds("500ms"), seconds("infinity")
     (90.0, 90.0, 0.5, inf)

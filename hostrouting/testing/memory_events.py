@@ -84,7 +84,7 @@ class MemoryListener:
         if self._has_lost:
             self._has_lost = False
             raise EventsLostError(
-                "too many network events came at once; read everything anew", errno=errno.ENOBUFS
+                "too many network events came at once; read everything again", errno=errno.ENOBUFS
             )
         return taken
 

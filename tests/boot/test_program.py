@@ -445,7 +445,7 @@ def test_an_apply_tries_a_new_program_once() -> None:
 
 
 def ends_with_1(_: FakeHost) -> str:
-    return f"{USUAL} -I -S /run/hostrouting/trial.zip try fails: it ended with 1: no"
+    return f"{USUAL} -I -S /run/hostrouting/trial.zip try fails: it exited with 1: no"
 
 
 def has_none(host: FakeHost) -> str:
@@ -486,7 +486,7 @@ def test_strict_needs_a_python(
     node and in an image. `force` makes that a warning, as it is in WARN mode.
     """
     host: Host
-    host, fake, _ = with_trial("it ended with 1: no")
+    host, fake, _ = with_trial("it exited with 1: no")
     if not is_live:
         host = fake = FakeHost(is_live=False)
     reason = f"python3: {harm(fake)}, {UNCHECKED}; {LACKS.step}"
@@ -517,9 +517,9 @@ def test_a_trial_runs_as_a_gate_does(file: Path) -> None:
     assert trial.failure(ctx, [OWN, "-I", "-S", str(file), "try", "apply"]) == ""
     shell = ["/bin/sh", "-c"]
     assert trial.failure(ctx, [*shell, "env >&2; exit 10"]) == ""
-    assert trial.failure(ctx, [*shell, 'exit "${HOME:+11}0"']) == "it ended with 0"
-    assert trial.failure(ctx, [*shell, "echo a; echo b >&2; exit 3"]) == "it ended with 3: b"
-    assert trial.failure(ctx, ["/nothing"]).startswith("it ended with 127")
+    assert trial.failure(ctx, [*shell, 'exit "${HOME:+11}0"']) == "it exited with 0"
+    assert trial.failure(ctx, [*shell, "echo a; echo b >&2; exit 3"]) == "it exited with 3: b"
+    assert trial.failure(ctx, ["/nothing"]).startswith("it exited with 127")
 
 
 # --- as a file of a generation

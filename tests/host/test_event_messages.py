@@ -104,7 +104,7 @@ def test_an_event_that_cannot_be_read_is_a_loss(datagram: bytes, reason: str) ->
         listener = listener_of(kernel)
         with pytest.raises(
             EventsLostError,
-            match=f"^an event cannot be read, .*: .*{reason}.*; read everything anew",
+            match=f"^an event cannot be read, .*: .*{reason}.*; read everything again",
         ) as raised:
             listener.take()
         assert raised.value.errno == errno.EBADMSG

@@ -133,7 +133,7 @@ IN_THE_KERNEL = (
     "fd05::/32 via fd00:1::5 dev eth0 metric 1",
 )
 ADDED = "8.0.0.0/8 via 10.224.0.9 dev eth0 proto 142"
-NOT_READ = "unknown, since it cannot be read back"
+NOT_READ = "unknown, because it cannot be read back"
 
 
 class FaultySocket:

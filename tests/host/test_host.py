@@ -110,7 +110,7 @@ class TestOffline:
         with pytest.raises(HostFileError) as caught:
             Host.offline(root)
         assert str(caught.value) == (
-            f"cannot prepare the image {root!r}: its path must be absolute, since the working "
+            f"cannot prepare the image {root!r}: its path must be absolute, because the working "
             "directory may be /; give one such as /mnt/image"
         )
 
@@ -133,6 +133,6 @@ class TestOffline:
         with pytest.raises(BackendError) as caught:
             routes.lookup([0])
         assert str(caught.value) == (
-            "an offline image has no kernel to ask for routes or to change; use Host.live() on a machine"
+            "an offline image has no kernel whose routes could be read or changed; use Host.live() on a machine"
         )
         assert repr(deepcopy(routes)) == f"<{caught.value}>"

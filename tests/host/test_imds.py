@@ -120,7 +120,7 @@ class TestTriesAgain:
             FakeIMDS(IMDSAnswer(status=503, body=b"maintenance")) as imds,
             pytest.raises(
                 BackendError,
-                match=r"in 11 tries .* the last: 503 Service Unavailable: 'maintenance'",
+                match=r"in 11 attempts .* the last: 503 Service Unavailable: 'maintenance'",
             ) as caught,
         ):
             answer_of(imds, ctx)
@@ -155,13 +155,13 @@ class TestRefusals:
         [
             (IMDSAnswer(status=204), "204 "),
             *((IMDSAnswer(status=status, body=b"no\n"), f"{status} .*'no'") for status in FINAL),
-            (IMDSAnswer(body=b""), "nothing; is some"),
-            (IMDSAnswer(body=b" \n"), "nothing; is some"),
-            (IMDSAnswer(body=b"<html><title>Sign in"), "'<html><title>Sign in'; is some"),
-            (IMDSAnswer(body=b'[{"ipv6": '), r"'\[{\"ipv6\":'; is some"),
-            (IMDSAnswer(body=b'["\xff"]'), "'\\[\"\N{REPLACEMENT CHARACTER}\"\\]'; is some"),
-            (IMDSAnswer(body=b"[" * 100_000), r"'\[{100}'; is some"),
-            (IMDSAnswer(body=b"{'a': 1}"), "\"{'a': 1}\"; is some"),
+            (IMDSAnswer(body=b""), "nothing; is another"),
+            (IMDSAnswer(body=b" \n"), "nothing; is another"),
+            (IMDSAnswer(body=b"<html><title>Sign in"), "'<html><title>Sign in'; is another"),
+            (IMDSAnswer(body=b'[{"ipv6": '), r"'\[{\"ipv6\":'; is another"),
+            (IMDSAnswer(body=b'["\xff"]'), "'\\[\"\N{REPLACEMENT CHARACTER}\"\\]'; is another"),
+            (IMDSAnswer(body=b"[" * 100_000), r"'\[{100}'; is another"),
+            (IMDSAnswer(body=b"{'a': 1}"), "\"{'a': 1}\"; is another"),
             (IMDSAnswer(body=b'["%b"]' % bytes(10_000_000)), "more than 256 KiB"),
         ],
         ids=lambda value: value if isinstance(value, str) else "",
@@ -253,7 +253,7 @@ class TestTime:
         """A deadline during the first try raises an error that the service has not answered yet."""
         with (
             FakeIMDS(IMDSAnswer(delay=60)) as imds,
-            pytest.raises(BackendError, match=r"in 1 try .* not answered yet"),
+            pytest.raises(BackendError, match=r"in 1 attempt .* not answered yet"),
         ):
             answer_of(imds, Context(timeout=0.2))
 

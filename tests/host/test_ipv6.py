@@ -236,7 +236,7 @@ class TestOnTheKernel:
             (errno.ENOSYS, []),
             (
                 errno.EPERM,
-                ["which BPF programs are attached by tcx cannot be told without CAP_SYS_ADMIN"],
+                ["which BPF programs are attached with tcx cannot be read without CAP_SYS_ADMIN"],
             ),
         ],
     )

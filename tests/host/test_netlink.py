@@ -131,7 +131,7 @@ def test_lost_answers_are_replaced_by_reading_back(backend: NetlinkBackend) -> N
         backend.apply(many(2000, every=2))
     assert len(caught.value.refusals) == 1000
     assert {refusal.reason for refusal in caught.value.refusals} == {
-        "not refused, but not there on reading back"
+        "not refused, but the route is not there"
     }
     assert caught.value.rolled_back
     assert own_count(backend) == 0

@@ -195,7 +195,7 @@ class ListeningContract:
         """A loss of events is reported once, and later events are received again."""
         self.lose(eth0, listener, most)
         arrange(eth0, "8.0.0.0/8 dev ib0")
-        with pytest.raises(EventsLostError, match="read everything anew"):
+        with pytest.raises(EventsLostError, match="read everything again"):
             listener.take()
         arrange(eth0, BY_FABRIC)
         assert shown(listener.take()) == [f"add {BY_FABRIC}"]
@@ -625,7 +625,7 @@ class TestInTheKernel:
         with woken(ctx, listener), listener._lock:
             backend.apply(many(250), verify=False)
         with pytest.raises(
-            EventsLostError, match="in the socket's buffer; read everything anew"
+            EventsLostError, match="in the socket's buffer; read everything again"
         ) as heard_events:
             listener.take()
         assert heard_events.value.errno == errno.ENOBUFS

@@ -206,7 +206,7 @@ def test_an_answer_that_is_neither_route_nor_refusal_is_not_an_answer() -> None:
     acknowledged = message(ERROR, 0, word.pack(0) + bytes(16))
     with (
         played({played_kernel.ROUTES: acknowledged}),
-        pytest.raises(BackendError, match="acknowledged, and not"),
+        pytest.raises(BackendError, match="acknowledged but not"),
     ):
         NetlinkBackend().lookup([1])
 

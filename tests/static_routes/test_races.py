@@ -125,7 +125,7 @@ def test_a_rollback_names_a_route_that_stood_in_the_middle(node: BusyNode, host:
     with pytest.raises(RouteRejectedError) as raised:
         run(host, OWN_ROUTE)
     assert node.in_place() == shown(foreign(73), foreign(74), OWN_ROUTE)
-    assert raised.value.left_behind == [f"now the last of its place: {OWN_ROUTE}"]
+    assert raised.value.left_behind == [f"now after all others with its key: {OWN_ROUTE}"]
 
 
 def test_a_move_that_is_lost_is_reported(node: BusyNode, host: FakeHost) -> None:

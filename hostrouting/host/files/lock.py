@@ -1,4 +1,4 @@
-"""Locks of files, which the kernel releases when their holder ends: one run at a time."""
+"""File locks, which allow one run at a time; the kernel releases them when the holder exits."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     import threading
 
 
-#: Directly in /run, so that nothing stays in an image.
+#: Directly in /run, so that nothing is left in an image.
 LOCK: Final = "/run/hostrouting.lock"
-#: flock cannot wait for a context. A tenth of a second is short compared with a run.
+#: flock cannot wait with a context, so it is polled.
 _SECONDS_BETWEEN_TRIES = 0.1
-#: The wait of a run without a deadline: its holder may be waiting for this very run, which nothing
-#: else would end.
+#: How long a run without a deadline waits. The holder may be waiting for this run, so without a
+#: limit it could be forever.
 _LONGEST_WAIT = 600.0
-#: Other programs hold a lock of theirs for moments.
+#: Other programs hold their lock only briefly.
 _LONGEST_WAIT_FOR_PROGRAMS = 15.0
 _LONGEST_PID = 20
 
@@ -38,13 +38,13 @@ _logger = logging.getLogger(__name__)
 
 
 class WaitingLock(ABC):
-    """The waiting of a lock, see `RunLock.hold`; a subclass takes the lock."""
+    """Waits for a lock, see `RunLock.hold`; a subclass takes the lock."""
 
-    #: Equal for all handles of one lock.
+    #: Equal for all handles of the same lock.
     resource: Hashable
     #: The lock's name in messages.
     shown: str
-    #: Who else holds it, with the name of the holder.
+    #: Who else may hold it; `%s` is the name of the holder.
     other: str = "another run of hostrouting (%s)"
     next_step: str = "try again when it has, or allow more time"
 
@@ -56,9 +56,9 @@ class WaitingLock(ABC):
 
     @abstractmethod
     def attempt(self) -> AbstractContextManager[bool]:
-        """Take the lock for a `with` block, whose value is False if another run has it.
+        """Take the lock for a `with` block; yield False if another run holds it.
 
-        An interrupt at any moment frees the lock.
+        An interrupt at any time releases the lock.
         """
 
     @abstractmethod
@@ -95,7 +95,7 @@ class WaitingLock(ABC):
 
 @contextmanager
 def take_at_once(lock: threading.Lock) -> Iterator[bool]:
-    """Lock within this process for a `with` block; yield False if another thread has it."""
+    """Take a lock of this process for a `with` block; yield False if another thread holds it."""
     taken = lock.acquire(blocking=False)
     try:
         yield taken
@@ -105,7 +105,7 @@ def take_at_once(lock: threading.Lock) -> Iterator[bool]:
 
 
 class ProgramLock(WaitingLock):
-    """A file that stays, and that other programs lock for moments; `locked` takes the lock."""
+    """A permanent file that other programs lock briefly; `locked` takes the lock."""
 
     other: str = "another program (%s)"
 
@@ -131,7 +131,7 @@ class ProgramLock(WaitingLock):
 
 
 class FileLock(WaitingLock):
-    """A locked file on the machine or image at `root`, which contains the holder's process id."""
+    """A locked file on the machine or image at `root`; it contains the holder's process id."""
 
     def __init__(self, *, root: str = "/") -> None:
         self._root = root
@@ -148,7 +148,7 @@ class FileLock(WaitingLock):
             try:
                 if descriptor is not None:
                     os.ftruncate(descriptor, 0)
-                    # On a full disk the process id is missing, but the lock is held.
+                    # On a full disk the process id is missing, but the lock is still held.
                     with suppress(OSError):
                         os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
                 yield descriptor is not None
@@ -163,18 +163,18 @@ class FileLock(WaitingLock):
 
     @contextmanager
     def _locked_for_programs(self, path: str) -> Iterator[bool]:
-        # A run that changes no file may have a read-only disk.
+        # A run that changes no files may have a read-only disk.
         with _locked(self._root, path, os.O_RDONLY) as descriptor:
             if descriptor is not None:
-                # A read-only disk keeps the time.
+                # Fails on a read-only disk.
                 with suppress(OSError):
                     os.utime(descriptor)
             yield descriptor is not None
 
     def _remove(self, descriptor: int) -> None:
-        """Remove the file while it is locked; a run that has it open sees that its name is gone."""
-        # If another program removed it, the name may be that of another run's lock. A file that
-        # stays is harmless.
+        """Remove the file while it is locked; a run that has it open notices that it is gone."""
+        # If another program removed it, the name may now be the lock of another run. A leftover
+        # file is harmless.
         if os.fstat(descriptor).st_nlink:
             with suppress(OSError), open_parent(self._root, LOCK) as (folder, name):
                 os.unlink(name, dir_fd=folder)
@@ -190,9 +190,9 @@ class FileLock(WaitingLock):
 
 @contextmanager
 def _locked(root: str, path: str, flags: int) -> Iterator[int | None]:
-    """Open a file and lock it; yield its descriptor, or None if another program has the lock.
+    """Open a file and lock it; yield its descriptor, or None if another program holds the lock.
 
-    Whatever happens, the file is closed, and the kernel ends the lock with it.
+    In any case the file is closed afterwards, which releases the lock.
     """
     while True:
         with ExitStack() as opened:
@@ -208,7 +208,7 @@ def _locked(root: str, path: str, flags: int) -> Iterator[int | None]:
             with suppress(BlockingIOError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 taken = True
-            # Without a name, its holder has ended between the two calls: the lock excludes nothing.
+            # If the file has no name, its holder removed it between the two calls: try again.
             if taken and not os.fstat(descriptor).st_nlink:
                 continue
             yield descriptor if taken else None

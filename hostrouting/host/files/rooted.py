@@ -1,10 +1,10 @@
-"""Paths below a root folder that no symbolic link can leave.
+"""Paths below a root folder, which symbolic links cannot escape.
 
-An image is a foreign tree: `/etc/systemd/system` in it may lead over absolute links, or over links
-that climb with `..`. Followed by the kernel, they would end on the machine that prepares the image.
-So this module walks one component at a time from the descriptor of the root folder, and reads links
-as the target machine will: an absolute one starts again at the root, and `..` ends at it. Because
-it uses descriptors and no computed path, no other process can swap a folder for a link in between.
+In an image, `/etc/systemd/system` may contain absolute links or links with `..`. If the kernel
+followed them, they would lead to the machine that prepares the image. So this module resolves one
+component at a time from a descriptor of the root folder, as the target machine would: an absolute
+link starts again at the root, and `..` stops there. Because it uses descriptors, no other process
+can replace a folder with a link in between.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from phases.mistakes import wrong_argument
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-#: The kernel gives up with ELOOP there, too.
+#: The same limit as in the kernel.
 MOST_LINKS: Final = 40
 _FOLDER_MODE = 0o755
-#: O_PATH needs only the right to pass through. A symbolic link is refused with ENOTDIR.
+#: O_PATH needs only search permission. A symbolic link is refused with ENOTDIR.
 _PASS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -49,13 +49,13 @@ def open_parent(
 ) -> Iterator[tuple[int, str]]:
     """Yield the descriptor of the folder of `path` below `root`, and the last name of `path`.
 
-    With `follow`, the last name is resolved, too: it is not a symbolic link, unless another process
-    makes it one right now. With `create`, missing folders are made. `passing` is called with the
-    descriptor of every folder on the way. Raise OSError if the folder does not exist.
+    With `follow`, the last name is resolved as well, so it is not a symbolic link, unless another
+    process replaces it right now. With `create`, missing folders are created. `passing` is called
+    with the descriptor of every folder on the way. Raises OSError if the folder does not exist.
     """
     if not path.startswith("/"):
         raise ValueError(f"{path!r} is not an absolute path")
-    # The caller may reach the root over links; only below it none is followed by the kernel.
+    # The path of the root itself may contain links; only below it, the kernel follows none.
     opened = [os.open(f"{root}/.", _PASS)]
     try:
         folders = opened[:]
@@ -63,7 +63,7 @@ def open_parent(
         ahead = path_parts(path)
         links = 0
         while True:
-            # The root itself is nameless; `.` in it means the same and suits every *at() call.
+            # The root itself has no name; `.` means the same in all *at() calls.
             part = ahead.pop() if ahead else "."
             if part == "..":
                 # As in the kernel, the root is its own parent.
@@ -90,22 +90,22 @@ def open_parent(
             folders = folders[:1] if below.startswith("/") else folders
             ahead += path_parts(below)
     finally:
-        # In one call: an exception of a signal handler between two would leave the rest open.
+        # In a single call, so that an exception in a signal handler cannot leave some open.
         any(map(os.close, opened))
 
 
 def _enter(folder: int, name: str, *, create: bool) -> int | str:
-    """Return the descriptor of a folder, or the text of a link in its place."""
+    """Return the descriptor of a folder, or the target of a link."""
     if create:
         with suppress(FileExistsError):
             os.mkdir(name, _FOLDER_MODE, dir_fd=folder)
-            # A strict umask must not make a folder that other daemons cannot look into.
+            # Not subject to the umask, because other daemons must be able to enter it.
             os.chmod(name, _FOLDER_MODE, dir_fd=folder)
             sync_folder(folder)
     try:
         return os.open(name, _PASS, dir_fd=folder)
     except NotADirectoryError:
-        # A file in the place of a folder is not a link either.
+        # It may be a file instead of a folder.
         if (target := link_text(folder, name)) is None:
             raise
         return target
@@ -113,7 +113,7 @@ def _enter(folder: int, name: str, *, create: bool) -> int | str:
 
 @contextmanager
 def open_file(folder: int | None, name: str, flags: int, mode: int = 0) -> Iterator[int]:
-    """Yield the descriptor of a file or folder, for this process alone; refuse a symbolic link."""
+    """Yield a close-on-exec descriptor of a file or folder; refuse a symbolic link."""
     descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
     try:
         yield descriptor
@@ -123,7 +123,7 @@ def open_file(folder: int | None, name: str, flags: int, mode: int = 0) -> Itera
 
 @contextmanager
 def file_errors(verb: str, root: str, path: str) -> Iterator[None]:
-    """Translate an error into HostFileError with the action, the path and the reason."""
+    """Translate an OSError into HostFileError with the action, the path and the reason."""
     try:
         yield
     except OSError as error:
@@ -135,7 +135,7 @@ def file_errors(verb: str, root: str, path: str) -> Iterator[None]:
 
 
 def shown_path(root: str, path: str) -> str:
-    """Return the path as written on this machine.
+    """Return the path on this machine.
 
     >>> shown_path("/srv/image", "/etc/hosts"), shown_path("/", "/etc/hosts")
     ('/srv/image/etc/hosts', '/etc/hosts')
@@ -144,7 +144,7 @@ def shown_path(root: str, path: str) -> str:
 
 
 class Exposure(NamedTuple):
-    """Why users other than root could change a path, and the remedy: a command, or else a step."""
+    """Why users other than root could change a path, and how to fix it: a command or a step."""
 
     reason: str
     step: str = ""
@@ -155,7 +155,7 @@ class Exposure(NamedTuple):
 
 
 def exposure(path: str, user: int, mode: int, *, owner: int = 0) -> Exposure | None:
-    """Return why any user but root and the owner could change a path, and the remedy; or None.
+    """Return why users other than root and the owner could change a path, or None.
 
     >>> print(exposure("/x", 0, 0o40777))
     users other than root may change /x (owner 0, mode 0777); run: chown 0 /x && chmod go-w /x
@@ -165,29 +165,29 @@ def exposure(path: str, user: int, mode: int, *, owner: int = 0) -> Exposure | N
     shown = f"owner {user}, mode {stat.S_IMODE(mode):04o}"
     reason = f"users other than root may change {path} ({shown})"
     if mode & stat.S_ISVTX:
-        # A sticky folder, such as /tmp, is for everybody.
-        return Exposure(reason, step="use another place")
+        # A sticky folder, such as /tmp, is meant for everyone.
+        return Exposure(reason, step="use another folder")
     command = f"chown {owner} {quoted(path)} && chmod go-w {quoted(path)}"
     return Exposure(reason, command=command)
 
 
 def path_parts(path: str) -> list[str]:
-    """Return the components of a path, the first one last, so that pop() takes them in order."""
+    """Return the components of a path in reverse order, for pop()."""
     return [part for part in reversed(path.split("/")) if part not in {"", "."}]
 
 
 def link_text(folder: int, name: str) -> str | None:
-    """Return the text of a symbolic link; None for anything else and for an absent name."""
+    """Return the target of a symbolic link; None if it is not a link or does not exist."""
     try:
         return os.readlink(name, dir_fd=folder)
     except OSError as error:
-        if error.errno not in {errno.ENOENT, errno.EINVAL}:  # EINVAL: anything but a link
+        if error.errno not in {errno.ENOENT, errno.EINVAL}:  # EINVAL: not a link
             raise
         return None
 
 
 def sync_folder(folder: int) -> None:
-    """Sync the names of a folder to the disk, since a file's own fsync does not cover its name."""
-    # The walk's descriptors are O_PATH, which the kernel does not sync.
+    """Sync a folder to the disk, because fsync of a file does not cover its name."""
+    # Other descriptors of folders are O_PATH, which cannot be synced.
     with open_file(folder, ".", os.O_RDONLY | os.O_DIRECTORY) as readable:
         os.fsync(readable)

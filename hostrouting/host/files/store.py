@@ -1,4 +1,4 @@
-"""Files of this machine or an offline image, written whole or not at all, only if they differ."""
+"""Files of this machine or an offline image, written atomically and only if they differ."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ from hostrouting.host.files.rooted import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Stands between a dot with the file's name and a random end, and so makes the name of a file under
-#: way. systemd ignores names that begin with a dot, so it never takes a leftover for a unit or a
-#: drop-in.
+#: Unfinished files are named `.NAME.hostrouting-RANDOM`. systemd ignores names that begin with a
+#: dot, so it never mistakes a leftover for a unit or drop-in.
 _UNDER_WAY = ".hostrouting-"
-#: The folder is not empty, or a file system is mounted on it.
+#: The folder is not empty, or is a mount point.
 _NOT_TO_BE_REMOVED = frozenset({errno.ENOTEMPTY, errno.EBUSY, errno.EROFS})
-#: Flags to open a file to read: a fifo must not wait for its writer.
+#: Flags for reading a file; opening a fifo must not wait for its writer.
 _FILE = os.O_RDONLY | os.O_NONBLOCK
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 
@@ -43,7 +42,7 @@ _Answer = TypeVar("_Answer")
 
 @attrs.frozen(eq=False, repr=False)
 class RootedFiles:
-    """The files below `root`: `/` is this machine, any other root an image, which no link leaves.
+    """The files below `root`: `/` is this machine, any other root an image.
 
     It implements `FileStore`.
     """
@@ -121,10 +120,10 @@ class RootedFiles:
             passed.append((path, os.fstat(folder)))
 
         target = self._find("look at", path, _status, follow=True, passing=look)
-        # A masked unit is a link to /dev/null, which is for everybody.
+        # A masked unit is a link to /dev/null, which everyone may write to.
         if target is not None and not stat.S_ISCHR(target.st_mode):
             passed.append((shown_path(self.root, path), target))
-        # The folder of an image itself does not exist on the target machine.
+        # The root folder of an image does not exist on the target machine.
         is_image = self.root != "/"
         owner = os.geteuid() if is_image else 0
         reasons = (
@@ -157,8 +156,7 @@ class RootedFiles:
         """See `FileStore.refuse_unwritable`."""
         obstacles = []
         with file_errors("write below", self.root, path):
-            # The walk ends at the last folder that exists; with a name after it, `path` itself is
-            # part of the walk.
+            # Visits all existing folders; the additional name makes `path` itself one of them.
             with (
                 suppress(FileNotFoundError),
                 open_parent(
@@ -180,7 +178,7 @@ class RootedFiles:
         status = self._find("look for locks on", path, _status, follow=True)
         if status is None:
             return False
-        # From the kernel's own list: trying the lock would hold it for a moment.
+        # From the kernel's list, because trying to lock would hold the lock for a moment.
         wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
         with open("/proc/locks", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
             return wanted in file.read().split()
@@ -188,7 +186,7 @@ class RootedFiles:
     def _find(
         self, verb: str, path: str, act: Callable[[int, str], _Answer], **options: Any
     ) -> _Answer | None:
-        """Call `act` with the path's folder and name there; return None if the path is absent.
+        """Call `act` with the folder and name of a path; return None if the path does not exist.
 
         The options are those of `open_parent`.
         """
@@ -222,7 +220,7 @@ def _names(folder: int, name: str) -> list[str]:
 
 
 def _remove(folder: int, name: str) -> bool:
-    # On a read-only disk the kernel would refuse to remove what is not there, too.
+    # Raises FileNotFoundError even on a read-only disk, where unlink would report EROFS.
     _status(folder, name)
     _sweep(folder)
     os.unlink(name, dir_fd=folder)
@@ -248,10 +246,10 @@ def _sweep_folder(folder: int, name: str) -> None:
 
 
 def _inspect(folder: int, name: str, content: bytes) -> int | None:
-    """Return the mode of the file if it holds exactly `content`, else None."""
+    """Return the mode of the file if it contains exactly `content`, else None."""
     with suppress(FileNotFoundError):
         status = _status_of_file(folder, name)
-        # The size avoids reading a large file of another program.
+        # Comparing sizes first avoids reading a large file of another program.
         if status and status.st_size == len(content) and _read(folder, name) == content:
             return stat.S_IMODE(status.st_mode)
     return None
@@ -260,21 +258,19 @@ def _inspect(folder: int, name: str, content: bytes) -> int | None:
 def _replace(folder: int, name: str, content: bytes, mode: int) -> None:
     while True:
         successor = _successor_name(name)
-        # Until the file gets its final mode no other user can open it, so none can hold the lock.
+        # Until it gets its final mode, no other user can open the file and hold the lock.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         with open_file(folder, successor, flags, 0o600) as descriptor:
-            # Locked against another writer's sweep, which may have come between the two steps, and
-            # have removed the name.
+            # Locked against the cleanup by another writer, which may already have removed it.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if not os.fstat(descriptor).st_nlink:
                 continue
             try:
-                # closefd: only the rename may end the lock.
+                # closefd=False, because the lock must last until the rename.
                 with open(descriptor, "wb", closefd=False) as file:
                     file.write(content)
                 os.fchmod(descriptor, mode)
-                # Before the rename: after a loss of power the name may otherwise lead to an empty
-                # file.
+                # Before the rename, so that the file is not empty after a loss of power.
                 os.fsync(descriptor)
                 os.rename(successor, name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
@@ -291,7 +287,7 @@ def _replace_by_link(folder: int, name: str, target: str) -> None:
         try:
             os.rename(successor, name, src_dir_fd=folder, dst_dir_fd=folder)
         except FileNotFoundError:
-            # A link cannot be locked, so another writer's sweep may have taken it for a leftover.
+            # A link cannot be locked, so another writer may have removed it as a leftover.
             continue
         except BaseException:
             with suppress(OSError):
@@ -301,12 +297,12 @@ def _replace_by_link(folder: int, name: str, target: str) -> None:
 
 
 def _sweep(folder: int) -> None:
-    """Remove the leftovers of killed writers, whose locks the kernel has dropped.
+    """Remove the leftovers of killed writers, whose locks the kernel has released.
 
-    Nothing is synced: a leftover that a loss of power brings back is swept again.
+    Nothing is synced: a leftover that reappears after a loss of power is removed again.
     """
     for leftover in filter(_is_under_way, _entries(folder, ".")):
-        # It is gone meanwhile, or a live writer holds its lock (BlockingIOError): leave it.
+        # It may have disappeared, or a live writer holds its lock (BlockingIOError).
         with suppress(FileNotFoundError, BlockingIOError):
             status = _status(folder, leftover)
             if status.st_uid != os.geteuid():
@@ -320,14 +316,14 @@ def _sweep(folder: int) -> None:
 
 
 def _obstacle(folder: int, size: int) -> int | None:
-    """Return the errno for which nothing of that size can be written there; None if it can."""
-    room = os.fstatvfs(folder)
-    if room.f_flag & os.ST_RDONLY:
+    """Return the errno with which a write of that size would fail, or None."""
+    space = os.fstatvfs(folder)
+    if space.f_flag & os.ST_RDONLY:
         return errno.EROFS
-    # Some file systems count neither.
+    # Some file systems report neither blocks nor files.
     if size and (
-        (room.f_blocks and room.f_bfree * room.f_frsize < size)
-        or (room.f_files and not room.f_ffree)
+        (space.f_blocks and space.f_bfree * space.f_frsize < size)
+        or (space.f_files and not space.f_ffree)
     ):
         return errno.ENOSPC
     return None if os.access(".", os.W_OK, dir_fd=folder, effective_ids=True) else errno.EACCES
@@ -339,7 +335,7 @@ def _entries(folder: int, name: str) -> list[str]:
 
 
 def _is_under_way(name: str) -> bool:
-    # Exactly the form of `_successor_name`: a name that only resembles it is another program's.
+    # Exactly the form of `_successor_name`; similar names belong to other programs.
     return _UNDER_WAY in name and bool(
         re.fullmatch(rf"\..+{re.escape(_UNDER_WAY)}[0-9a-f]{{16}}", name, re.DOTALL)
     )

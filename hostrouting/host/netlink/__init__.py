@@ -1,4 +1,4 @@
-"""The kernel over rtnetlink, in packed messages: routes, rules, devices, neighbours, events."""
+"""Talk to the kernel over rtnetlink: routes, rules, devices, neighbours and events."""
 
 from hostrouting.host.netlink.backend import NetlinkBackend
 

@@ -1,7 +1,7 @@
 """What the kernel announces while a node is read.
 
-The watch, which must not miss a burst between two rounds, has a thread that listens: see `events`.
-A check takes the announcements within milliseconds.
+A check takes the announcements within milliseconds. The watch must not miss a burst between two
+rounds, so it has a thread that listens; see `events`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hostrouting.host.netlink.events import EventReader
     from hostrouting.net.events import NetworkEvent
 
-#: Asks about `lo`, the first device of each namespace.
+#: A request about `lo`, the first device of each namespace.
 _BARRIER = message(18, REQUEST, struct.pack("=BxHiII", 0, 0, 1, 0, 0))
 
 
@@ -45,9 +45,9 @@ class Announcements:
     def take(self, names: Mapping[int, str]) -> list[NetworkEvent]:
         """Return the events since the last call.
 
-        The kernel answers the question about `lo` under the lock that changes of devices hold. So
-        what was under way is over, and was announced before the answer: such as the end of a
-        device, whose routes vanish silently.
+        The kernel answers the request about `lo` under the lock that changes of devices hold. So
+        pending changes are complete and were announced before the answer, such as the removal of a
+        device, whose routes vanish without events.
         """
         with errors_of("rtnetlink"):
             self._socket.send(_BARRIER)
@@ -61,13 +61,13 @@ class Announcements:
                     text = "too many network events came at once"
                     raise EventsLostError(text, errno=errno.ENOBUFS) from error
                 if not group:
-                    # For this socket alone.
+                    # The answer to this socket, not an announcement.
                     break
                 announced.append(datagram)
         return self._parsed(announced, names) if announced else []
 
     def _parsed(self, announced: list[bytes], names: Mapping[int, str]) -> list[NetworkEvent]:
-        # Imported late: while most nodes are checked, nothing changes.
+        # Imported late: during most checks nothing changes.
         from hostrouting.host.netlink.events import EventReader, is_event
         from hostrouting.host.netlink.route_codec import UnknownDeviceError
 

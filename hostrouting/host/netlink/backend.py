@@ -1,8 +1,7 @@
-"""The default backend of routes: rtnetlink, without a library in between.
+"""The default backend for routes: rtnetlink, without a library.
 
-The messages of `apply` and `check` are packed and parsed by hand (`bulk`):
-pyroute2 takes about ninety times as long to encode a route as the kernel takes to install it, and
-145 ms to import.
+Messages are packed and parsed by hand (see `bulk`), because pyroute2 needs about ninety times as
+long to encode a route as the kernel needs to install it, and 145 ms to import.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from hostrouting.net.links import Device
 from hostrouting.net.routes import Lookup, ObservedRoute, RouteChange
 from hostrouting.net.rules import Rule
 
-#: The refusals of a kernel without IPv6 (`ipv6.disable=1`).
+#: The errors of a kernel without IPv6 (`ipv6.disable=1`).
 _NO_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EOPNOTSUPP})
 
 
@@ -52,10 +51,7 @@ class NetlinkBackend(Adapter):
     families: tuple[int, ...] = (IPV4, IPV6)
 
     def listen(self) -> Any:
-        """Return the changes of the namespace from now on: an `Announced`.
-
-        None in a sandbox that refuses that.
-        """
+        """Return the changes of the namespace from now on, or None if a sandbox refuses that."""
         with suppress(OSError):
             return Announcements(in_namespace(self._netns, open_here))
         return None
@@ -93,7 +89,7 @@ class NetlinkBackend(Adapter):
         """Return the routes of one protocol; the kernel filters them."""
         require_family(family)
         with self._open() as kernel:
-            # For a socket of pyroute2 that is not strict the kernel does not filter.
+            # The kernel does not filter for a socket without strict checking, as in pyroute2.
             return [
                 route
                 for route in read_routes(kernel, family, protocol)
@@ -108,7 +104,7 @@ class NetlinkBackend(Adapter):
         resolve: bool = False,
         family: int = IPV4,
     ) -> list[Lookup]:
-        """Return which route decides each destination."""
+        """Return the route that each destination uses."""
         require_lookups(destinations, sources, family)
         command = f"ip -{4 if family == IPV4 else 6} route get"
 
@@ -125,7 +121,7 @@ class NetlinkBackend(Adapter):
                     raise ValueError(f"{len(decided)} answers to {len(batch)} lookups")
                 if family == IPV6:
                     decided = [_of_ipv6(answer, resolve=resolve) for answer in decided]
-                # Lookup(destination, route, refusal) for each, without a Python call for each.
+                # Lookup(destination, route, errno) for all, without a Python call for each.
                 fields: Iterable[tuple[Any, ...]] = zip(batch, decided, repeat(0))
                 if int in {*map(type, decided)}:
                     routes = [None if isinstance(answer, int) else answer for answer in decided]
@@ -148,8 +144,8 @@ class NetlinkBackend(Adapter):
                 size //= 2
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
-        """Make all the changes, in their order, or none of them."""
-        # Imported late: most starts change no route.
+        """Make all changes, in order, or none of them."""
+        # Imported late: most processes change no routes.
         from hostrouting.host.netlink.transport import commit_to_kernel
 
         with self._open() as kernel:
@@ -159,5 +155,5 @@ class NetlinkBackend(Adapter):
 def _of_ipv6(answer: ObservedRoute | int, *, resolve: bool) -> ObservedRoute | int:
     if isinstance(answer, int):
         return errno.ENETUNREACH if answer in _NO_IPV6 else answer
-    # The path of a packet has the source of the lookup there.
+    # For the path of a packet, this is only the source of the lookup.
     return answer._replace(from_prefix=None) if resolve else answer

@@ -1,9 +1,9 @@
-"""Route messages by the hundred thousand, to the kernel and from it: routes, lookups, dumps.
+"""Pack and parse route messages by the hundred thousand: routes, lookups and dumps.
 
-The parts of a message before and after the destination repeat from route to route, so each is
-packed once for its signature, and parsed once and then found by its bytes (see `route_codec`).
-Numbers are packed big-endian throughout, for the sake of the destination; those in the machine's
-own order are in the signature as bytes.
+The parts of a message before and after the destination are the same for many routes. So each is
+packed once for its signature, and parsed once and then looked up by its bytes (see `route_codec`).
+Numbers are packed in big-endian order because of the destination; numbers in the machine's own
+order are bytes in the signature.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from hostrouting.host.netlink.commit import AnyRoute, Steps
 
-    #: All fields of a route but its network: routes with equal ones have one signature.
+    #: All fields of a route except its network; equal fields have the same signature.
     _Fields = tuple[object, ...]
 
 #: The header of the attribute of the destination.
@@ -71,10 +71,10 @@ _DST_WORD: Final = (HEADER_LENGTH + 12 + 8 + 4) // 4
 #: The position after it.
 _AFTER_DST: Final = {family: 4 * _DST_WORD + address_bits(family) // 8 for family in (IPV4, IPV6)}
 
-#: A batch ends when it has grown to this many bytes, too: multipath routes are long.
+#: A batch also ends at this many bytes, because multipath routes are long.
 _BATCH_BYTES = 1 << 15
 
-#: An answer to a lookup has the table that decided.
+#: Makes the answer to a lookup contain the table that the route is in.
 _FLAG_LOOKUP_TABLE = 0x1000
 
 
@@ -84,7 +84,8 @@ class RouteWriter:
     def __init__(self, indexes: Indexes) -> None:
         self._indexes = indexes
         self._signatures: dict[_Fields, Signature] = {}
-        #: The tables and protocols of the routes so far: a dump of these alone shows all of them.
+        #: The tables and protocols of the routes so far, for a filtered dump that shows all of
+        #: them.
         self.tables: set[int] = set()
         self.protocols: set[int] = set()
 
@@ -107,8 +108,8 @@ class RouteWriter:
                 echoes.setdefault(parts, set()).update(networks)
                 blank = _change(verbs[0], bytes(address_bits(route.family) // 8).join(parts), 0)
                 sequences = range(start + 1, start + 1 + len(networks))
-                # Against a message at a time, this saves 18 to 24 % of an `apply` of 10,000 routes
-                # that are alike.
+                # Compared with packing each message, this saves 18 to 24 % of an `apply` of 10,000
+                # similar routes.
                 columns = {2: sequences, **_words(networks, _DST_WORD, route.family)}
                 yield _with_columns(blank, len(networks), columns)
             else:
@@ -121,12 +122,12 @@ class RouteWriter:
         length = 0
         for number, (verb, route, key) in enumerate(changes, sequence):
             if verb == "remove" and route.nexthop_id and route.family == IPV4:
-                # A dump shows the kind of the nexthop object, and a deletion compares the route's.
+                # A dump shows the kind of the nexthop object, but a deletion compares the route's.
                 route = resting(route)._replace(kind="unspec")  # noqa: PLW2901
                 key = signature(route)  # noqa: PLW2901
             if verb == "remove" and route.nexthops and route.family == IPV6:
-                # The kernel compares the protocol with that of each next hop that is named, and may
-                # find some alone.
+                # The kernel compares the protocol with that of each given next hop, and might match
+                # only some of them.
                 route = resting(route)._replace(nexthops=())  # noqa: PLW2901
                 key = signature(route)  # noqa: PLW2901
             parts = self._parts(key, route)
@@ -159,7 +160,7 @@ def dump_request(
 ) -> Request:
     """Return a request for all routes, or for those of one table or protocol.
 
-    For a socket that is not strict the kernel ignores table and protocol.
+    The kernel ignores table and protocol for a socket without strict checking.
     """
     payload = rtmsg.pack(family, 0, 0, 0, 0, protocol or 0, 0, 0, 0)
     if table is not None:
@@ -175,17 +176,17 @@ def pack_lookups(
     All have the same sequence number: the kernel handles them in order inside `send` and gives each
     exactly one answer, so the order of the answers is enough.
     """
-    # Answers of IPv6 always have a table, and the kernel refuses the flag.
+    # IPv6 answers always contain the table, and the kernel refuses the flag.
     flags = (_FLAG_LOOKUP_TABLE if family == IPV4 else 0) | (0 if resolve else FIB_MATCH)
     bits = address_bits(family)
     body = rtmsg.pack(family, bits, bits if sources is not None else 0, 0, 0, 0, 0, 0, flags)
     columns = _words(destinations, 8, family)
     body += attribute(RTA_DST, bytes(bits // 8))
     if sources is not None:
-        # Source 0.0.0.0 is the kernel's own form of 'none yet'.
+        # For the kernel, source 0.0.0.0 means 'none yet'.
         columns |= _words([source or 0 for source in sources], 9 + bits // 32, family)
         body += attribute(RTA_SRC, bytes(bits // 8))
-    # Without a user, a rule on uidrange would answer for the user of this process.
+    # Without a uid, rules with uidrange would be applied for the user of this process.
     body += attribute(RTA_UID, word.pack(0))
     return _with_columns(message(GETROUTE, REQUEST, body), len(destinations), columns)
 
@@ -201,7 +202,7 @@ def _words(numbers: Sequence[int], first: int, family: int) -> dict[int, Sequenc
 
 
 def _with_columns(message: bytes, count: int, columns: Mapping[int, Sequence[int]]) -> memoryview:
-    """Return copies of a message, each with other numbers at the words in `columns`."""
+    """Return copies of a message with the numbers in `columns` written at these words."""
     copies = memoryview(bytearray(message * count))
     for first, numbers in columns.items():
         copies.cast("I")[first :: len(message) // 4] = memoryview(network_order(numbers))
@@ -209,7 +210,7 @@ def _with_columns(message: bytes, count: int, columns: Mapping[int, Sequence[int
 
 
 def network_order(numbers: Sequence[int] | bytes) -> array[int]:
-    """Return the numbers in network byte order, or those that `bytes` in this order hold."""
+    """Return the numbers in network byte order, or those in `bytes` of this order."""
     column = array("I", numbers)
     if sys.byteorder == "little":
         column.byteswap()
@@ -221,11 +222,11 @@ def network_order(numbers: Sequence[int] | bytes) -> array[int]:
 _TABLE_HEADER = struct.pack("=HH", 8, RTA_TABLE)
 #: The part of a message before an IPv4 destination, without its header, and the destination.
 _to_destination = struct.Struct(">16x24sI").unpack_from
-#: How many routes in a row must have one signature before a stretch is tried, and how long the
+#: How many routes in a row must share a signature before a stretch is tried, and how long the
 #: first one is.
 _ALIKE_ENOUGH = 2
 _SHORTEST_STRETCH = 16
-#: The limit of each cache: in some tables every route has another metric, for example.
+#: The limit of each cache: in some tables every route has a different metric, for example.
 _MOST_SIGNATURES = 4096
 _cached = lru_cache(_MOST_SIGNATURES)
 
@@ -238,14 +239,14 @@ class RouteReader:
         #: By the bytes before and after the destination: all fields of an ObservedRoute but
         #: `network`.
         self._suffix = _cached(self._parse_suffix)
-        # By all bytes but the header: the default route, whose message lacks a destination, answers
-        # many lookups.
+        # By all bytes except the header: the default route, whose message has no destination, is
+        # the answer to many lookups.
         self._whole = _cached(partial(parse_route, names=names))
 
     def read_dump(self, buffer: memoryview, sink: list[ObservedRoute]) -> bool:
         """Append the routes of one receive to `sink`; return True when the dump is complete.
 
-        OSError is the kernel's refusal; InterruptedError means that the table changed meanwhile.
+        OSError is the kernel's refusal; InterruptedError means that the table changed in between.
         """
         for signatures, networks, single in _runs(buffer, self._family):
             sink += self._routes(signatures, networks)
@@ -268,7 +269,7 @@ class RouteReader:
                     continue
                 number, _ = error_of(bytes(single))
                 if not number:
-                    raise ValueError("a question was acknowledged, and not answered")
+                    raise ValueError("a lookup was acknowledged but not answered")
                 answers.append(number)
         return answers
 
@@ -290,13 +291,12 @@ class RouteReader:
         """Return the routes with these networks and, unless there is only one, signatures."""
         suffixes = map(self._suffix, signatures)
         alike = len(signatures) == 1
-        # In C, from the first to the last: in a mixed table this is most of the time that a dump
-        # takes.
+        # All in C: in a mixed table this takes most of the time of a dump.
         fields = map(add, zip(networks), repeat(next(suffixes)) if alike else suffixes)
         return map(tuple.__new__, repeat(ObservedRoute), fields)
 
     def read_announced(self, message: bytes) -> ObservedRoute:
-        """Return the route that a single message announces as new or gone."""
+        """Return the route that a message announces as added or removed."""
         if len(message) < _AFTER_DST[IPV4]:
             return self._whole(message[HEADER_LENGTH:])
         before, network = _to_destination(message)
@@ -310,7 +310,7 @@ def _payload(message: memoryview) -> bytes:
     """Return a route message without its header."""
     _, message_kind, _ = message_start(message)
     if message_kind != NEWROUTE:
-        raise ValueError(f"a message has the type {message_kind}, and is not a route")
+        raise ValueError(f"a message has the type {message_kind}, but is not a route")
     return bytes(message[HEADER_LENGTH:])
 
 
@@ -333,10 +333,10 @@ def _runs(
 ) -> Iterator[tuple[Sequence[Signature], Sequence[int], memoryview | None]]:
     """Yield the messages in `buffer`: signatures and networks of routes, then any other message.
 
-    A signature that comes alone belongs to all the networks. If two routes in a row have the same
-    signature, more probably do. Then a whole stretch of messages is compared at once, and a longer
-    one each time it matches. In a uniform table of 10,000 routes that saves 57 % of a dump, 34 % of
-    a verified `apply` and 63 % of the lookups.
+    A single signature belongs to all the networks. If several routes in a row have the same
+    signature, more probably do. Then a whole stretch of messages is compared at once, which is
+    doubled each time it matches. In a uniform table of 10,000 routes that saves 57 % of a dump, 34
+    % of a verified `apply` and 63 % of the lookups.
     """
     unpackers: dict[int, Callable[[memoryview, int], tuple[bytes, int, bytes]]] = {}
     signatures: list[Signature] = []
@@ -396,9 +396,9 @@ def _runs(
 
 
 def _only_networks_differ(run: memoryview, length: int, family: int) -> Sequence[int] | None:
-    """Return the networks of messages that differ in nothing else; None if they do.
+    """Return the networks of messages that are otherwise equal; None if they are not.
 
-    The stretch is compared with copies of its first message that have the networks of the stretch.
+    The stretch is compared with copies of its first message that contain these networks.
     """
     repeated = bytearray(bytes(run[:length]) * (len(run) // length))
     columns = []
@@ -425,7 +425,7 @@ def read_routes(
         for received in kernel.receive_dump(request):
             if reader.read_dump(received, routes):
                 break
-        # The kernel's order is kept within a place.
+        # Sorting keeps the kernel's order of routes with the same key.
         return sorted(routes, key=route_order) if family == IPV6 else routes
 
     return kernel.consistently(read)

@@ -27,14 +27,14 @@ _TCA_BPF_NAME = 7
 _INGRESS = 0xFFFFFFF2
 _EGRESS = 0xFFFFFFF3
 
-#: The number of bpf(2); on other machines only the filters of tc are seen.
+#: The number of bpf(2); on other architectures only tc filters are visible.
 _BPF = {"x86_64": 321, "aarch64": 280}
 _PROG_GET_FD_BY_ID = 13
 _OBJ_GET_INFO_BY_FD = 15
 _PROG_QUERY = 16
 _TCX_INGRESS = 46
 _TCX_EGRESS = 47
-#: The kernel takes no more for one device and direction.
+#: The kernel's limit for one device and direction.
 _MOST_PROGRAMS = 64
 #: Ids, revision and links of attached programs: `union bpf_attr` for BPF_PROG_QUERY.
 _query = struct.Struct("=IIIIQIIQQQQ")
@@ -50,7 +50,7 @@ _NOTHING_THERE = frozenset(
 
 
 def program_names(index: int) -> frozenset[str]:
-    """Return the names of the device's tcx programs, in and out, cut after 15 bytes.
+    """Return the names of the device's tcx programs, in and out, truncated to 15 bytes.
 
     Raise PermissionError if they may not be seen. A kernel without tcx has none.
     """
@@ -113,7 +113,7 @@ def parse_bpf_names(payloads: Iterable[bytes]) -> set[str]:
     names = set()
     for payload in payloads:
         fields = attributes(payload, 20)
-        # A filter is shown twice: its priority by itself, without options, and each of its handles.
+        # A filter is shown twice: its priority without options, and each of its handles.
         options = fields.get(_TCA_OPTIONS, b"") if fields.get(_TCA_KIND) == b"bpf\0" else b""
         if name := attributes(options).get(_TCA_BPF_NAME):
             names.add(name.rstrip(b"\0").decode(errors="replace"))

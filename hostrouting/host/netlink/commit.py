@@ -1,20 +1,20 @@
-"""One all-or-nothing commit for every batch of changes of routes.
+"""Commit a batch of route changes: all of them or none.
 
-The kernel lacks transactions. So a batch is a list of steps, and each step has an inverse: a route
-that was added is removed by its full description, a route that was removed is appended, or
-prepended if it came first. (The kernel has only these two positions: a route from the middle comes
-last, and the error reports it. An IPv6 route by a gateway is added to an empty place only, since
-the kernel would make one multipath route of it and of another.) No step overwrites a route, so no
-step destroys a route that another program has added meanwhile. If the kernel refuses a step, the
-steps that succeeded are rolled back, the newest first, and the routes are read again. A step of the
-rollback that was refused or not answered, and that is not in force on reading back, is reported in
-the error. (If it was answered and is not in force, another program has changed the route since.)
+The kernel has no transactions. So a batch is a list of steps, and each step has an inverse: an
+added route is removed by its full description, and a removed route is appended again, or prepended
+if it came first. (The kernel has only these two positions, so a route from the middle comes last,
+and the error reports it. An IPv6 route with a gateway is added only if no other route has its key,
+because the kernel would merge the two.) No step overwrites a route, so none destroys a route that
+another program has added in the meantime. If the kernel refuses a step, the steps that succeeded
+are rolled back, latest first, and the routes are read again. If a step of the rollback was refused
+or not answered, and reading back shows that it is not in force, the error reports it. (If it was
+answered and is not in force, another program has changed the route since.)
 
-The kernel does not always make the change of a step. A deletion cannot express every field and
-takes the first route that fits, so the routes are read first, and a removal that would take another
-one is refused before anything is sent. And the kernel changes some values of a route that it
-accepts. So the rollback compares with the first reading, and removes an added route in the form
-that the kernel gave it.
+The kernel does not always do exactly what a step says. A deletion cannot express every field and
+removes the first match, so the routes are read first, and a removal that would remove another route
+is refused before anything is sent. The kernel also changes some values of routes that it accepts.
+So the rollback compares with the snapshot from before, and removes an added route in the form that
+the kernel gave it.
 """
 
 from __future__ import annotations
@@ -52,26 +52,26 @@ _logger = logging.getLogger(__name__)
 #: The routes that the port `RouteBackend` changes.
 AnyRoute: TypeAlias = Route | ObservedRoute
 #: One message: a verb, the route, and the position of the change that it belongs to. The verbs are
-#: `add` (to an empty place), `prepend` (before the routes of a place), `append` (after them) and
+#: `add` (if no route has its key), `prepend` (before those with its key), `append` (after them) and
 #: `remove`.
 RouteStep: TypeAlias = tuple[str, AnyRoute, int]
 Steps: TypeAlias = Sequence[RouteStep]
 
 
 class Transport(Protocol):
-    """A backend's way to the kernel, or to a model of it."""
+    """How a backend sends changes to the kernel, or to a model of it."""
 
     def send(self, steps: Steps) -> Failures:
         """Do all the steps; return the refusals by the step's number.
 
-        A removal takes the route of its full description and no other.
+        A removal removes only the route that matches its full description.
         """
 
     def present(self) -> Iterable[AnyRoute]:
-        """Return everything that exists now."""
+        """Return all routes that exist now."""
 
     def unfulfilled(self, steps: Steps) -> Failures:
-        """Return `missing_after` of a fresh reading, or the same answer found faster.
+        """Return `missing_after` for the present routes, or the same answer in a faster way.
 
         The steps end with those that were sent last.
         """
@@ -80,15 +80,15 @@ class Transport(Protocol):
 
 @attrs.frozen(eq=False, repr=False)
 class Batch:
-    """One batch of changes on its way through a transport."""
+    """A batch of changes that is sent through a transport."""
 
     transport: Transport
     changes: Sequence[RouteChange]
-    #: The routes that existed before; a batch that only adds to empty places needs none of them.
+    #: The routes that existed before; not needed if the batch only adds routes with unused keys.
     before: Iterable[AnyRoute]
 
     def commit(self, parts: Iterable[Steps], *, verify: bool) -> None:
-        """Send the parts in their order, and roll all of them back as soon as one is refused.
+        """Send the parts in order, and roll all of them back as soon as one is refused.
 
         An OSError means that the routes could not be read, and that nothing was changed.
         """
@@ -103,7 +103,7 @@ class Batch:
             raise self._roll_back(failures, done) from error
 
     def _carry_out(self, parts: Iterable[Steps], done: list[RouteStep], *, verify: bool) -> None:
-        """Send the parts; the steps that may have changed something are added to `done`."""
+        """Send the parts; add the steps that may have changed something to `done`."""
         for part in parts:
             refused = self._refused(part)
             if isinstance(refused, AnswersLostError):
@@ -117,7 +117,7 @@ class Batch:
                     )
                 failures = {}
                 for number, failure in sorted(refused.items()):
-                    # The first one is the reason for the others of a change.
+                    # The first failure of a change is the reason for its others.
                     failures.setdefault(part[number][2], failure)
                 done += [step for number, step in enumerate(part) if number not in refused]
             if failures:
@@ -138,10 +138,10 @@ class Batch:
 
     def _roll_back(self, failures: Failures, done: Steps) -> RouteRejectedError:
         if not done:
-            # A reading of all routes would cost seconds on some nodes.
+            # Reading all routes would take seconds on some nodes.
             return self.rejection(failures)
         before = _near(done, self.before)
-        # The routes that came first in their places before.
+        # The routes that came first among those with their key before.
         firsts = {route_key(route): key for key, route in reversed(before.items())}
         back = _inverse(done, firsts.values())
         refused = self._refused(back)
@@ -153,7 +153,7 @@ class Batch:
         try:
             present = _near(done, self.transport.present())
         except OSError as error:
-            unread = f"unknown, since it cannot be read back ({error.strerror})"
+            unread = f"unknown, because it cannot be read back ({error.strerror})"
             return self.rejection(failures, [f"{unread}: {route}" for _, route, _ in back])
         wrong = _unmet([step for step in back if identity(step[1]) in unsure], present.values())
         repairs = _changed_forms(doubtful, before, present)
@@ -164,7 +164,9 @@ class Batch:
         for verb, route, _ in wrong:
             word = "still there" if verb == "remove" else "missing"
             words.append(f"{word}: {route}")
-        words += [f"now the last of its place: {route}" for route in _moved(back, before, present)]
+        words += [
+            f"now after all others with its key: {route}" for route in _moved(back, before, present)
+        ]
         return self.rejection(failures, words)
 
     def _refused(self, steps: Steps) -> Failures | AnswersLostError:
@@ -172,7 +174,7 @@ class Batch:
         try:
             return self.transport.send(steps)
         except AnswersLostError as error:
-            _logger.warning("the kernel's answers were lost; reading back decides")
+            _logger.warning("the kernel's answers were lost, so the routes are read back")
             return error
 
 
@@ -180,7 +182,7 @@ def commit_routes(
     transport: Transport, changes: Sequence[RouteChange], *, devices: Collection[str], verify: bool
 ) -> None:
     """Make all the changes or none; see `RouteBackend.apply` for the errors."""
-    # Before anything is sent.
+    # Check the devices before anything is sent.
     routes: list[AnyRoute] = [change.after for change in changes if change.after is not None]
     routes += [change.before for change in changes if change.before is not None]
     used = set(map(attrgetter("dev"), routes))
@@ -208,14 +210,14 @@ def commit_routes(
 def _wrong_removals(
     changes: Sequence[RouteChange], parts: Iterable[Steps], before: Iterable[AnyRoute]
 ) -> Failures:
-    """Return the removals of absent routes, or for which the kernel would take another route."""
+    """Return the removals of missing routes, or for which the kernel would remove another route."""
     failures: Failures = {}
     keys = [key_of(change.route) for change in changes]
     counts = Counter(keys)
     tables = Tables.of(
         route for route in before if isinstance(route, ObservedRoute) and key_of(route) in counts
     )
-    # The routes to each destination that has more than a single removal of one route.
+    # The routes to each destination that has more than a single removal of its only route.
     buckets = {
         key: tables.bucket(key)
         for key, change in zip(keys, changes, strict=True)
@@ -230,8 +232,8 @@ def _wrong_removals(
             buckets[key] = inserted(buckets[key], resting(route), last=verb == "append")
             continue
         bucket = buckets[key]
-        # The kernel shows the protocol of one next hop; another program may have merged one of any
-        # protocol with it.
+        # The kernel shows the protocol of one next hop, but another program may have merged one
+        # with another protocol into it.
         for first in bucket:
             own = first._replace(protocol=route.protocol) if is_merged(first) else first
             if is_deleted_by(route, own):
@@ -250,10 +252,10 @@ def _wrong_removals(
 def _route_parts(changes: Sequence[RouteChange]) -> list[list[RouteStep]]:
     """Return the steps of the changes, in up to three parts.
 
-    A part is sent only after everything before it has succeeded. The removals that end a batch, and
-    those of replacements, are the second part: a route that is never removed cannot fail to return,
-    and keeps its place among its duplicates. Changes that remove first are the third: nothing is
-    moved if anything else is refused.
+    A part is sent only after everything before it has succeeded. The second part are removals at
+    the end of a batch, and those of replacements: a route that is not removed need not be restored,
+    and keeps its position. The third part are changes that remove first, so that nothing is moved
+    if anything else is refused.
     """
     end = len(changes)
     while end and changes[end - 1].after is None:
@@ -273,7 +275,7 @@ def _route_parts(changes: Sequence[RouteChange]) -> list[list[RouteStep]]:
 
 
 def _near(steps: Steps, routes: Iterable[AnyRoute]) -> dict[Hashable, AnyRoute]:
-    """Return the routes in the places of the steps, by their identity."""
+    """Return the routes with the same keys as those of the steps, by identity."""
     places = {route_key(route) for _, route, _ in steps}
     return {identity(route): route for route in routes if route_key(route) in places}
 
@@ -281,7 +283,7 @@ def _near(steps: Steps, routes: Iterable[AnyRoute]) -> dict[Hashable, AnyRoute]:
 def _changed_forms(
     unremoved: Steps, before: Collection[Hashable], present: Mapping[Hashable, AnyRoute]
 ) -> list[RouteStep]:
-    """Return removals of added routes that the kernel changed, which a first removal missed."""
+    """Return removals for added routes that the kernel changed, so that a first removal missed."""
     forms = {
         _form(route): position
         for verb, route, position in unremoved
@@ -295,32 +297,30 @@ def _changed_forms(
 
 
 def _form(route: AnyRoute) -> Hashable:
-    """Return the part of a route that the kernel keeps as sent; it limits metrics."""
+    """Return the part of a route that the kernel keeps as it was sent; it limits metrics."""
     return identity(resting(route)._replace(extra=()))
 
 
 def missing_after(steps: Steps, present: Iterable[AnyRoute]) -> Failures:
     """Return which changes are not in force in `present`, by their position."""
     return {
-        position: Failure(
-            errno.EEXIST, f"not refused, but on reading back '{route}' is still there"
-        )
+        position: Failure(errno.EEXIST, f"not refused, but '{route}' is still there")
         if verb == "remove"
-        else Failure(errno.ENOENT, "not refused, but not there on reading back")
+        else Failure(errno.ENOENT, "not refused, but the route is not there")
         for verb, route, position in _unmet(steps, present)
     }
 
 
 def identity(route: AnyRoute) -> Hashable:
-    """Return the part of a route that stays the same from reading to reading."""
+    """Return the part of a route that does not change with its state."""
     return route.network, signature(route)
 
 
 def _inverse(done: Steps, firsts: Collection[Hashable]) -> list[RouteStep]:
-    """Newest first: a gateway's on-link route was added before the routes through it.
+    """Return the inverse steps, latest first, because on-link routes were added before others.
 
-    A route that came first in its place comes first again: appended, it would no longer decide. The
-    kernel prepends no IPv6 route, and merges those by gateways.
+    A route that came first among those with its key is prepended again; appended, it would not be
+    used any more. The kernel cannot prepend IPv6 routes, and merges those with gateways.
     """
 
     def verb_for(verb: str, route: AnyRoute) -> str:
@@ -336,7 +336,7 @@ def _inverse(done: Steps, firsts: Collection[Hashable]) -> list[RouteStep]:
 def _moved(
     back: Steps, before: Mapping[Hashable, AnyRoute], present: Mapping[Hashable, AnyRoute]
 ) -> list[AnyRoute]:
-    """Return the routes that a rollback appended, though others came after them before."""
+    """Return the routes that a rollback appended although others came after them before."""
     appended = {identity(route): route for verb, route, _ in back if verb == "append"}
     places = set(map(route_key, appended.values()))
     was = [key for key, route in before.items() if key in present and route_key(route) in places]
@@ -346,7 +346,7 @@ def _moved(
 
 
 def _unmet(steps: Steps, present: Iterable[AnyRoute]) -> list[RouteStep]:
-    """Return the steps that are not in force in `present`, of each route only the last."""
+    """Return the steps that are not in force in `present`; the last step of each route counts."""
     last = {identity(step[1]): step for step in steps}
     unmet = []
     for route in present:

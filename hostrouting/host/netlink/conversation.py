@@ -1,4 +1,4 @@
-"""The one way to the kernel: a socket for dumps, lookups, and batches that end with a barrier."""
+"""A netlink socket for dumps, lookups, and batches of changes that end with a barrier."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ GROUPS: Final = {
     IPV4: 0x10 | 0x40 | 0x80 | 0x80_0000,
     IPV6: 0x100 | 0x400 | 0x4_0000 | 0x100_0000,
 }
-#: The buffer of the socket. The kernel doubles it, and counts 768 bytes for each route: it holds
-#: 20,000. Without privilege it is at most net.core.rmem_max, which is enough for 250 routes by
-#: default.
+#: The size of the socket's buffer. The kernel doubles it and counts 768 bytes for each route, so it
+#: holds 20,000. Without privilege it is at most net.core.rmem_max, by default enough for 250
+#: routes.
 SOCKET_BYTES: Final = 8 << 20
-#: No announcement is longer; that of a link has two kilobytes.
+#: No announcement is longer; that of a link takes 2 KB.
 LONGEST: Final = 1 << 16
 _CLONE_NEWNET = 0x40000000
 _SO_RCVBUFFORCE = 33
@@ -89,17 +89,17 @@ def enlarge(opened: socket.socket, size: int) -> None:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
 
 
-#: Messages a send. All their answers are queued before `send` returns. Of the kernels that were
-#: tried, 6.12 has room for the fewest in the default receive buffer: 221. Further answers are lost,
-#: while their changes are made all the same.
+#: How many messages are sent at once. All answers are queued before `send` returns. Of the kernels
+#: that were tried, 6.12 can queue the fewest in the default receive buffer: 221. Further answers
+#: are lost, although the changes are made.
 BATCH: Final = 200
 
 _SOL_NETLINK = 270
-#: Refusals come without the request that they refuse.
+#: Makes error messages not repeat the request.
 _CAP_ACK = 10
-#: They have the kernel's sentence.
+#: Makes error messages contain the kernel's text.
 _EXT_ACK = 11
-#: Dumps filter by table.
+#: Makes dumps filter by table.
 _STRICT_CHECK = 12
 
 #: The kernel sends at most 32 KiB of a dump at once.
@@ -108,15 +108,15 @@ _RECEIVE_BYTES = 1 << 17
 _BARRIER = 0
 #: No attribute is longer than this.
 _LONGEST_ANSWER = 1 << 16
-#: How often a table that changes while it is read is read again.
-_READINGS = 20
+#: How often to read a table that keeps changing.
+_ATTEMPTS = 20
 
 
 @contextmanager
 def errors_of(what: str, *, forbidden: str = "", denied: str = "") -> Iterator[None]:
     """Raise a `BackendError` that names `what`, for an OSError in the block.
 
-    `forbidden` follows where the address family of a socket is not supported. `denied` is the whole
+    `forbidden` is appended if theaddress family of a socket is not supported. `denied` is the whole
     text of the `PermissionDeniedError` for a PermissionError.
     """
     try:
@@ -130,7 +130,7 @@ def errors_of(what: str, *, forbidden: str = "", denied: str = "") -> Iterator[N
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause the cycle collector, which would walk hundreds of thousands of values in vain."""
+    """Pause the garbage collector, which would scan hundreds of thousands of values in vain."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -225,10 +225,10 @@ class Conversation:
     def deliver(self, batches: Iterable[bytes | memoryview], count: int) -> Failures:
         """Send `count` changes in batches; return the refusals by the change's position.
 
-        The sequence number of a message is its position counted from 1, in network byte order.
+        The sequence number of a message is its position, counted from 1, in network byte order.
         Replies are queued when `send` returns, so this never waits; if the barrier's reply is
-        missing at the end, replies were lost. A reply that cannot be read counts as lost, and so do
-        all of them after an error of the socket: the kernel may have made changes before it.
+        missing, replies were lost. A reply that cannot be parsed counts as lost. After an error of
+        the socket, all replies count as lost, because the kernel may have made changes before it.
         """
         try:
             return self._deliver(batches, count)
@@ -240,7 +240,7 @@ class Conversation:
     def _deliver(self, batches: Iterable[bytes | memoryview], count: int) -> Failures:
         failures: Failures = {}
         complete = True
-        # It does nothing and is acknowledged: its answer follows those of all messages before it.
+        # It does nothing, and its acknowledgement follows the answers to all messages before it.
         barrier = frames.message(frames.NOOP, frames.REQUEST | frames.ACK, b"", sequence=_BARRIER)
         for batch in chain(batches, [barrier]):
             self._socket.send(batch)
@@ -251,7 +251,7 @@ class Conversation:
                 except BlockingIOError:
                     break
                 except OSError as error:
-                    # The overflow is reported once; the answers that fitted are still queued.
+                    # The overflow is reported once; earlier answers are still queued.
                     if error.errno != errno.ENOBUFS:
                         raise
                     complete = False
@@ -268,12 +268,12 @@ class Conversation:
         return failures
 
     def consistently(self, read: Callable[[], _Result]) -> _Result:
-        """Call `read`, and again if the kernel's tables changed meanwhile.
+        """Call `read`, and repeat it if the kernel's tables changed in between.
 
-        OSError (EBADMSG) means an answer that cannot be decoded: `read` decodes answer by answer.
+        OSError (EBADMSG) means that an answer cannot be parsed, which `read` does while receiving.
         """
         try:
-            for _ in range(_READINGS):
+            for _ in range(_ATTEMPTS):
                 with suppress(InterruptedError, UnknownDeviceError):
                     return read()
                 self.discard_queued()
@@ -286,7 +286,8 @@ class Conversation:
             ) from error
         raise OSError(
             errno.EAGAIN,
-            f"the kernel's tables changed during each of {_READINGS} readings; try again",
+            f"the kernel's tables changed during each of {_ATTEMPTS} attempts to read them; "
+            "try again",
         )
 
     def discard_queued(self) -> None:

@@ -249,7 +249,7 @@ class NetlinkListener(Adapter):
         except (UnknownDeviceError, *UNREADABLE) as error:
             raise EventsLostError(
                 f"an event cannot be read, so it and those after it are lost: {error}; read "
-                "everything anew",
+                "everything again",
                 errno=errno.EBADMSG,
             ) from error
 
@@ -307,5 +307,5 @@ class NetlinkListener(Adapter):
 
 def _too_many(where: str) -> EventsLostError:
     return EventsLostError(
-        f"too many network events came at once {where}; read everything anew", errno=errno.ENOBUFS
+        f"too many network events came at once {where}; read everything again", errno=errno.ENOBUFS
     )

@@ -1,4 +1,4 @@
-"""Calls of the C library that Python lacks; to import ctypes takes 5 ms."""
+"""Calls of the C library that Python does not offer; importing ctypes takes 5 ms."""
 
 from __future__ import annotations
 

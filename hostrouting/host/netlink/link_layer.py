@@ -126,7 +126,7 @@ class NetlinkLinkLayer(Adapter):
                 # A watch reads them twice for each repair of the rules for IPv6 probes.
                 if not self._has_logged_tcx:
                     _logger.info(
-                        "which BPF programs are attached by tcx cannot be told without "
+                        "which BPF programs are attached with tcx cannot be read without "
                         "CAP_SYS_ADMIN"
                     )
                 self._has_logged_tcx = True
@@ -151,7 +151,7 @@ class NetlinkLinkLayer(Adapter):
                 for start in range(0, len(messages), BATCH)
             )
             failures: Failures = {}
-            # After lost answers the reading decides.
+            # If answers were lost, reading back decides.
             with suppress(AnswersLostError):
                 failures = kernel.deliver(batches, len(messages))
             refuse_failed(neighbours, failures, _table(kernel).known)
@@ -161,7 +161,7 @@ def touch(pairs: Iterable[LinkAddress], *, netns: str | None) -> None:
     """Send an empty datagram to each (device, IPv4 address), so that the kernel resolves it."""
     for dev, address in pairs:
         made = partial(socket.socket, socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-        denied = f"no datagram to {address} may be sent by {dev}; its answer is unknown"
+        denied = f"a datagram to {address} through {dev} is not permitted; its answer is unknown"
         name = dev.encode(errors="surrogateescape")
         with errors_of(f"a datagram to {address} by {dev}", denied=denied):
             try:

@@ -1,4 +1,4 @@
-"""Removals of neighbours: which would take another entry, and which the kernel refused."""
+"""Removals of neighbours: which would remove another entry, and which the kernel refused."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ Indexes = Mapping[str, int]
 
 
 class UnknownDeviceError(Exception):
-    """A route names an interface index that the dump of links lacks: read both again."""
+    """A route names an interface index that is not in the dump of links: read both again."""
 
 
 # --- to the kernel

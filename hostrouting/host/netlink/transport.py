@@ -1,4 +1,4 @@
-"""Changes of routes on their way to the kernel."""
+"""Send changes of routes to the kernel."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _KernelTransport(Transport):
         return [route for family in self._families for route in read_routes(self._kernel, family)]
 
     def unfulfilled(self, steps: Steps) -> Failures:
-        """Return `missing_after` of a fresh reading, for `steps` up to the last that were sent.
+        """Return `missing_after` for the present routes, for `steps` up to the last that were sent.
 
         An IPv4 route is sent as the kernel writes it, so the kernel shows a healthy one byte for
         byte as it was sent, and nothing has to be parsed: that saves 30 to 40 % of a verified

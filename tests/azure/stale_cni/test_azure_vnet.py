@@ -181,9 +181,7 @@ def test_a_state_that_is_not_understood_is_refused(content: bytes, reason: str) 
         read_endpoints(written(STATE_PATH, content))
     text = str(caught.value)
     assert text.startswith(f"cannot read azure-vnet's state in {STATE_PATH}: {reason}")
-    assert text.endswith(
-        "if none of azure-vnet's pods is left, move the file away and run this again"
-    )
+    assert text.endswith("if no pod of azure-vnet is left, move the file away and run this again")
 
 
 # --- the configuration

@@ -271,7 +271,7 @@ class FileStoreContract:
         files.write("/srv/own/deep/a", b"", mode=0o644)
         files.write("/srv/foreign/a", b"", mode=0o644)
         self.open_up(files, "/srv/own", mode)
-        remedy = "use another place" if mode > 0o777 else "run: chown "
+        remedy = "use another folder" if mode > 0o777 else "run: chown "
         for path in ("/srv/own", "/srv/own/b", "/srv/own/deep/a"):
             reason = str(files.exposed(path))
             assert "/srv/own (owner " in reason
