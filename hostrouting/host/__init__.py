@@ -112,8 +112,8 @@ if not TYPE_CHECKING:
         """Import a port, one of its values, or an event: most uses only name the type."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        room = "net.events" if name == "NetworkEvent" else "host.ports"
-        return getattr(import_module(f"hostrouting.{room}"), name)
+        module = "net.events" if name == "NetworkEvent" else "host.ports"
+        return getattr(import_module(f"hostrouting.{module}"), name)
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

@@ -96,7 +96,7 @@ class Routing(Protocol):
             [path] = backend.lookup([destination], resolve=True)
             [final] = backend.lookup([destination], sources=[path.route.source])
 
-        *Kernel*: the packet is sent by root (uid 0), whoever runs this process. An IPv4
+        *Kernel*: the packet is sent by root (uid 0), not by this process's user. An IPv4
         packet counts as UDP, an IPv6 packet as one without protocol.
         """
 

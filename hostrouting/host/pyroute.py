@@ -120,7 +120,7 @@ class Pyroute2Conversation(Conversation):
             except NetlinkError as error:
                 failures[number] = Failure(*error.args)
             except OSError as error:
-                for _ in changes:  # the caller has to pack the rest, too: it reads them back
+                for _ in changes:  # the caller reads back what it packs, so pack the rest
                     pass
                 raise AnswersLostError from error
         return failures

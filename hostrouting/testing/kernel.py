@@ -250,7 +250,7 @@ def with_device(
 ) -> Fib:
     """Return the model with a device as `after`; None is an absent device.
 
-    The device's `own` routes follow. Routes that need the lost device, state or address go, too.
+    The device's `own` routes follow. Routes that need the lost device, state or address also go.
     """
     before = fib.devices.get(name)
     old = own(before) if before else []

@@ -51,7 +51,7 @@ class MemoryTree:
         #: Folders on a file system that is mounted read-only, and on one that is full.
         self.read_only: set[str] = set()
         self.full: set[str] = set()
-        #: Paths of programs that can be run, beside the files.
+        #: Paths of executable programs, in addition to the files.
         self.programs: set[str] = set()
 
     def __repr__(self) -> str:
@@ -210,7 +210,7 @@ class MemoryTree:
     def _place(
         self, verb: str, path: str, *, follow: bool = False, passed: list[str] | None = None
     ) -> str:
-        """Return the path that `path` leads to; `follow` a link at its end, too.
+        """Return the path that `path` leads to; with `follow`, also a link at its end.
 
         The folders on the way are added to `passed`.
         """

@@ -56,7 +56,7 @@ def route(text: str, **fields: Any) -> Route:
 def _parsed(words: list[str], is_ipv6: bool, fields: dict[str, Any]) -> Route:
     kind = words.pop(0) if words and words[0] in KINDS else "unicast"
     if not words:
-        raise ValueError("it lacks a destination")
+        raise ValueError("it has no destination")
     destination, *rest = words
     given = _given(rest)
     if destination == "default":
@@ -78,7 +78,7 @@ def _given(words: list[str]) -> dict[str, Any]:
             raise ValueError(f"{word!r} is not one of {', '.join(_FIELDS)}")
         value = next(pairs, None)
         if value is None:
-            raise ValueError(f"{word!r} lacks its value")
+            raise ValueError(f"{word!r} has no value")
         given[_FIELDS[word]] = _number(word, value) if word in _NUMBERS else value
     return given
 

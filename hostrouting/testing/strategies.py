@@ -1,7 +1,8 @@
 """Hypothesis strategies for configs: they draw valid values only, and any valid value can come up.
 
 An example shrinks to defaults and usual values in seconds: these come first, no draw is rejected,
-and every strategy is made once. Strategies for sections and values stand beside `configs`.
+and every strategy is made once. There are strategies for sections and values as well as for
+`configs`.
 
 >>> from hypothesis import given
 >>> @given(configs())

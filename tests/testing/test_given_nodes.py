@@ -102,13 +102,13 @@ def test_a_node_that_cannot_be_is_refused(
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "it lacks a destination"),
-        ("blackhole", "it lacks a destination"),
+        ("", "it has no destination"),
+        ("blackhole", "it has no destination"),
         (
             "default 10.224.0.1",
             "'10.224.0.1' is not one of via, dev, src, proto, table, scope, metric",
         ),
-        ("default via", "'via' lacks its value"),
+        ("default via", "'via' has no value"),
         ("default dev eth0 metric low", "'low' is not a metric"),
         ("default dev eth0 proto upstream", "'upstream' is not a proto"),
         ("10.0.0.1/8 dev eth0", "10.0.0.1/8 has host bits, the network is 10.0.0.0/8"),

@@ -233,7 +233,7 @@ class Conversation:
         try:
             return self._deliver(batches, count)
         except OSError as error:
-            for _ in batches:  # the caller has to pack the rest, too: it reads them back
+            for _ in batches:  # the caller reads back what it packs, so pack the rest
                 pass
             raise AnswersLostError from error
 

@@ -245,7 +245,7 @@ def _way(fields: Attributes, family: int) -> dict[str, Any]:
     """Return the fields that routes of this family share with their next hops."""
     gateway = encapsulation = None
     if _RTA_VIA in fields:
-        # The family comes first; it follows from the length, too.
+        # The family comes first, but also follows from the length.
         gateway = _address(fields[_RTA_VIA][2:])
     elif _RTA_GATEWAY in fields:
         gateway = _address(fields[_RTA_GATEWAY])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-#: Debian and others have nft, ebtables and ip there, and systemd looks there for a program without
-#: a folder. The PATH of users, of cron and of su lacks these folders.
+#: Where Debian and others install nft, ebtables and ip, and where systemd looks for programs. They
+#: are not in the PATH of users, cron and su.
 _FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 

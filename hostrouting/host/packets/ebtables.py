@@ -33,7 +33,7 @@ class _UnsupportedError(BackendError):
     """The kernel does not support a backend."""
 
 
-#: The errors for a backend that cannot be read: each is a note in a reading.
+#: The errors for a backend that cannot be read; each becomes a note in the result.
 UNSEEN: Final = (PermissionDeniedError, ToolNotFoundError, _UnsupportedError)
 
 
@@ -47,7 +47,7 @@ class _Tools:
     backend: ClassVar[str]
 
     def _read(self, ctx: Context, *argv: str) -> str:
-        # With `yes`, ebtables-save prints counters, and no two readings are the same.
+        # With `yes`, ebtables-save prints counters, and its output is never the same twice.
         environment = {**with_sbin(), "EBTABLES_SAVE_COUNTER": "no"}
         try:
             return run_command(ctx, [*self.prefix, *argv], env=environment).stdout
@@ -137,7 +137,7 @@ def find(ctx: Context, prefix: Sequence[str], backend: str) -> Tools:
 
 
 def legacy_may_have_rules(modules: str = "/proc/modules", built_in: str | None = None) -> bool:
-    """Return False if the kernel lacks the legacy table `nat` and no program has requested it yet.
+    """Return False if the kernel has no legacy table `nat`, because no program has requested it.
 
     A request for the table makes the kernel load its module and hook it into every bridge, so a
     reader must not send one. A table that was never loaded is empty.

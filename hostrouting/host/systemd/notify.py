@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-#: The longest wait for a reader whose queue is full.
+#: How long to wait for a reader whose queue is full.
 _SECONDS_TO_SEND = 1.0
 #: Characters of a value in the journal: the kernel refuses a datagram of some 200 kB.
 _LONGEST = 2000
-#: A sign in half of the time that the manager waits for it: systemd advises so.
+#: Notify after half of the watchdog's timeout, as systemd recommends.
 _SIGNS_IN_TIME = 2
 
 
@@ -44,7 +44,7 @@ class NotifySocket:
         """See `Supervisor.notify`."""
         # A line is an assignment, so a value is one line.
         lines = (f"{name}={' '.join(value.split())}\n" for name, value in assignments.items())
-        # The work goes on; a manager that misses the signs restarts this process.
+        # Go on; a manager that misses notifications restarts this process.
         send(self.address, "".join(lines).encode(errors="backslashreplace"))
 
 

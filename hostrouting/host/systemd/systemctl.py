@@ -24,8 +24,8 @@ _PROPERTIES = (
     *("LoadState", "ActiveState", "SubState", "Result", "MainPID", "NeedDaemonReload"),
     *("DropInPaths", "Requires", "UnitFileState"),
 )
-#: systemctl does not show a template. So an unused instance is queried, which systemd loads for the
-#: answer.
+#: systemctl does not show templates, so an unused instance is queried, which systemd loads for
+#: that.
 NOBODYS_INSTANCE: Final = "hostrouting-asks"
 
 
@@ -148,7 +148,7 @@ class Systemctl:
 
 @attrs.frozen(eq=False, repr=False)
 class CachedUnits(Systemctl):
-    """One reading of units, for a command that changes none; systemd answers for other units."""
+    """The states of units, read once, for a command that changes none; others are queried."""
 
     _properties: frozenset[str] = frozenset()
     _shown: Mapping[str, list[dict[str, str]]] = attrs.field(factory=dict)
@@ -163,7 +163,7 @@ class CachedUnits(Systemctl):
         *,
         marks: str,
     ) -> CachedUnits:
-        """Read units by one call, and all loaded instances of those that are templates.
+        """Read units with one call, and all loaded instances of those that are templates.
 
         The instances of the template `marks` are read before: a unit whose start sets such a mark
         for a moment has begun to start, or has started, in what is read of the unit itself.
@@ -198,7 +198,7 @@ class CachedUnits(Systemctl):
 
 @attrs.frozen(eq=False, repr=False)
 class OfflineUnits:
-    """The units of an image, by their files; nothing is ever started.
+    """The units of an image, derived from their files; nothing is ever started.
 
     It implements `ServiceManager`.
     """
@@ -234,7 +234,7 @@ class OfflineUnits:
             UnitState(
                 unit,
                 "masked" if files.is_masked(unit) else "loaded",
-                # Nothing has read them, so they are as they would be read now.
+                # systemd will read them at the next boot, so no reload is needed.
                 drop_ins=frozenset([*files.texts(unit)][1:]),
                 requires=files.requires(unit),
                 is_enabled=files.is_enabled(unit),
@@ -261,9 +261,9 @@ class OfflineUnits:
 
 
 def unit_error(error: CommandFailedError, advice: str) -> UnitError:
-    """Translate a refusal of systemctl into its command, status and words, and the next step."""
+    """Return a UnitError with systemctl's command, status and message, and the next step."""
     why = ""
-    # systemctl's status names no reason; only its words do.
+    # Only systemctl's message gives the reason, not its exit status.
     if "has not been booted with systemd" in error.stderr:
         why = "this machine was not booted with systemd"
     elif isinstance(error.__cause__, FileNotFoundError):
@@ -278,7 +278,7 @@ def unit_error(error: CommandFailedError, advice: str) -> UnitError:
 
 @contextmanager
 def _readable(*units: str) -> Iterator[None]:
-    """Return a UnitError for properties that systemctl prints and that cannot be read."""
+    """Return a UnitError for properties of systemctl that cannot be parsed."""
     try:
         yield
     except (LookupError, ValueError) as error:
@@ -295,7 +295,7 @@ def journal_advice(unit: str) -> str:
 
 
 def _shown_as(setting: str) -> str:
-    """Return the name under which systemd shows a setting: another one for durations."""
+    """Return the property that shows a setting; for durations it has another name."""
     return f"{setting.removesuffix('Sec')}USec" if setting.endswith("Sec") else setting
 
 
@@ -305,7 +305,7 @@ def _unit_state(properties: dict[str, str]) -> UnitState:
         load_state=properties["LoadState"],
         active_state=properties["ActiveState"],
         sub_state=properties["SubState"],
-        # Units that run nothing (targets, slices) have neither a result nor a process.
+        # Units without processes (targets, slices) have neither a result nor a main process.
         result=properties.get("Result", "success"),
         main_pid=int(properties.get("MainPID", "0")),
         needs_reload=properties["NeedDaemonReload"] == "yes",

@@ -22,7 +22,7 @@ _LONGEST_NAME = 253
 
 
 class _Order(NamedTuple):
-    """The place of a unit in a boot, from its files and links."""
+    """The order of a unit in a boot, from its files and links."""
 
     before: frozenset[str]
     after: frozenset[str]
@@ -75,7 +75,7 @@ class UnitFiles:
         )
 
     def requires(self, unit: str) -> frozenset[str]:
-        """Return the units that a start of this one starts and needs, by its files and links."""
+        """Return the units that starting this one starts and requires, by its files and links."""
         names = settings(self.texts(unit).values(), "Requires")["Requires"].split()
         for name in _names(unit):
             for folder in UNIT_FOLDERS:

@@ -252,7 +252,7 @@ IPV6_BOOT: Final = "fd00:9::/32 via fd00:a::9 dev ib0 metric 1"
 IPV6_OFF_LINK: Final = "fd00:8::/32 via fd00:99::1 dev eth0 proto 142 metric 1"
 #: ON_LINK, as a removal names it.
 ABSENT: Final = resting(route(ON_LINK))
-#: By the family, additions beside DHCP (of IPv6: IPV6_BOOT), and the errno of a refusal.
+#: By family, additions next to DHCP (for IPv6: IPV6_BOOT), and the errno of a refusal.
 REFUSED: Final = {
     IPV4: [
         (_add, "9.0.0.0/8 via 172.16.0.9 dev ib0 proto 142", errno.EEXIST),
@@ -325,7 +325,7 @@ class RouteBackendContract:
     def six(self, eth0: Node, backend: RouteBackend) -> Node:
         """The node with fd00:1::4/64 on eth0, default gateway fd00:1::1, fd00:a::4/64 on ib0."""
         if IPV6 not in backend.families:
-            pytest.skip("the backend lacks IPv6")
+            pytest.skip("the backend does not support IPv6")
         eth0.add_address("eth0", "fd00:1::4/64")
         eth0.add_address("ib0", "fd00:a::4/64")
         arrange(eth0, IPV6_DEFAULT)
