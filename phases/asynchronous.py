@@ -30,7 +30,8 @@ async def run_async(
 
     If the asyncio task that awaits this is cancelled, the run is cancelled. Once its undo has ended
     and its locks are released, also after further cancellations, asyncio.CancelledError is raised,
-    which has the report in its attribute `report`. The observer is called in the thread of the
+    which has the report in its attribute `report`: catch it right there, because Python 3.10 makes
+    another error for whoever awaits that task. The observer is called in the thread of the
     event loop. For SIGTERM write `loop.add_signal_handler(signal.SIGTERM, ctx.cancel, "SIGTERM")`.
 
     >>> import asyncio
@@ -38,7 +39,7 @@ async def run_async(
     >>> asyncio.run(run_async(task("greet")(lambda ctx: "hello"))).result
     'hello'
     """
-    # Imported late: it takes 50 ms, and a program without an event loop does not need it.
+    # Imported here because it takes 50 ms, and programs without an event loop do not need it.
     import asyncio
 
     loop = asyncio.get_running_loop()

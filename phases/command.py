@@ -54,7 +54,7 @@ def run_command(
     _require_argv(argv)
     ctx.check()
     data = input.encode() if isinstance(input, str) else input
-    # Imported late: it takes 8 ms, and only a program that starts processes needs it.
+    # Imported here because it takes 8 ms, and only a program that starts processes needs it.
     import subprocess
     from signal import SIGKILL, SIGTERM
 

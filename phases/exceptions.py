@@ -171,7 +171,7 @@ class CommandFailedError(PhaseError):
         if not reason:
             reason = f"ended with status {status}"
             if status is not None and status < 0:
-                # Imported late: it has a hundred names to make.
+                # Imported here because it makes a hundred names.
                 from signal import Signals
 
                 # Python does not name all real-time signals.
@@ -186,7 +186,7 @@ def most_similar(name: str, known: Iterable[str], *, similarity: float = 0.6) ->
     >>> most_similar("probs", ["routes", "probes"]), most_similar("probs", ["routes"])
     ('probes', None)
     """
-    # Imported late: only a misspelled name needs it.
+    # Imported here because only a misspelled name needs it.
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(name, known, n=1, cutoff=similarity)), None)

@@ -75,7 +75,7 @@ def cancel_on_signals(
     does nothing outside the main thread.
     """
     require_context(ctx)
-    # Imported late: it has a hundred names to make.
+    # Imported here because it makes a hundred names.
     import signal
 
     def install(handlers: Mapping[int, Any]) -> None:

@@ -65,19 +65,21 @@ def test_a_cancellation_waits_for_the_undo_also_if_it_comes_again() -> None:
     begun, may_end = threading.Event(), threading.Event()
     ctx = Context()
 
+    async def awaited() -> Report:
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await run_async(_waiting(begun, may_end), ctx, undo_on_failure=True)
+        report: Report = caught.value.report  # type: ignore[attr-defined]  # of any type
+        return report
+
     async def agent() -> Report:
-        work = _waiting(begun, may_end)
-        running = asyncio.ensure_future(run_async(work, ctx, undo_on_failure=True))
+        running = asyncio.ensure_future(awaited())
         await asyncio.to_thread(begun.wait)
         for _ in range(2):
             running.cancel()
             await asyncio.sleep(0.01)
             assert not running.done()
         may_end.set()
-        with pytest.raises(asyncio.CancelledError) as caught:
-            await running
-        report: Report = caught.value.report  # type: ignore[attr-defined]  # of any type
-        return report
+        return await running
 
     report = asyncio.run(agent())
     assert (report.status, report.undo, str(report.error)) == (
