@@ -158,7 +158,7 @@ def test_a_field_of_the_config_has_its_sentence() -> None:
     """
     page = (SITE / "api/hostrouting.html").read_text(encoding="utf-8")
     field = page.partition('id="hostrouting.ProbeSNATConfig.detect"')[2].partition("</dd>")[0]
-    assert "<p>How IPv6 is found: imds queries the cloud, address reads the device" in field
+    assert "<p>How to detect IPv6: imds queries the cloud, address reads the device" in field
 
 
 def test_a_page_begins_with_what_a_user_imports() -> None:

@@ -239,7 +239,7 @@ def installed_config_has(files: FileStore, section: str) -> bool:
 
 def installed_checksum(files: FileStore) -> str:
     """Return the first 12 digits of the SHA-256 of the file, or "" if there is none."""
-    # Imported late: hashlib loads OpenSSL, which takes milliseconds.
+    # Imported here because hashlib loads OpenSSL, which takes milliseconds.
     import hashlib
 
     content = read_applied(files)

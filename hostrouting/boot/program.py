@@ -282,7 +282,7 @@ def _checksum(modules: tuple[str, ...]) -> int:
 @lru_cache(maxsize=4)
 def new_program(interpreter: str) -> bytes:
     """Return a new program for an interpreter."""
-    # Imported late: needed only by an apply that changes the program.
+    # Imported here because it is only needed by an apply that changes the program.
     from pkgutil import iter_modules
     from zipfile import ZIP_STORED, ZipFile, ZipInfo
 

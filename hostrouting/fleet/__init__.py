@@ -23,7 +23,7 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        # Imported late: not needed to record a node.
+        # Imported here because it is not needed to record a node.
         from hostrouting.fleet import verdict
 
         return getattr(verdict, name)

@@ -119,7 +119,7 @@ class NodeRecord:
     @property
     def host(self) -> Host:
         """The recorded node as a `Host`; its routes are a model."""
-        # Imported late: needed only to check a record.
+        # Imported here because it is only needed to check a record.
         from hostrouting.fib import Fib
 
         fib = Fib.of(self.devices, self.routes, self.rules)

@@ -162,7 +162,7 @@ class Host:
         Traceback (most recent call last):
         hostrouting.base.errors.HostFileError: cannot use the host's files in /host: there is no ...
         """
-        # Imported late: not needed by programs with other backends.
+        # Imported here because it is not needed by programs with other backends.
         from hostrouting.host.files.lock import FileLock
         from hostrouting.host.files.store import RootedFiles
         from hostrouting.host.netlink import NetlinkBackend
@@ -210,7 +210,7 @@ class Host:
         The path must be absolute: an empty variable of a program must not stand for the working
         directory, which is / for a service.
         """
-        # Imported late: see `live`.
+        # Imported here for the reason in `live`.
         from hostrouting.host.files.lock import FileLock
         from hostrouting.host.files.store import RootedFiles
         from hostrouting.host.systemd.systemctl import OfflineUnits

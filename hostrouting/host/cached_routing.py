@@ -150,7 +150,7 @@ class CachedRouting:
         What they leave unclear is read again, but only after the last event, because until then it
         shows which networks the next events concern.
         """
-        # Imported late: during most checks nothing changes.
+        # Imported here because during most checks nothing changes.
         from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent, RuleEvent
 
         events = [*events]

@@ -153,7 +153,7 @@ def format_address(family: int, number: int) -> str:
     """Return the text of an address of either family, as `ip` prints it."""
     if family == IPV4:
         return f"{number >> 24}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
-    # Imported late: socket takes several milliseconds, and many configs have only IPv4.
+    # Imported here because socket takes several milliseconds, and many configs have only IPv4.
     import socket
 
     return socket.inet_ntop(socket.AF_INET6, number.to_bytes(16, "big"))
@@ -259,7 +259,7 @@ def parse_cidr(text: str) -> tuple[int, int]:
 
 
 def _parse_ipv6(text: str) -> int:
-    # Imported late: see `format_address`.
+    # Imported here for the reason in `format_address`.
     import socket
 
     try:

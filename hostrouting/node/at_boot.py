@@ -124,7 +124,7 @@ def _renew(files: FileStore, renewed: str) -> None:
     head = files.read(sys.argv[0], limit=_LONGEST_HEAD) or b""
     if MAGIC_NUMBER.hex().encode() in head or files.exists(renewed):
         return
-    # Imported late: only after an upgrade of Python.
+    # Imported here because it is only needed after an upgrade of Python.
     from hostrouting.boot.program import new_program
 
     # Without it the next start compiles them again.
@@ -307,7 +307,7 @@ def _verdict_of(report: OverlapReport) -> str:
 
 def _routes(ctx: Context, config: HostRoutingConfig, host: Host) -> BootVerdict:
     """Bring the static routes into force, as far as the node allows now."""
-    # Imported late: a node without routes needs none of it.
+    # Imported here because a node without routes needs none of it.
     from hostrouting.static_routes.at_boot import repair_once
     from hostrouting.static_routes.script import LOGGED as ROUTES_LOGGED
 

@@ -215,7 +215,7 @@ def _of_gate(gate: Mapping[str, str]) -> str:
 
 def _last_change(facts: NodeFacts) -> str:
     """Return the time since the last change."""
-    # Imported late: only `status` shows an age.
+    # Imported here because only `status` shows an age.
     from datetime import timedelta
 
     age = facts.at - facts.changed_at

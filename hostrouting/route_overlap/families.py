@@ -153,7 +153,7 @@ class FamilyProof(NamedTuple):
         Such a route names its device or gateway, and its device is up and its gateway on the link.
         Whoever wrote it may know better than the default route of the moment.
         """
-        # Imported late: a node without findings does not need it.
+        # Imported here because a node without findings does not need it.
         from hostrouting.route_overlap.suggest import is_whole
 
         named = [route for route in config.static_routes.routes if route.dev or route.gateway]

@@ -195,7 +195,7 @@ def _prove(
         notes_on_views += _policy_notes(view, view.packets, [], new)
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(bad)
     if any(bad):
-        # Imported late: a node without findings does not need it.
+        # Imported here because a node without findings does not need it.
         from hostrouting.route_overlap.suggest import suggestions
 
         suggested = suggestions(node, bad)
@@ -228,7 +228,7 @@ def _notes_on_packets(
     """
     if not node.allowed.expected or not any(rule.packets for rule in node.rules):
         return
-    # Imported late: few nodes have rules by marks.
+    # Imported here because few nodes have rules by marks.
     from hostrouting.route_overlap.policy import astray
 
     starts = {decided.part.first for parts in bad for decided in parts}

@@ -232,7 +232,7 @@ class RoutingSnapshot:
         self.allowed = allowed_devices(self, expectation.allowed_devs, named)
         fabric = expectation.fabric
         if self.family == IPV4 and (fabric.addresses or fabric.networks):
-            # Imported late: few nodes announce a fabric.
+            # Imported here because few nodes announce a fabric.
             from hostrouting.route_overlap.announced import Announced
 
             may_carry = self.allowed.may_carry
@@ -377,7 +377,7 @@ class RoutingSnapshot:
         """Return how the owner of a default route gives it a higher metric; "" if unknown."""
         if self.files is None:
             return ""
-        # Imported late: most nodes have one default route.
+        # Imported here because most nodes have one default route.
         from hostrouting.managers import metric_step
 
         return metric_step(route, self.defaults, self.links, self.files)
@@ -534,7 +534,7 @@ def _modelled(
     links: Iterable[Device], routes: Iterable[ObservedRoute], rules: Iterable[Rule]
 ) -> Fib:
     """Return the model of a node."""
-    # Imported late: a node of IPv4 that is right needs none.
+    # Imported here because a node of IPv4 that is right needs none.
     from hostrouting.fib.model import Fib
 
     return Fib.of(links, routes, rules)

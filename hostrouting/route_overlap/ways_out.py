@@ -74,7 +74,7 @@ def lost_default(
 
     These are the ones that a program manages, or else that the config names.
     """
-    # Imported late: most nodes have their default route.
+    # Imported here because most nodes have their default route.
     from hostrouting.managers import managed
 
     found = candidates(names, node.links)

@@ -191,7 +191,7 @@ class Forecaster:
 
     def _model_of(self, node: Host) -> Fib:
         """Return the model of the node, with IPv6 only if it is checked or changed."""
-        # Imported late: needed only if routes change.
+        # Imported here because it is only needed if routes change.
         from hostrouting.fib import Fib
 
         # A recorded node is a model already.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _task() -> type[ConfigureWatch]:
-    # Imported late: only a node whose section is enabled needs its room.
+    # Imported here because only a node whose section is enabled needs it.
     from hostrouting.watch.unit import ConfigureWatch
 
     return ConfigureWatch
@@ -28,7 +28,7 @@ def _task() -> type[ConfigureWatch]:
 def _parts(config: HostRoutingConfig, host: Host | None) -> list[BootPart]:
     if not config.watch.enabled:
         return []
-    # Imported late: only a node whose section is enabled needs its room.
+    # Imported here because only a node whose section is enabled needs it.
     from hostrouting.host import Host
     from hostrouting.watch.unit import boot_unit, command_path, has_duties
 
@@ -67,7 +67,7 @@ def _unwatched(_ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
 
 def _first(host: Host) -> tuple[WatchConfig | None, str]:
     """Return the section of a service, where its command is there after a boot."""
-    # Imported late: only `init` looks for the command.
+    # Imported here because only `init` looks for the command.
     from hostrouting.watch.unit import usable_command
 
     command, problem = usable_command(host)
@@ -81,7 +81,7 @@ def _networkd(ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
     """Return the findings about systemd-networkd, which removes routes that it did not add."""
     if not inquiry.host.is_live or not inquiry.config.static_routes.routes:
         return []
-    # Imported late: only `check` and an apply look at networkd.
+    # Imported here because only `check` and an apply look at networkd.
     from hostrouting.watch.networkd import networkd_findings
 
     return networkd_findings(ctx, inquiry.config, inquiry.host)

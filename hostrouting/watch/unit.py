@@ -69,7 +69,7 @@ def command_path(host: Host) -> str:
     """
     if host.command:
         return host.command
-    # Imported late: sysconfig takes 5 ms, and only a node with a service needs it.
+    # Imported here because sysconfig takes 5 ms, and only a node with a service needs it.
     import sysconfig
 
     files = host.files

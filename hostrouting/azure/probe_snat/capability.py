@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _task() -> type[ConfigureProbeSNAT]:
-    # Imported late: needed only if the section is enabled.
+    # Imported here because it is only needed if the section is enabled.
     from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
 
     return ConfigureProbeSNAT
@@ -30,7 +30,7 @@ def _task() -> type[ConfigureProbeSNAT]:
 def _parts(config: HostRoutingConfig, host: Host | None) -> list[BootPart]:
     if not config.probe_snat.enabled:
         return []
-    # Imported late: needed only if the section is enabled.
+    # Imported here because it is only needed if the section is enabled.
     from hostrouting.azure.probe_snat.detect import rules_to_install
     from hostrouting.azure.probe_snat.ruleset import boot_unit
 
@@ -59,7 +59,7 @@ def _findings(ctx: Context, inquiry: Inquiry) -> Iterable[NodeFinding]:
 
 
 def _reconciler() -> type[Reconciler]:
-    # Imported late: needed only by the watch.
+    # Imported here because it is only needed by the watch.
     from hostrouting.azure.probe_snat.reconciler import ProbeReconciler
     from hostrouting.azure.probe_snat.ruleset import template
 

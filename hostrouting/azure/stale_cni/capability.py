@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _task() -> type[CleanStaleCNI]:
-    # Imported late: needed only if the section is enabled.
+    # Imported here because it is only needed if the section is enabled.
     from hostrouting.azure.stale_cni.task import CleanStaleCNI
 
     return CleanStaleCNI
@@ -30,7 +30,7 @@ def _findings(ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
 
 
 def _reconciler() -> type[Reconciler]:
-    # Imported late: needed only by the watch.
+    # Imported here because it is only needed by the watch.
     from hostrouting.azure.stale_cni.reconciler import StaleObjectReconciler
 
     return StaleObjectReconciler

@@ -67,7 +67,7 @@ class Announcements:
         return self._parsed(announced, names) if announced else []
 
     def _parsed(self, announced: list[bytes], names: Mapping[int, str]) -> list[NetworkEvent]:
-        # Imported late: during most checks nothing changes.
+        # Imported here because during most checks nothing changes.
         from hostrouting.host.netlink.events import EventReader, is_event
         from hostrouting.host.netlink.route_codec import UnknownDeviceError
 

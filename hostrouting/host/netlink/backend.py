@@ -145,7 +145,7 @@ class NetlinkBackend(Adapter):
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all changes, in order, or none of them."""
-        # Imported late: most processes change no routes.
+        # Imported here because most processes change no routes.
         from hostrouting.host.netlink.transport import commit_to_kernel
 
         with self._open() as kernel:

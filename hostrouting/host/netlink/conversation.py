@@ -48,7 +48,7 @@ def in_namespace(netns: str | None, function: Callable[[], _Result]) -> _Result:
     """
     if not netns:
         return function()
-    # Imported late: few callers name another namespace, and ctypes takes 5 ms.
+    # Imported here because few callers name another namespace, and ctypes takes 5 ms.
     from hostrouting.host.netlink.libc import call_libc
 
     path = netns if "/" in netns else f"/run/netns/{netns}"
