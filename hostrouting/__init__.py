@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from hostrouting.node.status import node_status
     from hostrouting.node.status_report import StatusReport
     from hostrouting.node.watch import Watch
+    from hostrouting.route_overlap.check import prove_egress
     from hostrouting.route_overlap.explain import Explanation, explain_routing
-    from hostrouting.route_overlap.proof import prove_egress
-    from hostrouting.route_overlap.proven import CidrReport, Finding, OverlapReport, SuggestedRoute
+    from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, SuggestedRoute
 
 __all__ = [
     "BootFile",
@@ -120,8 +120,8 @@ _NAMES = {
     "node.status_report": ("StatusReport",),
     "node.watch": ("Watch",),
     "route_overlap.explain": ("Explanation", "explain_routing"),
-    "route_overlap.proof": ("prove_egress",),
-    "route_overlap.proven": ("CidrReport", "Finding", "OverlapReport", "SuggestedRoute"),
+    "route_overlap.check": ("prove_egress",),
+    "route_overlap.report": ("CidrReport", "Finding", "OverlapReport", "SuggestedRoute"),
 }
 
 

@@ -22,7 +22,7 @@ from hostrouting.net.addresses import Address, Prefix
 from hostrouting.net.mappings import FORMS, OWN
 from hostrouting.node.report import Verdict
 from hostrouting.route_overlap.explain import ExplainedPart
-from hostrouting.route_overlap.proven import CidrReport, Finding, SuggestedRoute
+from hostrouting.route_overlap.report import CidrReport, Finding, SuggestedRoute
 from phases.report import Status
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

@@ -89,7 +89,7 @@ def test_printed_words_stand_once() -> None:
     golden files and in the test of the report's text.
     """
     words = re.compile(r"""(leaves by (?:[{]|\w+[0-9](?!, which))|["'n]next: [^\[])""")
-    allowed = {"support/printed.py", "route_overlap/test_proven.py", "test_tests.py"}
+    allowed = {"support/printed.py", "route_overlap/test_report.py", "test_tests.py"}
     # The first line of each broken node is that of docs/operators.md.
     allowed.add("system/test_broken_nodes.py")
     folder = ROOT / "tests"

@@ -15,7 +15,7 @@ from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.task import NOT_CONFIGURED, NOT_IN_IMAGE
 from hostrouting.config.sections import OverlapMode
 from hostrouting.route_overlap.errors import RouteOverlapError
-from hostrouting.route_overlap.logged import dropped_cidrs, log_findings, log_notes
+from hostrouting.route_overlap.logs import dropped_cidrs, log_findings, log_notes
 from hostrouting.route_overlap.script import LOGGED, MARKERS
 from hostrouting.route_overlap.waiting import (
     Checked,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
     from hostrouting.route_overlap.expectation import Accepted
-    from hostrouting.route_overlap.proven import OverlapReport
+    from hostrouting.route_overlap.report import OverlapReport
     from phases import Context
 
 

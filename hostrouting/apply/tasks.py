@@ -16,7 +16,7 @@ from hostrouting.boot.task import NOT_CONFIGURED, SectionTask
 from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.host import Host
 from hostrouting.route_overlap import script as check_script
-from hostrouting.route_overlap.logged import log_dropped
+from hostrouting.route_overlap.logs import log_dropped
 from hostrouting.static_routes import script as routes_script
 from hostrouting.static_routes.refusals import refuse_own_gateways
 from phases import Change, Context

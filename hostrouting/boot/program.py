@@ -78,7 +78,7 @@ _UNNEEDED = """
     hostrouting.node.report hostrouting.node.sentences hostrouting.node.status
     hostrouting.node.status_report hostrouting.node.units hostrouting.node.watch
     hostrouting.route_overlap.errors hostrouting.route_overlap.explain
-    hostrouting.route_overlap.logged hostrouting.static_routes.entries
+    hostrouting.route_overlap.logs hostrouting.static_routes.entries
     hostrouting.static_routes.forecast hostrouting.static_routes.lost_hops phases.testing
 """
 #: The earliest time that a zip file can express.

@@ -18,7 +18,7 @@ from hostrouting.cli.shared import DEFAULT_TIMEOUT, explained, print_answer, ref
 from hostrouting.node.configure import RELEASED
 from hostrouting.node.output import end_log
 from hostrouting.node.status import verdict_now
-from hostrouting.route_overlap.proven import OverlapReport
+from hostrouting.route_overlap.report import OverlapReport
 from phases import CancelledError, Context, print_progress, run
 from phases.hosting import cancel_on_signals, reason_of
 

@@ -20,7 +20,7 @@ def exposition(report: NodeReport, config: HostRoutingConfig, *, now: float) -> 
 
     >>> from hostrouting.node.report import NodeReport
     >>> from hostrouting.config.sections import HostRoutingConfig, OverlapMode
-    >>> from hostrouting.route_overlap.proven import OverlapReport
+    >>> from hostrouting.route_overlap.report import OverlapReport
     >>> overlap = OverlapReport()
     >>> report = NodeReport(overlap=overlap, mode=OverlapMode.WARN)
     >>> metrics = exposition(report, HostRoutingConfig(gates=("kubelet.service",)), now=1.5)

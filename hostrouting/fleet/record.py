@@ -27,7 +27,7 @@ from hostrouting.net.mappings import Form, typed
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, ObservedRoute
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress, announced_fabric
-from hostrouting.route_overlap.lasting import evidence
+from hostrouting.route_overlap.ipv6_lifetimes import evidence
 from phases import Context
 from phases.mistakes import wrong_argument
 

@@ -15,9 +15,9 @@ from hostrouting.fleet.record import NodeRecord
 from hostrouting.net.addresses import IPV6
 from hostrouting.node.plan_report import planned_report
 from hostrouting.node.report import NodeReport
+from hostrouting.route_overlap.check import check_egress
 from hostrouting.route_overlap.expectation import expectation_on
 from hostrouting.route_overlap.fabric import announced_fabric
-from hostrouting.route_overlap.proof import check
 from hostrouting.static_routes.entries import findings
 from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.static_routes.plan import plan_routes
@@ -95,7 +95,7 @@ def prove_record(
             fabric = record.fabric
             if section.fabric != "auto":
                 fabric = announced_fabric(ctx, section.fabric, host)
-            overlap = check(host, expectation_on(host, used, fabric))
+            overlap = check_egress(host, expectation_on(host, used, fabric))
             # Routes of a config that was not applied are not lost.
             lost = () if config else findings(plan_routes(used, host))
             report = NodeReport(overlap, section.mode, (*overlap.notes, *lost))

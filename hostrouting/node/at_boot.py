@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import FileStore
-    from hostrouting.route_overlap.proven import OverlapReport
+    from hostrouting.route_overlap.report import OverlapReport
     from hostrouting.route_overlap.waiting import Checked
 
     Verb: TypeAlias = Callable[[Context, HostRoutingConfig, Host], "BootVerdict"]

@@ -18,7 +18,7 @@ from hostrouting.node.boot_files import obstacles
 from hostrouting.node.findings import NodeChecks, Unchecked
 from hostrouting.node.remedies import Advisor, Remedies, lacks_routes
 from hostrouting.node.report import NodeReport
-from hostrouting.route_overlap.proven import OverlapReport
+from hostrouting.route_overlap.report import OverlapReport
 from hostrouting.static_routes.entries import proven_now
 from phases import Context
 from phases.hosting import require_context

@@ -41,7 +41,7 @@ from hostrouting.config.sections import HostRoutingConfig, OverlapMode, require_
 from hostrouting.host import Host
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.capabilities import CAPABILITIES, OPTIONAL_SECTIONS, sibling_units
-from hostrouting.route_overlap.logged import log_dropped
+from hostrouting.route_overlap.logs import log_dropped
 from hostrouting.static_routes.forecast import Forecast
 from hostrouting.static_routes.refusals import refuse_own_gateways
 from phases import (
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
     from hostrouting.boot.capability import Capability
     from hostrouting.node.report import NodeReport
-    from hostrouting.route_overlap.proven import OverlapReport
+    from hostrouting.route_overlap.report import OverlapReport
     from hostrouting.static_routes.plan import RoutePlan
 
     _T = TypeVar("_T", bound=NodeTask)

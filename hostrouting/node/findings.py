@@ -25,7 +25,7 @@ from hostrouting.node.boot_files import boot_parts, installs_units, missing_prog
 from hostrouting.node.capabilities import CAPABILITIES, sibling_units
 from hostrouting.node.kubelet import off_the_exit
 from hostrouting.node.report import NO_PROGRAM
-from hostrouting.route_overlap.proof import silent_routers
+from hostrouting.route_overlap.check import silent_routers
 from hostrouting.static_routes.entries import findings
 from hostrouting.static_routes.plan import plan_routes
 from phases import DeadlineExceededError
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
     from hostrouting.node.report import NodeReport
-    from hostrouting.route_overlap.proven import OverlapReport
+    from hostrouting.route_overlap.report import OverlapReport
     from hostrouting.static_routes.plan import RoutePlan
     from phases import Context
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hostrouting.config.sections import HostRoutingConfig
     from hostrouting.host import Host
-    from hostrouting.route_overlap.proven import OverlapReport
+    from hostrouting.route_overlap.report import OverlapReport
     from phases import Context
 
 

@@ -9,7 +9,7 @@ import attrs
 from hostrouting.base.findings import NodeFinding
 from hostrouting.base.values import LightValue
 from hostrouting.node.report import NodeReport
-from hostrouting.route_overlap.proven import OverlapReport
+from hostrouting.route_overlap.report import OverlapReport
 from phases.mistakes import NoTruth
 
 if TYPE_CHECKING:

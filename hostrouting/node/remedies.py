@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hostrouting.base.findings import NodeFinding
     from hostrouting.host import Host
     from hostrouting.node.report import NodeReport
-    from hostrouting.route_overlap.proven import OverlapReport
+    from hostrouting.route_overlap.report import OverlapReport
     from phases import Context
 
 #: Puts the config in force back in the place of an edited one, which is kept.

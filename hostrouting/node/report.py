@@ -13,7 +13,7 @@ from hostrouting.base.values import LightValue
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.host.units import template_of
 from hostrouting.node.sentences import in_short, sentence_of
-from hostrouting.route_overlap.proven import CAUSES, OverlapReport, defaults_of
+from hostrouting.route_overlap.report import CAUSES, OverlapReport, defaults_of
 from phases.mistakes import NoTruth
 
 Verdict: TypeAlias = Literal["right", "unknown", "waiting", "warning", "wrong"]

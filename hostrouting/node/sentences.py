@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import CHECK
 from hostrouting.net.addresses import Prefix
-from hostrouting.route_overlap.proven import CAUSES, CLAUSES
+from hostrouting.route_overlap.report import CAUSES, CLAUSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

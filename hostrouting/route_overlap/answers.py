@@ -15,7 +15,7 @@ from hostrouting.base.errors import UnknownDecisionError
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.links import source_by
 from hostrouting.net.routes import Lookup, ObservedRoute
-from hostrouting.route_overlap.parts import CidrPart, cut, range_of
+from hostrouting.route_overlap.cidr_parts import CidrPart, cut, range_of
 from hostrouting.route_overlap.snapshot import CHANGING, RoutingSnapshot, SourcedLookup
 
 if TYPE_CHECKING:

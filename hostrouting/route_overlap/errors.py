@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hostrouting.base.errors import HostRoutingError, Paragraph, lines_of
-from hostrouting.route_overlap.proven import OverlapReport
+from hostrouting.route_overlap.report import OverlapReport
 
 
 class RouteOverlapError(HostRoutingError):

@@ -23,8 +23,8 @@ from hostrouting.config.sections import DEFAULT_ALLOWED_DEVS, RouteOverlapConfig
 from hostrouting.host import Host
 from hostrouting.net.addresses import Address, Prefix, address_bits
 from hostrouting.route_overlap.answers import looked_up, read
+from hostrouting.route_overlap.cidr_parts import CidrPart
 from hostrouting.route_overlap.judgement import DecidedPart
-from hostrouting.route_overlap.parts import CidrPart
 from hostrouting.route_overlap.snapshot import (
     UNDECIDED,
     AllowedDevices,

@@ -9,7 +9,7 @@ from hostrouting.base.commands import quoted
 from hostrouting.net.addresses import IPV4, format_address
 from hostrouting.net.routes import ObservedRoute
 from hostrouting.route_overlap.judgement import DecidedPart, Kind, removal
-from hostrouting.route_overlap.proven import Finding
+from hostrouting.route_overlap.report import Finding
 from hostrouting.route_overlap.snapshot import (
     UNDECIDED,
     AllowedDevices,

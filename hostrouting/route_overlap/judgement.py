@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from hostrouting.base.commands import quoted
 from hostrouting.net.routes import MAIN_TABLE, Lookup, ObservedRoute
-from hostrouting.route_overlap.parts import CidrPart
+from hostrouting.route_overlap.cidr_parts import CidrPart
 from hostrouting.route_overlap.snapshot import UNDECIDED, RoutingSnapshot
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from hostrouting.fib.tables import Tables
 from hostrouting.net.addresses import IPV4, Prefix
 from hostrouting.net.routes import Lookup
 from hostrouting.net.rules import Rule
+from hostrouting.route_overlap.cidr_parts import CidrPart, cut, range_of
 from hostrouting.route_overlap.judgement import DecidedPart
-from hostrouting.route_overlap.parts import CidrPart, cut, range_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -31,7 +31,7 @@ from hostrouting.net.routes import (
     signature,
 )
 from hostrouting.route_overlap.fabric import is_present
-from hostrouting.route_overlap.proven import SuggestedRoute
+from hostrouting.route_overlap.report import SuggestedRoute
 from hostrouting.route_overlap.snapshot import RoutingSnapshot, SourcedLookup, is_same
 
 if TYPE_CHECKING:

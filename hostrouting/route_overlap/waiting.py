@@ -18,10 +18,10 @@ from hostrouting.boot.layout import WAIT_SECONDS
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.net.outbound import no_default_route
+from hostrouting.route_overlap.check import check_egress
 from hostrouting.route_overlap.expectation import Accepted, expectation_on
 from hostrouting.route_overlap.fabric import POOL, Fabric, announced_fabric, has_infiniband
-from hostrouting.route_overlap.proof import check
-from hostrouting.route_overlap.proven import OverlapReport, described
+from hostrouting.route_overlap.report import OverlapReport, described
 from hostrouting.route_overlap.script import COPIES, MARKER_DETECTED, MARKER_OK
 from phases import Context, DeadlineExceededError
 
@@ -100,7 +100,7 @@ def check_once(
     fabric = announced_fabric(waiting or ctx, section.fabric, host) if section.cidrs else Fabric()
     # Before the proof: a unit may connect meanwhile.
     late = unready_units(ctx, config, host)
-    report = check(host, expectation_on(host, config, fabric, late=late, accepted=accepted))
+    report = check_egress(host, expectation_on(host, config, fabric, late=late, accepted=accepted))
     return Checked(report, _reason_to_wait(report, fabric, host), fabric)
 
 

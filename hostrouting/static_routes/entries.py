@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hostrouting.config.sections import HostRoutingConfig, StaticRoutesConfig
     from hostrouting.host import Host
     from hostrouting.net.links import Device
-    from hostrouting.route_overlap.proven import OverlapReport
+    from hostrouting.route_overlap.report import OverlapReport
     from hostrouting.static_routes.reconcile import Reconciliation
 
 

@@ -22,11 +22,11 @@ from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.host.cached_routing import with_cached_routing
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.routes import NextHop, ObservedRoute, RouteKey, route_key
+from hostrouting.route_overlap.check import check_egress
 from hostrouting.route_overlap.errors import WorseRoutingError
 from hostrouting.route_overlap.expectation import Expectation
 from hostrouting.route_overlap.fabric import Fabric, announced_fabric
-from hostrouting.route_overlap.logged import left_unproven
-from hostrouting.route_overlap.proof import check
+from hostrouting.route_overlap.logs import left_unproven
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.route_overlap.waiting import Checked, check_once, unready_units
 from hostrouting.static_routes.entries import stuck
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hostrouting.host import Host, Route, RouteChange
     from hostrouting.host.ports import Routing
     from hostrouting.route_overlap.expectation import Accepted
-    from hostrouting.route_overlap.proven import Finding, OverlapReport
+    from hostrouting.route_overlap.report import Finding, OverlapReport
     from hostrouting.static_routes.plan import RoutePlan
     from phases import Change, Context
 
@@ -68,7 +68,7 @@ class CountedSection(NamedTuple):
 
     def prove(self, routing: Routing) -> OverlapReport:
         """Return the result of the check on a machine or a model."""
-        return check(routing, self.expectation)
+        return check_egress(routing, self.expectation)
 
     def under(self, fabric: Fabric) -> CountedSection:
         """Return the section with another announced fabric."""

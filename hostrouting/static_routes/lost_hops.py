@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from hostrouting.base.errors import BackendError
 from hostrouting.net.addresses import IPV4, Address, Prefix
 from hostrouting.net.routes import ObservedRoute
-from hostrouting.route_overlap.parts import cut, range_of
+from hostrouting.route_overlap.cidr_parts import cut, range_of
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from hostrouting.fib import Fib
     from hostrouting.host import Host
-    from hostrouting.route_overlap.proven import OverlapReport
+    from hostrouting.route_overlap.report import OverlapReport
     from phases import Context
 
 #: A device and a gateway on it.

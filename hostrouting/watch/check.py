@@ -17,10 +17,10 @@ from hostrouting.config.sections import HostRoutingConfig, OverlapMode, RouteOve
 from hostrouting.net.addresses import Prefix, address_bits
 from hostrouting.net.events import NetworkEvent, RouteEvent
 from hostrouting.net.routes import LOCAL_TABLE
+from hostrouting.route_overlap.check import check_egress
 from hostrouting.route_overlap.expectation import expectation_on
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric, announced_fabric
-from hostrouting.route_overlap.logged import log_findings, log_notes
-from hostrouting.route_overlap.proof import check
+from hostrouting.route_overlap.logs import log_findings, log_notes
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.route_overlap.waiting import leave_marker, unready_units
 from phases.hosting import interruptible, unrecorded
@@ -28,7 +28,7 @@ from phases.hosting import interruptible, unrecorded
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from hostrouting.route_overlap.proven import Finding, OverlapReport
+    from hostrouting.route_overlap.report import Finding, OverlapReport
     from phases import Context
 
 #: The findings of each expected CIDR that has any; the refusals, and what the boot has logged, by
@@ -170,7 +170,7 @@ class RoutingCheck(Reconciler):
             self._fabric = self._announced_fabric(ctx)
             late = unready_units(ctx, config, self._host)
             expectation = expectation_on(self._host, config, self._fabric, late=late)
-            report = check(self._host, expectation)
+            report = check_egress(self._host, expectation)
         pause = max(config.watch.interval, (time.thread_time() - started) / _SHARE)
         if self._gone_since is not None:
             pause = _WINDOW

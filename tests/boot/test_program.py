@@ -103,8 +103,8 @@ def test_it_has_what_the_verbs_import(made: bytes) -> None:
         "hostrouting/host/netlink/backend",
         "hostrouting/host/systemd/systemctl",
         "hostrouting/node/at_boot",
-        "hostrouting/route_overlap/lasting",
-        "hostrouting/route_overlap/proof",
+        "hostrouting/route_overlap/ipv6_lifetimes",
+        "hostrouting/route_overlap/check",
         "phases/context",
     }
     assert {module.split("/")[0] for module in modules} == {
@@ -122,7 +122,7 @@ def test_an_installation_without_a_source(monkeypatch: pytest.MonkeyPatch) -> No
     find = program._source
 
     def lose(module: str) -> tuple[str, bytes]:
-        if module == "hostrouting.route_overlap.lasting":
+        if module == "hostrouting.route_overlap.ipv6_lifetimes":
             raise FileNotFoundError(f"the installation has no source of the module {module}")
         return find(module)
 
@@ -131,7 +131,7 @@ def test_an_installation_without_a_source(monkeypatch: pytest.MonkeyPatch) -> No
         new_program(USUAL)
     assert str(caught.value) == (
         "cannot make /etc/aks-flex-node/hostrouting.zip: the installation has no source of the "
-        "module hostrouting.route_overlap.lasting; install hostrouting with its sources, and apply "
+        "module hostrouting.route_overlap.ipv6_lifetimes; install hostrouting with its sources, and apply "
         "the config again"
     )
 

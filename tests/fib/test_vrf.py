@@ -1,7 +1,7 @@
 """The model of a node with a VRF; tests/route_overlap/test_vrf.py compares it with the kernel."""
 
 import pytest
-from support.overlap_proofs import check_cidrs
+from support.overlap_checks import check_cidrs
 
 from hostrouting.fib import Fib
 from hostrouting.host import Address, Device, DeviceAddress, NextHop, ObservedRoute

@@ -11,7 +11,7 @@ from support.examples import FEW
 from support.fabric_files import announcing
 from support.kernel import do, kernel_of, needs_kernel
 from support.node_worlds import World, announced_worlds
-from support.overlap_proofs import told_alike
+from support.overlap_checks import told_alike
 from support.patience import at_once
 from support.routers import WiredNode
 
@@ -20,7 +20,7 @@ from hostrouting.boot.installed_config import NewConfig
 from hostrouting.fleet import NodeRecord, prove_record, take_record
 from hostrouting.host import FileStore
 from hostrouting.host.offline import absent
-from hostrouting.route_overlap import proof
+from hostrouting.route_overlap.check import check_egress
 from hostrouting.route_overlap.expectation import expectation_on
 from hostrouting.route_overlap.fabric import announced_fabric
 from hostrouting.testing import FakeHost, KernelNode
@@ -47,7 +47,7 @@ def check(node: KernelNode, files: FileStore, section: Mapping[str, object]) -> 
     assert read == record
     assert read.config == config
     fabric = announced_fabric(ctx, config.route_overlap.fabric, host)
-    live = proof.check(host, expectation_on(host, config, fabric))
+    live = check_egress(host, expectation_on(host, config, fabric))
     verdict = prove_record(read)
     if verdict.report is not None:
         assert told_alike(verdict.report.overlap.cidrs) == told_alike(live.cidrs)

@@ -21,7 +21,7 @@ from pyroute2 import IPRoute
 import hostrouting.route_overlap.suggest
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.pyroute import Pyroute2Backend
-from hostrouting.route_overlap.proof import prove_egress
+from hostrouting.route_overlap.check import prove_egress
 destinations, sources = [0x0A600001, 0x0A610001], [0x0AE00004, None]
 with IPRoute() as ipr:
     backends = NetlinkBackend(), Pyroute2Backend(ipr)

@@ -47,7 +47,7 @@ from hostrouting.node.fix import fixed, replaced
 from hostrouting.node.remedies import fix_line
 from hostrouting.node.report import NodeReport
 from hostrouting.node.units import with_read_units
-from hostrouting.route_overlap import proof
+from hostrouting.route_overlap.check import check_egress
 from hostrouting.route_overlap.expectation import Expectation
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange
@@ -381,7 +381,7 @@ def test_the_proof_of_now_is_made_once(host: FakeHost) -> None:
 
     host.routes.lookup = lookup  # type: ignore[method-assign]
     config = config_of(routeOverlap=OVERLAP["routeOverlap"])
-    proof.check(host.routes, Expectation.of(config))
+    check_egress(host.routes, Expectation.of(config))
     once = len(lookups)
     report = check_node(at_once(), config, host, path="node.json")
     assert report.next == fix_line("node.json")

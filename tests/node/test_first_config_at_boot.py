@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 from support.kernel import needs_kernel
-from support.overlap_proofs import check_cidrs
+from support.overlap_checks import check_cidrs
 from support.patience import at_once
 from support.worlds import NODES, World
 

@@ -24,9 +24,9 @@ from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import LOCAL_TABLE, OUR_PROTOCOL, Route, default_routes
 from hostrouting.net.rules import Rule
 from hostrouting.node.fix import fixed
+from hostrouting.route_overlap.check import check_egress
 from hostrouting.route_overlap.expectation import Expectation
 from hostrouting.route_overlap.fabric import announced_fabric
-from hostrouting.route_overlap.proof import check
 from hostrouting.static_routes.entries import accepted as accepted_in
 from hostrouting.static_routes.plan import plan_routes
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
@@ -86,7 +86,7 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
     with suppress(BackendError):
         change_routes(at_once(), mended, host)
         assert "cannot be added" not in str(found)
-    report = check(backend, attrs.evolve(Expectation.of(mended), fabric=fabric))
+    report = check_egress(backend, attrs.evolve(Expectation.of(mended), fabric=fabric))
     if isinstance(found, HostRoutingConfig):
         left = [finding for _, finding in report.findings]
         assert all(finding.stays for finding in left)
@@ -127,7 +127,7 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
                     node.insert_route(route, verb="prepend")
             assert (
                 is_local
-                or not check(backend, attrs.evolve(Expectation.of(mended), fabric=fabric)).ok
+                or not check_egress(backend, attrs.evolve(Expectation.of(mended), fabric=fabric)).ok
             )
 
 

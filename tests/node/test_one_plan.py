@@ -41,7 +41,7 @@ def host() -> FakeHost:
 CALLS = {
     "runs": "hostrouting.apply.carry_out.Apply.__init__",
     "reconciles": "hostrouting.static_routes.plan.reconcile",
-    "proofs": "hostrouting.route_overlap.proof.report_on",
+    "proofs": "hostrouting.route_overlap.check.report_on",
     "files": "hostrouting.boot.steps.Steps.between",
 }
 

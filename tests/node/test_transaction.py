@@ -39,9 +39,9 @@ from hostrouting.exceptions import HostFileError, HostRoutingError, WorseRouting
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.host import Host, ObservedRoute, Route, RouteChange, Rule
 from hostrouting.net.addresses import IPV6, parse_ipv4
+from hostrouting.route_overlap.check import check_egress
 from hostrouting.route_overlap.expectation import expectation_on
 from hostrouting.route_overlap.fabric import Fabric
-from hostrouting.route_overlap.proof import check
 from hostrouting.static_routes.forecast import Forecast
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
@@ -533,7 +533,9 @@ def compare_plan(host: Host, wanted: HostRoutingConfig) -> None:
     if found.report is None:
         assert found.undecided
     elif has_all:
-        assert verdict(found.report) == verdict(check(host, expectation_on(host, wanted, Fabric())))
+        assert verdict(found.report) == verdict(
+            check_egress(host, expectation_on(host, wanted, Fabric()))
+        )
 
 
 @needs_kernel
@@ -671,7 +673,7 @@ def test_an_apply_never_makes_a_node_worse(
     twin = prepared()
     is_installed = host.files.exists("/etc/systemd/system/hostrouting-ready.service")
     before = state(host)
-    was = check(host, expectation_on(host, wanted, Fabric()))
+    was = check_egress(host, expectation_on(host, wanted, Fabric()))
     assume(was.expected_devs)
     ctx = at_once()
     ports: dict[str, Any] = {
@@ -690,7 +692,7 @@ def test_an_apply_never_makes_a_node_worse(
         with suppress(HostRoutingError):
             ports[trouble].operations.record("nothing")
     assert right_addresses(was) <= right_addresses(
-        check(host, expectation_on(host, wanted, Fabric()))
+        check_egress(host, expectation_on(host, wanted, Fabric()))
     )
     run(Configure(wanted, host=twin, force=True), at_once())
     if is_installed and not report.ok:

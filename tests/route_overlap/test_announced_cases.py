@@ -12,7 +12,7 @@ from support.announced_fabrics import Announced, report_under
 from support.fabric_files import announcing
 from support.kernel import kernel_of, needs_kernel
 from support.overlap_answers import may_start
-from support.overlap_proofs import check_cidrs
+from support.overlap_checks import check_cidrs
 from support.patience import until_unplugged
 
 from hostrouting import HostRoutingConfig, prove_egress

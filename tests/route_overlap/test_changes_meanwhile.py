@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.kernel import uplink
 from support.needs import needs
-from support.overlap_proofs import prove, shapes
+from support.overlap_checks import prove, shapes
 
 from hostrouting import prove_egress
 from hostrouting.exceptions import EventsLostError
@@ -22,7 +22,7 @@ from hostrouting.host import IPV4, Address, Lookup, NetworkEvent, RouteBackend, 
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import Prefix, format_ipv4, parse_cidr
 from hostrouting.route_overlap.explain import explain_routing
-from hostrouting.route_overlap.proven import Finding
+from hostrouting.route_overlap.report import Finding
 from hostrouting.route_overlap.waiting import lasting_kinds
 from hostrouting.testing import KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange

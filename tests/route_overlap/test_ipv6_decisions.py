@@ -3,7 +3,7 @@ mutation of each survived.
 """
 
 import pytest
-from support.overlap_proofs import check_cidrs
+from support.overlap_checks import check_cidrs
 from support.static_route_scripts import static_route
 
 from hostrouting import OverlapReport, prove_egress
@@ -13,7 +13,7 @@ from hostrouting.net.addresses import IPV6, Prefix
 from hostrouting.net.routes import FLAG_DEAD, LOCAL_TABLE
 from hostrouting.net.rules import FIRST_RULES
 from hostrouting.route_overlap.fabric import Fabric
-from hostrouting.route_overlap.proven import SuggestedRoute
+from hostrouting.route_overlap.report import SuggestedRoute
 
 CIDR, OWN, OLD = "fd00:5::/48", "fd00:1::4", "fd00:1::5"
 WAY = ObservedRoute.parse("::/0", "eth0", "fe80::1", metric=1024, protocol=4)

@@ -16,10 +16,10 @@ from hostrouting import HostRoutingConfig, OverlapReport, explain_routing, prove
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import IPV6, ObservedRoute, Route, RouteChange
 from hostrouting.host.files.store import RootedFiles
+from hostrouting.route_overlap.check import check_egress
 from hostrouting.route_overlap.expectation import expectation_on
 from hostrouting.route_overlap.fabric import Fabric
-from hostrouting.route_overlap.lasting import endings, learned_by_kernel, vanishing
-from hostrouting.route_overlap.proof import check
+from hostrouting.route_overlap.ipv6_lifetimes import endings, learned_by_kernel, vanishing
 from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange
@@ -299,7 +299,7 @@ def test_a_wrong_default_gets_no_advice_to_stay(node: WiredNode) -> None:
         config = HostRoutingConfig.from_mapping(
             {"routeOverlap": {"expectedCidrs": [CIDR], "expectedDevs": devs}}
         )
-        report = check(host, expectation_on(host, config, Fabric()))
+        report = check_egress(host, expectation_on(host, config, Fabric()))
         assert [one.kind for one in report.notes if one.kind == "will-vanish"] == kinds
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from support.kernel import kernel_of, needs_kernel
-from support.overlap_proofs import check_cidrs
+from support.overlap_checks import check_cidrs
 from support.patience import at_once
 from support.worlds import NODES
 

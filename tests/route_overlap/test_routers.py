@@ -14,7 +14,7 @@ from hostrouting import HostRoutingConfig, check_node
 from hostrouting.base.findings import NodeFinding
 from hostrouting.host import Address, NextHop, Route
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
-from hostrouting.route_overlap.proof import silent_routers
+from hostrouting.route_overlap.check import silent_routers
 from hostrouting.testing import FakeHost, KernelNode
 from hostrouting.testing.contracts.routes import arrange
 from phases import Context
@@ -175,5 +175,5 @@ def test_a_packet_filter_may_refuse(pair: tuple[KernelNode, KernelNode]) -> None
         "nft",
         "add table ip t; add chain ip t o { type filter hook output priority 0; policy drop; }",
     )
-    refusal = "no datagram to 10.224.0.1 may be sent by eth0; its answer is unknown\n"
+    refusal = "a datagram to 10.224.0.1 through eth0 is not permitted; its answer is unknown\n"
     assert node.run(sys.executable, "-c", PROGRAM) == refusal

@@ -3,7 +3,7 @@
 import attrs
 import pytest
 from support.kernel import connect
-from support.overlap_proofs import prove, shapes
+from support.overlap_checks import prove, shapes
 from support.printed import NARROWER
 
 from hostrouting import prove_egress

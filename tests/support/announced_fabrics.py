@@ -13,7 +13,7 @@ from support.egress_oracle import KernelOracle, wrong_of
 from support.fabric_files import announcing
 from support.kernel import kernel_of
 from support.overlap_answers import claimed, may_start
-from support.overlap_proofs import check_cidrs
+from support.overlap_checks import check_cidrs
 
 from hostrouting import OverlapReport, prove_egress
 from hostrouting.exceptions import BackendError

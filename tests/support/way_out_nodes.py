@@ -12,7 +12,7 @@ from support.overlap_answers import may_start
 from hostrouting import HostRoutingConfig
 from hostrouting.host import Address, NextHop, Route
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.route_overlap.proven import OverlapReport
+from hostrouting.route_overlap.report import OverlapReport
 from hostrouting.route_overlap.waiting import check_with_wait
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange

@@ -4,15 +4,15 @@ from functools import partial
 
 import pytest
 from support.kernel import connect, kernel_of, needs_kernel, uplink
-from support.overlap_proofs import prove
+from support.overlap_checks import prove
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.fib import Fib
 from hostrouting.host import Route, Rule
 from hostrouting.net.addresses import parse_cidr
+from hostrouting.route_overlap.check import prove_egress
 from hostrouting.route_overlap.explain import explain_routing
-from hostrouting.route_overlap.proof import prove_egress
-from hostrouting.route_overlap.proven import Finding
+from hostrouting.route_overlap.report import Finding
 from hostrouting.testing import KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 

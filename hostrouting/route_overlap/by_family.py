@@ -11,8 +11,8 @@ import attrs
 from hostrouting.net.addresses import Prefix, is_device_name, is_network
 from hostrouting.net.outbound import devices_down, fabric_default_devs, outside_fabric
 from hostrouting.net.routes import MAIN_TABLE, ObservedRoute
-from hostrouting.route_overlap import ways_out
-from hostrouting.route_overlap.proven import CidrReport, Finding, OverlapReport, SuggestedRoute
+from hostrouting.route_overlap import outbound_faults
+from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, SuggestedRoute
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-class FamilyProof(NamedTuple):
+class FamilyReport(NamedTuple):
     """What is proven of the CIDRs of one family."""
 
     node: RoutingSnapshot
@@ -101,16 +101,16 @@ class FamilyProof(NamedTuple):
         node = self.node
         # Beside a device that is there, another one that is not explains nothing.
         are_absent = lacks_default and len(self._absent()) == len(node.allowed.expected)
-        absent = [*ways_out.absent(self._absent(), node)] if are_absent else []
+        absent = [*outbound_faults.absent(self._absent(), node)] if are_absent else []
         yield from absent
-        yield from ways_out.set_down(down)
+        yield from outbound_faults.set_down(down)
         used = {each.dev for part in self.findings for each in part if each.kind == "dead-end"}
         unable = [dev for dev in node.allowed.expected if dev in used or dev in dead_ends]
-        yield from ways_out.unable(unable, node.links)
+        yield from outbound_faults.unable(unable, node.links)
         # Without its rule, the table of the default route is not searched.
         is_searched = all(note.kind != "lost-rule" for note in self.notes)
         if lacks_default and is_searched and not absent:
-            yield from ways_out.lost_default(node, self._may_be_exit, config)
+            yield from outbound_faults.lost_default(node, self._may_be_exit, config)
 
     @property
     def _may_be_exit(self) -> Sequence[str]:
@@ -167,9 +167,9 @@ class FamilyProof(NamedTuple):
 
 
 def report_on(
-    cidrs: Iterable[str], proofs: Iterable[FamilyProof], config: HostRoutingConfig
+    cidrs: Iterable[str], proofs: Iterable[FamilyReport], config: HostRoutingConfig
 ) -> OverlapReport:
-    """Return the one report on CIDRs, in their order, for a config; see `FamilyProof.report`."""
+    """Return the one report on CIDRs, in their order, for a config; see `FamilyReport.report`."""
     reports = [proof.report(config) for proof in proofs]
     by_cidr = {part.cidr: part for report in reports for part in report.cidrs}
     values: dict[str, Any] = {"config": config, "cidrs": tuple(by_cidr[cidr] for cidr in cidrs)}

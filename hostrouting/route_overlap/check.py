@@ -35,13 +35,17 @@ from hostrouting.net.routes import (
     default_routes,
 )
 from hostrouting.route_overlap.answers import LookedUp, looked_up, read
+from hostrouting.route_overlap.by_family import FamilyReport, report_on
 from hostrouting.route_overlap.expectation import Expectation, prefixes_of
 from hostrouting.route_overlap.fabric import has_infiniband
-from hostrouting.route_overlap.families import FamilyProof, report_on
 from hostrouting.route_overlap.findings import findings_of
+from hostrouting.route_overlap.ipv6_lifetimes import (
+    deciding_and_warnings,
+    learned_by_kernel,
+    vanishing,
+)
 from hostrouting.route_overlap.judgement import DecidedPart, judged, merged
-from hostrouting.route_overlap.lasting import deciding_and_warnings, learned_by_kernel, vanishing
-from hostrouting.route_overlap.proven import OverlapReport, SuggestedRoute
+from hostrouting.route_overlap.report import OverlapReport, SuggestedRoute
 from hostrouting.route_overlap.snapshot import (
     AllowedDevices,
     RoutingSnapshot,
@@ -96,10 +100,10 @@ def prove_egress(
     expectation = Expectation(
         cidrs=prefixes_of(cidrs), allowed_devs=allowed_devs, expected_devs=expected_devs
     )
-    return check(node, expectation)
+    return check_egress(node, expectation)
 
 
-def check(node: Host | hostrouting.host.Routing, expectation: Expectation) -> OverlapReport:
+def check_egress(node: Host | hostrouting.host.Routing, expectation: Expectation) -> OverlapReport:
     """Return what a node's routing has that is not as expected, at one moment.
 
     Suggested routes complete the accepted section, which is read only if there are any. An address
@@ -108,7 +112,7 @@ def check(node: Host | hostrouting.host.Routing, expectation: Expectation) -> Ov
     node = watched(node)
     prefixes = expectation.cidrs
     config = expectation.config
-    proofs: list[FamilyProof] = []
+    proofs: list[FamilyReport] = []
     for family in sorted({prefix.family for prefix in prefixes} or {IPV4}):
         own = [prefix for prefix in prefixes if prefix.family == family]
         snapshot, looked = read(partial(RoutingSnapshot, node, family, expectation), own)
@@ -184,7 +188,7 @@ def _ambiguous_exits(node: RoutingSnapshot) -> Iterator[NodeFinding]:
 
 def _prove(
     node: RoutingSnapshot, looked: LookedUp, cidrs: Sequence[Prefix], notes: Iterable[NodeFinding]
-) -> FamilyProof:
+) -> FamilyReport:
     """Prove CIDRs of the family of the node, and add further notes."""
     bad, devs = judged(node, looked)
     notes_on_views: list[NodeFinding] = []
@@ -201,7 +205,7 @@ def _prove(
         suggested = suggestions(node, bad)
     deciding, warnings = deciding_and_warnings(node, looked.parts)
     carriers = node.allowed.among(devs)
-    return FamilyProof(
+    return FamilyReport(
         node=node,
         cidrs=[*map(str, cidrs)],
         findings=[findings_of(parts, node) for parts in bad],

@@ -26,8 +26,8 @@ from hostrouting.net.addresses import (
 )
 from hostrouting.net.outbound import no_default_route
 from hostrouting.net.routes import RA_PROTOCOL, ObservedRoute, RouteKey
+from hostrouting.route_overlap.ipv6_lifetimes import endings
 from hostrouting.route_overlap.judgement import Kind
-from hostrouting.route_overlap.lasting import endings
 from phases.mistakes import NoTruth
 
 #: The kinds of notes on what has changed on the node, the lowest layer first: a device that is set

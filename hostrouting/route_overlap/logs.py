@@ -14,7 +14,7 @@ from hostrouting.route_overlap.script import MARKER_DETECTED
 
 if TYPE_CHECKING:
     from hostrouting.config.sections import HostRoutingConfig
-    from hostrouting.route_overlap.proven import OverlapReport
+    from hostrouting.route_overlap.report import OverlapReport
     from phases import Context
 
 #: A daemon may have filled an expected CIDR with routes: too many lines hide the cause.

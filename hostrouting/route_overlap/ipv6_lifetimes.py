@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.host import FileStore
-    from hostrouting.route_overlap.parts import CidrPart
+    from hostrouting.route_overlap.cidr_parts import CidrPart
     from hostrouting.route_overlap.snapshot import RoutingSnapshot
 
 _ROUTES = "/proc/net/ipv6_route"

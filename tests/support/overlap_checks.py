@@ -7,9 +7,9 @@ from typing import Any
 import attrs
 
 from hostrouting.host import Address
+from hostrouting.route_overlap.check import check_egress, prove_egress
 from hostrouting.route_overlap.expectation import Expectation, prefixes_of
-from hostrouting.route_overlap.proof import check, prove_egress
-from hostrouting.route_overlap.proven import CidrReport, Finding, OverlapReport
+from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport
 
 
 def prove(node: Any, cidr: str, allowed: Sequence[str] = ()) -> CidrReport:
@@ -20,7 +20,7 @@ def prove(node: Any, cidr: str, allowed: Sequence[str] = ()) -> CidrReport:
 
 def check_cidrs(node: Any, cidrs: Iterable[str], **rest: Any) -> OverlapReport:
     """Return the report on CIDRs under the rest of an `Expectation`."""
-    return check(node, Expectation(cidrs=prefixes_of(cidrs), **rest))
+    return check_egress(node, Expectation(cidrs=prefixes_of(cidrs), **rest))
 
 
 def shapes(report: CidrReport) -> list[tuple[str, str, str, str | None]]:

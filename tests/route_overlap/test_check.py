@@ -7,14 +7,14 @@ from unittest.mock import patch
 
 import pytest
 from support.kernel import uplink
-from support.overlap_proofs import prove, shapes
+from support.overlap_checks import prove, shapes
 from support.printed import NARROWER
 
 from hostrouting import explain_routing, prove_egress
 from hostrouting.exceptions import BackendError
 from hostrouting.host import IPV4, Address, Lookup, Rule
 from hostrouting.net.addresses import parse_cidr
-from hostrouting.route_overlap.proven import CidrReport, Finding, SuggestedRoute
+from hostrouting.route_overlap.report import CidrReport, Finding, SuggestedRoute
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.testing import FakeHost, MemoryBackend
 

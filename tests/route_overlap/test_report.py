@@ -10,11 +10,11 @@ from support.static_route_scripts import static_route
 
 from hostrouting.config.sections import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.host import IPV4, ObservedRoute, Rule
+from hostrouting.route_overlap.check import check_egress, prove_egress
 from hostrouting.route_overlap.expectation import Expectation, expectation_on
 from hostrouting.route_overlap.fabric import Fabric
-from hostrouting.route_overlap.logged import log_notes
-from hostrouting.route_overlap.proof import check, prove_egress
-from hostrouting.route_overlap.proven import CidrReport, OverlapReport, SuggestedRoute
+from hostrouting.route_overlap.logs import log_notes
+from hostrouting.route_overlap.report import CidrReport, OverlapReport, SuggestedRoute
 from hostrouting.testing import FakeHost, MemoryBackend
 
 
@@ -105,7 +105,7 @@ def test_what_an_author_may_not_have_meant(caplog: pytest.LogCaptureFixture) -> 
         "allowedDevs": ["*", "?*", "a*", "?"],
     }
     config = HostRoutingConfig.from_mapping({"routeOverlap": section})
-    report = check(MemoryBackend(), Expectation.of(config))
+    report = check_egress(MemoryBackend(), Expectation.of(config))
     assert [(note.kind, note.severity, note.reason.partition(",")[0]) for note in report.notes] == [
         ("local-network", "warning", "'127.1.0.0/16' is in 127.0.0.0/8"),
         ("allows-all", "warning", "'*' allows every device"),
@@ -123,7 +123,7 @@ def test_a_route_that_the_config_has_is_not_suggested() -> None:
     section = {"expectedCidrs": ["172.16.8.0/22"]}
     config = HostRoutingConfig.from_mapping({"routeOverlap": section, "staticRoutes": routes})
     host = FakeHost(routes=Node())
-    [cidr] = check(host, expectation_on(host, config, Fabric())).cidrs
+    [cidr] = check_egress(host, expectation_on(host, config, Fabric())).cidrs
     assert cidr.findings
     assert cidr.suggested_routes == ()
     assert cidr.configured_routes == ("172.16.8.0/22",)
@@ -154,7 +154,7 @@ def test_suggestions_complete_the_section_that_an_apply_accepts() -> None:
     section = {"expectedCidrs": ["172.16.8.0/22"], "expectedDevs": ["eth0"]}
     routes = {"enabled": True, "routes": [{"destination": "10.8.0.0/16"}]}
     config = HostRoutingConfig.from_mapping({"routeOverlap": section, "staticRoutes": routes})
-    report = check(host, expectation_on(host, config, Fabric(), accepted=accepted))
+    report = check_egress(host, expectation_on(host, config, Fabric(), accepted=accepted))
     assert [route.destination for route in report.merged_routes.routes] == [
         "10.9.0.0/16",
         "172.16.8.0/22",
@@ -162,5 +162,5 @@ def test_suggestions_complete_the_section_that_an_apply_accepts() -> None:
     right = HostRoutingConfig.from_mapping(
         {"routeOverlap": section | {"expectedCidrs": ["10.0.0.0/16"]}}
     )
-    assert check(host, expectation_on(host, right, Fabric(), accepted=accepted)).ok
+    assert check_egress(host, expectation_on(host, right, Fabric(), accepted=accepted)).ok
     assert requested == ["accepted"]
