@@ -48,7 +48,7 @@ class Record:
         self.undo = undo
         self.changes: list[Change] = [*changes]
         #: True once the inverse has reversed them.
-        self.is_undone = False
+        self.is_undone: bool = False
 
     def to_mappings(self) -> list[dict[str, Any]]:
         """Return the changes for JSON."""
@@ -88,17 +88,17 @@ class Report(NoTruth):
         self.status: Status = "not-reached"
         self.start: str | None = None
         self.duration: float | None = None
-        self.attempts = 0
+        self.attempts: int = 0
         self.error: BaseException | None = None
         self.result: Any = None
         #: Why the task itself is degraded or skipped, see `Context.degrade` and `Context.skip`.
         self.reasons: list[str] = []
         #: True once the task has said that it has nothing to do, see `Context.skip`.
-        self.is_idle = False
+        self.is_idle: bool = False
         #: For the runner; see `changes`, and `undo`.
         self.records: list[Record] = []
         #: True once an undo has left a change of the task.
-        self.has_stayed = False
+        self.has_stayed: bool = False
         subtasks = task.subtasks if is_group(task) else ()
         self.children: list[Report] = [Report(subtask, self) for subtask in subtasks]
         #: The same by name: a group may have thousands.

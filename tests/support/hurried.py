@@ -77,7 +77,7 @@ def hurried() -> Iterator[None]:
         patched.enter_context(patch.object(configure, "_FEATURE_SECONDS", float(_SIBLING)))
         patched.enter_context(patch.object(probe_snat, "_WAIT_SECONDS", _WAIT))
         patched.enter_context(patch.object(detect, "_SECONDS_FOR_ROUTERS", _WAIT))
-        patched.enter_context(patch.object(probe_snat, "_SECONDS_FOR_A_LOOK", _WAIT))
+        patched.enter_context(patch.object(probe_snat, "_SECONDS_FOR_A_CHECK", _WAIT))
         yield
 
 
