@@ -62,7 +62,7 @@ failed=0
 for probe in @PROBES@; do
   dev=$(ip -4 route get "$probe" | dev_of)
   if [[ $dev != "$expected" ]]; then
-    echo "$probe leaves by $dev, not by $expected" >&2
+    echo "$probe leaves through $dev, not through $expected" >&2
     failed=1
   fi
 done

@@ -150,12 +150,12 @@ def show(host: Host, connect: Callable[[], None]) -> None:
     execute(Configure(config, host=host))
     check(host, config)
 
-    act("The agent adds the addresses and so /16 routes; the cluster still leaves by eth0.")
+    act("The agent adds the addresses and so /16 routes; the cluster still leaves through eth0.")
     connect()
     look(host.routes, config, "172.16.0.0/16")
     check(host, config)
 
-    act("And the fabric's peers leave by the fabric.")
+    act("And the fabric's peers leave through the fabric.")
     for peer in ("172.16.1.5", "172.17.1.5", "172.23.1.5"):
         (answer,) = host.routes.lookup([parse_ipv4(peer)])
         print(f"   {peer:12} {answer.route}")

@@ -7,7 +7,7 @@
     host/           the machine as ports: Host, RouteBackend, and the adapters that implement them
     boot/           how a capability installs its boot half; the gates
     static_routes/  the routes that a node must have: plan, changes, repairs, forecast
-    route_overlap/  prove_egress proves by which device each address leaves
+    route_overlap/  prove_egress proves through which device each address leaves
     apply/          the story of a run: ConfigureStaticRoutes, CheckRouteOverlap, and all of a node
     azure/          ConfigureProbeSNAT lets IPv6 probes reach pods; CleanStaleCNI for azure-vnet
     watch/          the loop that keeps routes and proof right

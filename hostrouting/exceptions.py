@@ -11,7 +11,7 @@
     │   ├── RouteRejectedError       changes were refused; each refusal, and the rollback
     │   ├── ToolNotFoundError        a program is not installed; the package that has it
     │   └── UnknownDecisionError     the kernel's decision depends on more than a model holds
-    ├── RouteOverlapError            expected addresses would leave by another device; the report
+    ├── RouteOverlapError            addresses would leave through another device; has the report
     │   └── WorseRoutingError        the same for addresses that leave right without the config
     ├── StaleCNIError                a cleanup was refused, or the entries come back
     ├── UnitError                    systemd refused a request, or a unit failed

@@ -114,7 +114,7 @@ _PART: Final = Form(
             "kind": "see [the table](#findings)",
             "first": "the first address",
             "last": "the last address",
-            "devs": "the devices by which they leave",
+            "devs": "the devices through which they leave",
             "dev": "the first of them that is not allowed",
             "route": "the route or rule that decides",
             "network": "of `announced`: the network that will be connected",
@@ -177,7 +177,7 @@ _NODE_FINDING: Final = Form(
 _PROOF: Final[dict[str, Key]] = {
     "ok": Key(bool, "all expected addresses leave right"),
     "mode": Key(OverlapMode),
-    "expected_devs": Key(list[str], "the devices by which they should leave"),
+    "expected_devs": Key(list[str], "the devices through which they should leave"),
     "cidrs": Key([_CIDR], "each expected CIDR"),
 }
 _RUN_PROOF: Final = Form(
@@ -392,7 +392,7 @@ ANSWERS: Final[dict[str, Form]] = {
                                             {
                                                 "first": "the first address",
                                                 "last": "the last address",
-                                                "devs": "the devices by which they leave",
+                                                "devs": "the devices through which they leave",
                                                 "route": "the route that decides",
                                                 "rule": "the rule that leads to it",
                                                 "reason": "why they have no device",

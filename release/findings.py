@@ -25,14 +25,14 @@ OF_THE_PROOF: Final = (
     Kind(
         "overlap",
         "by mode",
-        "expected addresses leave by another device",
+        "expected addresses leave through another device",
         f"{_ROUTES}; a device that reaches the cluster, of a CNI that is not well-known, is to be "
         "named in `allowedDevs`",
     ),
     Kind(
         "announced",
         "by mode",
-        "expected addresses will leave by a fabric that is not connected yet",
+        "expected addresses will leave through a fabric that is not connected yet",
         f"{_ROUTES}, at once",
     ),
     Kind(
@@ -62,7 +62,7 @@ OF_THE_PROOF: Final = (
     Kind(
         "unknown-exit",
         "by mode",
-        "neither a default route nor the config names the device by which they should leave",
+        "neither a default route nor the config names the device through which they should leave",
         "name it in `expectedDevs`",
     ),
     Kind(
@@ -118,7 +118,7 @@ OF_THE_NODE: Final = (
     Kind(
         "late-unit",
         "error; warning under WARN",
-        "a unit of `after` is neither active nor ended with success in this boot",
+        "a unit of `after` is neither active nor successfully finished since the boot",
         "see `systemctl status` of it; once it is up, held units start by themselves",
     ),
     Kind(
@@ -161,7 +161,7 @@ OF_THE_NODE: Final = (
     Kind(
         "device-down",
         "warning",
-        "the device by which addresses should leave is set down, and they are wrong",
+        "the device through which addresses should leave is set down, and they are wrong",
         "`ip link set` it `up`",
     ),
     Kind(
@@ -173,14 +173,14 @@ OF_THE_NODE: Final = (
     Kind(
         "enslaved",
         "warning",
-        "the device by which addresses should leave is a port of a bridge or bond, which takes its "
-        "packets",
+        "the device through which addresses should leave is a port of a bridge or bond, which "
+        "takes its packets",
         "take it out, or give the address and the default route to the bridge or bond",
     ),
     Kind(
         "no-carrier",
         "warning",
-        "the device by which addresses should leave has no carrier",
+        "the device through which addresses should leave has no carrier",
         "see its cable, the port of its switch and its driver",
     ),
     Kind(
@@ -192,7 +192,7 @@ OF_THE_NODE: Final = (
     Kind(
         "lost-default",
         "warning",
-        "the device by which addresses should leave has no address, or no default route",
+        "the device through which addresses should leave has no address, or no default route",
         "the command of its manager (networkd, netplan, NetworkManager, ifupdown), then "
         "`hostrouting apply`",
     ),
@@ -267,15 +267,15 @@ OF_THE_NODE: Final = (
     Kind(
         "open-exit",
         "warning",
-        "of an image, or a node made of it, under STRICT: nothing names the device by which it "
-        "leaves",
+        "of an image, or a node made of it, under STRICT: nothing names the device through which "
+        "it leaves",
         "name the network of the device in `expectedDevs`",
     ),
     Kind(
         "fallback-by-fabric",
         "warning",
-        "a learned default route by a wrong device decides as soon as the better gateway fails",
-        "end it at its owner, or give it a lower router preference",
+        "a learned default route through a wrong device is used once the better gateway fails",
+        "remove it at its source, or give it a lower router preference",
     ),
     Kind(
         "silent-gateway",
@@ -304,7 +304,7 @@ OF_THE_NODE: Final = (
     Kind(
         "policy-rule",
         "note",
-        "packets that a rule selects by more than addresses would leave by a wrong device",
+        "packets that a rule selects by more than addresses would leave through a wrong device",
         "correct the rule, if that is not meant",
     ),
     Kind(

@@ -30,7 +30,7 @@ _SUMMARY = "makes a Kubernetes node's host routing right, and proves it"
 _DESCRIPTION = """\
 hostrouting corrects the static routes of a node before the node joins its
 cluster, for every boot, and proves that the addresses of pods and of the
-cloud leave by the right device. If they do not, it can keep the node's
+cloud leave through the right device. If they do not, it can keep the node's
 services from starting. It can keep all of that right while the node runs."""
 #: True if this node has a watch that runs the command of the package.
 _WATCHED = (

@@ -100,7 +100,7 @@ def _bar(top: int, host: FakeHost) -> Iterator[str]:
         kind = "fabric"
         if cidr == _RANGES[1]:
             kind = "right" if by == "eth0" else "wrong"
-            text = "services leave by eth0" if by == "eth0" else "lost in the fabric"
+            text = "services leave through eth0" if by == "eth0" else "lost in the fabric"
             yield _text(left, top + 46, text, kind)
         yield f'<rect x="{left}" y="{top}" width="{share - 2}" height="28" class="{kind}"/>'
         # The demo's hardware is Ethernet, so that any kernel has it; that of a node is InfiniBand.

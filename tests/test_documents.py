@@ -40,8 +40,8 @@ def test_the_readmes_program_prints_the_report_that_it_shows() -> None:
 
 STORY = [
     "eth0  172.16.0.0 - 172.16.255.255        default via 10.224.0.1 dev eth0 proto dhcp",
-    "1 of 1 expected CIDRs would not leave by eth0 as a whole:",
-    "will leave by the fabric once 172.16.0.0/16 is connected (/var/lib/hyperv/.kvp_pool_0, written 2",
+    "1 of 1 expected CIDRs would not leave entirely through eth0:",
+    "will leave through the fabric once 172.16.0.0/16 is connected (/var/lib/hyperv/.kvp_pool_0, written 2",
     "refused: configure/check-route-overlap",
     "fab0  172.16.1.5 - 172.16.7.255          172.16.0.0/16 dev fab0 proto kernel scope link src 172.16.1.4",
     "eth0  172.16.8.0 - 172.16.11.255         172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142",

@@ -131,7 +131,7 @@ def test_a_rule_keeps_the_bits_behind_its_prefix(node: WiredNode) -> None:
 
 
 def test_via_inet6_makes_a_route_of_ipv6(node: WiredNode) -> None:
-    """Only with `-4` does a default route by an IPv6 gateway become one of IPv4."""
+    """Only with `-4` does a default route through an IPv6 gateway become one of IPv4."""
     node.ip(f"route add default via inet6 {ROUTER} dev e0")
     assert node.ip("-4 route show default") == ""
     assert held(node, "default") == [("e0", 1024)]

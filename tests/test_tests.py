@@ -88,7 +88,7 @@ def test_printed_words_stand_once() -> None:
     """The words on where addresses leave and on the next step stand only in `support.printed`, in
     golden files and in the test of the report's text.
     """
-    words = re.compile(r"""(leaves by (?:[{]|\w+[0-9](?!, which))|["'n]next: [^\[])""")
+    words = re.compile(r"""(leaves through (?:[{]|\w+[0-9](?!, which))|["'n]next: [^\[])""")
     allowed = {"support/printed.py", "route_overlap/test_report.py", "test_tests.py"}
     # The first line of each broken node is that of docs/operators.md.
     allowed.add("system/test_broken_nodes.py")

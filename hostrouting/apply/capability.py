@@ -51,7 +51,9 @@ def _open_exit(config: HostRoutingConfig, severity: Severity) -> list[NodeFindin
     """Return a finding if the config is STRICT and expects no device by name."""
     if config.devs or mode_of(config) is not OverlapMode.STRICT:
         return []
-    reason = "is not given, so a default route by a fabric of Ethernet could become the way out"
+    reason = (
+        "is not given, so a default route through a fabric of Ethernet could become the way out"
+    )
     step = 'name the network of the device, such as "expectedDevs": ["10.224.0.0/16"]'
     return [NodeFinding("open-exit", "routeOverlap.expectedDevs", reason, severity, step)]
 

@@ -41,8 +41,8 @@ def state_of(files: FileStore, path: str) -> FileState:
 def dated(content: bytes, seconds: float) -> bytes:
     r"""Return the content with a last line for the time, which is given in seconds since 1970.
 
-    >>> dated(b"10.96.0.0/16 leaves by eth0\n", 1785542400)
-    b'10.96.0.0/16 leaves by eth0\nproven 2026-08-01T00:00:00Z\n'
+    >>> dated(b"10.96.0.0/16 leaves through eth0\n", 1785542400)
+    b'10.96.0.0/16 leaves through eth0\nproven 2026-08-01T00:00:00Z\n'
     """
     return content + time.strftime("proven %Y-%m-%dT%H:%M:%SZ\n", time.gmtime(seconds)).encode()
 

@@ -45,7 +45,9 @@ def off_the_exit(
     for address, place in _node_ips(files).items():
         dev, way = devs.get(address), exits.get(address.family)
         if dev is not None and way is not None and dev != way:
-            reason = f"is on {dev}, by which its requests come, and the answers leave by {way}"
+            reason = (
+                f"is on {dev}, through which its requests come, and the answers leave through {way}"
+            )
             step = f"see {place}; if the exit is right, give an address of {way}"
             yield NodeFinding(
                 "node-ip", f"--node-ip={address} of the kubelet", reason, "note", step

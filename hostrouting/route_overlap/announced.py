@@ -1,12 +1,12 @@
-"""The routes that an announced fabric will bring, and the answers of today that they may change.
+"""The routes that an announced fabric will bring, and the current answers that they may change.
 
-The cloud's agent adds the addresses of the fabric after the boot. Each brings its network to table
-main, without a metric, and itself and its broadcast address to table local; no other table changes.
-So an address in an announced network is safe if its route in main is longer than the network, or
-equal and without a metric, because the new route is added after it; and if it is not one of the
-addresses that table local lacks. Any other address of the network counts as lost. So nothing is
-missed, and on a node with unusual rules too much may be found: docs/decisions/fabric.md names these
-rules.
+The cloud's agent adds the addresses of the fabric after the boot. Each address adds its network to
+table main, without a metric, and itself and its broadcast address to table local; no other table
+changes. So an address in an announced network is safe if its route in main is more specific than
+the network, or equal and without a metric (because the new route is added after it), and if it is
+not one of the addresses that will be new in table local. Any other address of the network counts as
+lost. So nothing is missed, but on a node with unusual rules there may be false findings:
+docs/decisions/fabric.md names these rules.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _Network: TypeAlias = tuple[int, int]
 
 
 class Announced:
-    """The routes that an announced fabric will add to a node; none if its devices may carry all."""
+    """The routes that an announced fabric will add; none if its devices may carry everything."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Announced:
         may_carry: Callable[[str], bool],
     ) -> None:
         present = _Present.of(routes)
-        # One that is dead by a device that may carry comes back as right as it was.
+        # A dead route through a device that may carry traffic is fine when it comes back.
         returning = [route for route in present.dead if not may_carry(route.dev or "")]
         firsts = _before_all_alive(returning, routes) if returning else ()
         by_mac = _by_mac(devices)
@@ -62,21 +62,21 @@ class Announced:
         members = [by_mac.get(pair.mac, []) for pair in fabric.addresses]
         names = [device.name for device in chain.from_iterable(members)]
         self._source = fabric.source
-        # A rule that selects by `from` cannot be moved before it, so table local decides first.
+        # No rule that selects by `from` can precede this one, so table local decides first.
         self._local_first = bool(rules) and (rules[0].priority, rules[0].table) == (0, LOCAL_TABLE)
-        #: The networks that precede equal ones without a metric, too.
+        #: The networks whose routes precede even equal routes without a metric.
         self._first = {each.network for each in coming if each.is_first and each.is_network}
-        #: One of the networks, if a rule may select by an address in it, which cannot be looked up
+        #: One of the networks if a rule may select by an address in it: that cannot be looked up
         #: yet.
         self._by_source = next(
             (each for each in networks if any(_may_select(rule, each) for rule in rules)), None
         )
-        #: The networks of the addresses that come to table local.
+        #: The addresses that table local will get, each with its network.
         self._own = _new_addresses(coming, present)
         names += [each.dev for each in coming if each.dev]
         is_known = all(members) and not fabric.networks and not self._by_source
         if is_known and all(map(may_carry, names)):
-            # Nothing goes astray.
+            # No address will be misrouted.
             networks = []
             self._own = {}
         self.routes: list[ObservedRoute] = _routes_to(networks, self._own)
@@ -85,16 +85,16 @@ class Announced:
         self._masks = [(length, netmask(length)) for length in lengths]
 
     def announcement(self, route: ObservedRoute | None) -> tuple[str, str] | None:
-        """Return the network that brings a route, and its source; None for any other route."""
+        """Return the network that brings a route, and its source; None for other routes."""
         if route is None or self._by_prefix.get((route.table, *route[:2])) is not route:
             return None
         network = self._own[route.network] if route.table == LOCAL_TABLE else route[:2]
         return str(Prefix(IPV4, *network)), self._source
 
     def taker(self, plain: Lookup, sourced: Iterable[Lookup]) -> ObservedRoute | None:
-        """Return a new route that may take an address from today's answers; None if it cannot.
+        """Return a new route that may attract an address, or None.
 
-        `sourced` are the answers with the sources from which the kernel sends after the plain one.
+        `sourced` are the answers with the sources that the kernel may choose after the plain one.
         """
         route = plain.route
         if route is None:
@@ -120,28 +120,28 @@ class Announced:
         return None
 
     def _stays_before(self, now: ObservedRoute, new: ObservedRoute) -> bool:
-        """Return True if a route in main decides also when a new one is there."""
+        """Return True if a route in main still decides after a new one was added."""
         if now.prefix_length != new.prefix_length:
             return now.prefix_length > new.prefix_length
         return now.metric == 0 and new[:2] not in self._first
 
 
 class _Present(NamedTuple):
-    """What the kernel has by the addresses of today."""
+    """The routes that the kernel made for the current addresses."""
 
-    #: The networks in table main without a metric: the kernel adds an equal route behind these.
+    #: The networks in table main without a metric: the kernel adds an equal route after these.
     networks: set[_Network]
     #: The own and broadcast addresses in table local.
     addresses: set[int]
-    #: True before Linux 5.14: there the first address of a network is a broadcast address, too, as
-    #: that of 127.0.0.0/8 shows.
+    #: True before Linux 5.14, where the first address of a network is also a broadcast address, as
+    #: 127.0.0.0 shows.
     has_first: bool
     #: The routes of networks and broadcast addresses that wait for the carrier of their device.
     dead: list[ObservedRoute]
 
     @classmethod
     def of(cls, routes: Iterable[ObservedRoute]) -> _Present:
-        """Return what the kernel has in these routes."""
+        """Return what these routes contain."""
         # By position, which is faster than by name: this line reads every route of a full table.
         near = [route for route in routes if route[6] == KERNEL_PROTOCOL or route[5] == LOCAL_TABLE]
         alive = [
@@ -163,7 +163,7 @@ class _Present(NamedTuple):
 
 
 def _is_address(route: ObservedRoute) -> bool:
-    """Return True for an own address, or the broadcast address of a network."""
+    """Return True for one of the node's addresses, or the broadcast address of a network."""
     is_one = route.table == LOCAL_TABLE and route.prefix_length == 32
     return is_one and route.kind in {"local", "broadcast"}
 
@@ -174,7 +174,7 @@ def _is_first_of_loopback(route: ObservedRoute) -> bool:
 
 
 def _is_connected(route: ObservedRoute) -> bool:
-    """Return True for a network or a broadcast address that the kernel has by an address."""
+    """Return True for a network or broadcast address that the kernel added for an address."""
     if route.protocol != KERNEL_PROTOCOL:
         return False
     if route.table == MAIN_TABLE:
@@ -187,24 +187,24 @@ class _Coming(NamedTuple):
 
     network: _Network
     addresses: tuple[int, ...] = ()
-    #: The device that connects it, if it is neither in the pool nor in the config.
+    #: The device that connects it, if neither the pool nor the config names it.
     dev: str | None = None
-    #: True if it is there already, dead, and precedes each equal route that is alive.
+    #: True if its route exists, is dead, and precedes all equal routes that are not dead.
     is_first: bool = False
-    #: False for a broadcast address, whose network comes by itself.
+    #: False for a broadcast address, whose network is added separately.
     is_network: bool = True
 
 
 def _before_all_alive(
     dead: Iterable[ObservedRoute], routes: Iterable[ObservedRoute]
 ) -> list[ObservedRoute]:
-    """Return the dead routes that precede each route to the same network which is alive."""
-    places = {(route.table, *route[:2]) for route in dead}
+    """Return the dead routes that precede all working routes to the same network."""
+    keys = {(route.table, *route[:2]) for route in dead}
     order: dict[tuple[int, ...], ObservedRoute] = {}
     for route in routes:
-        place = route.table, *route[:2]
-        if place in places and not route.tos:
-            order.setdefault(place, route)
+        key = route.table, *route[:2]
+        if key in keys and not route.tos:
+            order.setdefault(key, route)
     return [route for route in order.values() if route.flags & FLAG_DEAD]
 
 
@@ -215,19 +215,19 @@ def _coming(
     dead: Iterable[ObservedRoute],
     firsts: Collection[ObservedRoute],
 ) -> Iterator[_Coming]:
-    """Yield what the kernel will connect; `dead` are routes of its own, without carrier.
+    """Yield the networks that the kernel will connect.
 
-    Of these, `firsts` precede each equal route.
+    `dead` are its own routes without a carrier; of these, `firsts` precede all equal routes.
     """
     coming = [_Coming(parse_cidr(cidr)) for cidr in fabric.networks]
-    # The agent sets devices up, and those above them follow; so does whatever connects a network of
-    # the config, on the devices that have an address there.
+    # The agent sets devices up, and the devices on top of them follow. The same happens to devices
+    # with an address in a network of the config.
     started = {device.name for device in devices} if fabric.addresses else _inside(fabric, devices)
     for device in devices:
         if device.name in started and not device.up:
             coming += _networks_of(device)
     for route in dead:
-        # It comes back with the carrier, which a port of InfiniBand gets from its fabric.
+        # It comes back with the carrier, which an InfiniBand port gets from its fabric.
         if route.dev in started:
             is_broadcast = route.kind == "broadcast"
             own = (route.network,) if is_broadcast else ()
@@ -235,17 +235,17 @@ def _coming(
             coming.append(_Coming(route[:2], own, route.dev, is_first, not is_broadcast))
     for mac, address in fabric.addresses:
         named = by_mac.get(mac, [])
-        # The kernel refuses an address that the device has.
+        # The kernel refuses an address that the device already has.
         if not named or not all(_has(device, address) for device in named):
             coming.append(_Coming((address & netmask(_LENGTH), _LENGTH), (address,)))
     for each in coming:
-        # It connects none of 0.0.0.0/8.
+        # The kernel connects no network in 0.0.0.0/8.
         if each.network[0] >> 24:
             yield each
 
 
 def _by_mac(devices: Iterable[Device]) -> dict[str | None, list[Device]]:
-    """Return the devices by the hardware addresses with which the pool names them."""
+    """Return the devices by their hardware addresses as the pool writes them."""
     by_mac: dict[str | None, list[Device]] = {}
     for device in devices:
         by_mac.setdefault(agent_mac(device.name, device.mac), []).append(device)
@@ -253,7 +253,7 @@ def _by_mac(devices: Iterable[Device]) -> dict[str | None, list[Device]]:
 
 
 def _new_networks(coming: Iterable[_Coming], present: _Present) -> list[_Network]:
-    """Return the networks that come and that no route has yet, or that precede its route."""
+    """Return the coming networks that have no route yet, or whose routes will come first."""
     new = [
         each.network
         for each in coming
@@ -263,7 +263,7 @@ def _new_networks(coming: Iterable[_Coming], present: _Present) -> list[_Network
 
 
 def _new_addresses(coming: Iterable[_Coming], present: _Present) -> dict[int, _Network]:
-    """Return the addresses that come to table local, each with the network that brings it."""
+    """Return the addresses that table local will get, each with the network that brings it."""
     new: dict[int, _Network] = {}
     for each in coming:
         returning = each.addresses if each.is_first else ()
@@ -283,7 +283,7 @@ def _broadcasts(network: _Network, present: _Present) -> tuple[int, ...]:
 
 
 def _routes_to(networks: Iterable[_Network], addresses: Iterable[int]) -> list[ObservedRoute]:
-    """Return the routes by the fabric, as the kernel will make them."""
+    """Return the routes through the fabric as the kernel will add them."""
     connected = ObservedRoute(0, 0, dev=FABRIC, protocol=KERNEL_PROTOCOL, scope=SCOPE_LINK)
     own = connected._replace(prefix_length=32, kind="local", table=LOCAL_TABLE, scope=SCOPE_HOST)
     return [
@@ -299,7 +299,7 @@ def _inside(fabric: Fabric, devices: Iterable[Device]) -> set[str]:
 
 
 def _networks_of(device: Device) -> Iterator[_Coming]:
-    """Yield what the kernel connects when it sets a device up that is down."""
+    """Yield the networks that are connected when a device that is down comes up."""
     for own in device.addresses:
         if own.family != IPV4:
             continue
@@ -315,7 +315,7 @@ def _networks_of(device: Device) -> Iterator[_Coming]:
 
 
 def _has(device: Device, address: int) -> bool:
-    """Return True if a device has an address with the network that the agent would give it."""
+    """Return True if a device has the address and network that the agent would add."""
     mask = netmask(_LENGTH)
     return device.up and any(
         (own.local, own.prefix_length) == (address, _LENGTH) and not (own.peer ^ address) & mask

@@ -1,7 +1,7 @@
-"""The answers of a node for the parts of CIDRs, all of one moment.
+"""The answers of a node for the parts of CIDRs, all from one moment.
 
-One address of each part is looked up, in bulk. If routing changes meanwhile, the parts concerned
-are cut and looked up again, until nothing changes.
+One address of each part is looked up, in bulk. If routing changes meanwhile, the affected parts are
+divided and looked up again, until nothing changes.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 _Item = TypeVar("_Item")
 _route_of = itemgetter(1)
-#: How often parts are looked up again while routing changes. To look up all of them counts as
-#: several times, since that takes as long as a check, and so does each time in a big table: in a
-#: storm of changes a check should take twice its usual time at most.
+#: How often parts are looked up again while routing changes. Looking up all of them counts several
+#: times because it takes as long as a check, and so does each round in a big table: in a storm of
+#: changes, a check should take at most twice its usual time.
 _ROUNDS = 32
 _ROUNDS_OF_ALL = 4
 _ROUTES_OF_A_ROUND = 10_000
 
 
 class LookedUp(NamedTuple):
-    """The parts of each CIDR, and the allowed devices by which those leave that are left out."""
+    """The parts of each CIDR, and the allowed devices of the parts that are left out."""
 
     parts: list[list[CidrPart]]
     devs_left_out: frozenset[str]
 
 
 class _Ranges:
-    """Ranges of addresses, sorted, and apart from each other."""
+    """Sorted ranges of addresses that do not overlap."""
 
     def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
         self._firsts: list[int] = []
@@ -55,7 +55,7 @@ class _Ranges:
         return bool(self._firsts)
 
     def within(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yield the ranges that have an address in another one."""
+        """Yield the ranges that overlap the range from `first` to `last`."""
         at = bisect_left(self._lasts, first)
         while at < len(self._firsts) and self._firsts[at] <= last:
             yield self._firsts[at], self._lasts[at]
@@ -71,9 +71,9 @@ class _Ranges:
 
 
 class _Answered(NamedTuple):
-    """The parts of ranges of addresses, and the answer for the last address of each.
+    """The parts of ranges of addresses, and the answer for the last address of each part.
 
-    The answers with a source are by the address that was looked up.
+    The key of the answers with a source is the address that was looked up.
     """
 
     #: The number of parts of each range.
@@ -84,7 +84,7 @@ class _Answered(NamedTuple):
     sourced: dict[int, list[SourcedLookup]]
 
     def meeting(self, ranges: _Ranges) -> Iterator[tuple[int, int, int]]:
-        """Yield the parts that have an address in ranges, as a range and two positions."""
+        """Yield the parts that overlap `ranges`: the index of their range, and their slice."""
         begin = 0
         for at, count in enumerate(self.counts):
             end = begin + count
@@ -97,11 +97,11 @@ class _Answered(NamedTuple):
             begin = end
 
     def cut_out(self, ranges: _Ranges) -> _Answered:
-        """Return the parts, with those cut into pieces that ranges meet and whose answer stays."""
+        """Return the parts after dividing those that overlap `ranges` but keep their answer."""
         counts = [*self.counts]
         firsts, lasts, plain = [*self.firsts], [*self.lasts], [*self.plain]
         for at, _, stop in reversed([*self.meeting(ranges)]):
-            # Of the parts that a range meets, only the last one may end behind it.
+            # Of the parts that overlap a range, only the last one may end after it.
             part = stop - 1
             pieces = [*self._pieces(part, ranges)]
             counts[at] += len(pieces) - 1
@@ -111,11 +111,11 @@ class _Answered(NamedTuple):
         return self._replace(counts=counts, firsts=firsts, lasts=lasts, plain=plain)
 
     def _pieces(self, part: int, ranges: _Ranges) -> Iterator[tuple[int, int, Lookup]]:
-        """Yield the pieces of a part that ranges meet: in a range, and beside it.
+        """Yield the pieces of a part that overlaps `ranges`: those inside of a range, and the rest.
 
-        The answer is that of the last address. If a range has that, nothing is known about the
-        rest, so the part is one piece. Otherwise the pieces beside a range keep it: the route of a
-        pod does not make the rest of its network unclear.
+        The answer belongs to the last address. If a range contains that address, nothing is known
+        about the rest, so the part stays one piece. Otherwise the pieces outside of the ranges keep
+        the answer: a new route to a pod does not make the rest of its network unknown.
         """
         first, end, answer = self.firsts[part], self.lasts[part], self.plain[part]
         met = [*ranges.within(first, end)]
@@ -129,14 +129,14 @@ class _Answered(NamedTuple):
         yield first, end, answer
 
     def with_parts(self, spans: Sequence[tuple[int, int, int]], new: _Answered) -> _Answered:
-        """Return the parts with the new ones of each span in place of those there."""
+        """Return the parts after replacing each span with its new parts."""
         counts = [*self.counts]
         for (at, start, stop), count in zip(spans, new.counts, strict=True):
             counts[at] += count - (stop - start)
         plain = _spliced(self.plain, new.plain, spans, new.counts)
         sourced = {**self.sourced}
         for answer in new.plain:
-            # Of the rules before.
+            # The rules may have changed since.
             sourced.pop(answer.destination, None)
         return _Answered(
             counts,
@@ -147,7 +147,7 @@ class _Answered(NamedTuple):
         )
 
     def undecided_in(self, ranges: _Ranges) -> _Answered:
-        """Return the parts, with answers that are undecided where they meet these ranges."""
+        """Return the parts, undecided where they overlap `ranges`."""
         plain = [*self.plain]
         sourced = {**self.sourced}
         for _, start, stop in self.meeting(ranges):
@@ -163,7 +163,7 @@ def _spliced(
     spans: Iterable[tuple[int, int, int]],
     counts: Iterable[int],
 ) -> list[_Item]:
-    """Return a list in which the items of each span are so many of the new ones."""
+    """Return the old list after replacing each span with its number of new items."""
     spliced: list[_Item] = []
     copied = taken = 0
     for (_, start, stop), count in zip(spans, counts, strict=True):
@@ -177,11 +177,11 @@ def _spliced(
 def read(
     make: Callable[[], RoutingSnapshot], cidrs: Sequence[Prefix]
 ) -> tuple[RoutingSnapshot, LookedUp]:
-    """Return a snapshot of a node, and the parts of CIDRs, each with its answer of a moment.
+    """Return a snapshot of a node, and the parts of CIDRs with their answers from one moment.
 
-    A part whose routing did not change between its snapshot and its answer is right for that
-    moment, whatever comes later. So each round looks up again only what has changed under the
-    round before. If routing changes without end, the answers for the parts concerned have the
+    If the routing of a part did not change between its snapshot and its answer, the answer is
+    correct for that moment, whatever happens later. So each round looks up again only what changed
+    during the previous one. If routing keeps changing, the answers for the affected parts have the
     errno `CHANGING`.
     """
     node = make()
@@ -214,21 +214,21 @@ def read(
 
 
 def looked_up(node: RoutingSnapshot, cidrs: Sequence[Prefix]) -> LookedUp:
-    """Cut each CIDR where the answer may change, and return its parts."""
+    """Divide each CIDR where the answer may change, and return its parts."""
     return _selected(node, _answered(node, [*map(range_of, cidrs)]))
 
 
 def _selected(node: RoutingSnapshot, answered: _Answered) -> LookedUp:
     """Return the parts of each CIDR.
 
-    If the node has expected devices, parts that leave by a single allowed device are left out
-    unless a rule selects by source, and a part that an announced route may take has this route as
-    its only answer.
+    If there are expected devices, parts that leave through a single allowed device are left out,
+    unless a rule selects by source. If an announced route may attract a part, this route is its
+    only answer.
     """
     allowed = node.allowed
     is_proof = bool(allowed.expected)
     counts, firsts, lasts, plain, sourced = answered
-    # The announced routes that may take parts, by the position of the part.
+    # The announced routes that may attract parts, by the position of the part.
     taken: dict[int, tuple[SourcedLookup]] = {}
     if is_proof and node.announced:
         for at, answer in enumerate(plain):
@@ -272,29 +272,29 @@ def _selected(node: RoutingSnapshot, answered: _Answered) -> LookedUp:
 
 
 def _answered(node: RoutingSnapshot, ranges: Sequence[tuple[int, int]]) -> _Answered:
-    """Cut ranges and look up their parts."""
+    """Divide ranges, and look up their parts."""
     cuts = [*cut(node, ranges)]
-    # The parts of all ranges: one question to the kernel costs much less than one for each.
+    # All parts at once: one request to the kernel is much cheaper than one for each.
     firsts = [start for starts in cuts for start in starts]
     ends = [end for _, end in ranges]
     lasts = [
         start - 1 for starts, end in zip(cuts, ends, strict=True) for start in (*starts[1:], end)
     ]
-    # The last address of each: pods get theirs in order, so the first one of a gap is that of the
-    # next pod.
+    # The last address of each: pods get addresses in order, so the first address of a gap is the
+    # next one to change.
     plain = node.lookup(lasts)
     return _Answered([*map(len, cuts)], firsts, lasts, plain, _sourced(node, plain))
 
 
 def _sourced(node: RoutingSnapshot, plain: Sequence[Lookup]) -> dict[int, list[SourcedLookup]]:
-    """Return the answers with each source from which a packet may come, by the address.
+    """Return the answers for each source from which a packet may come, by destination.
 
-    Without routes and rules that select by source there are none.
+    Without routes and rules that select by source, there are none.
     """
     if not node.by_source:
         return {}
     owned = zip(plain, _sources(node, plain), strict=True)
-    # CIDRs may have parts in common.
+    # CIDRs may overlap.
     by_first = {answer.destination: own for answer, own in owned}
     pairs = [(first, source) for first, own in by_first.items() for source in own]
     sources = [source for _, source in pairs]
@@ -308,8 +308,8 @@ def _sourced(node: RoutingSnapshot, plain: Sequence[Lookup]) -> dict[int, list[S
 def _sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
     """Yield the sources from which a packet may come, for each answer.
 
-    With one next hop, the kernel's answer has the source. With several, a hash of the flow selects
-    the next hop and so the source; then every possible source is computed.
+    With one next hop, the kernel's answer contains the source. With several, a hash of the flow
+    selects the next hop and thereby the source, so every possible source is computed.
     """
     if node.family == IPV6:
         yield from _ipv6_sources(node, plain)
@@ -326,9 +326,9 @@ def _sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[Iterabl
 
 
 def _sources_by_hop(node: RoutingSnapshot, routes: Sequence[ObservedRoute]) -> list[int | None]:
-    """Return the source for each next hop of a route, or of routes in turns.
+    """Return the source for each next hop of a route, or of routes that are used in turn.
 
-    A hash selects no dead next hop; a route in turns may be taken though its next hop is dead.
+    A hash never selects a dead next hop, but a route used in turn may have one.
     """
     in_turns = len(routes) > 1
     return [
@@ -342,9 +342,9 @@ def _sources_by_hop(node: RoutingSnapshot, routes: Sequence[ObservedRoute]) -> l
 def _ipv6_sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
     """Yield the IPv6 sources from which a packet may come, for each answer.
 
-    The kernel chooses one by the destination, and a program may name another: so every address of
-    the devices counts that is not deprecated. The kernel may prefer an address of another device,
-    which is then its answer.
+    The kernel chooses one by the destination, but a program may choose another. So every address of
+    the devices counts unless it is deprecated. If the kernel prefers an address of another device,
+    its answer shows it.
     """
     ways: list[list[ObservedRoute]] = []
     uncertain: list[int] = []
@@ -354,7 +354,7 @@ def _ipv6_sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[It
         if not all(_is_certain(node, route, answer.destination) for route in routes):
             uncertain.append(at)
     chosen: dict[int, int | None] = {}
-    # The choice of the kernel is that for the packets of a lookup.
+    # The kernel's choice is for the packets of a lookup only.
     others: Sequence[int] = ()
     if node.packets:
         others = [source for sources in node.own.values() for source in sources]
@@ -366,7 +366,7 @@ def _ipv6_sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[It
         for route in routes:
             for dev in route.devs:
                 own += node.own.get(dev, ())
-        # Last: a model lacks it, and its first fault is to be the same.
+        # Last: a model has none, and should find the same fault first.
         own.append(chosen.get(at))
         if at in all_uncertain:
             own += others
@@ -374,7 +374,7 @@ def _ipv6_sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[It
 
 
 def _is_certain(node: RoutingSnapshot, route: ObservedRoute, destination: int) -> bool:
-    """Return True if packets to an address leave by a route with a source of its own devices."""
+    """Return True if packets sent by a route have a source of one of its devices."""
     return route.kind == "unicast" and node.sends_from_own(route, destination)
 
 
@@ -383,7 +383,7 @@ def _chosen(
 ) -> dict[int, int | None]:
     """Return the IPv6 sources that the kernel chooses, by position in `plain`.
 
-    A model cannot choose, and is asked only where it is uncertain; then it raises.
+    A model cannot choose: it is asked only where the choice is uncertain, and then raises.
     """
     asked: Sequence[int] = range(len(plain))
     try:

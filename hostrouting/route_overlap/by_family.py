@@ -1,4 +1,4 @@
-"""The report on the CIDRs of one family, with the ways out of the node, and that on all CIDRs."""
+"""The report on the CIDRs of one address family, and the report on all CIDRs."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ _T = TypeVar("_T")
 
 
 class FamilyReport(NamedTuple):
-    """What is proven of the CIDRs of one family."""
+    """The result of a check for the CIDRs of one family."""
 
     node: RoutingSnapshot
     cidrs: Sequence[str]
     #: The findings of each CIDR.
     findings: Sequence[tuple[Finding, ...]]
     suggested: Sequence[Sequence[SuggestedRoute]]
-    #: The devices by which the CIDRs leave, and may.
+    #: The allowed devices through which the CIDRs leave.
     carriers: tuple[str, ...]
     #: The IPv6 routes that decide.
     deciding: tuple[ObservedRoute, ...] = ()
     notes: Sequence[NodeFinding] = ()
 
     def report(self, config: HostRoutingConfig) -> OverlapReport:
-        """Return the report for a config, which names the CIDRs, and which suggestions complete."""
+        """Return the report; `config` names the CIDRs, and suggested routes are added to it."""
         node = self.node
         expected = node.allowed.expected
         family = (node.family,)
-        # Without an expected device, those that may be it.
+        # Without an expected device, those that may become it.
         defaults = node.defaults if expected else outside_fabric(node.defaults, node.links)
         devs = {hop.dev for route in defaults for hop in route.hops if not hop.dead}
         lacks_default = devs.isdisjoint(expected or devs)
@@ -52,7 +52,7 @@ class FamilyReport(NamedTuple):
             dead_ends = frozenset()
         absent = self._absent()
         if lacks_default and (not expected or any(map(is_network, absent))):
-            # One of these would be the exit; or another one, which is up, may be.
+            # One of these would be the outbound device, unless another device is, which is up.
             set_down_devs, is_one_the_exit = devices_down(self._may_be_exit, node.links)
             down = set_down_devs if is_one_the_exit else ()
             maybe_down = () if is_one_the_exit else set_down_devs
@@ -84,7 +84,7 @@ class FamilyReport(NamedTuple):
         )
 
     def _absent(self) -> tuple[str, ...]:
-        """Return the expected devices, and networks, that no device of the node is, or holds."""
+        """Return the expected devices that do not exist, and the networks that no device is in."""
         known = {link.name for link in self.node.links}
         known.update(network for network, _ in self.node.allowed.undecided)
         return tuple(dev for dev in self.node.allowed.expected if dev not in known)
@@ -97,9 +97,9 @@ class FamilyReport(NamedTuple):
         *,
         lacks_default: bool,
     ) -> Iterator[NodeFinding]:
-        """Yield why addresses are wrong: what the devices that should be the exit lack."""
+        """Yield why addresses are wrong: what is wrong with the expected devices."""
         node = self.node
-        # Beside a device that is there, another one that is not explains nothing.
+        # If one expected device exists, the absence of another one explains nothing.
         are_absent = lacks_default and len(self._absent()) == len(node.allowed.expected)
         absent = [*outbound_faults.absent(self._absent(), node)] if are_absent else []
         yield from absent
@@ -114,13 +114,13 @@ class FamilyReport(NamedTuple):
 
     @property
     def _may_be_exit(self) -> Sequence[str]:
-        """The devices, or networks, that the config names, that were found, or that decide."""
+        """The devices or networks that the config names, or else those found or deciding."""
         return self.node.expected or self.node.found or self.node.allowed.expected
 
     def _reports(self, config: HostRoutingConfig) -> Iterator[CidrReport]:
-        """Yield the report on each CIDR: suggested are the routes that help and the config lacks.
+        """Yield the report on each CIDR, with the helpful routes that the config does not have yet.
 
-        None is suggested against a route that the config itself chooses.
+        None is suggested against a route of the config itself.
         """
         names = config.route_overlap.cidrs
         routes = _by_prefix(config.static_routes.routes) if any(self.suggested) else {}
@@ -148,10 +148,10 @@ class FamilyReport(NamedTuple):
     def _chosen(
         self, lacking: Iterable[SuggestedRoute], config: HostRoutingConfig
     ) -> tuple[StaticRoute, ...]:
-        """Return the config's own routes that suggestions are against, if they are whole.
+        """Return the config's own routes that suggested routes would replace, if they work.
 
-        Such a route names its device or gateway, and its device is up and its gateway on the link.
-        Whoever wrote it may know better than the default route of the moment.
+        Such a route names its device or gateway, its device is up, and its gateway is on the link.
+        Its author may know better than the current default route.
         """
         # Imported here because a node without findings does not need it.
         from hostrouting.route_overlap.suggest import is_whole
@@ -169,7 +169,7 @@ class FamilyReport(NamedTuple):
 def report_on(
     cidrs: Iterable[str], proofs: Iterable[FamilyReport], config: HostRoutingConfig
 ) -> OverlapReport:
-    """Return the one report on CIDRs, in their order, for a config; see `FamilyReport.report`."""
+    """Return one report on all CIDRs, in their order; see `FamilyReport.report`."""
     reports = [proof.report(config) for proof in proofs]
     by_cidr = {part.cidr: part for report in reports for part in report.cidrs}
     values: dict[str, Any] = {"config": config, "cidrs": tuple(by_cidr[cidr] for cidr in cidrs)}

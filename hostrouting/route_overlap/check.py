@@ -1,13 +1,13 @@
-"""Prove that every address of a CIDR leaves by a device that may carry it; the kernel answers.
+"""Ask the kernel whether every address of a CIDR leaves through a device that may carry it.
 
 A lookup returns the deciding route with all its next hops. A hash assigns each flow to one of them,
-so all must be allowed. If a rule selects by source, the part is looked up again with the source
-that the kernel chooses after the first answer. Both answers must be fine: the second one decides
-for a connected socket, the first one for a datagram from an unconnected socket.
+so all of them must be allowed. If a rule selects by source, the part is looked up again with the
+source that the kernel chooses after the first answer. Both answers must be fine, because the second
+one decides for a connected socket, and the first one for a datagram from an unconnected socket.
 
-An address that an announced fabric may take is a finding, too: see `announced`. For packets that
-rules select by more than addresses there is a note where they leave by a device that is not allowed
-(see `policy.astray`).
+An address that an announced fabric may attract is also a finding: see `announced`. A note says
+where packets that rules select by more than their addresses leave through a device that is not
+allowed: see `policy.astray`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from phases import Context
 
 
-#: The findings that a note names.
+#: The number of findings that a note names.
 _MOST_NAMED = 3
 
 
@@ -72,15 +72,15 @@ def prove_egress(
     allowed_devs: Sequence[str] = DEFAULT_ALLOWED_DEVS,
     expected_devs: Sequence[str] | None = None,
 ) -> OverlapReport:
-    """Prove that every address of `cidrs` leaves by an expected device, or an allowed one.
+    """Check that every address of `cidrs` leaves through an expected or allowed device.
 
-    `node` is a host, or a backend alone. A CIDR may be an `ip_network`.
+    `node` is a host, or just a backend. A CIDR may be an `ip_network`.
 
     A network in `expected_devs` stands for the device of a default route with an address in it.
-    `expected_devs=None` means the devices of the default route; without one, every address is a
-    finding, as it is unknown where it should leave. IPv6 should leave by the device by which IPv4
-    does. It changes nothing and needs no privilege. It raises `BackendError` if the kernel refuses
-    to answer.
+    `expected_devs=None` means the devices of the default route. If there is none, every address is
+    a finding, because it is unknown where it should leave. IPv6 should leave through the same
+    device as IPv4. This function changes nothing and needs no privileges. It raises `BackendError`
+    if the kernel refuses to answer.
 
     >>> from hostrouting.testing import MemoryBackend
     >>> links = {"eth0": ["10.224.0.4/16"], "ib0": ["172.16.1.4/16"]}
@@ -104,10 +104,10 @@ def prove_egress(
 
 
 def check_egress(node: Host | hostrouting.host.Routing, expectation: Expectation) -> OverlapReport:
-    """Return what a node's routing has that is not as expected, at one moment.
+    """Return how the routing of a node differs from what is expected, at one moment.
 
-    Suggested routes complete the accepted section, which is read only if there are any. An address
-    that will leave by the announced fabric is a finding, too.
+    Suggested routes are added to the accepted section, which is read only if there are any. An
+    address that will leave through the announced fabric is also a finding.
     """
     node = watched(node)
     prefixes = expectation.cidrs
@@ -136,13 +136,13 @@ def check_egress(node: Host | hostrouting.host.Routing, expectation: Expectation
 
 
 def _likely_mistakes(config: HostRoutingConfig) -> Iterator[NodeFinding]:
-    """Yield what a config may not have meant in its section."""
+    """Yield what is probably a mistake in the section of a config."""
     section = config.route_overlap
     for mistake in section.local.values():
         yield NodeFinding("local-network", mistake.path, mistake.message, "warning")
     for pattern in section.allowed_devs:
         if "*" in pattern and not pattern.strip("*?"):
-            advice = "name the devices that are meant"
+            advice = "name the devices that you mean"
             reason = f"{pattern!r} allows every device, so nothing is an overlap; {advice}"
             yield NodeFinding("allows-all", "routeOverlap.allowedDevs", reason, "warning")
 
@@ -154,10 +154,10 @@ def _fabric_notes(fabric: Fabric, host: Host) -> Iterator[NodeFinding]:
 
 
 def _ambiguous_exits(node: RoutingSnapshot) -> Iterator[NodeFinding]:
-    """Yield a warning if several default routes decide alike, a note if one of several decides.
+    """Yield a warning if several default routes have the same priority, or a note if one decides.
 
-    Where the config names the devices, that is a note if another one decides, and its owner can
-    give it a higher metric.
+    If the config names the devices, there is only a note: if another device decides, and its owner
+    can give it a higher metric.
     """
     is_named = bool(node.expected and not node.found)
     defaults = node.defaults
@@ -167,8 +167,11 @@ def _ambiguous_exits(node: RoutingSnapshot) -> Iterator[NodeFinding]:
     if is_named and not {*best}.isdisjoint(node.allowed.expected):
         return
     if len(best) > 1 and not is_named:
-        reason = "decide alike, so packets may leave by each: name the right ones in expectedDevs"
-        subject = f"the IPv4 default routes by {' and '.join(best)}"
+        reason = (
+            "have the same priority, so packets may leave through any of them: "
+            "name the right ones in expectedDevs"
+        )
+        subject = f"the IPv4 default routes through {' and '.join(best)}"
         wrong = [route for route in defaults if not {*best}.isdisjoint(route.devs)]
         commands = [quoted("ip", "route", "del", *str(route.to_route()).split()) for route in wrong]
         step = f"or run one of these: {'; '.join(commands)}" if commands[1:] else ""
@@ -177,19 +180,19 @@ def _ambiguous_exits(node: RoutingSnapshot) -> Iterator[NodeFinding]:
         owner = node.owner_step(next(route for route in defaults if best[0] in route.devs))
         if is_named and not owner:
             return
-        reason = f"decides, by its metric, before that by {' and '.join(beside)}"
+        reason = f"has a lower metric than that through {' and '.join(beside)}"
         step = owner
         if not is_named:
             step = f'if that is right, add "expectedDevs": {json.dumps(best)} to routeOverlap'
             step += f"; if not, {owner}" if owner else ""
-        subject = f"the IPv4 default route by {best[0]}"
+        subject = f"the IPv4 default route through {best[0]}"
         yield NodeFinding("chosen-exit", subject, reason, "note", step)
 
 
 def _prove(
     node: RoutingSnapshot, looked: LookedUp, cidrs: Sequence[Prefix], notes: Iterable[NodeFinding]
 ) -> FamilyReport:
-    """Prove CIDRs of the family of the node, and add further notes."""
+    """Check the CIDRs of one family, and add further notes."""
     bad, devs = judged(node, looked)
     notes_on_views: list[NodeFinding] = []
     for view in node.views:
@@ -228,7 +231,7 @@ def _notes_on_packets(
 ) -> Iterator[NodeFinding]:
     """Yield the notes on packets that rules select by more than addresses and protocol.
 
-    A part that is `bad` for every packet needs no note.
+    Parts that are `bad` for every packet need no note.
     """
     if not node.allowed.expected or not any(rule.packets for rule in node.rules):
         return
@@ -241,32 +244,32 @@ def _notes_on_packets(
 
 
 def _undecided_networks(allowed: AllowedDevices) -> Iterator[NodeFinding]:
-    """Yield a warning for each network in `expectedDevs` that several devices hold."""
+    """Yield a warning for each network in `expectedDevs` that matches several devices."""
     for network, devs in allowed.undecided:
         subject = f"{network} in expectedDevs"
-        reason = f"stands for none of {', '.join(devs)}"
+        reason = f"matches several devices ({', '.join(devs)}), so none of them is expected"
         step = "name one of them, or a narrower network"
         yield NodeFinding("several-exits", subject, reason, "warning", step)
 
 
 def _idle_devices(node: RoutingSnapshot, carriers: Collection[str]) -> Iterator[NodeFinding]:
-    """Yield a note on each allowed device that carries expected addresses, and looks unused."""
+    """Yield a note on each allowed device that carries expected addresses but looks unused."""
     masters = {link.master for link in node.links}
     for link in node.links:
         trouble = "" if link.carrier else "has no carrier"
         if link.kind == "bridge" and link.name not in masters:
             trouble = "is a bridge without ports, perhaps left behind by a CNI that was removed"
         if trouble and link.name in carriers and link.name not in node.allowed.expected:
-            reason = f"carries expected addresses, as it is allowed to, but {trouble}"
+            reason = f"carries expected addresses and is allowed to, but {trouble}"
             yield NodeFinding("idle-device", link.name, reason, "note")
 
 
 def _policy_notes(
     node: RoutingSnapshot, packets: str, unknown: Iterable[str], wrong: Sequence[DecidedPart]
 ) -> list[NodeFinding]:
-    """Return a note on the way of some packets where it is wrong, and others where it is unknown.
+    """Return a note on packets that are misrouted, and on those whose route is unknown.
 
-    A note names the first findings: the table of a rule may have thousands of routes.
+    A note names only the first findings, because the table of a rule may have thousands of routes.
     """
     reasons = [*unknown]
     if findings := findings_of(wrong, node):
@@ -298,8 +301,8 @@ def silent_routers(ctx: Context, host: Host, devs: Sequence[str]) -> Iterable[No
     # Mostly empty: then the link layer need not be loaded.
     silent = host.link_layer.silent(ctx, unknown) if unknown else ()
     reason = (
-        "does not answer, though the kernel has asked again just now: "
-        "see the router, and the link to it"
+        "does not answer, although the kernel has just asked again: "
+        "check the router and the link to it"
     )
     return [
         NodeFinding("silent-gateway", f"{address} dev {dev}", reason, "warning")

@@ -1,7 +1,8 @@
 """The parts of a range of addresses.
 
-By longest-prefix match, the deciding route can change only where a route or a selector of a policy
-rule begins or ends. So a range is cut there, and an answer for one address of a part holds for all.
+With longest-prefix matching, the deciding route can change only where a route, or the selector of a
+policy rule, begins or ends. So a range is divided there, and the answer for one address of a part
+holds for all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.snapshot import RoutingSnapshot, SourcedLookup
 
 #: The first addresses of the ranges that the kernel treats specially (multicast, for example), and
-#: of the next ones.
+#: of the ranges after them.
 SPECIAL_EDGES: Final[dict[int, tuple[int, ...]]] = {
     IPV4: (1, 224 << 24, 240 << 24, 0xFFFFFFFF),
     IPV6: (1, 2, 0xFE80 << 112, 0xFEC0 << 112, 0xFF << 120),
@@ -26,10 +27,11 @@ SPECIAL_EDGES: Final[dict[int, tuple[int, ...]]] = {
 
 
 class CidrPart(NamedTuple):
-    """Addresses from `first` to `last`, with the same answers for all.
+    """Addresses from `first` to `last`, which all get the same answers.
 
-    The last answer is that without a source. If a rule or route selects by source, those with the
-    sources from which packets may then come precede it. A connection gets the first.
+    The last answer is the one without a source. If a rule or route selects by source, it comes
+    after the answers for each source from which packets may then come. A connection gets the first
+    answer.
     """
 
     first: int
@@ -50,16 +52,16 @@ def cut(node: RoutingSnapshot, ranges: Sequence[tuple[int, int]]) -> Iterator[li
     sizes = [1 << bits - length for length in range(bits + 1)]
     unsorted = [*SPECIAL_EDGES[family]]
     for rule in node.selecting:
-        # Sources, too: the node sends from one of its addresses to the same address.
+        # Sources count as well: the node may send from one of its addresses to that address.
         for network, length in (rule.destination, rule.source):
             first = network & mask_of(family, length)
             unsorted += [first, first + sizes[length]]
     begin = min((first for first, _ in ranges), default=0)
     stop = max((end for _, end in ranges), default=0)
     # By position, which is faster than by name: these lines read every route of a full table. Dumps
-    # are ordered by network, so nearly every edge is the beginning of the next route; the remaining
-    # ones are sorted in afterwards. A route that begins outside of a range ends outside, or where
-    # another one begins.
+    # are ordered by network, so nearly every edge is the beginning of the next route; the other
+    # edges are sorted in afterwards. A route that begins outside of a range ends outside of it, or
+    # where another route begins.
     edges: list[int] = []
     latest = end = -1
     for route in [route for route in node.routes if begin <= route[0] < stop]:

@@ -1,4 +1,4 @@
-"""The errors about a proof, which have its report."""
+"""The errors of a check, which contain its report."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hostrouting.route_overlap.report import OverlapReport
 
 
 class RouteOverlapError(HostRoutingError):
-    """Expected addresses would leave by another device; `report` is the whole `OverlapReport`.
+    """Expected addresses would leave through another device; `report` is the `OverlapReport`.
 
-    Its text is the report's: each finding, the route that decides it, and the route to add to the
-    config. `retryable` is True if only routes or carriers are missing, which may come.
+    The text is the report's: each finding, the route that decides it, and the route to add to the
+    config. `retryable` is True if only routes or carriers are missing, which may still appear.
     """
 
     def __init__(self, report: OverlapReport, *, retryable: bool = False) -> None:
@@ -23,15 +23,15 @@ class RouteOverlapError(HostRoutingError):
 
     @property
     def paragraphs(self) -> tuple[Paragraph, ...]:
-        """The headline with the findings; the text has the steps, too."""
+        """The headline with the findings; the text also has the steps."""
         return (Paragraph(self.report.headline, tuple(self.report.lines())),)
 
 
 class WorseRoutingError(RouteOverlapError):
-    """Expected addresses that leave right would not, by a config: the text has the next step.
+    """A config would misroute expected addresses that are routed correctly now.
 
-    Each of `worse` has a `fact`: the `cidr` of a range of addresses and the `finding` about them,
-    or an exit that would move; and the `cause` of a range, a `RouteChange` or None.
+    The text has the next step. Each item of `worse` has a `fact`, which is the `cidr` of a range of
+    addresses and the `finding` about them, and a `cause`, which is a `RouteChange` or None.
     """
 
     code = "worse-routing"
@@ -47,5 +47,5 @@ class WorseRoutingError(RouteOverlapError):
 
     @property
     def paragraphs(self) -> tuple[Paragraph, ...]:
-        """The reason with what is worse, and the next step."""
+        """The reason, what would get worse, and the next step."""
         return Paragraph(self.reason, tuple(map(str, self.worse))), Paragraph(self.step)

@@ -1,4 +1,4 @@
-"""What is expected of a node's routing: the question of a check."""
+"""What a check expects of a node's routing."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
     from hostrouting.base.findings import NodeFinding
     from hostrouting.host import Host
 
-#: Returns the section without the routes that the kernel certainly refuses; it may read the node.
+#: Returns the section without the routes that the kernel would refuse; it may read the node.
 Accepted: TypeAlias = Callable[[], StaticRoutesConfig]
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Expectation:
-    """The question of a check: do all of `cidrs` leave through an expected or allowed device?"""
+    """What to check: do all of `cidrs` leave through an expected or allowed device?"""
 
     cidrs: Sequence[Prefix]
     allowed_devs: Sequence[str] = DEFAULT_ALLOWED_DEVS
-    #: None: those found, or those of the default route.
+    #: None means the found devices, or those of the default route.
     expected_devs: Sequence[str] | None = None
-    #: The device by which the node left when an apply found it right; expected while it works.
+    #: The outbound device when an apply last found the node healthy; expected while it works.
     found_devs: Sequence[str] = ()
     #: The networks that will be connected.
     fabric: Fabric = attrs.field(factory=Fabric)
     #: The units of `after` that are not up.
     late: Sequence[NodeFinding] = ()
-    #: The config of all this: suggested routes complete its section, or the accepted one.
+    #: The config that this comes from: suggested routes are added to its section, or to `accepted`.
     config: HostRoutingConfig = attrs.field(factory=HostRoutingConfig)
     accepted: Accepted | None = None
 
     @classmethod
     def of(cls, config: HostRoutingConfig) -> Expectation:
-        """Return what a config expects, whatever the node is like."""
+        """Return what a config expects of any node."""
         section = config.route_overlap
         return cls(
             cidrs=prefixes_of(section.cidrs),

@@ -1,7 +1,7 @@
 """Explain which route and device decide each part of a range, as values, JSON, text, and a picture.
 
-On a terminal the range is a bar, with each part in the colour of its device, which is red if the
-config does not expect it, and no line is wider than the terminal.
+On a terminal, the range is drawn as a bar with a colour for each device: red if the config does not
+expect the device. No line is wider than the terminal.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
     from hostrouting.net.rules import Rule
 
 _BAR_WIDTH = 64
-#: Background colours that differ clearly with black letters on them, and their bright forms.
+#: Background colours that are easy to tell apart with black text, and their bright forms.
 _COLOURS = (42, 46, 43, 45, 44, 47, 102, 106, 103, 105, 104, 107)
 _RED = 41
 
 
 @attrs.frozen
 class ExplainedPart(LightValue):
-    """A range of addresses: their devices and deciding route, or why they have none.
+    """A range of addresses with its devices and deciding route, or the reason why there are none.
 
-    `rule` is the rule that leads to the route, if its table is not one that every node searches.
-    `is_expected` is False if the config neither expects nor allows a device; None without a config.
+    `rule` is the rule that selects the table of the route, unless every node searches that table.
+    `is_expected` is False if the config does not expect or allow a device; None without a config.
     """
 
     first: Address
@@ -67,7 +67,7 @@ class ExplainedPart(LightValue):
 
     @property
     def by(self) -> str:
-        """The devices of the part, in a word."""
+        """The devices of the part as one word."""
         return "+".join(self.devs) if self.devs else "nowhere"
 
     @property
@@ -91,7 +91,7 @@ class Explanation(LightValue):
 
     @property
     def verdict(self) -> str:
-        """The devices by which the range leaves, in one line."""
+        """The devices through which the range leaves, as one line."""
         unexpected = {part.by for part in self.parts if part.is_expected is False}
         ways = dict.fromkeys(part.by for part in self.parts)
         named = (f"{by} (not expected)" if by in unexpected else by for by in ways)
@@ -102,16 +102,16 @@ class Explanation(LightValue):
         return {"asked": self.asked, "parts": [part.to_mapping() for part in self.parts]}
 
     def lines(self, *, width: int = sys.maxsize, picture: bool = False) -> Iterator[str]:
-        """Return a heading, the bar if `picture`, and each part in as few lines as `width` allows.
+        """Yield a heading, the bar if `picture`, and each part in as few lines as `width` allows.
 
-        The bar is left out where there are more parts than cells.
+        The bar is left out if there are more parts than cells.
         """
         masked = _as_prefix(self.asked).masked
         host_bits = "" if masked == _as_prefix(self.asked) else f" has host bits; this is {masked}"
         yield from wrap(f"{self.asked}{host_bits}", width)
         spare = min(_BAR_WIDTH, width - 4) - len(self.parts)
         if picture and len(self.parts) > 1 and spare >= 0:
-            # By its size each part has cells, and at least one.
+            # Each part gets cells by its size, but at least one.
             sizes = [part.last.number - part.first.number + 1 for part in self.parts]
             bars = (" " * (1 + size * spare // sum(sizes)) for size in sizes)
             painted = (
@@ -121,7 +121,7 @@ class Explanation(LightValue):
         wide = max(len(part.by) for part in self.parts)
         for part in self.parts:
             by = part.by
-            # Beside the colour, which not all can see, and a pipe does not have.
+            # In addition to the colour, which not everybody sees, and which a pipe does not show.
             mark = "! " if part.is_expected is False else "  "
             decider = f"{part.route or part.reason}"
             if part.rule:
@@ -146,9 +146,9 @@ def explain_routing(
 ) -> list[Explanation]:
     """Return the kernel's decisions on addresses and CIDRs, as `hostrouting explain` prints them.
 
-    `node` is a host, or a backend alone. Adjacent parts with the same answer are merged. With
-    `overlap`, each device that it neither expects nor allows is red. Raises `ValueError` for a text
-    that is neither an address nor a CIDR.
+    `node` is a host, or just a backend. Adjacent parts with the same answer are merged. With
+    `overlap`, devices that it does not expect or allow are red. Raises `ValueError` for a text that
+    is neither an address nor a CIDR.
 
     >>> from hostrouting.testing import FakeHost
     >>> host = FakeHost()
@@ -202,9 +202,9 @@ def _explained(
     colours: dict[tuple[str, ...], int],
     part: CidrPart,
 ) -> ExplainedPart:
-    """Return the answer for a part: equal routes all count, and so do those of other protocols."""
-    # A connection gets the first answer: that for the source that it will have, if rules select by
-    # source.
+    """Return the answer for a part: equal routes count, and so do answers for other protocols."""
+    # A connection gets the first answer: if rules select by source, it is the answer for the source
+    # that the connection will have.
     decided = DecidedPart.of(node, part, *part.answers[0])
     ways = [lookup.route for lookup in node.candidates(*part.answers[0])]
     equal = [way for way in ways if way and is_same(decided.answer.route, way)]

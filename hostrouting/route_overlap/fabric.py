@@ -1,11 +1,10 @@
 """The fabric that the cloud's agent will connect: the addresses that it is going to add.
 
 On Azure, WALinuxAgent gives the InfiniBand devices their addresses, each with a connected /16
-route, and may do so minutes after the boot check. It takes them from the key-value pool of Hyper-V
-if its configuration switches RDMA on. The readers take the files of the agent and answer as it
-would act.
+route, possibly minutes after the boot check. If its configuration enables RDMA, it reads them from
+the key-value pool of Hyper-V. The functions here read the agent's files like the agent does.
 
-A file may hold anything: no text of it goes into a result, except for addresses.
+A file may contain anything, so none of its text except addresses gets into a result.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 CONFIGURATION: Final = "/etc/waagent.conf"
 POOL: Final = "/var/lib/hyperv/.kvp_pool_0"
-#: The device of the routes that a fabric will bring; no device has a slash in its name.
+#: The device of the routes that a fabric will bring: the name of a real device has no slash.
 FABRIC: Final = "the/fabric"
 
 _SWITCHES = ("OS.EnableRDMA", "OS.UpdateRdmaDriver", "OS.CheckRdmaDriver")
@@ -39,13 +38,13 @@ _RECORD = _KEY + 2048
 _DATA = b"IPoIB_Data"
 _DRIVER = b"NdDriverVersion"
 
-#: Bytes of a file. A node has about ten records in its pool, and a few kilobytes in the
-#: configuration.
+#: The most bytes of a file. The pool of a node has about ten records, and the configuration a few
+#: kilobytes.
 _LARGEST = 256 * 1024
-#: A daemon writes the pool in less.
+#: A daemon writes the pool in less time.
 _SECONDS_TO_WRITE = 0.1
-#: How often the pool is read if it is empty or ends within a record: its daemon empties it, and
-#: writes it anew.
+#: How often the pool is read if it is empty or ends within a record, because its daemon empties it
+#: before it writes.
 _READINGS = 3
 
 _PAIR = rb"([^:]+):([0-9]+\.[0-9]+\.[0-9]+\.[0-9]+)"
@@ -70,17 +69,17 @@ class FabricAddress(NamedTuple):
 
 
 class Fabric(NamedTuple):
-    """The networks that are going to be connected, with the source of that knowledge."""
+    """The networks that are going to be connected, and how this is known."""
 
     #: In the order in which the agent reads them.
     addresses: tuple[FabricAddress, ...] = ()
     #: CIDRs of the operator's config.
     networks: tuple[str, ...] = ()
-    #: Where it was read, and when that was written; empty if no fabric is announced.
+    #: The file and when it was written, or the key of the config; empty without a fabric.
     source: str = ""
-    #: Why no fabric is announced, and anything odd: one sentence each.
+    #: Why no fabric is announced, and anything unusual: one sentence each.
     notes: tuple[str, ...] = ()
-    #: The agent would act if the pool had the addresses, which its daemon may write any moment.
+    #: True if only the addresses are missing, which the daemon of the pool may write any time.
     awaited: bool = False
 
 
@@ -98,9 +97,9 @@ def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -
 
 
 def read_fabric(files: FileStore, *, pause: Callable[[], object]) -> Fabric:
-    """Return the fabric that the agent of this machine will connect; an unreadable file is a note.
+    """Return the fabric that this machine's agent will connect; an unreadable file is a note.
 
-    `pause` is called before the pool is read again, which its daemon may be writing.
+    `pause` is called before the pool is read again, because its daemon may be writing it.
     """
     notes: list[str] = []
     try:
@@ -113,8 +112,8 @@ def read_fabric(files: FileStore, *, pause: Callable[[], object]) -> Fabric:
     with suppress(HostFileError):
         modified = files.modified(POOL)
         if modified is not None:
-            # A date and no age: an unchanged verdict has an unchanged text, which is not logged
-            # again.
+            # A date instead of an age: the text of an unchanged verdict must not change, or it
+            # would be logged again.
             source += time.strftime(", written %Y-%m-%d %H:%M UTC", time.gmtime(int(modified)))
     return Fabric(addresses=addresses, source=source, notes=tuple(notes))
 
@@ -215,7 +214,7 @@ def parse_configuration(content: bytes) -> dict[str, str]:
 
 
 def parse_records(pool: bytes) -> dict[bytes, bytes]:
-    """Return the values of a pool by key; the first of a key counts, an incomplete one does not."""
+    """Return the values of a pool by key: the first value of a key, without incomplete records."""
     records: dict[bytes, bytes] = {}
     for start in range(0, len(pool) - _RECORD + 1, _RECORD):
         value = start + _KEY
@@ -231,8 +230,8 @@ def _text(padded: bytes) -> bytes:
 def parse_pairs(data: bytes) -> list[FabricAddress | None]:
     """Return the pairs of a value of IPoIB_Data, with None for one without an IPv4 address.
 
-    Raise ValueError if the agent would take none of them; the message goes on after the name of the
-    value.
+    Raise ValueError if the agent would use none of them; the message continues a sentence that
+    begins with the name of the value.
 
     >>> parse_pairs(b"NUMPAIRS:2|00155D33FF1D:172.16.1.4|00155D33FF1E:172.16.1.400")
     [FabricAddress(mac='00155D33FF1D', address=2886729988), None]
@@ -261,14 +260,14 @@ def _address(mac: bytes, quad: bytes) -> FabricAddress | None:
     except ValueError:
         return None
     if address == 0:
-        # The kernel takes it and adds nothing.
+        # The kernel accepts it but adds nothing.
         return None
     is_mac = re.fullmatch(rb"[0-9A-F]{12}", mac)
     return FabricAddress(mac.decode() if is_mac else "", address)
 
 
 def agent_mac(name: str, mac: str) -> str | None:
-    """Return a device's hardware address as the pool has it; None if the agent ignores it.
+    """Return a device's hardware address as the pool writes it; None if the agent ignores it.
 
     >>> agent_mac("ib0", "80:00:01:48:fe:80:00:00:00:00:00:00:00:15:5d:ff:fd:33:ff:1d")
     '00155D33FF1D'
@@ -277,7 +276,7 @@ def agent_mac(name: str, mac: str) -> str | None:
     """
     octets = mac.upper().split(":")
     if re.match(r"ib\w", name, re.ASCII):
-        # The agent's pattern wants something before the last eight octets.
+        # The agent's pattern requires something before the last eight octets.
         return "".join(octets[-8:-5] + octets[-3:]) if len(octets) > 8 else None
     return "".join(octets) if len(octets) == 6 else None
 

@@ -1,4 +1,4 @@
-"""The findings about wrong parts: adjacent parts with the same answer are one."""
+"""The findings about wrong parts: adjacent parts with the same answer are one finding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def findings_of(bad: Iterable[DecidedPart], node: RoutingSnapshot) -> tuple[Finding, ...]:
-    """Return the findings: adjacent parts with the same answer are one."""
+    """Return the findings: adjacent parts with the same answer are one finding."""
     groups: list[list[DecidedPart]] = []
     common: object = None
     for decided in bad:
@@ -50,8 +50,8 @@ def _finding(group: Sequence[DecidedPart], node: RoutingSnapshot) -> Finding:
         network, source = announcement
         return make(kind="announced", own=own, network=network, source=source)
     kind, dev = _kind_and_device(group[0], node.allowed)
-    # Adjacent blackholes have one answer, but are different routes. The kernel names table local
-    # only once a rule of the node was changed, so no finding does.
+    # Adjacent blackholes give one answer, but are different routes. The kernel names table local
+    # only after a rule of the node was changed, so findings never name it.
     deciders = (
         node.named(decided.decider).replace(" table local", "")
         for decided in group

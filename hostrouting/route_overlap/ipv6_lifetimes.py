@@ -1,7 +1,7 @@
-"""The stability of IPv6: the deciding routes, those right only for now, and learned routes.
+"""How long IPv6 stays right: the deciding routes, and those that a router's advertisement brought.
 
-Learned routes come from routers' advertisements, and end at their owners. The kernel marks its own
-ones in /proc alone: in a dump they look like those of networkd, NetworkManager or dhcpcd.
+A learned route must be removed where it was learned. The kernel marks the routes that it learned
+itself only in /proc: in a dump, they look like those of networkd, NetworkManager or dhcpcd.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _ROUTES = "/proc/net/ipv6_route"
 _ACCEPTS = "/proc/sys/net/ipv6/conf/{}/accept_ra"
-#: How to end a default route of advertisements, if the kernel follows these, and if a program does.
+#: How to remove a learned default route if the kernel learned it, and if a program did.
 _OF_KERNEL = """\
 The kernel follows the router advertisements on {dev}. To end that, and what it brought:
   sysctl -w net.ipv6.conf.{name}.accept_ra_defrtr=0    # and in a file of /etc/sysctl.d
@@ -52,9 +52,9 @@ _FIELDS = 10
 def deciding_and_warnings(
     node: RoutingSnapshot, looked: Sequence[Sequence[CidrPart]]
 ) -> tuple[tuple[ObservedRoute, ...], list[NodeFinding]]:
-    """Return the IPv6 routes that decide, without those of the node itself, and the warnings.
+    """Return the deciding IPv6 routes, without those to the node itself, and the warnings.
 
-    Equal routes are among them, and those to the networks of the sources.
+    These include equal routes, and the routes to the networks of the sources.
     """
     if node.family == IPV4:
         return (), []
@@ -64,7 +64,7 @@ def deciding_and_warnings(
     # A model cannot compute the source.
     with suppress(UnknownDecisionError):
         chosen = node.lookup([answer.destination for answer in plain], resolve=True)
-    # An expected address for each device and source by which the kernel sends rightly.
+    # An expected address for each device and source that the kernel sends with correctly.
     sent: dict[tuple[str, int], int] = {}
     for answer in chosen:
         route = answer.route
@@ -83,20 +83,20 @@ def deciding_and_warnings(
 
 
 def _warnings(node: RoutingSnapshot, sent: Mapping[tuple[str, int], int]) -> Iterator[NodeFinding]:
-    """Yield a warning where IPv6 is right only as long as something else stays as it is."""
+    """Yield a warning where IPv6 is right only until something else changes."""
     best = best_default_devs(node.defaults)
     for route in node.defaults:
         is_better = set(best).issuperset(route.devs) or not node.allowed.expected
         if route.protocol == RA_PROTOCOL and not is_better and node.allowed.refused(route):
             reason = (
-                "is learned, and decides as soon as the better gateway fails: "
-                "end it at its owner, or give it a router preference"
+                "is learned, and will be used as soon as the better gateway fails: "
+                "remove it at its source, or give it a lower router preference"
             )
             yield NodeFinding("fallback-by-fabric", str(route), reason, "warning")
     for route in node.silent:
         reason = (
-            "its gateway does not answer, so the kernel passes over it for now: "
-            "see the router, and the link to it"
+            "its gateway does not answer, so the kernel skips it for now: "
+            "check the router and the link to it"
         )
         yield NodeFinding("silent-gateway", str(route), reason, "warning")
     present = {(link.name, own.local) for link in node.links for own in link.addresses}
@@ -104,7 +104,7 @@ def _warnings(node: RoutingSnapshot, sent: Mapping[tuple[str, int], int]) -> Ite
         if (dev, source) not in present:
             text, goal = (format_address(node.family, number) for number in (source, address))
             reason = (
-                f"is not of {dev}, by which the node sends from it to {goal}: "
+                f"is not an address of {dev}, but the node sends from it to {goal} through {dev}: "
                 f"give {dev} an address of its own"
             )
             yield NodeFinding("foreign-source", text, reason, "warning")
@@ -114,7 +114,7 @@ def _warnings(node: RoutingSnapshot, sent: Mapping[tuple[str, int], int]) -> Ite
 
 
 def learned_by_kernel(files: FileStore, routes: Iterable[ObservedRoute]) -> list[ObservedRoute]:
-    """Return those of the routes that the kernel marks as learned."""
+    """Return the routes that the kernel marks as learned."""
     candidates = [
         route for route in routes if route.protocol in {KERNEL_PROTOCOL, RA_PROTOCOL} and route.dev
     ]
@@ -123,7 +123,7 @@ def learned_by_kernel(files: FileStore, routes: Iterable[ObservedRoute]) -> list
 
 
 def _marked(files: FileStore) -> Iterator[tuple[tuple[object, ...], bytes]]:
-    """Yield the kernel's own routes that can be read, each as `_line_of` has it, and its line."""
+    """Yield the routes learned by the kernel: the key that `_line_of` returns, and the line."""
     with suppress(HostFileError, ValueError):
         for line in (files.read(_ROUTES) or b"").splitlines():
             words = line.split()
@@ -132,7 +132,7 @@ def _marked(files: FileStore) -> Iterator[tuple[tuple[object, ...], bytes]]:
 
 
 def evidence(files: FileStore) -> Iterator[tuple[str, bytes]]:
-    """Yield the node's lines that these functions need, each after the path of its file."""
+    """Yield what these functions read from the node: pairs of a path and a line."""
     for key, line in _marked(files):
         yield _ROUTES, line
         path = _ACCEPTS.format(str(key[-1], errors="surrogateescape"))  # type: ignore[call-overload]
@@ -152,10 +152,9 @@ def _line_of(route: ObservedRoute) -> tuple[object, ...]:
 
 
 def vanishing(files: FileStore, learned: Iterable[ObservedRoute]) -> Iterator[NodeFinding]:
-    """Yield a warning for each learned route that the kernel loses when a device may forward.
+    """Yield a warning for each learned route that the kernel drops once forwarding is enabled.
 
-    It deletes the default routes at once. From then on it takes no advertisement, so others that
-    expire do so.
+    It deletes default routes at once. Then it ignores advertisements, so other routes expire.
     """
     for route in learned:
         if route.prefix_length and not route.expires:
@@ -166,9 +165,7 @@ def vanishing(files: FileStore, learned: Iterable[ObservedRoute]) -> Iterator[No
         if setting.strip() not in {b"2", b""}:
             switch = f"net.ipv6.conf.{_in_sysctl(route.dev)}.accept_ra=2"
             loss = "no advertisement renews it" if route.prefix_length else "the kernel deletes it"
-            reason = (
-                f"{loss} as soon as a program switches on forwarding, as a CNI does: set {switch}"
-            )
+            reason = f"{loss} as soon as a program enables forwarding, as a CNI does: set {switch}"
             yield NodeFinding("will-vanish", str(route), reason, "warning")
 
 
@@ -177,9 +174,9 @@ def endings(
     learned: Sequence[ObservedRoute],
     wrong: Container[str | None],
 ) -> Iterable[str]:
-    """Return the lines that end learned default routes at their owners.
+    """Return how to remove learned default routes where they were learned.
 
-    The devices are those that are wrong, since networkd merges the routes of all, and whose names
+    Only wrong devices count, because networkd merges the routes of all devices, and only names that
     are safe in a shell.
     """
     lines: dict[str, None] = {}
@@ -188,12 +185,12 @@ def endings(
         for dev in route.devs:
             if dev in wrong and is_device_name(dev):
                 ending = text.format(dev=dev, name=_in_sysctl(dev), route=route.to_route())
-                # A device may have several of them, and one that was renewed meanwhile was read
-                # twice.
+                # A device may have several of them, and a route that was renewed meanwhile was
+                # read twice.
                 lines |= dict.fromkeys(ending.splitlines())
     return lines
 
 
 def _in_sysctl(dev: str | None) -> str:
-    """Return the name of a device within the name of a setting, where a dot parts words."""
+    """Return the name of a device for use in the name of a sysctl, where a dot separates words."""
     return (dev or "").replace(".", "/")

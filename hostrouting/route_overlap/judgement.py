@@ -1,4 +1,4 @@
-"""The parts of CIDRs whose answers are wrong, each with the route or rule that decides it."""
+"""The parts of CIDRs with wrong answers, each with the route or rule that decides it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal[
     "overlap", "no-route", "blocked", "local", "dead-end", "announced", "unknown-exit", "undecided"
 ]
-#: The fields of a route that an answer shows, whatever the tables are.
+#: The fields of a route that an answer shows in any table.
 _SHOWN = itemgetter(0, 1, 3, 7)
 
 
@@ -54,9 +54,9 @@ class DecidedPart(NamedTuple):
         return "local" if self.answer.route.kind == "local" else "overlap"
 
     def stays(self, node: RoutingSnapshot) -> bool:
-        """Return True for an address of hardware, and for what a blackhole refuses.
+        """Return True for addresses of hardware devices, and for those that a blackhole refuses.
 
-        No route should take it, and the rest can be right.
+        No route should attract these, and the rest can still be right.
         """
         route = self.answer.route
         if route is not None:
@@ -66,10 +66,11 @@ class DecidedPart(NamedTuple):
 
 
 def removal(node: RoutingSnapshot, answer: Lookup) -> str | None:
-    """Return the command after which an address is no longer the node's own.
+    """Return the command that takes an address away from the node.
 
-    None unless one device has it, and is virtual, such as docker0: others may need it, or lead to
-    the operator. A local route to an address that no device has can go.
+    It is None unless exactly one device has the address and is virtual, such as docker0: other
+    devices may need it, or connect the operator. A local route to an address that no device has can
+    be deleted.
     """
     held = [
         (link, own)
@@ -81,7 +82,7 @@ def removal(node: RoutingSnapshot, answer: Lookup) -> str | None:
         # Not by its table: the kernel may name main for a route of the table local.
         for route in node.routes:
             if _SHOWN(route) == _SHOWN(answer.route):
-                # For ip, a local route without a table is one of the table local.
+                # Without a table, ip looks for a local route in table local.
                 table = ["table", "main"] if route.table == MAIN_TABLE else []
                 return quoted("ip", "route", "del", *str(route).split(), *table)
     if len(held) != 1:
@@ -95,7 +96,7 @@ def removal(node: RoutingSnapshot, answer: Lookup) -> str | None:
 def judged(node: RoutingSnapshot, looked: LookedUp) -> tuple[list[list[DecidedPart]], set[str]]:
     """Return the parts of each CIDR that have a wrong answer, and the devices of all answers.
 
-    Of several answers for one part, the first wrong one counts, and none after it.
+    If a part has several answers, only the first wrong one counts.
     """
     devs = {*looked.devs_left_out}
     bad: list[list[DecidedPart]] = []
@@ -114,7 +115,7 @@ def judged(node: RoutingSnapshot, looked: LookedUp) -> tuple[list[list[DecidedPa
 def merged(
     bad: Sequence[Sequence[DecidedPart]], more: Sequence[Sequence[DecidedPart]]
 ) -> tuple[list[list[DecidedPart]], list[DecidedPart]]:
-    """Return the parts with those that only `more` has, by address, and the latter alone."""
+    """Return all parts of both by address, and separately those that only `more` has."""
     merged: list[list[DecidedPart]] = []
     new: list[DecidedPart] = []
     for known, others in zip(bad, more, strict=True):

@@ -1,4 +1,4 @@
-"""What a run logs of a proof, and of the addresses that its config leaves unproven."""
+"""What a run logs about a check, and about addresses that a new config no longer checks."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def log_dropped(
     config: HostRoutingConfig,
     logger: logging.Logger,
 ) -> None:
-    """Log the addresses that the earlier config proves and the new one does not: a degraded run."""
+    """Log, and degrade the run for, addresses that the new config no longer checks."""
     if dropped := ", ".join(dropped_cidrs(earlier, config)):
-        text = "the proof of %s: the installed config has this, and the new one does not"
+        text = "the check of %s: the installed config has this, and the new one does not"
         logger.warning(text, dropped, extra={"dropped": dropped})
         ctx.degrade(text % dropped)
 
 
 def dropped_cidrs(earlier: HostRoutingConfig | None, config: HostRoutingConfig) -> tuple[str, ...]:
-    """Return the networks that the earlier config proves and the new one does not."""
+    """Return the networks that the earlier config checks and the new one does not."""
     left = left_unproven(earlier, config)
     return left.route_overlap.expected_cidrs if left else ()
 
@@ -51,7 +51,7 @@ def log_notes(report: OverlapReport, logger: logging.Logger, *, task: str) -> No
 def log_findings(
     report: OverlapReport, logger: logging.Logger, *, task: str, level: int = logging.WARNING
 ) -> None:
-    """Log each finding and how to resolve them; the marker file has those left out."""
+    """Log each finding and how to fix them; if there are many, the marker file has the rest."""
     for cidr, finding in report.findings[:_MOST_LINES]:
         fields = {"cidr": cidr, "kind": finding.kind, "dev": finding.dev}
         extra = {"task": task, "event": "alarm", **fields, "finding": finding.to_mapping()}
@@ -67,9 +67,9 @@ def log_findings(
 def left_unproven(
     earlier: HostRoutingConfig | None, config: HostRoutingConfig
 ) -> HostRoutingConfig | None:
-    """Return the config with the earlier proof of the addresses that it does not prove itself.
+    """Return the config with the earlier check of the addresses that it does not check itself.
 
-    None if it proves all of them.
+    None if it checks all of them.
     """
     if earlier is None or {*config.route_overlap.cidrs}.issuperset(earlier.route_overlap.cidrs):
         return None
@@ -77,7 +77,7 @@ def left_unproven(
     left = []
     for cidr in earlier.route_overlap.cidrs:
         for part in outside(Prefix.parse(cidr), proven):
-            # Of a large IPv6 network the parts that no route decides alone are never proven.
+            # The parts of a large IPv6 network that no single route decides are never checked.
             with suppress(ValueError):
                 left.append(expected_cidr(str(part)))
     if not left:

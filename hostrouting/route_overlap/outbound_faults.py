@@ -1,8 +1,7 @@
-"""Why a node has no way out: the lowest layer that fails on the devices that should be its exit.
+"""Why traffic cannot leave: the lowest layer that fails on the devices that should carry it.
 
-A packet needs a device that exists, is set up, belongs to no bridge or bond, and has a carrier, an
-address and a default route. Only the first of these that fails is named, since the others follow
-from it.
+The outbound device must exist, be up, belong to no bridge or bond, and have a carrier, an address
+and a default route. Only the first of these that fails is named, because the others follow from it.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def set_down(devs: Sequence[str]) -> Iterator[NodeFinding]:
-    """Yield a warning for each device that is set down."""
-    reason = "is set down, and no packet leaves by it"
+    """Yield a warning for each device that is administratively down."""
+    reason = "is administratively down, so no traffic leaves through it"
     step = ""
     if len(devs) > 1:
         step = "set up the one that leads to the cluster: ip link set DEVICE up"
@@ -37,9 +36,9 @@ def set_down(devs: Sequence[str]) -> Iterator[NodeFinding]:
 
 
 def absent(devs: Collection[str], node: RoutingSnapshot) -> Iterator[NodeFinding]:
-    """Yield a warning for each device that the config names, and that the node does not have."""
+    """Yield a warning for each device that the config names but the node does not have."""
     others = dict.fromkeys(dev for route in node.defaults for dev in route.devs)
-    step = "see its driver (ip link show), or correct expectedDevs"
+    step = "check its driver (ip link show), or correct expectedDevs"
     if others:
         named = " or ".join(others)
         step = f"if {named} (with a default route) is the right one, name it in expectedDevs"
@@ -50,7 +49,7 @@ def absent(devs: Collection[str], node: RoutingSnapshot) -> Iterator[NodeFinding
 
 
 def unable(devs: Collection[str], links: Sequence[Device]) -> Iterator[NodeFinding]:
-    """Yield a warning for each of these devices that is set up, and carries no packets."""
+    """Yield a warning for each of these devices that is up but carries no packets."""
     devices = {link.name: link for link in links}
     for dev in devs:
         device = devices[dev]
@@ -63,16 +62,16 @@ def unable(devs: Collection[str], links: Sequence[Device]) -> Iterator[NodeFindi
                 step = f"take it out: ip link set {dev} nomaster"
             yield NodeFinding("enslaved", dev, reason, "warning", step)
         else:
-            step = "see its cable, the port of its switch and its driver (ip link show)"
+            step = "check its cable, the port of its switch and its driver (ip link show)"
             yield NodeFinding("no-carrier", dev, "has no carrier", "warning", step)
 
 
 def lost_default(
     node: RoutingSnapshot, names: Sequence[str], config: HostRoutingConfig
 ) -> Iterator[NodeFinding]:
-    """Yield a warning about the device that lacks its default route, or those that may.
+    """Yield a warning about the device that has no default route, or the devices that may lack it.
 
-    These are the ones that a program manages, or else that the config names.
+    These are the devices that a program manages, or else those that the config names.
     """
     # Imported here because most nodes have their default route.
     from hostrouting.managers import managed
@@ -85,7 +84,7 @@ def lost_default(
     if node.files is not None:
         managers |= {link: managed(link, node.files, node.family) for link in able}
     links = [link for link, manager in managers.items() if manager and manager.manages]
-    # A program that leaves a device alone says nothing about which one is the exit.
+    # That a program does not manage a device says nothing about which device is the right one.
     if is_meant or len(found) == 1:
         links = links or able
     if links:
@@ -105,7 +104,7 @@ def _lack_of(
     names = " or ".join(link.name for link in links)
     manager = managers[0]
     if manager is None:
-        reason = f"has no {what}, which {GIVERS[family]} or you must give it"
+        reason = f"has no {what}; {GIVERS[family]} or you must provide it"
         form = "route add default via GATEWAY" if has_address else "address add ADDRESS/LENGTH"
         step = f"use ip {form} dev {names}, or see {LOGS[family]}"
         gateways = _gateways(node, links[0], config)
@@ -119,7 +118,7 @@ def _lack_of(
         return NodeFinding("unmanaged", names, reason, "warning", manager.advice)
     commands = {each.command for each in managers if each}
     step = manager.advice or f"see {LOGS[family]}"
-    reason = f"has no {what}, which {programs} gives it"
+    reason = f"has no {what} (managed by {programs})"
     command = manager.command if len(commands) == 1 else ""
     # `networkctl reconfigure` removes routes of others, whatever ManageForeignRoutes= says.
     return NodeFinding(
@@ -128,7 +127,7 @@ def _lack_of(
 
 
 def _gateways(node: RoutingSnapshot, link: Device, config: HostRoutingConfig) -> set[str]:
-    """Return the gateways on a device that routes in force, or of the config, have."""
+    """Return the gateways on a device that our routes, or those of the config, use."""
     networks = [
         Prefix(own.family, own.peer, own.prefix_length)
         for own in link.addresses

@@ -1,4 +1,4 @@
-"""Packets that rules select by more than addresses, proven by the model.
+"""Packets that rules select by more than their addresses: the model answers for them.
 
 Few nodes have such rules.
 """
@@ -28,28 +28,29 @@ if TYPE_CHECKING:
 def astray(
     node: RoutingSnapshot, cidrs: Sequence[Prefix], starts: Collection[int]
 ) -> Iterator[tuple[str, list[str], list[DecidedPart]]]:
-    """Yield in words which packets rules select, why their way is unknown, and where it is wrong.
+    """Yield which packets rules select (in words), why their route is unknown, and misrouted parts.
 
-    A lookup is for unmarked packets that root sends on this node. The port takes addresses alone,
-    so here the model answers, which decides as the kernel does
+    A lookup answers for unmarked packets that root sends on this node, and takes nothing but
+    addresses. So here the model answers, which decides like the kernel
     (`tests/testing/test_kernel_equivalence.py`).
 
-    Whatever a packet is, the first rule that selects it and has a route for it decides. So all
-    rules with the same selectors are followed together, as if they selected every packet, with the
-    rules by addresses alone; those are followed by themselves, too. So nothing depends on a choice
-    of packets: if all these ways are fine at an address, each packet's way is.
+    For any packet, the first rule that selects it and has a route for it decides. So all rules with
+    the same selectors are followed together as if they selected every packet, along with the rules
+    that select only by address; the latter are also followed alone. The result does not depend on
+    any choice of packets: if each of these routes is fine at an address, it is fine for every
+    packet.
 
-    Parts that begin at `starts` are left out: they are findings already. Only packets that leave
-    count: a rule that refuses packets, or keeps them on the node, does so on purpose. So does a
-    program that binds its socket to a device.
+    Parts that begin at `starts` are left out because they already are findings. Only packets that
+    leave the node count: a rule that refuses packets, or keeps them on the node, does so on
+    purpose, and so does a program that binds its socket to a device.
     """
     doubted = _doubted(node, [part for part in _parts_of(node, cidrs) if part.first not in starts])
     if not doubted:
         return
     near = node.around(part.first for part in doubted)
-    # An announced route follows the present ones of its metric.
+    # An announced route comes after existing routes with the same metric.
     fib = Fib.of(node.links, sorted(near, key=lambda route: route.metric), node.rules)
-    # What a rule by protocol alone does is proven by itself (`RoutingSnapshot.views`).
+    # Rules that select only by protocol are checked separately (`RoutingSnapshot.views`).
     special = (rule for rule in node.rules if not rule.is_by_protocol)
     followed = [rule.packets for rule in special if rule.inverted or not rule.oif]
     for packets in dict.fromkeys(["", *followed]):
@@ -78,7 +79,7 @@ def _parts_of(node: RoutingSnapshot, cidrs: Sequence[Prefix]) -> Iterator[CidrPa
 
 
 def _doubted(node: RoutingSnapshot, parts: Iterable[CidrPart]) -> list[CidrPart]:
-    """Return the parts that a route by a refused device may decide; elsewhere each way is fine."""
+    """Return the parts that a route through a refused device may decide; all others are fine."""
     devs = {route.dev for route in node.routes}
     refused = {dev for dev in devs if not node.allowed.allows(dev)}
     doubtful = Tables.of(
@@ -97,7 +98,7 @@ def _doubted(node: RoutingSnapshot, parts: Iterable[CidrPart]) -> list[CidrPart]
 
 
 def _by_addresses(rule: Rule) -> Rule:
-    """Return a rule for all packets to where this one selects some; unknown if misleading."""
+    """Return the rule without its selectors, except for the destination."""
     if not rule.packets:
         return rule
     if rule.goto or rule.l3mdev:

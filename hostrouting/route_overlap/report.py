@@ -1,4 +1,4 @@
-"""The result of a proof, as a value, as JSON and as text."""
+"""The result of a check, as a value, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from hostrouting.route_overlap.ipv6_lifetimes import endings
 from hostrouting.route_overlap.judgement import Kind
 from phases.mistakes import NoTruth
 
-#: The kinds of notes on what has changed on the node, the lowest layer first: a device that is set
-#: down or lacks a carrier explains all else.
+#: The kinds of notes on what is wrong with the node itself, the lowest layer first: a device that
+#: is down or has no carrier explains everything else.
 CAUSES: Final = (
     "no-device",
     "device-down",
@@ -45,34 +45,40 @@ CAUSES: Final = (
 _EXPLANATIONS: Final = frozenset({*CAUSES, "several-exits"})
 #: What is wrong with addresses, as the end of a sentence about them.
 CLAUSES: Final[dict[str, str]] = {
-    "overlap": "leaves by {dev}",
+    "overlap": "leaves through {dev}",
     "no-route": "has no route",
     "blocked": "is blocked",
     "local": "is the node itself, on {dev}",
-    "dead-end": "leaves by {dev}, which carries no packets",
-    "unknown-exit": "leaves by {dev}",
+    "dead-end": "leaves through {dev}, which carries no packets",
+    "unknown-exit": "leaves through {dev}",
     "undecided": "is undecided",
-    "announced": "will leave by the fabric",
+    "announced": "will leave through the fabric",
 }
 
 
 @attrs.frozen(kw_only=True)
 class Finding(LightValue):
-    """Addresses from `first` to `last`, all decided by one route that must not decide them.
+    """Addresses from `first` to `last` that one route decides although it must not.
 
-    `kind` is `overlap` (they leave by another device), `no-route`, `blocked` (blackhole,
-    unreachable, prohibit), `local` (the node itself has the address, on another device), `dead-end`
-    (an expected device carries no packets: it lacks a carrier, or is a port of a bridge), `unknown-
-    exit` (they leave by `devs`, and neither a default route nor the config names the right device),
-    `undecided` (they get the header of a tunnel, a segment or a label, which leads anywhere) or
-    `announced` (they will leave by the fabric once its `network`, which `source` announces, is
-    connected; no route takes the addresses `own` from it). `dev` is the first of `devs` that is not
-    allowed. `route` is the deciding route, or rule, as `ip` prints it; None if there is none.
-    `rule` is the rule that decides, or that leads to the table of the route, unless that is a usual
-    one; `program` has probably added it, or the blackhole that is `route`. No route takes `own`
-    addresses, those of hardware, either. `command` deletes that rule, or removes a `local` address
-    from a virtual device. `cause` is `changing` if they are undecided since routing changed during
-    each reading, and `by-flow` if a rule suppresses the device of some flows.
+    `kind` is one of these:
+
+    `overlap`: they leave through another device;
+    `no-route`: there is no route to them;
+    `blocked`: a route or rule (blackhole, unreachable, prohibit) refuses them;
+    `local`: the node itself has the address, on another device;
+    `dead-end`: the expected device carries no packets: it has no carrier, or is a port of a bridge;
+    `unknown-exit`: they leave through `devs`, but neither a default route nor the config names the
+    right device;
+    `undecided`: it is unknown where they leave, because a tunnel, segment or label adds a header;
+    `announced`: they will leave through the fabric once its `network`, which `source` announces, is
+    connected; no route can take the addresses `own` from it.
+
+    `dev` is the first of `devs` that is not allowed. `route` is the deciding route or rule as `ip`
+    prints it, or None. `rule` is the rule that decides or that selects the table of the route,
+    unless every node has this rule; `program` probably added the rule, or the blackhole in `route`.
+    `own` also lists addresses of hardware devices, which no route should take. `command` deletes
+    the rule, or removes a `local` address from a virtual device. `cause` is `changing` if routing
+    changed during each lookup, and `by-flow` if a rule suppresses the device of some flows.
     """
 
     kind: Kind
@@ -91,13 +97,13 @@ class Finding(LightValue):
 
     @property
     def is_own(self) -> bool:
-        """True if no route takes any of its addresses."""
-        # Most have none, and 10,000 bounds take a while to parse.
+        """True if no route can take any of its addresses."""
+        # Most findings have none, and parsing 10,000 bounds takes a while.
         return bool(self.own) and len(self.own) == self.bounds[1] - self.bounds[0] + 1
 
     @property
     def stays(self) -> bool:
-        """True if no route should take its addresses: own ones, and those of a blackhole."""
+        """True if no route should take its addresses: the node's own, and those of a blackhole."""
         return self.is_own or (self.kind == "blocked" and bool(self.program and not self.rule))
 
     @property
@@ -110,9 +116,9 @@ class Finding(LightValue):
         return fields_of(self)
 
     def line(self, cidr: str) -> str:
-        """Return the finding as one line, as in the marker."""
-        by = f" by {','.join(self.devs)}" if self.devs else ""
-        return f"{cidr}: {self.kind} {self.first}-{self.last}{by}{self._route()}"
+        """Return the finding as one line, like in the marker."""
+        through = f" through {','.join(self.devs)}" if self.devs else ""
+        return f"{cidr}: {self.kind} {self.first}-{self.last}{through}{self._route()}"
 
     def sentence(self) -> str:
         """Return a sentence about these addresses."""
@@ -124,7 +130,7 @@ class Finding(LightValue):
             return f"{addresses}: {clause}, {words}"
         among = f", one of {', '.join(self.devs)}" if len(self.devs) > 1 else ""
         if self.kind == "undecided":
-            among = f", its header and not {self.dev} decides where it leaves{among}"
+            among = f", because its header, not {self.dev}, decides where it leaves{among}"
         return f"{addresses}: {clause}{among}{self._route()}"
 
     def _route(self) -> str:
@@ -133,13 +139,13 @@ class Finding(LightValue):
         if self.rule and self.rule != self.route:
             decider = f"{decider}, by the rule {self.rule}"
         if self.program:
-            decider = f"{decider}, probably of {self.program}"
+            decider = f"{decider}, probably added by {self.program}"
         return f" ({decider})" if decider else ""
 
 
 @attrs.frozen(kw_only=True)
 class SuggestedRoute(LightValue):
-    """A route for the config that resolves findings of the devices `takes_from`."""
+    """A route for the config that fixes findings about the devices `takes_from`."""
 
     destination: str
     gateway: str
@@ -174,29 +180,29 @@ class SuggestedRoute(LightValue):
 def _precedes(route: StaticRoute, offender: ObservedRoute) -> bool:
     """Return True if a route of the config decides instead of one to the same network."""
     if route.family == IPV4:
-        # In one place that of the config is added first.
+        # With the same route key, the kernel uses the config's route, which is added first.
         return route.metric <= offender.metric
-    # A place has one IPv6 route.
+    # Only one IPv6 route of a program can have a route key.
     return route.metric < offender.metric
 
 
 @attrs.frozen(kw_only=True)
 class CidrReport(LightValue):
-    """The findings in one expected CIDR, by address, and the routes that would resolve them."""
+    """The findings in one expected CIDR, by address, and the routes that would fix them."""
 
     cidr: str
     findings: tuple[Finding, ...] = ()
     suggested_routes: tuple[SuggestedRoute, ...] = ()
-    #: Of an address that a preset expects.
+    #: The name of an address that a preset expects.
     name: str | None = attrs.field(default=None, metadata=RARE)
-    #: Destinations of the config's routes that would resolve them, once they are in force.
+    #: Destinations of the config's routes that would fix the findings, once they are in force.
     configured_routes: tuple[str, ...] = attrs.field(default=(), metadata=RARE)
     #: The config's own routes that lead there by a device or gateway that it names.
     chosen_routes: tuple[StaticRoute, ...] = attrs.field(default=(), repr=False)
 
     @property
     def ok(self) -> bool:
-        """True without findings."""
+        """True if there are no findings."""
         return not self.findings
 
     @property
@@ -206,7 +212,7 @@ class CidrReport(LightValue):
 
     @property
     def title(self) -> str:
-        """The CIDR with its name, if it has one."""
+        """The CIDR, and its name if it has one."""
         return f"{self.cidr} ({self.name})" if self.name else self.cidr
 
     def to_mapping(self) -> dict[str, Any]:
@@ -215,7 +221,7 @@ class CidrReport(LightValue):
 
     @property
     def all_but(self) -> str:
-        """The node's own addresses, in words, if nothing else is wrong; else empty."""
+        """The node's own addresses, in words, if nothing else is wrong; otherwise empty."""
         if not all(finding.is_own and not finding.network for finding in self.findings):
             return ""
         return " and ".join(
@@ -225,10 +231,10 @@ class CidrReport(LightValue):
 
     @property
     def needs_another_route(self) -> bool:
-        """True if a route could resolve some findings, but none in the main table does."""
+        """True if a route could fix some findings, but no route in the main table does."""
         if self.suggested_routes or self.configured_routes or self.chosen_routes:
             return False
-        # The command against an address or a rule is a step itself.
+        # The command that removes an address or a rule is itself the step.
         if any(finding.cause or finding.command for finding in self.findings):
             return False
         return any(
@@ -239,70 +245,71 @@ class CidrReport(LightValue):
 
 @attrs.frozen(kw_only=True)
 class OverlapReport(LightValue, NoTruth):
-    """The answer to: does every address of the expected CIDRs leave by a device that may carry it?
+    """Whether every address of the expected CIDRs leaves through a device that may carry it.
 
     >>> print(OverlapReport(expected_devs=("eth0",), cidrs=(CidrReport(cidr="172.16.8.0/22"),)))
-    172.16.8.0/22 leaves by eth0
+    172.16.8.0/22 leaves through eth0
     """
 
-    #: The devices by which they should leave: those of the default route, unless the config names
-    #: some.
+    #: The devices through which they should leave: those of the default route, unless the config
+    #: names others.
     expected_devs: tuple[str, ...] = ()
     cidrs: tuple[CidrReport, ...] = ()
-    #: The one expected device by which the addresses of a family leave, if it is one.
+    #: The expected device through which all addresses of a family leave, if it is a single one.
     exits: tuple[tuple[int, str], ...] = ()
     #: The expected and allowed devices that carry them.
     carriers: tuple[str, ...] = ()
-    #: The families of which it is unknown by which devices their addresses should leave.
+    #: The families for which it is unknown through which device they should leave.
     without_exit: tuple[int, ...] = ()
-    #: The devices of IPv4 default routes that the kernel takes in turns, if none is expected.
+    #: The devices of IPv4 default routes that the kernel uses in turn, if none is expected.
     exits_in_turns: tuple[str, ...] = ()
-    #: The families without a default route by an expected device, whose gateway suggestions need.
+    #: The families without a default route through an expected device: suggested routes need its
+    #: gateway.
     lacks_default: tuple[int, ...] = ()
-    #: Expected devices that carry no packets, if no default route leads out by another one: they
-    #: hide the gateway, too.
+    #: Expected devices that carry no packets, unless a default route leads through another expected
+    #: device: they also hide the gateway.
     dead_ends: tuple[str, ...] = ()
-    #: Devices that are set down: of these, or those of which one would be the exit.
+    #: Expected devices that are down, or devices of which one would be the outbound device.
     down_devs: tuple[str, ...] = ()
-    #: Devices that are set down, if it is unknown whether one of them would be the exit.
+    #: Devices that are down, if it is unknown whether one of them would be the outbound device.
     maybe_down_devs: tuple[str, ...] = ()
     #: Expected devices that the node does not have.
     absent_devs: tuple[str, ...] = ()
     #: The InfiniBand devices of default routes, with the family, if none is expected there.
     fabric_exits: tuple[tuple[int, str], ...] = ()
-    #: The config whose CIDRs these are; suggestions complete it.
+    #: The config that has these CIDRs; suggested routes are added to it.
     config: HostRoutingConfig = attrs.field(factory=HostRoutingConfig)
-    #: The IPv6 routes that decide, and those of them that the kernel learned from advertisements.
+    #: The deciding IPv6 routes, and those that the kernel learned from advertisements.
     deciding: tuple[ObservedRoute, ...] = ()
     learned: tuple[ObservedRoute, ...] = ()
-    #: Facts that change no answer, about the fabric and about devices; `check` shows them with its
+    #: Facts about the fabric and about devices that change no answer; `check` prints them after its
     #: other findings.
     notes: Sequence[NodeFinding] = ()
 
     @property
     def ok(self) -> bool:
-        """True without findings, and without late units under STRICT."""
+        """True if there are no findings and, in STRICT mode, no late units."""
         return self.is_proven and not self.refusals
 
     @property
     def is_proven(self) -> bool:
-        """True if all addresses leave right as routing is now."""
+        """True if all addresses are routed correctly now."""
         return all(report.ok for report in self.cidrs)
 
     @property
     def refusals(self) -> list[str]:
-        """The notes that hold the gates: on units of `after` that are late, under STRICT."""
+        """The notes that hold the gates in STRICT mode: those on late units of `after`."""
         return [note.text for note in self.notes if note.severity == "error"]
 
     @property
     def causes(self) -> list[NodeFinding]:
-        """The notes on lost ways out and lost built-in rules, if addresses are wrong."""
+        """The notes on faulty devices and lost built-in rules, if addresses are misrouted."""
         found = [note for note in self.explanations if note.kind in CAUSES]
         return sorted(found, key=lambda note: CAUSES.index(note.kind))
 
     @property
     def explanations(self) -> list[NodeFinding]:
-        """The causes, and the notes on exits that are ambiguous, if addresses are wrong."""
+        """The causes, and the notes on ambiguous outbound devices, if addresses are misrouted."""
         wrong = [] if self.is_proven else self.notes
         return [note for note in wrong if note.kind in _EXPLANATIONS]
 
@@ -315,7 +322,7 @@ class OverlapReport(LightValue, NoTruth):
 
     @property
     def wrong_devs(self) -> frozenset[str | None]:
-        """The devices by which expected addresses leave, and should not."""
+        """The devices through which expected addresses leave although they should not."""
         return frozenset(each.dev for _, each in self.findings if each.kind == "overlap")
 
     @property
@@ -327,7 +334,7 @@ class OverlapReport(LightValue, NoTruth):
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """The commands that resolve findings, each once."""
+        """The commands that fix findings, each once."""
         return tuple(_commands(finding for _, finding in self.findings))
 
     @property
@@ -337,13 +344,13 @@ class OverlapReport(LightValue, NoTruth):
 
     @property
     def merged_routes(self) -> StaticRoutesConfig:
-        """The config's section with every suggested route in place of the route there."""
+        """The config's section after adding every suggested route."""
         present = {route.route_key: route for route in self.config.static_routes.routes}
         new: dict[RouteKey, StaticRoute] = {}
         for suggested in self.suggested_routes:
             route = suggested.to_config()
             if earlier := present.get(route.route_key):
-                # It goes another way, and keeps what else the config gives.
+                # Only its gateway and device change.
                 route = attrs.evolve(earlier, gateway=route.gateway, dev=route.dev)
             new[route.route_key] = route
         kept = [route for route in self.config.static_routes.routes if route.route_key not in new]
@@ -359,7 +366,7 @@ class OverlapReport(LightValue, NoTruth):
         return mapping
 
     def lines(self) -> list[str]:
-        """Return a line for each finding, as in the marker."""
+        """Return a line for each finding, like in the marker."""
         return [finding.line(cidr) for cidr, finding in self.findings]
 
     @property
@@ -383,24 +390,24 @@ class OverlapReport(LightValue, NoTruth):
 
     @property
     def advice(self) -> str:
-        """The explanations, and the steps that resolve the findings; may be empty."""
+        """The explanations, and the steps that fix the findings; may be empty."""
         texts = [note.text for note in self.explanations]
         return "\n".join(filter(None, [*texts, self.steps]))
 
     @property
     def steps(self) -> str:
-        """The steps that resolve the findings; may be empty."""
-        return "\n".join(self._steps(_ways_out, _configured, _suggested, *_OTHER_STEPS))
+        """The steps that fix the findings; may be empty."""
+        return "\n".join(self._steps(_outbound_devices, _configured, _suggested, *_OTHER_STEPS))
 
     @property
     def manual_steps(self) -> list[str]:
-        """What somebody has to do, where no route of the config helps."""
-        return [*self._steps(_ways_out, *_OTHER_STEPS)]
+        """What somebody has to do if no route in the config helps."""
+        return [*self._steps(_outbound_devices, *_OTHER_STEPS)]
 
     def _steps(self, *kinds: Callable[[OverlapReport], Iterator[str]]) -> Iterator[str]:
         for steps in () if self.is_proven else kinds:
-            # Without an expected device nothing is known but the ways out.
-            if self.expected_devs or steps is _ways_out:
+            # Without an expected device, only its absence is known.
+            if self.expected_devs or steps is _outbound_devices:
                 yield from steps(self)
 
     def __str__(self) -> str:
@@ -423,41 +430,43 @@ class OverlapReport(LightValue, NoTruth):
             yield f"{departure_of([report.cidr for report in aimed])} {by}, all but {own}", bad
         elif bad:
             kinds = {finding.kind for report in bad for finding in report.findings}
-            # A fabric takes them only once it is connected.
+            # The fabric will attract them once it is connected.
             verb = "would not" if kinds == {"announced"} else "do not"
-            yield f"{len(bad)} of {len(aimed)} expected CIDRs {verb} leave by {by} as a whole", bad
+            count = f"{len(bad)} of {len(aimed)} expected CIDRs"
+            yield f"{count} {verb} leave entirely through {by}", bad
         for family in self.without_exit:
             aimless = [report for report in self.cidrs if report.family == family]
             listed = ", ".join(report.cidr for report in aimless)
             defaults = defaults_of(self, family)
             if all(finding.kind == "no-route" for report in aimless for finding in report.findings):
-                yield f"{defaults}, so nothing leads to {listed}", ()
+                yield f"{defaults}, so there is no route to {listed}", ()
                 continue
             unknown = f"it is unknown where {listed} should leave"
             yield f"{defaults} and the config names no expectedDevs, so {unknown}", aimless
 
 
 def defaults_of(report: OverlapReport, family: int) -> str:
-    """Return why the default routes of a family name no device by which addresses should leave."""
+    """Return why the default routes of a family do not determine the outbound device."""
     name = FAMILY_NAMES[family]
     if family == IPV4 and report.exits_in_turns:
-        return f"the IPv4 default routes by {' and '.join(report.exits_in_turns)} decide in turns"
+        devs = " and ".join(report.exits_in_turns)
+        return f"the IPv4 default routes through {devs} are used in turn"
     if family in report.lacks_default:
         return f"the node has {no_default_route(family, report.fabric_exits)}"
     return f"neither the IPv4 default route nor those of {name} name one device"
 
 
 def departure_of(cidrs: Collection[str]) -> str:
-    """Return the verdict that CIDRs leave right, but for the devices at its end.
+    """Return the beginning of the verdict that CIDRs are routed correctly; devices follow.
 
     >>> departure_of(["10.0.0.0/8"]), departure_of(["10.0.0.0/8", "fd00::/8"])
-    ('10.0.0.0/8 leaves by', '10.0.0.0/8, fd00::/8 leave by')
+    ('10.0.0.0/8 leaves through', '10.0.0.0/8, fd00::/8 leave through')
     """
-    return f"{', '.join(cidrs)} {'leaves' if len(cidrs) == 1 else 'leave'} by"
+    return f"{', '.join(cidrs)} {'leaves' if len(cidrs) == 1 else 'leave'} through"
 
 
 def described(dev: str) -> str:
-    """Return the name of an absent device, or what the device of a network must have."""
+    """Return the name of an absent device, or describe the device of a network."""
     if not is_network(dev):
         return dev
     others = "a bridge or another virtual device must be given by its name"
@@ -471,19 +480,19 @@ def _lines(reports: Iterable[CidrReport]) -> Iterator[str]:
             yield f"    {finding.sentence()}"
 
 
-def _ways_out(report: OverlapReport) -> Iterator[str]:
+def _outbound_devices(report: OverlapReport) -> Iterator[str]:
     present = [
         dev for dev in report.expected_devs if not is_network(dev) and dev not in report.absent_devs
     ]
-    # The note on a device names what it lacks.
+    # The note on a device says what is missing.
     is_named = any(note.kind != "lost-rule" for note in report.causes)
     lacks_default = () if is_named else report.lacks_default
     if lacks_default and report.absent_devs:
         step = "see its addresses and routes (ip address; ip route), or correct expectedDevs."
         absent = " and no device ".join(map(described, report.absent_devs))
         yield f"The node has no device {absent}: {step}"
-    by = f" by {' or '.join(present)}" if present else ""
-    named = "the devices by which IPv6 leaves in expectedDevs of routeOverlap."
+    through = f" through {' or '.join(present)}" if present else ""
+    named = "the devices through which IPv6 leaves in expectedDevs of routeOverlap."
     for family in lacks_default if present or not report.expected_devs else ():
         kind = "a" if family == IPV4 else "an IPv6"
         end = (
@@ -492,10 +501,10 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
             else "."
         )
         sources = f"{LOGS[family]}, or its network configuration"
-        yield f"Give the node {kind} default route{by}: see {sources}{end}"
+        yield f"Give the node {kind} default route{through}: see {sources}{end}"
     for dev in report.maybe_down_devs if lacks_default else ():
         command = quoted("ip", "link", "set", dev, "up")
-        yield f"{dev} is set down: if it leads to the cluster, run: {command}"
+        yield f"{dev} is administratively down: if it leads to the cluster, run: {command}"
     if IPV6 in report.without_exit and IPV6 not in report.lacks_default:
         yield f"Name {named}"
 
@@ -512,8 +521,8 @@ def _configured(report: OverlapReport) -> Iterator[str]:
 def _suggested(report: OverlapReport) -> Iterator[str]:
     suggested = report.suggested_routes
     if suggested:
-        where = "that of hostRouting in the agent's config"
-        yield f"To fix it, make this section {where}, and apply it again:"
+        where = "in hostRouting in the agent's config, then apply that config again"
+        yield f"To fix this, set the following {where}:"
         yield f'  "staticRoutes": {json.dumps(report.merged_routes.to_mapping())}'
     for route in suggested:
         if route.takes_from:
@@ -525,7 +534,7 @@ def _suggested(report: OverlapReport) -> Iterator[str]:
 def _chosen(report: OverlapReport) -> Iterator[str]:
     for chosen in report.chosen_routes:
         yield (
-            f"'{chosen}' is a route of the config, and stays: if it is right, name its device "
+            f"'{chosen}' is a route from the config and stays: if it is right, name its device "
             "in expectedDevs of routeOverlap; if not, correct it in staticRoutes."
         )
 
@@ -576,7 +585,7 @@ def _own_addresses(report: OverlapReport) -> Iterator[str]:
     own = dict.fromkeys(chain.from_iterable(announced))
     if own:
         yield (
-            f"No route takes {', '.join(own)} from the fabric, as its own or broadcast addresses: "
+            f"No route can take {', '.join(own)} from the fabric, whose own addresses these are: "
             "narrow expectedCidrs."
         )
 
@@ -596,8 +605,9 @@ def _blackholes(report: OverlapReport) -> Iterator[str]:
     for _, finding in report.findings:
         if finding.kind == "blocked" and finding.stays:
             yield (
-                f"The {finding.route} stays: a route over it could send packets in a loop. It is "
-                f"probably of {finding.program}: remove it there, or narrow expectedCidrs."
+                f"The {finding.route} stays, because a route over it could send packets in a loop. "
+                f"It was probably added by {finding.program}: remove it there, or narrow "
+                "expectedCidrs."
             )
 
 
@@ -611,10 +621,10 @@ def _local_addresses(report: OverlapReport) -> Iterator[str]:
         remedy = "take it out of expectedCidrs."
     elif commands := _commands(local):
         remedy = f"narrow expectedCidrs, or run: {'; '.join(commands)}"
-    yield f"The node's own address precedes any route: {remedy}"
+    yield f"The node's own addresses take precedence over routes: {remedy}"
 
 
-#: The steps of findings against which no route of the config helps.
+#: The steps for findings that no route in the config fixes.
 _OTHER_STEPS: Final = (
     _chosen,
     _routers,
@@ -628,5 +638,5 @@ _OTHER_STEPS: Final = (
 
 
 def _commands(findings: Iterable[Finding]) -> list[str]:
-    """Return the commands that resolve findings, each once."""
+    """Return the commands that fix findings, each once."""
     return list(dict.fromkeys(finding.command for finding in findings if finding.command))

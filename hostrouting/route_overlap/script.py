@@ -1,4 +1,4 @@
-"""The unit that checks the routing at a boot, its script, and the markers of the last check."""
+"""The unit that checks routing at every boot, its script, and the markers of the last check."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _TEMPLATE = BootTemplate("check-route-overlap", "check-route-overlap.sh", __file__)
 REMOVAL: Final = _TEMPLATE.removal
-#: One finding a line. Exactly one of the two exists after a check.
+#: One finding per line. After a check, exactly one of the two markers exists.
 MARKER_DETECTED: Final = f"{STATE_DIRECTORY}/route-overlap.detected"
-#: The verdict, and below it the time of the check: `proven 2026-08-01T00:00:00Z`.
+#: The verdict, and on the next line the time of the check: `proven 2026-08-01T00:00:00Z`.
 MARKER_OK: Final = f"{STATE_DIRECTORY}/route-overlap.ok"
 MARKERS: Final = (MARKER_DETECTED, MARKER_OK)
-#: Where upstream has its markers. Hostrouting reads none of them.
+#: Where upstream puts its markers. Hostrouting never reads these.
 COPIES: Final = {marker: f"{RUNTIME_DIRECTORY}/{marker.rpartition('/')[2]}" for marker in MARKERS}
 #: The last message about the check in the journal.
 LOGGED: Final = f"{STATE_DIRECTORY}/check-route-overlap.message"

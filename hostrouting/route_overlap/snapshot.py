@@ -97,7 +97,7 @@ def watched(node: Host | Routing) -> Host | Routing:
 class AllowedDevices(NamedTuple):
     """The devices that may carry expected traffic: expected ones and those that match a pattern."""
 
-    #: The devices by which expected traffic should leave.
+    #: The devices through which expected traffic should leave.
     expected: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
     #: The expected devices that carry nothing: set down, without a carrier, or a port of a bridge.
@@ -106,7 +106,7 @@ class AllowedDevices(NamedTuple):
     undecided: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def allows(self, dev: str | None) -> bool:
-        """Return True if traffic may leave by a device now.
+        """Return True if traffic may leave through a device now.
 
         The device of a route with several next hops is None: its next hops need a closer look.
         """
@@ -470,7 +470,7 @@ class RoutingSnapshot:
                 yield answer, source
 
     def is_fine(self, answer: Lookup, source: int) -> bool:
-        """Return True if a packet leaves by allowed devices, or may be refused."""
+        """Return True if a packet leaves through allowed devices, or may be refused."""
         if answer.route is None:
             return self.is_own_block(self.decider(answer, source))
         return not self._is_lost(answer) and self.allowed.answer_is_fine(answer)

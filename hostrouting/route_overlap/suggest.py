@@ -1,15 +1,15 @@
-"""Suggest the fewest routes that resolve findings: by the default gateway, as specific or more.
+"""Suggest the fewest routes that fix findings: through the default gateway, specific enough to win.
 
-A route in the main table changes only decisions of the main table, and only those of less specific
-routes and of routes to the same network, before which it is added. So each offending route of the
-main table is treated separately. The suggestion is the smallest network around all addresses that
-the route decides inside the CIDR. Where the kernel's own route has that place, which is never
-hidden, the two halves of the network are suggested. Addresses inside that a more specific route
-decides are not affected.
+A route in the main table changes only decisions of the main table, and there only those of less
+specific routes and of routes to the same network, because it is added before them. So each
+offending route of the main table is treated separately: the suggestion is the smallest network
+around all addresses in the CIDR that this route decides. If the kernel's own route has the same
+network, which no route can precede, the two halves of the network are suggested. Addresses inside
+that a more specific route decides are not affected.
 
-The node's own addresses on hardware stay, and so does what a blackhole refuses: a route would send
-that in a loop. A CIDR with any other address that no route resolves has no suggestions: with them,
-it would still be wrong.
+The node's own addresses on hardware devices stay, and so does what a blackhole refuses, because a
+route would send those packets in a loop. If any other address of a CIDR cannot be fixed by a route,
+nothing is suggested for this CIDR, because it would still be wrong.
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
     from hostrouting.host.ports import Routing
     from hostrouting.route_overlap.judgement import DecidedPart
 
-_MENDABLE_KINDS = frozenset({"unicast", "unreachable", "prohibit"})
-
-
+_FIXABLE_KINDS = frozenset({"unicast", "unreachable", "prohibit"})
 #: A network and its prefix length.
 _Network: TypeAlias = "tuple[int, int]"
 
@@ -58,19 +56,19 @@ class _Way(NamedTuple):
 def suggestions(
     node: RoutingSnapshot, bad: Sequence[Sequence[DecidedPart]]
 ) -> list[list[SuggestedRoute]]:
-    """Return routes for the bad parts of each CIDR that the main table can resolve."""
+    """Return routes for the bad parts of each CIDR, as far as the main table can fix them."""
     way = _find_way(node)
     if way is None:
         return [[] for _ in bad]
     firsts = [decided.part.first for parts in bad for decided in parts]
     main = [route for route in node.around(firsts) if route.table == MAIN_TABLE]
     if node.family == IPV4:
-        # No route without metric is added before the kernel's own one.
+        # No route without a metric can precede the kernel's own one.
         own = (KERNEL_PROTOCOL, 0, 0)
         kept = {route[:2] for route in main if (route.protocol, route.tos, route.metric) == own}
     else:
-        # None is added where there is one of the lowest metric, or where it would be hidden from
-        # some sources.
+        # None is added where another route has the lowest metric, or where sources would not see
+        # it.
         foreign = (route for route in main if route.protocol != OUR_PROTOCOL)
         kept = {route[:2] for route in foreign if route.from_prefix or route.metric == 1}
     kept.add((0, 0))
@@ -91,7 +89,7 @@ def _find_way(node: RoutingSnapshot) -> _Way | None:
         routes += node.backend.routes(IPV6)
     model = Fib.of(node.links, routes, node.rules)
     for scope, hop in hops:
-        # A route of a config is never `onlink`.
+        # Routes of a config are never `onlink`.
         if hop.gateway and model.accepts(hop._replace(onlink=False)):
             own: Sequence[int | None] = [source_by(hop, scope, node.links)]
             if node.family == IPV6:
@@ -101,7 +99,7 @@ def _find_way(node: RoutingSnapshot) -> _Way | None:
 
 
 def is_whole(routing: Routing, route: ObservedRoute) -> bool:
-    """Return True if the device of a route is up, and the kernel would take its gateway now."""
+    """Return True if the device of a route is up, and the kernel would accept its gateway now."""
     links = routing.links()
     if not any(link.up and link.carrier for link in links if link.name == route.dev):
         return False
@@ -118,9 +116,9 @@ def _suggest(
     kept: Container[_Network],
     bad: Sequence[DecidedPart],
 ) -> list[SuggestedRoute]:
-    """Return routes for the bad parts of a CIDR, but none to the networks `kept`.
+    """Return routes for the bad parts of a CIDR, but none to the networks in `kept`.
 
-    It is empty if they would leave one of the parts as it is.
+    The result is empty if the routes would not fix all parts.
     """
     firsts = [decided.part.first for decided in bad]
     sources = way.sources if node.by_source else ()
@@ -133,11 +131,11 @@ def _suggest(
         if decided.stays(node):
             continue
         # A rule decides before any table.
-        if not isinstance(offender, ObservedRoute) or offender.kind not in _MENDABLE_KINDS:
+        if not isinstance(offender, ObservedRoute) or offender.kind not in _FIXABLE_KINDS:
             return []
         answers: Sequence[SourcedLookup] = part.answers
         if is_same(node.decider(part.plain, 0), offender):
-            # With the new route the kernel chooses another source, and a rule may select by that.
+            # With the new route, the kernel chooses another source, by which a rule may select.
             answers = [(lookups[at], source) for source, lookups in new]
         resolves = all(is_same(node.decider(*fault), offender) for fault in node.faults(answers))
         if not resolves or part.first in taken:
@@ -164,13 +162,13 @@ def _suggest(
                 for network in networks
             ]
         except InvalidConfigError:
-            # A config takes no route to such a network.
+            # A config cannot have a route to such a network.
             return []
     return sorted(routes, key=lambda route: route.to_config().prefix)
 
 
 def _taken(node: RoutingSnapshot, way: _Way, addresses: Sequence[int]) -> Container[int]:
-    """Return the addresses that an announced network may take from any route, by a rule."""
+    """Return the addresses that an announced network may attract despite any route, by a rule."""
     announced = node.announced
     if announced is None:
         return ()
@@ -194,29 +192,29 @@ def _warning(
 ) -> str | None:
     """Return which connections a route to the network would break."""
     links = [link for link in node.links if link.name in takes_from]
-    advice = "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
+    advice = "Only narrower expectedCidrs are safe, with addresses that only the cluster uses"
     size = 1 << address_bits(network.family) - offender.prefix_length
     covered = sum(part.last + 1 - part.network for part in networks)
     if offender.protocol == KERNEL_PROTOCOL and covered == size:
         owner = ", ".join(takes_from) or "the fabric"
         return (
-            f"{offender.destination} is the connected network of {owner} as a whole: "
-            f"its peers could no longer be reached by it. {advice}"
+            f"{offender.destination} is the entire connected network of {owner}: "
+            f"its peers could no longer be reached through it. {advice}"
         )
     for link in links:
         for own in link.addresses:
             end = Address(own.family, own.peer)
             if network.covers(end):
                 return (
-                    f"{end} of {link.name} lies in it, so it would take peers of {link.name}, too. "
-                    f"{advice}"
+                    f"{end} of {link.name} is in it, so the route would also take peers of "
+                    f"{link.name}. {advice}"
                 )
     for link in links:
         for peer in (Address(IPV4, number) for number in link.neighbours):
             if network.covers(peer):
                 return (
-                    f"{link.name} talks to {peer}, which lies in it and would be taken from "
-                    f"{link.name}. {advice}"
+                    f"{link.name} talks to {peer}, which is in it and could no longer be reached "
+                    f"through {link.name}. {advice}"
                 )
     return None
 
@@ -224,7 +222,7 @@ def _warning(
 def _cover(
     ranges: Sequence[tuple[int, int]], kept: Container[_Network], bits: int
 ) -> Iterator[_Network]:
-    """Return the fewest networks around all (sorted) ranges, none of them one of `kept`.
+    """Return the fewest networks around all (sorted) ranges, without those in `kept`.
 
     >>> list(_cover([(0x0A000005, 0x0A0000FF)], (), 32)) == [(0x0A000000, 24)]
     True

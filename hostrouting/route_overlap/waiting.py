@@ -1,6 +1,6 @@
-"""One check of a node, the wait for what may resolve itself, and the marker of the result.
+"""Check a node once, wait for what may resolve itself, and write the marker of the result.
 
-The task, the command and the program of a boot check in the same way.
+The task, the command and the boot program all check in this way.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ _logger = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_LOOKS: Final = 0.5
 _SECONDS_TO_LOOK = 5
-#: The kinds of findings that a lease, a driver or a carrier resolves.
+#: The kinds of findings that disappear with a lease, a driver or a carrier.
 _TRANSIENT = frozenset({"no-route", "dead-end"})
 #: The states in which a unit of `after` is not waited for.
 _SPARED = frozenset({"not-found", "masked", "skipped"})
-#: When a unit ended last; 0 if never in this boot.
+#: When a unit last ended; 0 if never since the boot.
 _ENDED = "InactiveEnterTimestampMonotonic"
-#: When its conditions were tested; 0 likewise.
+#: When its conditions were last tested; 0 if never since the boot.
 _TESTED = "ConditionTimestampMonotonic"
-#: The same time, unless another state followed.
+#: When its state last changed.
 _CHANGED = "StateChangeTimestampMonotonic"
 
 
 class Checked(NamedTuple):
-    """A report, and the reason to wait and check again: empty if that does not help."""
+    """A report, and the reason to wait and check again: empty if waiting does not help."""
 
     report: OverlapReport
     reason: str
-    #: Read for it.
+    #: The fabric that the check took into account.
     fabric: Fabric
 
 
@@ -65,10 +65,10 @@ def check_with_wait(
 ) -> OverlapReport:
     """Check the expected CIDRs; wait and check again while that may help, up to `seconds`.
 
-    Suggested routes complete the section that is `accepted`, or that of the config.
+    Suggested routes are added to the section that is `accepted`, or to that of the config.
 
-    An awaited fabric fails it, too. A missing default route is an answer, so neither the end of the
-    time nor that of `ctx` is an error; a cancelled context raises.
+    It also waits for an awaited fabric. A missing default route is an answer, so neither the end of
+    the time nor the deadline of `ctx` is an error; a cancelled context raises.
     """
     waiting = ctx.child(timeout=WAIT_SECONDS).child(timeout=seconds).expiring()
     is_logged = False
@@ -98,14 +98,14 @@ def check_once(
     """
     section = config.route_overlap
     fabric = announced_fabric(waiting or ctx, section.fabric, host) if section.cidrs else Fabric()
-    # Before the proof: a unit may connect meanwhile.
+    # Before the check, because a unit may connect a network meanwhile.
     late = unready_units(ctx, config, host)
     report = check_egress(host, expectation_on(host, config, fabric, late=late, accepted=accepted))
     return Checked(report, _reason_to_wait(report, fabric, host), fabric)
 
 
 def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:
-    """Return the finding, or its cause, that may go by itself; else an empty text."""
+    """Return the finding, or the cause, that may disappear by itself; otherwise an empty text."""
     for note in report.notes:
         if note.kind == "late-unit":
             return note.text
@@ -126,13 +126,13 @@ def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:
 
 
 def unready_units(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
-    """Return a finding for each unit of `after` that is not up, and has not ended with success."""
+    """Return a finding for each unit of `after` that is not active and has not succeeded."""
     is_strict = config.route_overlap.mode is OverlapMode.STRICT
     severity: Severity = "error" if is_strict else "warning"
     notes = []
-    # As in the script: systemd may not answer. That is an answer, too.
+    # As in the script: if systemd does not answer, that is also a finding.
     ctx = ctx.child(timeout=_SECONDS_TO_LOOK).expiring()
-    # Without boot files, nothing asks systemd.
+    # Without boot files, nothing depends on systemd.
     for unit in config.after if config.route_overlap.cidrs and host.has_boot else ():
         step = f"see: systemctl status '{unit}'"
         try:
@@ -140,52 +140,52 @@ def unready_units(ctx: Context, config: HostRoutingConfig, host: Host) -> list[N
         except (HostRoutingError, DeadlineExceededError) as error:
             word = f"unknown ({error})".partition("\n")[0]
         if word in _SPARED:
-            reason = f"is {word}, so routing is proven without it"
+            reason = f"is {word}, so routing is checked without it"
             notes.append(NodeFinding("spared-unit", unit, reason, "warning", step))
         elif word:
-            reason = f"is {word}, neither active nor ended with success in this boot"
+            reason = f"is {word}: neither active nor successfully finished since the boot"
             notes.append(NodeFinding("late-unit", unit, reason, severity, step))
     return notes
 
 
 def _why_unready(ctx: Context, unit: str, host: Host) -> str:
-    """Return an empty text for a unit that is up or has ended with success, otherwise its state."""
-    # The state last: a unit that starts and fails meanwhile has ended by then.
+    """Return an empty text for a unit that is active or has succeeded, otherwise its state."""
+    # Read the state last: if the unit starts and fails meanwhile, it has ended by then.
     times = host.services.settings(ctx, unit, _ENDED, _TESTED, _CHANGED, "ConditionResult")
     state = host.services.state(ctx, unit)
     is_down = state.active_state == "inactive"
     is_failing = state.result != "success"
     has_ended = times[_ENDED] == times[_CHANGED] not in {"", "0"}
-    # One that has failed is inactive, too, if it is stopped before its restart, or after
+    # A failed unit is also inactive if it was stopped before its restart, or after
     # `systemctl reset-failed`.
     if state.is_running or (is_down and not is_failing and has_ended):
         return ""
     is_untrue = times["ConditionResult"] == "no" and times[_TESTED] not in {"", "0"}
     if is_down and (is_untrue or state.result == "exec-condition"):
         return "skipped"
-    # A unit that is masked while it starts goes on.
+    # A unit that is masked while it starts keeps starting.
     if state.load_state in _SPARED and not state.active_state.endswith("activating"):
         return state.load_state
     return f"{state.active_state} ({state.result if is_failing else state.sub_state})"
 
 
 def lasting_kinds(report: OverlapReport) -> frozenset[str]:
-    """Return the kinds of findings that do not go by themselves."""
+    """Return the kinds of findings that do not disappear by themselves."""
     lasting = [finding for _, finding in report.findings if finding.cause != "changing"]
     return frozenset(finding.kind for finding in lasting) - _TRANSIENT
 
 
 def leave_marker(ctx: Context, host: Host, report: OverlapReport) -> None:
-    """Write the marker of a report, remove its opposite, and copy that for upstream's readers.
+    """Write the marker of a report, remove the other one, and copy both to upstream's paths.
 
-    That of a right node names the time: it says nothing about what has changed since.
+    The marker of a healthy node contains the time, because routing may have changed since.
     """
     files = RecordedFiles(ctx, host, restoring=lambda _: _copying(host.files))
     lines = [report.verdict] if report.ok else [*report.lines(), *report.refusals]
     content = "".join(f"{printable(line)}\n" for line in lines).encode()
     marker, opposite = (MARKER_OK, MARKER_DETECTED) if report.ok else (MARKER_DETECTED, MARKER_OK)
     write = files.write_dated if report.ok else files.write
-    # Write first: a run that is killed in between leaves both, of which MARKER_DETECTED counts.
+    # Write first: a run that is killed in between leaves both, and then MARKER_DETECTED counts.
     try:
         write(marker, content, mode=0o644)
     finally:
@@ -201,7 +201,7 @@ def _copying(files: FileStore) -> Iterator[None]:
 
 
 def copy_markers(files: FileStore) -> None:
-    """Make upstream's markers those of hostrouting, if possible: nothing here depends on them."""
+    """Copy the markers to upstream's paths if possible: nothing here depends on the copies."""
     for marker, copy in COPIES.items():
         with suppress(HostFileError):
             content = files.read(marker)

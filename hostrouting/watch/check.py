@@ -116,7 +116,7 @@ class RoutingCheck(Reconciler):
             return True
         route = event.route
         if not route.prefix_length:
-            # A default route of IPv4 decides by which device IPv6 should leave, too.
+            # A default route of IPv4 decides through which device IPv6 should leave, too.
             return True
         # Without a `Prefix`, which takes four times as long: a storm has ten thousand a second.
         last = route.network | (1 << address_bits(route.family) - route.prefix_length) - 1

@@ -45,7 +45,7 @@ def stored(host: FakeHost) -> Any:
 
 
 def with_eth0(config: HostRoutingConfig) -> HostRoutingConfig:
-    """Return a config as an apply installs it on a node that leaves by eth0."""
+    """Return a config as an apply installs it on a node that leaves through eth0."""
     return attrs.evolve(config, found_devs=("eth0",))
 
 

@@ -325,7 +325,7 @@ def test_what_stays_of_a_first_try_is_kept_at_no_boot(host: FakeHost) -> None:
     assert tried.stdout == (
         "these changes stay:\n"
         "  + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142\n"
-        f"wrong: 1 of 1 expected CIDRs do not leave by eth0 as a whole; {KEPT_NOWHERE}\n"
+        f"wrong: 1 of 1 expected CIDRs do not leave entirely through eth0; {KEPT_NOWHERE}\n"
         + next_step("hostrouting check CONFIG\n")
     )
 

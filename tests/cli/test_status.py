@@ -25,7 +25,7 @@ from support.printed import (
     ASKED_AGAIN,
     BEFORE_THE_PIPE,
     CHOSEN,
-    DEFAULT_BY,
+    DEFAULT_THROUGH,
     IF_RIGHT,
     IN_FORCE,
     LEFT_FILES,
@@ -71,7 +71,7 @@ LOST = f"172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: {NOT_IN_FORCE}"
 APPLY = f"hostrouting apply {CONFIG_PATH}"
 FIX = "hostrouting check --fix | hostrouting apply -"
 FABRIC = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
-OVERLAP = f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 ({FABRIC})"
+OVERLAP = f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 through ib0 ({FABRIC})"
 
 pytestmark = pytest.mark.skipif(bool(OTHER_COMMAND), reason="most run within this process")
 
@@ -526,7 +526,7 @@ def test_the_journal_has_the_reason_of_a_failed_apply(verdict: Callable[[], str]
     """The journal has the error of a failed apply as its verdict."""
     on_stdin(gated(CHECKED), "apply")
     assert verdict() == (
-        "configure/check-route-overlap: 1 of 1 expected CIDRs do not leave by eth0 as a whole: "
+        "configure/check-route-overlap: 1 of 1 expected CIDRs do not leave entirely through eth0: "
         "172.16.8.0/22"
     )
 
@@ -693,7 +693,7 @@ def test_a_plan_lists_what_its_apply_does(host: FakeHost) -> None:
     assert result["worse"] == [worse]
     assert result["verdict"].split("; ") == [
         f"changes: {len(result['changes'])}",
-        "after apply: 1 of 1 expected CIDRs do not leave by eth0 as a whole",
+        "after apply: 1 of 1 expected CIDRs do not leave entirely through eth0",
         f"worse than now: {worse}",
         REFUSED_THEN,
     ]
@@ -789,7 +789,7 @@ def test_a_plan_and_a_check_without_root_go_on(
     assert planned.stderr.startswith("hostrouting: not compared: cannot look for")
     assert on_stdin(gated(CHECKED), "plan").returncode == 1
     checked = on_mended("check").stdout
-    assert "do not leave by eth0" in checked
+    assert "do not leave entirely through eth0" in checked
     assert "note: not looked at: cannot look for" in checked
     assert run_here("explain", "9.9.9.9").stdout.startswith("9.9.9.9\n")
 
@@ -931,7 +931,7 @@ def test_warnings_of_a_node_that_is_right(host: FakeHost) -> None:
     host.link_layer.mute.clear()
     assert run_here("status").stdout.splitlines()[:2] == [
         f"right: no route is wanted, {REACHED}, no gate is held",
-        f'  {DEFAULT_BY}ib0: {CHOSEN}eth0; {IF_RIGHT}["ib0"] to routeOverlap',
+        f'  {DEFAULT_THROUGH}ib0: {CHOSEN}eth0; {IF_RIGHT}["ib0"] to routeOverlap',
     ]
 
 

@@ -134,5 +134,5 @@ def test_a_machine(tmp_path: Path) -> None:
         for options in [], ["--check"]:
             refused = control.module(*options, config=without, command=COMMAND)
             assert refused["rc"] == 1
-            assert "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0" in refused["msg"]
+            assert "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 through ib0" in refused["msg"]
         assert "172.16.8.0/22 via 10.224.0.1" in machine.run("ip", "route").stdout

@@ -50,9 +50,9 @@ def test_the_alerts() -> None:
     assert "SUCCESS" in run("promtool", "test", "rules", "alerts_test.yml", cwd=EXAMPLES)
 
 
-LINE = "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 (172.16.0.0/16 dev ib0 proto kernel scope link)"
-FINE = "expected addresses leave by this node\n"
-WRONG = "expected addresses would not leave by this node\n"
+LINE = "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 through ib0 (172.16.0.0/16 dev ib0 proto kernel scope link)"
+FINE = "expected addresses leave through this node\n"
+WRONG = "expected addresses would not leave through this node\n"
 
 
 @pytest.mark.parametrize(

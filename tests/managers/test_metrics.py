@@ -2,7 +2,7 @@
 
 import pytest
 from support.kernel import connect
-from support.printed import DEFAULT_BY, IF_RIGHT
+from support.printed import DEFAULT_THROUGH, IF_RIGHT
 
 from hostrouting import prove_egress
 from hostrouting.testing import FakeHost
@@ -11,7 +11,7 @@ CIDR = "10.96.0.0/16"
 DHCP = 16
 STATIC = 4
 BOOT = 3
-WRONG = f"{DEFAULT_BY}eth1"
+WRONG = f"{DEFAULT_THROUGH}eth1"
 RELOAD = "and run: networkctl reload"
 NETPLAN = {
     "/etc/netplan/01-other.yaml": "network: {ethernets: {eno1: {dhcp4: true}}}\n",
@@ -32,7 +32,7 @@ def manager(uuid: str) -> dict[str, str]:
 
 
 def node(protocol: int, files: dict[str, str]) -> FakeHost:
-    """Two devices of one network; the default route by eth1 decides."""
+    """Two devices of one network; the default route through eth1 decides."""
     host = FakeHost()
     connect(host.routes, eth0="10.224.0.4/16", eth1="10.224.0.5/16")
     for dev, metric in ("eth0", 200), ("eth1", 100):

@@ -1,4 +1,4 @@
-"""The default routes that the kernel prefers, and the devices by which they lead."""
+"""The default routes that the kernel prefers, and the devices through which they lead."""
 
 import pytest
 
@@ -51,7 +51,7 @@ def test_the_best_default_devices(routes: list[ObservedRoute], devs: tuple[str, 
 
 
 def test_ipv6_should_leave_by_one_device() -> None:
-    """IPv6 is expected to leave by the device of IPv4's default route, or, if IPv4 has several or
+    """IPv6 is expected to leave through the device of IPv4's default route, or, if IPv4 has several or
     none, by the one device that all IPv6 routes share.
     """
     eth0 = ObservedRoute.parse("0.0.0.0/0", "eth0", "10.224.0.1")

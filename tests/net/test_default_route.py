@@ -1,4 +1,4 @@
-"""The default route by the task, the check and the program of a boot, against the kernel, with dead
+"""The default route through the task, the check and the program of a boot, against the kernel, with dead
 next hops.
 """
 
@@ -111,7 +111,7 @@ def routes_of_task(node: KernelNode, route: StaticRoute) -> list[str]:
 def test_all_use_the_default_route_that_the_kernel_uses(
     node: KernelNode, commands: str, expected: tuple[str, ...], leaves_by: str
 ) -> None:
-    """The check, live and at a boot, expects the device by which `ip route get` leads out, and an open
+    """The check, live and at a boot, expects the device through which `ip route get` leads out, and an open
     route is completed with its gateway.
     """
     arrange(node, commands)
@@ -201,7 +201,7 @@ class TestNames:
     """Devices with names that mean something to bash or to ip, and that a config cannot contain."""
 
     def test_the_default_routes_device_may_have_any_name(self, node: KernelNode, odd: str) -> None:
-        """The task, the check and a boot find a default route by a device with an odd name; a
+        """The task, the check and a boot find a default route through a device with an odd name; a
         second repair leaves the same routes.
         """
         report = proof(node)
@@ -230,7 +230,7 @@ class TestNames:
         node.ip("rule add from 10.220.0.4 lookup 101")
         report = proof(node)
         lines = [
-            f"{CIDR}: overlap 10.96.0.0-10.96.0.255 by eth2 (10.96.0.0/24 dev eth2 table 101 scope link, by the rule 32765: from 10.220.0.4 lookup 101)"
+            f"{CIDR}: overlap 10.96.0.0-10.96.0.255 through eth2 (10.96.0.0/24 dev eth2 table 101 scope link, by the rule 32765: from 10.220.0.4 lookup 101)"
         ]
         assert report.lines() == lines
         assert may_start(node, [CIDR]) == report.ok

@@ -30,12 +30,12 @@ from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 
 FABRIC = {"ib0": "172.16.1.4/16"}
-FINE = "172.16.8.0/22 leaves by eth0"
+FINE = "172.16.8.0/22 leaves through eth0"
 FACT = (
-    "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 "
+    "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 through ib0 "
     "(172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4)"
 )
-HEADLINE = "1 of 1 expected CIDRs do not leave by eth0 as a whole:"
+HEADLINE = "1 of 1 expected CIDRs do not leave entirely through eth0:"
 BAD = [HEADLINE, f"  {FACT}", HELPFUL_ROUTES]
 HELD = (
     "The mode is STRICT: units that wait for hostrouting-ready.service start once routing is right."
@@ -79,7 +79,7 @@ def markers(host: FakeHost) -> dict[str, str]:
 
 @pytest.fixture
 def host() -> FakeHost:
-    """A node whose default route leaves by eth0."""
+    """A node whose default route leaves through eth0."""
     host = FakeHost()
     uplink(host.routes)
     return host
@@ -139,7 +139,7 @@ def test_many_findings_are_in_the_marker(wrong: FakeHost) -> None:
 def test_warnings_are_printed(wrong: FakeHost) -> None:
     """A warning about the config is the line below the verdict."""
     installed(wrong, allowedDevs=["*"])
-    warning = "warning: routeOverlap.allowedDevs: '*' allows every device, so nothing is an overlap; name the devices that are meant"
+    warning = "warning: routeOverlap.allowedDevs: '*' allows every device, so nothing is an overlap; name the devices that you mean"
     assert answer(["check"], wrong)[1][1:] == marked(5, warning)
 
 
@@ -148,7 +148,7 @@ def test_late_units(host: FakeHost, configured: str) -> None:
     """A unit of `after` that is not up yet holds a STRICT gate, and is a warning for a WARN one."""
     host.files.write("/etc/systemd/system/fabric.service", b"[Service]\n", mode=0o644)
     late = (
-        f"fabric.service: is inactive (dead), {NOT_ENDED}; see: systemctl status 'fabric.service'"
+        f"fabric.service: is inactive (dead): {NOT_ENDED}; see: systemctl status 'fabric.service'"
     )
     installed(host, beside={"after": ["fabric.service"]}, mode=configured)
     assert answer(["ask", "STRICT"], host) == (11, marked(3, late, HELD))

@@ -71,7 +71,7 @@ def host() -> FakeHost:
         ),
         (
             [IS_DOWN],
-            "eth0 is set down, and no packet leaves by it",
+            "eth0 is administratively down, so no traffic leaves through it",
             "ip link set eth0 up",
         ),
         (
@@ -81,7 +81,7 @@ def host() -> FakeHost:
         ),
         ([RUN_IS_FULL, IS_READ_ONLY, lose_our_routes], f"{FOLDER} is read-only", REMOUNT),
         ([IS_MASKED, IS_READ_ONLY], f"{FOLDER} is read-only", REMOUNT),
-        ([IS_READ_ONLY, IS_DOWN], "eth0 is set down", "ip link set eth0 up"),
+        ([IS_READ_ONLY, IS_DOWN], "eth0 is administratively down", "ip link set eth0 up"),
         (
             [IS_MASKED, lose_our_routes],
             f"{UNIT}: will be refused",
@@ -286,7 +286,7 @@ def test_a_device_that_may_be_the_exit_is_set_down() -> None:
     assert report.causes == []
     assert report.overlap.steps == (
         f"Give the node a default route: {SEE_DHCP}.\n"
-        "eth0 is set down: if it leads to the cluster, run: ip link set eth0 up"
+        "eth0 is administratively down: if it leads to the cluster, run: ip link set eth0 up"
     )
 
 

@@ -96,7 +96,7 @@ def test_a_node_that_is_as_the_config_wants_it(host: FakeHost) -> None:
     """
     report = check(host, applied(host, **ROUTES, **OVERLAP))
     assert report.ok
-    assert report.lines() == ["right: 172.16.8.0/22 leaves by eth0"]
+    assert report.lines() == ["right: 172.16.8.0/22 leaves through eth0"]
     assert check(host, applied(host, **ROUTES)).lines() == ["right: no findings"]
     keys = {"ok", "verdict", "next", "step", "mode", "expected_devs", "cidrs"}
     assert set(report.to_mapping()) == keys
@@ -405,7 +405,7 @@ def test_a_route_that_the_config_chooses_is_not_replaced(
         words = "172.16.8.0/22 via 172.16.0.9 dev ib0"
     assert report.suggested_routes == ()
     assert report.advice == (
-        f"'{words}' is a route of the config, and stays: if it is right, name its device in "
+        f"'{words}' is a route from the config and stays: if it is right, name its device in "
         "expectedDevs of routeOverlap; if not, correct it in staticRoutes."
     )
     assert fixed(at_once(), config, host) == (
@@ -476,7 +476,7 @@ def test_a_route_that_waits_for_a_default_route_is_reported(host: FakeHost) -> N
 
 
 def test_a_route_that_was_looked_up_by_another_default_route(host: FakeHost) -> None:
-    """A check reports a route that still leaves by the earlier default route after a better one has
+    """A check reports a route that still leaves through the earlier default route after a better one has
     come.
     """
     config = applied(host, **ROUTES)

@@ -151,7 +151,7 @@ def test_an_agent_sees_the_overlap_that_warn_tolerates(host: FakeHost) -> None:
     step = report.to_mapping()["children"][3]
     assert step["result"]["cidrs"][0]["cidr"] == "172.16.8.0/22"
     decider = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
-    reason = f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 ({decider})"
+    reason = f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 through ib0 ({decider})"
     assert step["reasons"] == report.reasons == [reason]
     skipped = run(configure(host, **warned), skip=["check-route-overlap"])
     assert skipped.ok

@@ -137,7 +137,7 @@ def test_a_config_without_the_section_is_refused_as_a_whole(host: FakeHost) -> N
     wanted = config("172.16.16.0/24")
     forecast = Configure(wanted, host=host).planned(at_once()).forecast
     line = (
-        f"{WIDE}: overlap 172.16.8.0-172.16.8.15 by ib0 (172.16.0.0/16 dev ib0 proto kernel scope "
+        f"{WIDE}: overlap 172.16.8.0-172.16.8.15 through ib0 (172.16.0.0/16 dev ib0 proto kernel scope "
         f"link src 172.16.1.4), by the change '- {WIDE} via 10.224.0.1 dev eth0 proto 142', "
         "expected by the installed config"
     )
@@ -310,7 +310,7 @@ def test_the_proof_alone_may_be_dropped(
         logged = [text for text in caplog.messages if DROPPED in text]
         if dropped:
             assert planned == [f"- proof of {dropped} (expected by the installed config)"]
-            assert logged == [f"the proof of {dropped}: {DROPPED}"]
+            assert logged == [f"the check of {dropped}: {DROPPED}"]
         else:
             assert planned == logged == []
         again = run(make(wanted, host=host), at_once())

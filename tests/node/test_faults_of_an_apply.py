@@ -49,7 +49,7 @@ STATES = {
     RESET_INTERRUPTED: (None, "after"),
 }
 UNFINISHED = re.compile(rf"not undone: {LEFT_BY_THE_RUN}(.*?); ")
-BACK = "not undone: the files are back"
+BACK = ("not undone: the files are back", "not undone: the files are restored")
 
 
 def config(*routes: str) -> HostRoutingConfig:

@@ -57,7 +57,7 @@ def test_a_joined_node_names_its_services(host: FakeHost, tmp_path: Path) -> Non
     ):
         assert line in printed.stderr
     (config := tmp_path / "config.json").write_text(printed.stdout)
-    assert "leave by eth0" in run_here("check", config).stdout
+    assert "leave through eth0" in run_here("check", config).stdout
 
 
 LASTS = "copy it to /usr/local/bin/hostrouting and run that"
@@ -97,7 +97,7 @@ def test_a_command_that_lasts_watches(host: FakeHost, tmp_path: Path) -> None:
     assert watch == {"enabled": True, "mode": "service"}
     assert "watch: /usr/bin/hostrouting, which a boot finds\n" in printed.stderr
     (config := tmp_path / "config.json").write_text(printed.stdout)
-    assert "leaves by eth0" in run_here("check", config).stdout
+    assert "leaves through eth0" in run_here("check", config).stdout
 
 
 def test_the_agents_of_this_node_are_its_gates(host: FakeHost, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_the_agents_of_this_node_are_its_gates(host: FakeHost, tmp_path: Path) -
     assert json.loads(printed.stdout)["hostRouting"]["gates"] == ["k3s.service"]
     assert "k3s.service: a gate, since this node starts it\n" in printed.stderr
     (config := tmp_path / "config.json").write_text(printed.stdout)
-    assert "leaves by eth0" in run_here("check", config).stdout
+    assert "leaves through eth0" in run_here("check", config).stdout
     host.services.start(Context(), "rke2-agent.service")
     printed = run_here("init")
     gates = json.loads(printed.stdout)["hostRouting"]["gates"]

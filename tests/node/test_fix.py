@@ -170,7 +170,7 @@ def test_nothing_is_written_beside_what_an_operator_must_mend() -> None:
 
 
 def by_another_router(host: FakeHost, *, carrier: bool = True) -> HostRoutingConfig:
-    """Let expected addresses leave by a router on eth1, and return a config that expects eth0."""
+    """Let expected addresses leave through a router on eth1, and return a config that expects eth0."""
     uplink(host.routes)
     host.routes.add_link("eth1", carrier=carrier)
     host.routes.add_address("eth1", "10.9.0.4/16")

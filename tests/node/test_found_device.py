@@ -1,4 +1,4 @@
-"""An apply that finds the node right installs the device by which it leaves, which a config that
+"""An apply that finds the node right installs the device through which it leaves, which a config that
 names none expects from then on: a default route that comes later moves nothing.
 """
 
@@ -41,7 +41,7 @@ LATER = "default via 172.16.0.1 dev ib0"
 
 @pytest.fixture
 def host() -> FakeHost:
-    """A node whose default route by eth0 has a metric, as DHCP gives one."""
+    """A node whose default route through eth0 has a metric, as DHCP gives one."""
     host = FakeHost()
     uplink(host.routes, ib0="172.16.1.4/16")
     old = default_route(host.routes.routes())
@@ -220,7 +220,7 @@ def test_a_check_of_an_image_finds_the_device_of_another_node(host: FakeHost) ->
 
 
 def test_addresses_that_leave_by_an_allowed_device(host: FakeHost) -> None:
-    """An apply keeps the device found while all addresses leave by another one that is allowed."""
+    """An apply keeps the device found while all addresses leave through another one that is allowed."""
     config = config_of(ROUTES, FAR, allowedDevs=["ib*"])
     assert applied(host, config).ok
     host.routes.add_route("10.96.0.0/16", dev="ib0")
@@ -229,7 +229,7 @@ def test_addresses_that_leave_by_an_allowed_device(host: FakeHost) -> None:
 
 
 def test_a_device_of_ipv6_completes_no_route_of_ipv4(host: FakeHost) -> None:
-    """The device by which IPv6 leaves is not found while a route of IPv4 follows several default
+    """The device through which IPv6 leaves is not found while a route of IPv4 follows several default
     routes, so that a second apply moves nothing.
     """
     connect(host.routes, eth1="10.9.0.4/16")
@@ -312,7 +312,7 @@ def test_addresses_that_follow_a_later_default_route(host: FakeHost) -> None:
     bring_the_later_route(host)
     status = node_status(at_once(), host)
     assert status.next == FIX
-    assert status.sentence == "wrong: 10.96.0.0/16 leaves by ib0"
+    assert status.sentence == "wrong: 10.96.0.0/16 leaves through ib0"
     assert not applied(host, config).ok
     mended = fixed(at_once(), config, host)
     assert isinstance(mended, HostRoutingConfig)

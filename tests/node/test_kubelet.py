@@ -44,8 +44,8 @@ def test_a_running_kubelet(host: FakeHost, option: bytes) -> None:
     run_kubelet(host, ARGV % option)
     assert notes(host) == [
         (
-            "note: node-ip: --node-ip=10.9.0.4 of the kubelet: is on eth1, by which its requests come, and the answers "
-            "leave by eth0; see /proc/812/cmdline; if the exit is right, give an address of eth0"
+            "note: node-ip: --node-ip=10.9.0.4 of the kubelet: is on eth1, through which its requests come, and the answers "
+            "leave through eth0; see /proc/812/cmdline; if the exit is right, give an address of eth0"
         )
     ]
 
@@ -62,7 +62,7 @@ def test_a_file_of_its_options(host: FakeHost, path: str, text: str) -> None:
     """A `--node-ip` in a file of the kubelet's options is a note that names the file."""
     host.files.write(path, text.encode(), mode=0o644)
     [note] = notes(host)
-    assert ": is on eth1, by which its requests come" in note
+    assert ": is on eth1, through which its requests come" in note
     assert f"see {path};" in note
 
 

@@ -74,7 +74,7 @@ class Node:
 
     @property
     def reached(self) -> set[int]:
-        """The expected addresses that leave by a gateway that answers."""
+        """The expected addresses that leave through a gateway that answers."""
         prefixes = [Prefix.parse(cidr) for cidr in self.config.route_overlap.cidrs]
         addresses = sorted(
             address
@@ -246,7 +246,7 @@ def test_the_step_of_such_a_refusal_helps() -> None:
 @pytest.mark.slow
 @needs_kernel
 def test_the_kernel_resolves_the_gateway_that_would_be_lost() -> None:
-    """A new default route by a router that does not answer leaves the own route where it is:
+    """A new default route through a router that does not answer leaves the own route where it is:
     `status` and a fix do not offer an apply, which is refused, until the router answers.
     """
     with WiredNode.made() as node:

@@ -181,7 +181,7 @@ def test_a_fabric_is_announced_while_the_first_files_are_installed(
     monkeypatch.setattr(host.services, "daemon_reload", announce)
     report = run(Configure(config, host=host), at_once())
     assert "not undone" not in str(report.error)
-    assert "by the fabric" in str(report.error)
+    assert "through the fabric" in str(report.error)
     assert gateways(host) == ["10.224.0.1"]
 
 
@@ -272,7 +272,7 @@ def test_routes_are_lost_while_a_gate_checks(
 
 
 def route_is_lost(host: FakeHost) -> None:
-    """Another program deletes a route of the config; its addresses leave by another metric."""
+    """Another program deletes a route of the config; its addresses leave through another metric."""
     host.routes.delete_route(host.routes.routes_of(OUR_PROTOCOL)[1])
 
 
@@ -336,7 +336,7 @@ def test_a_network_that_is_connected_during_the_proof_is_not_blamed_on_the_chang
     assert isinstance(report.error, TaskFailedError)
     [failure] = report.error.failures
     assert not isinstance(failure, WorseRoutingError)
-    assert "1 of 1 expected CIDRs do not leave by eth0 as a whole" in str(failure)
+    assert "1 of 1 expected CIDRs do not leave entirely through eth0" in str(failure)
     assert gateways(host) == ["10.224.0.1"]
 
 

@@ -89,7 +89,7 @@ def enslave(host: FakeHost) -> None:
             "wrong: eth0 is in expectedDevs, but this node has no such device",
             "if net0 (with a default route) is the right one, name it in expectedDevs",
         ),
-        (lose_carrier, "no-carrier", "wrong: eth0 has no carrier", "see its cable"),
+        (lose_carrier, "no-carrier", "wrong: eth0 has no carrier", "check its cable"),
         (
             enslave,
             "enslaved",

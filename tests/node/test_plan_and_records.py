@@ -50,7 +50,7 @@ def compare(host: Host, wanted: HostRoutingConfig) -> None:
     The task that comes first makes a file that several share and plan, and writes before it
     removes: so the changes of all tasks are compared, in any order. Their details are for people.
     Nothing is claimed about a run with a failed task, which undoes it; nor of one whose proof only the
-    kernel decides, since the next one pins the device by which the node leaves.
+    kernel decides, since the next one pins the device through which the node leaves.
     """
     planned = {_what(change) for change in plan(Configure(wanted, host=host, force=True)).changes}
     task = Configure(wanted, host=host, force=True)

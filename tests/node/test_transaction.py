@@ -152,7 +152,7 @@ def test_a_config_that_makes_a_node_worse_is_refused(host: FakeHost) -> None:
     assert isinstance(error, WorseRoutingError)
     assert str(error).splitlines() == [
         WOULD_LOSE,
-        f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 ({CONNECTED}), by the change '- {ROUTE}'",
+        f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 through ib0 ({CONNECTED}), by the change '- {ROUTE}'",
         NOTHING_CHANGED,
     ]
     [worse] = error.worse
@@ -176,7 +176,7 @@ def test_the_cause_is_the_most_specific_change() -> None:
     assert isinstance(report.error, TaskFailedError)
     [error] = report.error.failures
     assert str(error).splitlines()[1] == (
-        f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 ({CONNECTED}), by the change '- {ROUTE}'"
+        f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 through ib0 ({CONNECTED}), by the change '- {ROUTE}'"
     )
 
 
@@ -203,13 +203,13 @@ def test_a_run_without_the_proof_refuses_nothing(host: FakeHost) -> None:
 
 
 def test_dropped_parts_are_logged(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """A proof and gates of the installed config that the new config lacks are logged."""
+    """Checked addresses and gates of the installed config that the new one drops are logged."""
     wanted = HostRoutingConfig.from_mapping(
         {"staticRoutes": {"enabled": True, "routes": [RIGHT]}, "gates": []}
     )
     assert run(Configure(wanted, host=host), at_once()).ok
     dropped = "the installed config has this, and the new one does not"
-    assert f"the proof of 172.16.8.0/22: {dropped}" in caplog.messages
+    assert f"the check of 172.16.8.0/22: {dropped}" in caplog.messages
     assert f"the gates systemd-nspawn@.service, kubelet.service: {dropped}" in caplog.messages
 
 
@@ -306,7 +306,7 @@ def test_a_fault_that_is_only_announced_excuses_no_real_one(announced: bool) -> 
     report = run(Configure(HostRoutingConfig.from_mapping(document), host=host), at_once())
     assert isinstance(report.error, TaskFailedError)
     assert [type(failure) for failure in report.error.failures] == [WorseRoutingError]
-    assert "172.20.8.0/22: overlap 172.20.8.0-172.20.8.255 by ib0" in str(report.error)
+    assert "172.20.8.0/22: overlap 172.20.8.0-172.20.8.255 through ib0" in str(report.error)
 
 
 def test_what_an_announced_fabric_would_take_is_foreseen() -> None:

@@ -48,7 +48,7 @@ def test_a_unit_of_after(host: FakeHost) -> None:
     host.services.stop(Context(), "fabric.service")
     host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
     reason = (
-        f"fabric.service: is inactive (dead), {NOT_ENDED}; see: systemctl status 'fabric.service'"
+        f"fabric.service: is inactive (dead): {NOT_ENDED}; see: systemctl status 'fabric.service'"
     )
     assert waits(host, after=["fabric.service"], routeOverlap=LATE) == [
         ("configure/check-route-overlap", Wait(reason, 30))

@@ -433,7 +433,7 @@ def test_addresses_that_no_route_takes(node: KernelNode, cidr: str) -> None:
     fabric = Announced([("e1", "10.3.0.4"), ("e2", "10.3.0.5")]).as_fabric(kernel_of(node))
     report = report_under(node, fabric, [cidr])
     assert [(one.first, one.last) for _, one in report.findings] == [("10.3.0.4", "10.3.0.5")]
-    assert "No route takes 10.3.0.4, 10.3.0.5 from the fabric" in report.advice
+    assert "No route can take 10.3.0.4, 10.3.0.5 from the fabric" in report.advice
     assert not [
         words for words in ("staticRoutes", "not in force", "would fix") if words in report.advice
     ]

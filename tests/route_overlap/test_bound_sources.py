@@ -13,8 +13,8 @@ pytestmark = needs_kernel
 
 @pytest.fixture
 def node() -> Iterator[KernelNode]:
-    """A node with the default route by eth0, where optimistic addresses stay so, and with that of
-    table 100 by ib0.
+    """A node with the default route through eth0, where optimistic addresses stay so, and with that of
+    table 100 through ib0.
     """
     with KernelNode.made() as made:
         made.ip("link add eth0 type veth peer name far0")
@@ -44,7 +44,7 @@ def test_a_rule_by_its_source_decides(node: KernelNode, address: str, word: str)
     report = prove_egress(kernel_of(node), ["fd00:10::/108"], expected_devs=["eth0"])
     [line] = report.lines()
     assert line == (
-        "fd00:10::/108: overlap fd00:10::-fd00:10::f:ffff by ib0 "
+        "fd00:10::/108: overlap fd00:10::-fd00:10::f:ffff through ib0 "
         f"(default dev ib0 table 100 metric 1024, by the rule 50: from {address} lookup 100)"
     )
 
@@ -81,7 +81,7 @@ def test_a_rule_by_the_source_of_another_device_decides(
     [line] = report.lines()
     rule = f"50: from {scope}::5{protocol} lookup 100"
     decider = f"default dev ib0 table 100 metric 1024, by the rule {rule}"
-    assert line == f"{cidr}: overlap {cidr[:-4]}-{cidr[:-4]}f by ib0 ({decider})"
+    assert line == f"{cidr}: overlap {cidr[:-4]}-{cidr[:-4]}f through ib0 ({decider})"
 
 
 def test_a_part_begins_with_the_site_local_addresses(node: KernelNode) -> None:

@@ -163,7 +163,9 @@ NETWORKS = st.builds(
 
 
 class Moments:
-    """The routes to networks inside FABRIC, and by which devices each address left at any moment."""
+    """The routes to networks inside FABRIC, and through which device each address
+    left at any moment.
+    """
 
     def __init__(self, routes: dict[Prefix, str]) -> None:
         self.node = MemoryBackend()
@@ -176,7 +178,7 @@ class Moments:
         self.note()
 
     def note(self) -> None:
-        """Note by which device each address leaves now: that of its longest network."""
+        """Note through which device each address leaves now: that of its longest network."""
         by_length = sorted(self._routes.items(), key=lambda pair: pair[0].length)
         devs = ["ib0"] * 256
         for network, dev in by_length:
@@ -484,7 +486,7 @@ def test_lost_announcements(node: Any, backend: Any, times: int) -> None:
     assert losing.listened == times + 1
 
 
-#: The routes that a program exchanges without end; 172.16.9.77 leaves through ib0 all the time.
+#: The routes that a program exchanges without end; 172.16.9.77 goes out through ib0 all the time.
 ENDLESS = """
 route add 172.16.9.64/26 dev ib0
 route del 172.16.9.0/24 dev ib0

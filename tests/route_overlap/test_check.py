@@ -62,7 +62,9 @@ def test_a_known_neighbour_of_the_fabric_is_warned_of(node: MemoryBackend) -> No
     ] == [
         (
             "172.16.8.0/22",
-            (f"ib0 talks to 172.16.9.7, which lies in it and would be taken from ib0. {NARROWER}"),
+            (
+                f"ib0 talks to 172.16.9.7, which is in it and could no longer be reached through ib0. {NARROWER}"
+            ),
         )
     ]
     assert [route.warning for route in prove(node, "172.16.12.0/22").suggested_routes] == [None]

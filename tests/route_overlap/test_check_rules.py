@@ -69,7 +69,7 @@ def test_a_rule_for_other_packets_blocks_nothing(node: MemoryBackend, rule: Rule
 def test_an_exit_is_a_device_by_which_expected_addresses_leave(
     node: MemoryBackend, rules: tuple[Rule, ...]
 ) -> None:
-    """An expected device by which no expected address leaves is not an exit, whether rules select
+    """An expected device through which no expected address leaves is not an exit, whether rules select
     some packets or not.
     """
     node.add_link("cilium_host")
@@ -127,7 +127,7 @@ def lost(number: str, table: str, option: str) -> NodeFinding:
 
 
 def test_the_source_that_the_kernel_chooses_is_looked_up(node: MemoryBackend) -> None:
-    """A rule for packets from eth0's address is an overlap, although a plain lookup leaves by
+    """A rule for packets from eth0's address is an overlap, although a plain lookup leaves through
     eth0.
     """
     arrange(node, "10.96.0.0/16 dev ib0 table 88")
@@ -165,7 +165,7 @@ def test_a_rule_that_came_and_went_changes_no_words() -> None:
     [
         (
             ["rule add pref 5270 lookup 52"],
-            "172.16.0.0/16 dev ib0 table 52 scope link, by the rule 5270: from all lookup 52, probably of Tailscale",
+            "172.16.0.0/16 dev ib0 table 52 scope link, by the rule 5270: from all lookup 52, probably added by Tailscale",
             "Tailscale",
             "ip rule del pref 5270",
         ),
@@ -174,7 +174,7 @@ def test_a_rule_that_came_and_went_changes_no_words() -> None:
                 "rule add pref 32764 not fwmark 0xca6c lookup 51820",
                 "rule add pref 32763 lookup main suppress_prefixlength 0",
             ],
-            "172.16.0.0/16 dev ib0 table 51820 scope link, by the rule 32764: not from all fwmark 0xca6c lookup 51820, probably of wg-quick",
+            "172.16.0.0/16 dev ib0 table 51820 scope link, by the rule 32764: not from all fwmark 0xca6c lookup 51820, probably added by wg-quick",
             "wg-quick",
             "ip rule del pref 32764",
         ),

@@ -103,7 +103,7 @@ def _connect(node: KernelNode, *, unplugged: bool) -> None:
 
 
 def _lost(node: KernelNode, cidr: str) -> set[int]:
-    """Return the addresses of a CIDR that do not leave by eth0."""
+    """Return the addresses of a CIDR that do not leave through eth0."""
     return {*wrong_of(KernelOracle(node), cidr, frozenset({"eth0"}))}
 
 

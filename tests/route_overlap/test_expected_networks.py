@@ -19,8 +19,8 @@ SERVICES = "10.96.0.0/16"
 NODES = "10.224.0.0/16"
 WIDE = "10.0.0.0/8"
 RIGHT = leaves(SERVICES, "eth0")
-WRONG = "1 of 1 expected CIDRs do not leave by {} as a whole:"
-SEVERAL = "stands for none of eth0, eth1; name one of them, or a narrower network"
+WRONG = "1 of 1 expected CIDRs do not leave entirely through {}:"
+SEVERAL = "matches several devices (eth0, eth1), so none of them is expected; name one of them, or a narrower network"
 #: The devices with default routes, `expectedDevs`, and the first line of the verdict.
 CASES = {
     "one": (["eth0"], [NODES], RIGHT),

@@ -64,7 +64,7 @@ def test_a_header_is_undecided(node: KernelNode, commands: str, cidr: str) -> No
         node.ip(command)
     [line] = _proof(node, cidr).lines()
     network = ip_network(cidr)
-    assert line.startswith(f"{cidr}: undecided {network[0]}-{network[-1]} by eth0 (")
+    assert line.startswith(f"{cidr}: undecided {network[0]}-{network[-1]} through eth0 (")
 
 
 def test_a_label_is_undecided(node: KernelNode) -> None:

@@ -81,7 +81,7 @@ def test_what_is_expected(node: KernelNode, case: Case) -> None:
 
 
 def test_the_answer_names_the_device_and_the_key() -> None:
-    """A default route by an InfiniBand device that the config does not name counts as missing, as
+    """A default route through an InfiniBand device that the config does not name counts as missing, as
     the lease of another device may be late; the verdict names the device and the key.
     """
     memory = MemoryBackend()

@@ -63,7 +63,7 @@ def test_no_program_sends_from_a_deprecated_address() -> None:
 
 
 def test_a_default_that_decides_is_not_a_fallback() -> None:
-    """A better default route by the fabric is an overlap without a further warning; a worse one is
+    """A better default route through the fabric is an overlap without a further warning; a worse one is
     the warning of a fallback.
     """
     better = proven(WAY, LEARNED._replace(metric=512))

@@ -117,13 +117,15 @@ def test_the_exit_of_ipv6(
     assert (report.expected_devs, report.without_exit) == (exits, unknown)
     if unknown and commands:
         assert found(report)[0][0] == "unknown-exit"
-        assert report.advice.startswith("Name the devices by which IPv6 leaves in expectedDevs")
+        assert report.advice.startswith(
+            "Name the devices through which IPv6 leaves in expectedDevs"
+        )
     lacks_default = not any("-6" in command and "dev e0" in command for command in commands)
     assert (IPV6 in report.lacks_default) == lacks_default
 
 
 def test_each_of_equal_defaults_must_be_fine(node: WiredNode) -> None:
-    """A default route by the fabric is an overlap at an equal metric and preference, and a warning
+    """A default route through the fabric is an overlap at an equal metric and preference, and a warning
     at a lower preference.
     """
     with node.router("e0") as right, node.router("e1") as wrong:
@@ -321,7 +323,7 @@ def test_a_plan_that_takes_addresses_is_worse(ctx: Context) -> None:
     forecast = forecaster.changed([change])
     [worse] = forecast.worse
     assert str(worse) == (
-        "fd00:5::/48: overlap fd00:5::-fd00:5::ffff:ffff:ffff:ffff by ib0 "
+        "fd00:5::/48: overlap fd00:5::-fd00:5::ffff:ffff:ffff:ffff through ib0 "
         f"(fd00:5::/64 via {ROUTER} dev ib0 proto 142 metric 1), by the change '{change}'"
     )
     host.routes.apply([change])

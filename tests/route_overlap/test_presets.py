@@ -29,9 +29,9 @@ def test_a_finding_has_the_name_of_its_address() -> None:
     report = hostile(WayOutNode(MemoryBackend())).prove(expected=["azure"])
     [line] = report.lines()
     assert line.startswith(
-        f"{PLATFORM}: overlap 168.63.129.16-168.63.129.16 by ib0 (168.63.0.0/16 dev ib0"
+        f"{PLATFORM}: overlap 168.63.129.16-168.63.129.16 through ib0 (168.63.0.0/16 dev ib0"
     )
-    assert f"\n  {PLATFORM}\n    168.63.129.16: leaves by " in str(report)
+    assert f"\n  {PLATFORM}\n    168.63.129.16: leaves through " in str(report)
     platform, metadata = report.to_mapping()["cidrs"]
     assert platform["cidr"] == "168.63.129.16/32"
     assert platform["name"] == "Azure platform: DHCP, DNS, health probes"
@@ -65,7 +65,7 @@ def test_a_boot_names_it_too() -> None:
         assert not prover.prove(expected=["azure"]).ok
         assert (
             prover.prove("10.96.0.0/16", expected=["gcp"]).verdict
-            == "10.96.0.0/16, 169.254.169.254/32 leave by eth0"
+            == "10.96.0.0/16, 169.254.169.254/32 leave through eth0"
         )
 
 

@@ -51,7 +51,7 @@ def test_one_protocol_that_leaves_wrong_is_enough(protocol: str, bad: str, good:
         number = "132" if protocol == "sctp" else protocol
         rule = f"50: from all ipproto {number} lookup 100"
         decider = f"{_CIDR} dev ib0 table 100 scope link, by the rule {rule}"
-    assert report.lines() == [f"{_CIDR}: overlap 172.16.8.0-172.16.11.255 by ib0 ({decider})"]
+    assert report.lines() == [f"{_CIDR}: overlap 172.16.8.0-172.16.11.255 through ib0 ({decider})"]
 
 
 def test_a_rule_that_blocks_a_protocol_is_named_once() -> None:
@@ -168,9 +168,9 @@ def test_findings_of_several_protocols_are_in_order() -> None:
         [explanation] = explain_routing(kernel_of(node), [_CIDR])
     beside = f"{_CIDR} dev ib0 table 100 scope link, by the rule 50: from all"
     assert report.lines() == [
-        f"{_CIDR}: overlap 172.16.8.0-172.16.8.255 by ib0 ({beside} to 172.16.8.0/24 ipproto tcp lookup 100)",
-        f"{_CIDR}: overlap 172.16.9.0-172.16.9.255 by ib0 (172.16.9.0/24 dev ib0 scope link)",
-        f"{_CIDR}: overlap 172.16.10.0-172.16.10.255 by ib0 ({beside} to 172.16.10.0/24 ipproto icmp lookup 100)",
+        f"{_CIDR}: overlap 172.16.8.0-172.16.8.255 through ib0 ({beside} to 172.16.8.0/24 ipproto tcp lookup 100)",
+        f"{_CIDR}: overlap 172.16.9.0-172.16.9.255 through ib0 (172.16.9.0/24 dev ib0 scope link)",
+        f"{_CIDR}: overlap 172.16.10.0-172.16.10.255 through ib0 ({beside} to 172.16.10.0/24 ipproto icmp lookup 100)",
     ]
     assert [(part.by, part.span) for part in explanation.parts] == [
         ("eth0+ib0", "172.16.8.0 - 172.16.8.255"),

@@ -53,10 +53,10 @@ def test_the_message_is_the_documentation() -> None:
     report = prove_egress(Node(), ["172.16.8.0/22", "10.96.0.0/16"])
     route = '{"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}'
     message = f"""\
-1 of 2 expected CIDRs do not leave by eth0 as a whole:
+1 of 2 expected CIDRs do not leave entirely through eth0:
   172.16.8.0/22
-    172.16.8.0 to 172.16.11.255: leaves by ib0 (172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4)
-To fix it, make this section that of hostRouting in the agent's config, and apply it again:
+    172.16.8.0 to 172.16.11.255: leaves through ib0 (172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4)
+To fix this, set the following in hostRouting in the agent's config, then apply that config again:
   "staticRoutes": {{"enabled": true, "routes": [{route}]}}
   172.16.8.0/22 takes addresses from ib0"""
     assert str(report) == message
@@ -67,7 +67,7 @@ def test_the_message_without_default_route() -> None:
     addresses that have one.
     """
     assert str(prove_egress(Node(default=False), ["10.96.0.0/16", "10.97.0.0/16"])) == (
-        "the node has no IPv4 default route, so nothing leads to 10.96.0.0/16, 10.97.0.0/16\n"
+        "the node has no IPv4 default route, so there is no route to 10.96.0.0/16, 10.97.0.0/16\n"
         f"Give the node a default route: {SEE_DHCP}."
     )
     node = Node(default=False)
@@ -75,7 +75,7 @@ def test_the_message_without_default_route() -> None:
     route = "(172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4)"
     assert prove_egress(node, ["172.16.8.0/22"]).verdict == (
         f"{unknown} 172.16.8.0/22 should leave:\n"
-        f"  172.16.8.0/22\n    172.16.8.0 to 172.16.11.255: leaves by ib0 {route}"
+        f"  172.16.8.0/22\n    172.16.8.0 to 172.16.11.255: leaves through ib0 {route}"
     )
 
 

@@ -121,7 +121,7 @@ def test_true_rule_sets_are_fine(node: KernelNode, commands: Sequence[str]) -> N
 
 
 def test_packets_and_the_device_by_which_they_leave_are_named(node: KernelNode) -> None:
-    """A note names the packets of a rule whose table leads into the fabric, and the device by which
+    """A note names the packets of a rule whose table leads into the fabric, and the device through which
     they leave.
 
     A later rule for the same packets, and a rule for a device that is not inverted, have no note.
@@ -236,7 +236,7 @@ def _worlds(draw: st.DrawFn) -> World:
 def test_the_kernel_leads_astray_what_is_reported_and_nothing_else(
     world: World, packets: list[Packet]
 ) -> None:
-    """A packet that leaves by a wrong device belongs to a finding or a note; a note's own packets
+    """A packet that leaves through a wrong device belongs to a finding or a note; a note's own packets
     leave as described.
     """
     cidrs = [*map(parse_cidr, world.cidrs)]

@@ -27,7 +27,7 @@ def test_a_whole_fabric_network_is_taken_in_halves_and_with_a_warning(node: Memo
     node.insert_route(Route.parse("172.18.0.0/16", dev="ib0", protocol=2))
     report = prove(node, "172.18.0.0/16")
     warning = (
-        "172.18.0.0/16 is the connected network of ib0 as a whole: its peers could no longer be reached by it. "
+        "172.18.0.0/16 is the entire connected network of ib0: its peers could no longer be reached through it. "
         f"{NARROWER}"
     )
     assert [(route.destination, route.warning) for route in report.suggested_routes] == [
@@ -70,8 +70,10 @@ def test_a_blackhole_stays(node: MemoryBackend) -> None:
         ("overlap", None, False),
     ]
     assert [route.destination for route in report.suggested_routes] == ["172.16.8.0/22"]
-    assert "stays: " in prove_egress(node, ["172.16.8.0/22"], expected_devs=["eth0"]).steps
-    assert "stays: " not in prove_egress(node, ["172.18.8.0/22"], expected_devs=["eth0"]).steps
+    assert "stays, because" in prove_egress(node, ["172.16.8.0/22"], expected_devs=["eth0"]).steps
+    assert (
+        "stays, because" not in prove_egress(node, ["172.18.8.0/22"], expected_devs=["eth0"]).steps
+    )
 
 
 def test_a_route_of_another_program_is_hidden_by_the_same(node: MemoryBackend) -> None:
@@ -106,7 +108,7 @@ def test_a_route_that_takes_the_peer_of_an_own_address_has_a_warning(node: Memor
     [route] = prove(node, "10.96.0.0/25").suggested_routes
     assert route.destination == "10.96.0.0/25"
     assert route.warning == (
-        f"10.96.0.10 of ib0 lies in it, so it would take peers of ib0, too. {NARROWER}"
+        f"10.96.0.10 of ib0 is in it, so the route would also take peers of ib0. {NARROWER}"
     )
 
 
@@ -189,7 +191,7 @@ def test_suggested_routes_leave_by_the_first_next_hop_that_will_do(
 
 
 def test_suggested_routes_leave_by_the_default_route_that_decides(node: MemoryBackend) -> None:
-    """A suggested route leaves by the default route of the lower metric."""
+    """A suggested route leaves through the default route of the lower metric."""
     connect(node, eth1="10.225.0.4/16")
     arrange(node, "default via 10.225.0.1 dev eth1 metric 200")
     expected = ["eth0", "eth1"]

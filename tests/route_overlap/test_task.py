@@ -27,7 +27,7 @@ UNIT = "/etc/systemd/system/check-route-overlap.service"
 DETECTED = "/run/hostrouting/route-overlap.detected"
 OK = "/run/hostrouting/route-overlap.ok"
 LINE = (
-    "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 "
+    "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 through ib0 "
     "(172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4)"
 )
 
@@ -78,7 +78,7 @@ def test_warn_logs_every_finding_and_leaves_the_marker(
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert [record.getMessage().partition("\n")[0] for record in warnings] == [
         LINE,
-        "To fix it, make this section that of hostRouting in the agent's config, and apply it again:",
+        "To fix this, set the following in hostRouting in the agent's config, then apply that config again:",
     ]
     assert warnings[0].__dict__["kind"] == "overlap"
     assert warnings[0].__dict__["dev"] == "ib0"
@@ -164,7 +164,7 @@ def test_a_unit_that_fails_while_it_is_queried(
 
 
 _DEAD = UnitState("fabric.service", "loaded", "inactive", "dead")
-_LATE = "late-unit", f"is inactive (dead), {NOT_ENDED}"
+_LATE = "late-unit", f"is inactive (dead): {NOT_ENDED}"
 _SPARED = "spared-unit", f"is skipped, {WITHOUT_IT}"
 
 
@@ -188,7 +188,7 @@ _SPARED = "spared-unit", f"is skipped, {WITHOUT_IT}"
             "5",
             {},
             UnitState("fabric.service", "masked", "activating", "start"),
-            [("late-unit", f"is activating (start), {NOT_ENDED}")],
+            [("late-unit", f"is activating (start): {NOT_ENDED}")],
         ),
     ],
 )

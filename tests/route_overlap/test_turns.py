@@ -35,13 +35,13 @@ def test_without_expected_devices_the_finding_names_both() -> None:
     _two_exits(node)
     report = prove_egress(node, _CIDRS)
     assert report.lines() == [
-        f"10.96.0.0/12: unknown-exit 10.96.0.0-10.111.255.255 by eth0,ib0 ({_ROUTES})"
+        f"10.96.0.0/12: unknown-exit 10.96.0.0-10.111.255.255 through eth0,ib0 ({_ROUTES})"
     ]
     assert str(report) == (
-        f"the IPv4 default routes by eth0 and ib0 decide in turns {UNKNOWN_EXIT} 10.96.0.0/12 should leave:\n"
+        f"the IPv4 default routes through eth0 and ib0 are used in turn {UNKNOWN_EXIT} 10.96.0.0/12 should leave:\n"
         "  10.96.0.0/12\n"
         f"    {report.cidrs[0].findings[0].sentence()}\n"
-        f"the IPv4 default routes by eth0 and ib0: {ALIKE}"
+        f"the IPv4 default routes through eth0 and ib0: {ALIKE}"
         f"{_CHOICE}"
     )
 
@@ -55,12 +55,12 @@ def test_check_reports_once_that_several_exits_decide() -> None:
     config = HostRoutingConfig(route_overlap=RouteOverlapConfig(expected_cidrs=tuple(_CIDRS)))
     report = check_node(Context(), config, host)
     assert report.lines() == [
-        "wrong: the IPv4 default routes by eth0 and ib0 decide in turns",
+        "wrong: the IPv4 default routes through eth0 and ib0 are used in turn",
         report.overlap.verdict,
-        (f"warning: several-exits: the IPv4 default routes by eth0 and ib0: {ALIKE}{_CHOICE}"),
+        (f"warning: several-exits: the IPv4 default routes through eth0 and ib0: {ALIKE}{_CHOICE}"),
         (f"warning: not-applied: hostRouting: {NOT_APPLIED} for the next boot; apply the config"),
         next_step(
-            f"no command repairs this: the IPv4 default routes by eth0 and ib0: {ALIKE}{_CHOICE}"
+            f"no command repairs this: the IPv4 default routes through eth0 and ib0: {ALIKE}{_CHOICE}"
         ),
     ]
 
@@ -73,7 +73,7 @@ def test_with_an_expected_device_the_wrong_one_is_an_overlap() -> None:
     _two_exits(node)
     report = prove_egress(node, _CIDRS, expected_devs=["eth0"])
     assert report.lines() == [
-        f"10.96.0.0/12: overlap 10.96.0.0-10.111.255.255 by eth0,ib0 ({_ROUTES})"
+        f"10.96.0.0/12: overlap 10.96.0.0-10.111.255.255 through eth0,ib0 ({_ROUTES})"
     ]
     [finding] = report.cidrs[0].findings
     addresses = "10.96.0.0 to 10.111.255.255"

@@ -4,7 +4,7 @@ same answers.
 
 import pytest
 from support.kernel import connect, needs_kernel, uplink
-from support.printed import CHOSEN, DEFAULT_BY, IF_RIGHT, NARROW, OWN_ADDRESS, leaves
+from support.printed import CHOSEN, DEFAULT_THROUGH, IF_RIGHT, NARROW, OWN_ADDRESS, leaves
 from support.way_out_nodes import WayOutNode, dead_default
 
 from hostrouting import OverlapReport, prove_egress
@@ -30,7 +30,7 @@ def suggested(report: OverlapReport) -> list[tuple[str, str, str]]:
 
 
 def test_a_default_route_by_the_wrong_device_at_a_lower_metric(prover: WayOutNode) -> None:
-    """A default route by the wrong device is trusted without `expectedDevs`; with them it is an
+    """A default route through the wrong device is trusted without `expectedDevs`; with them it is an
     overlap, which a route by the right gateway mends.
     """
     prover.links("ib0", "eth0")
@@ -40,7 +40,7 @@ def test_a_default_route_by_the_wrong_device_at_a_lower_metric(prover: WayOutNod
     assert trusted.verdict == leaves(SERVICES, "ib0")
     [note] = trusted.notes
     assert str(note) == (
-        f'note: chosen-exit: {DEFAULT_BY}ib0: {CHOSEN}eth0; {IF_RIGHT}["ib0"] to routeOverlap'
+        f'note: chosen-exit: {DEFAULT_THROUGH}ib0: {CHOSEN}eth0; {IF_RIGHT}["ib0"] to routeOverlap'
     )
     report = prover.prove(SERVICES, expectedDevs=["eth0"])
     assert shapes(report) == [(SERVICES, "overlap", ("ib0",), "ib0")]
@@ -72,7 +72,7 @@ def test_a_default_route_over_two_devices(prover: WayOutNode) -> None:
 
 
 def test_suggested_routes_go_by_an_expected_device(prover: WayOutNode) -> None:
-    """A suggested route goes by an expected device, although a first default route goes by an
+    """A suggested route goes through an expected device, although a first default route goes by an
     allowed one.
     """
     prover.links("ib0", "eth1", "eth0")
@@ -135,12 +135,12 @@ def test_the_default_device_without_carrier(prover: WayOutNode) -> None:
         report = prover.prove(SERVICES, **section)
         assert shapes(report) == [(SERVICES, "dead-end", ("eth0",), "eth0")]
         assert (
-            "10.96.0.0 to 10.96.255.255: leaves by eth0, which carries no packets (default via 10.224.0.1 dev eth0"
+            "10.96.0.0 to 10.96.255.255: leaves through eth0, which carries no packets (default via 10.224.0.1 dev eth0"
             in str(report)
         )
         assert (
             report.advice
-            == "eth0: has no carrier; see its cable, the port of its switch and its driver (ip link show)"
+            == "eth0: has no carrier; check its cable, the port of its switch and its driver (ip link show)"
         )
     [(_, own)] = prover.prove("10.224.0.4/32", "10.224.0.4/31").findings
     assert own.first == "10.224.0.5"
@@ -174,9 +174,9 @@ def test_its_own_address_is_carried_by_another(prover: WayOutNode) -> None:
     ("dead", "kind", "words"),
     [
         # The kernel goes on to send some of the flows by it.
-        ("eth1", "dead-end", "leaves by eth1, which carries no packets, one of eth0, eth1 ("),
+        ("eth1", "dead-end", "leaves through eth1, which carries no packets, one of eth0, eth1 ("),
         # The carrier comes back by itself, the second device stays wrong.
-        ("eth0", "overlap", "eth0: has no carrier; see its cable"),
+        ("eth0", "overlap", "eth0: has no carrier; check its cable"),
     ],
 )
 def test_one_of_two_next_hops(prover: WayOutNode, dead: str, kind: str, words: str) -> None:
@@ -198,7 +198,7 @@ def test_an_allowed_device_may_be_dead(prover: WayOutNode) -> None:
     prover.default("eth0")
     report = prover.prove("10.244.0.0/16")
     assert report.verdict == leaves("10.244.0.0/16", "eth0", "cni0")
-    reason = "carries expected addresses, as it is allowed to, but has no carrier"
+    reason = "carries expected addresses and is allowed to, but has no carrier"
     assert report.notes == (NodeFinding("idle-device", "cni0", reason, "note"),)
     assert prover.prove(SERVICES).notes == ()
 
@@ -214,7 +214,7 @@ def test_a_bridge_without_ports_may_be_left_over() -> None:
         kernel = NetlinkBackend(netns=node.name)
         [note] = prove_egress(kernel, ["10.244.0.0/16"]).notes
         trouble = "is a bridge without ports, perhaps left behind by a CNI that was removed"
-        assert note.reason == f"carries expected addresses, as it is allowed to, but {trouble}"
+        assert note.reason == f"carries expected addresses and is allowed to, but {trouble}"
         assert prove_egress(kernel, [SERVICES]).notes == ()
         node.ip("link set veth1 master cni0")
         assert prove_egress(kernel, ["10.244.0.0/16"]).notes == ()
@@ -242,7 +242,7 @@ def test_the_device_of_a_local_address_may_be_allowed(prover: WayOutNode) -> Non
 def test_all_that_carry_are_named(prover: WayOutNode) -> None:
     """The verdict names the devices that carry, the expected ones first and then the rest by name.
 
-    A connection leaves by the device of the second answer, where a rule selects by source.
+    A connection leaves through the device of the second answer, where a rule selects by source.
     """
     prover.links("weave 10.246.0.1/24", "flannel.1 10.245.0.1/32", "cni0", "eth1", "eth0")
     prover.default("eth0")

@@ -56,7 +56,7 @@ def test_infiniband_holds_no_named_network() -> None:
 
 
 def test_infiniband_completes_what_names_it() -> None:
-    """A default route by an InfiniBand device completes only routes that name the device, unless
+    """A default route through an InfiniBand device completes only routes that name the device, unless
     the exit is named.
     """
     links = LINKS[0], LINKS[1]._replace(infiniband=True)

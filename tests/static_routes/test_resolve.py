@@ -86,7 +86,7 @@ OWN_ROUTE = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=
             (ETH0,),
             "172.16.1.0/24 via inet6 fd00::9 dev eth0 proto 142",
         ),
-        # IPv6 leaves by the device of IPv4, whatever a router of a fabric advertises.
+        # IPv6 leaves through the device of IPv4, whatever a router of a fabric advertises.
         (
             StaticRoute(destination="fd00:9::/48"),
             (ETH0, ROUTER._replace(dev="ib0", metric=50), ROUTER),

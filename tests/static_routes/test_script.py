@@ -46,7 +46,7 @@ def own(node: KernelNode) -> list[str]:
 
 @pytest.fixture
 def node() -> Iterator[KernelNode]:
-    """A node with a default route by e0."""
+    """A node with a default route through e0."""
     with KernelNode.made() as node:
         node.add_link("e0")
         node.add_address("e0", "10.0.0.4/16")
@@ -150,7 +150,7 @@ class TestWithoutPython:
     def test_a_device_of_the_kernel_may_have_any_name(
         self, node: KernelNode, tmp_path: Path, name: str
     ) -> None:
-        """The name of a device is data: no route leaves by another one because of it, and none is
+        """The name of a device is data: no route leaves through another one because of it, and none is
         one of another program.
         """
         node.ip("route del default")

@@ -360,4 +360,4 @@ def test_an_announced_fabric_excuses_no_route_that_leads_there() -> None:
     section = {"enabled": True, "routes": [route]}
     config = HostRoutingConfig.from_mapping({"staticRoutes": section, "routeOverlap": overlap})
     report = run(ConfigureStaticRoutes(config, host=gpu_node()), at_once())
-    assert "172.20.8.0/24: overlap 172.20.8.0-172.20.8.127 by ib0 " in str(report.error)
+    assert "172.20.8.0/24: overlap 172.20.8.0-172.20.8.127 through ib0 " in str(report.error)

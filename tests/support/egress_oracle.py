@@ -37,7 +37,7 @@ def wrong_of(
 ) -> dict[int, set[tuple[str, tuple[str, ...]]]]:
     """Return the fault of each address of a CIDR: kind and devices of each of its bad answers.
 
-    `dead_ends` are allowed devices by which nothing leaves.
+    `dead_ends` are allowed devices through which nothing leaves.
     """
     addresses = [int(address) for address in ipaddress.ip_network(cidr)]
     plain = oracle.decided([(address, None) for address in addresses])

@@ -351,7 +351,7 @@ class RoutedMachine(GatedMachine):
         return report
 
     def way(self) -> str:
-        """Return the gateway and the device by which the kernel sends packets of the CIDR."""
+        """Return the gateway and the device through which the kernel sends packets of the CIDR."""
         words = self.run("ip", "route", "get", PEER, check=False).stdout.split()
         return " ".join(words[1:5])
 

@@ -52,7 +52,7 @@ class World(NamedTuple):
     addresses: list[tuple[str, tuple[str, str | None]]]
     routes: list[Route]
     rules: Sequence[Rule] = ()
-    #: To be proven, and the devices by which they may leave.
+    #: To be proven, and the devices through which they may leave.
     cidrs: Sequence[str] = ()
     allowed: tuple[str, ...] = ()
     #: A bit for each route that may stand behind another one of its place.

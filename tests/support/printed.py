@@ -16,19 +16,21 @@ LEAVE_AGAIN = "the expected addresses leave as they should again: "
 #: The last line of `status` on a right node.
 NOTHING_NEXT = "next: nothing to do"
 
-ALIKE = "decide alike, so packets may leave by each: "
+ALIKE = "have the same priority, so packets may leave through any of them: "
 ANOTHER_FAMILY = "source: is of another family"
 ANOTHER_FILE = "give the path of another file"
 ANOTHER_RUN = "another run of hostrouting (process "
-ASKED_AGAIN = "does not answer, though the kernel has asked again just now: see the router, and the link to it"
+ASKED_AGAIN = (
+    "does not answer, although the kernel has just asked again: check the router and the link to it"
+)
 AS_BEFORE = "this config is installed for the next boot, and the routes are as before"
 BEFORE_THE_PIPE = "see the message of the command before the pipe, or give the path of a config"
 CHOOSE_DEV = "choose the device that receives probes with hostRouting.probeSnat.dev"
-CHOSEN = "decides, by its metric, before that by "
+CHOSEN = "has a lower metric than that through "
 CORRECT_GATEWAY = "correct its 'gateway' or 'dev'"
 DAMAGED = "is lost or damaged"
 DECIDES_AGAIN = "until ours is removed"
-DEFAULT_BY = "the IPv4 default route by "
+DEFAULT_THROUGH = "the IPv4 default route through "
 DRIFTED = "replaced, because it had changed"
 EMPTIED = "lies in a folder that is empty after a boot; "
 FOLDER = "Is a directory; move this folder away"
@@ -48,7 +50,7 @@ LOOP = "Too many levels of symbolic links; remove this link"
 MASKED = "an administrator has masked it"
 MAY_CHANGE = "users other than root may change "
 NARROW = "remove it from its device, or narrow expectedCidrs."
-NARROWER = "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
+NARROWER = "Only narrower expectedCidrs are safe, with addresses that only the cluster uses"
 NEVER_OVERWRITTEN = (
     "has the same destination and metric and is never hidden; configure narrower destinations"
 )
@@ -58,7 +60,7 @@ NOTHING_LEADS = "no route leads to "
 NOT_APPLIED = "nothing of this config is installed"
 NOT_ASKED = "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked"
 NOT_CLOSED = "the writer did not close it within "
-NOT_ENDED = "neither active nor ended with success in this boot"
+NOT_ENDED = "neither active nor successfully finished since the boot"
 NOT_EXECUTABLE = "is not executable; run: chmod +x "
 NOT_IN_FORCE = "is not in force"
 NOT_IN_TIME = " and did not end in time; "
@@ -81,7 +83,7 @@ ONCE_ADDED = "once each route can be added, "
 ONE_LINE = "a record is one line, as `record` prints it"
 OTHER_RULES = "it is not one of the rules that azure-vnet adds for a pod"
 OVER = "this is over: "
-OWN_ADDRESS = "The node's own address precedes any route: "
+OWN_ADDRESS = "The node's own addresses take precedence over routes: "
 REFUSED_THEN = "apply would refuse this"
 RELOADED = "~ systemd (it has not read all unit files: daemon-reload)"
 REPLACE_IT = "or replace it with your own: hostrouting apply CONFIG"
@@ -104,20 +106,20 @@ UNSEEN = "lies in a folder that the service does not see; "
 UNTIL_REMOVED = "until this route is removed"
 UNTIL_THE_BOOT = "warning: no config is installed; 1 route is in force until the next boot"
 WAITING = "waiting up to 30 s: "
-WITHOUT_IT = "so routing is proven without it"
+WITHOUT_IT = "so routing is checked without it"
 WOULD_LOSE = "refused, because this config would misroute addresses that are routed correctly now:"
 
 
 def leaves(cidrs: str, *devs: str) -> str:
-    """Return the verdict that addresses, or several CIDRs with a comma between, leave by devices."""
+    """Return the verdict that addresses, or several CIDRs with a comma between, leave through devices."""
     verb = "leave" if "," in cidrs else "leaves"
-    return f"{cidrs} {verb} by {', '.join(devs)}"
+    return f"{cidrs} {verb} through {', '.join(devs)}"
 
 
 def overlap(addresses: str, dev: str, *, among: str = "", route: str) -> str:
     """Return the sentence of an overlap; `among` are the devices of which `dev` is one."""
     choice = f", one of {among}" if among else ""
-    return f"{addresses}: leaves by {dev}{choice} ({route})"
+    return f"{addresses}: leaves through {dev}{choice} ({route})"
 
 
 def no_gateway(dev: str) -> str:

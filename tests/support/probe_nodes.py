@@ -46,7 +46,7 @@ def config(**section: Any) -> HostRoutingConfig:
 
 
 def made_host(ruleset: str = NEIGHBOUR) -> FakeHost:
-    """Return a node with two devices, whose IPv6 leaves by eth0, and with foreign packet rules."""
+    """Return a node with two devices, whose IPv6 leaves through eth0, and with foreign packet rules."""
     host = FakeHost()
     for dev in "eth0", "eth1":
         host.routes.add_link(dev)

@@ -203,7 +203,7 @@ class WiredNode(KernelNode):
         return wanted - {route["dst"] for route in routes}
 
     def _forwarding(self, devs: Sequence[str]) -> set[str]:
-        """Return those devices by which the node forwards IPv6."""
+        """Return those devices through which the node forwards IPv6."""
         if not devs:
             return set()
         settings = self.run("sysctl", "-n", *(f"net.ipv6.conf.{dev}.forwarding" for dev in devs))

@@ -24,7 +24,7 @@ def routed(*destinations: str) -> HostRoutingConfig:
 
 
 def gpu_node() -> FakeHost:
-    """A node with a default route by eth0, and a fabric."""
+    """A node with a default route through eth0, and a fabric."""
     host = FakeHost()
     uplink(host.routes, ib0="172.16.1.4/16")
     return host

@@ -72,7 +72,7 @@ ADDRESSES = {
 
 @contextmanager
 def dead_default() -> Iterator[KernelNode]:
-    """Enter a node with a default route by eth0, and one of a higher metric by eth1, which has no
+    """Enter a node with a default route through eth0, and one of a higher metric by eth1, which has no
     carrier and which the kernel passes over.
     """
     with KernelNode.made() as node:

@@ -182,7 +182,7 @@ NODES: Final = {
         "nexthop via fe80::1 dev eth0 nexthop via fe80::2 dev eth0",
         _BOTH,
     ),
-    "an advertised default route by a nexthop object": World(
+    "an advertised default route through a nexthop object": World(
         "GPU; IPV6; -6 nexthop add id 77 via fe80::1 dev eth0; "
         "-6 route add default nhid 77 proto ra metric 1024",
         _BOTH,

@@ -29,7 +29,7 @@ for dev in eth0 rdma0; do
 done
 ip -n beyond address add {_IPV4_ROUTER}/24 dev eth0
 """
-#: No daemon: an IPv4 default route by eth0, and the kernel makes the others.
+#: No daemon: an IPv4 default route through eth0, and the kernel makes the others.
 KERNEL = f"""
 {WIRES}
 ip link set eth0 up && ip link set rdma0 up

@@ -120,7 +120,7 @@ def steps_of(owner: str, output: str, *, version: int) -> str:
 def test_from_the_boot_to_the_start(
     tmp_path: Path, owner: str, tree: Path, preference: str
 ) -> None:
-    """A default route by the fabric that decides, alone or with another, holds the units until the
+    """A default route through the fabric that decides, alone or with another, holds the units until the
     printed advice is followed.
 
     One that may decide later is a warning. networkd 252 makes one route of both, and NetworkManager
@@ -142,7 +142,7 @@ def test_from_the_boot_to_the_start(
             assert (machine.pids(), machine.payloads()) == ((0, 0), [])
             assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
             output = machine.check()
-            assert re.search("fd00:8:: to .*: leaves by .*rdma0", output)
+            assert re.search("fd00:8:: to .*: leaves through .*rdma0", output)
             assert "172.16.8.0/22" not in output
             machine.run("bash", "-ec", steps_of(owner, output, version=machine.version))
         for unit in KUBE, KUBELET:
@@ -189,7 +189,7 @@ def test_watch(tmp_path: Path, owner: str, tree: Path) -> None:
     """A lost default route is one alarm, whether it expires or is withdrawn, and the end of the
     alarm is logged; a renewal logs nothing.
 
-    Forwarding takes the kernel's routes, and none of a daemon. A default route by the fabric is an
+    Forwarding takes the kernel's routes, and none of a daemon. A default route through the fabric is an
     alarm if it decides.
     """
     watch = {"enabled": True, "mode": "service", "interval": "2s"}

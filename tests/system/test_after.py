@@ -118,7 +118,7 @@ class TestAUnitThatDoesNotConnect:
         """
         with hurried(), machine_of(tmp_path, program, "WARN") as machine:
             machine.wait_until_up(KUBELET)
-            text = f"{UNIT}: is {word}, {NOT_ENDED}; see: systemctl status '{UNIT}'"
+            text = f"{UNIT}: is {word}: {NOT_ENDED}; see: systemctl status '{UNIT}'"
             assert f"warning: {text}" in machine.journal(f"--identifier={CHECK}")
             report = node_status(machine.ctx, machine.host)
             late = [finding for finding in report.check.findings if finding.kind == "late-unit"]
@@ -131,20 +131,20 @@ class TestAUnitThatDoesNotConnect:
         that reason; the retry starts the gates afterwards.
         """
         with hurried(), machine_of(tmp_path, program, "STRICT") as machine:
-            text = f"{UNIT}: is {word}, {NOT_ENDED}; see: systemctl status '{UNIT}'"
+            text = f"{UNIT}: is {word}: {NOT_ENDED}; see: systemctl status '{UNIT}'"
             machine.wait_for(refusal(KUBELET, text), unit=KUBELET)
             assert machine.systemctl("start", KUBE) == 1
             marker = (machine.files.read(MARKER_DETECTED) or b"").decode()
             assert (marker, machine.payloads()) == (f"{text}\n", [])
             status = node_status(machine.ctx, machine.host)
-            assert status.sentence.startswith(f"wrong: {UNIT}: is {word}, {NOT_ENDED}")
+            assert status.sentence.startswith(f"wrong: {UNIT}: is {word}: {NOT_ENDED}")
             assert [str(kind) for kind in status.check.findings if kind.kind == "late-unit"] == [
                 f"error: late-unit: {text}"
             ]
             whole = HostRoutingConfig.from_mapping({**config("STRICT"), "gates": list(GATES)})
             task = Configure(whole, host=machine.host)
             lines = planned_report(whole, task.planned(machine.ctx).forecast).lines()
-            assert lines[1].startswith(f"{UNIT}: is {word}, {NOT_ENDED}")
+            assert lines[1].startswith(f"{UNIT}: is {word}: {NOT_ENDED}")
             assert lines[-1] == f"{STRICT_HOLDS}{', '.join(GATES)}"
             report = run(task, Context(timeout=60))
             assert text in str(report.error)
@@ -192,9 +192,9 @@ def test_a_unit_that_has_not_connected_holds(
         machine.run("sh", "-ec", command)
         assert machine.systemctl("start", KUBE) == 1
         status = node_status(machine.ctx, machine.host)
-        assert status.sentence.startswith(f"wrong: {UNIT}: is {word}, {NOT_ENDED}")
+        assert status.sentence.startswith(f"wrong: {UNIT}: is {word}: {NOT_ENDED}")
         marker = (machine.files.read(MARKER_DETECTED) or b"").decode()
-        assert marker.startswith(f"{UNIT}: is {word}, {NOT_ENDED}")
+        assert marker.startswith(f"{UNIT}: is {word}: {NOT_ENDED}")
 
 
 @pytest.mark.parametrize(

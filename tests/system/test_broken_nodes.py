@@ -112,7 +112,7 @@ BROKEN = {
         (FIX,),
         first_aid=True,
     ),
-    "a default route by the wrong device has a lower metric": Node(
+    "a default route through the wrong device has a lower metric": Node(
         f"{OTHER_NETWORK}ip route add default via 10.225.0.1 dev eth1 metric 50", ("",)
     ),
     "such a default route comes to the node of an image": Node(
@@ -128,7 +128,7 @@ BROKEN = {
         f"{IMAGE}{OTHER_NETWORK}{LOST}ip route append default via 10.225.0.1 dev eth1 metric 100",
         (" # ip route del default via 10.225.0.1 dev eth1 metric 100", APPLY),
     ),
-    "a default route by the wrong device has its turns": Node(
+    "a default route through the wrong device has its turns": Node(
         f"{OTHER_NETWORK}{LOST}ip route append default via 10.225.0.1 dev eth1 metric 100", (APPLY,)
     ),
     "of two cards in one network the wrong one comes first": Node(

@@ -43,7 +43,7 @@ DAEMON = "hv-kvp-daemon.service"
 UNITS = "/etc/systemd/system"
 DETECTED = "/run/hostrouting/route-overlap.detected"
 OK = "/run/hostrouting/route-overlap.ok"
-FINE = "172.16.8.0/22, 172.17.8.0/22 leave by eth0\n"
+FINE = "172.16.8.0/22, 172.17.8.0/22 leave through eth0\n"
 
 
 AGENT_UNIT = b"""\
@@ -120,7 +120,7 @@ class CloudMachine(GatedMachine):
 
 
 def found(kind: str) -> list[str]:
-    by = ["", ""] if kind == "announced" else [" by fab0", " by fab1"]
+    by = ["", ""] if kind == "announced" else [" through fab0", " through fab1"]
     return [f"172.1{n}.8.0/22: {kind} 172.1{n}.8.0-172.1{n}.11.255{by[n - 6]}" for n in (6, 7)]
 
 

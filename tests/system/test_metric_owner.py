@@ -2,7 +2,7 @@
 
 import re
 
-from support.printed import DEFAULT_BY
+from support.printed import DEFAULT_THROUGH
 from system.test_networkd import Machine, prepare
 from system.test_networkd_dhcp import WIRE
 
@@ -78,11 +78,11 @@ def test_a_lease_comes_first() -> None:
     """
     with TwoCards(metric=2000) as machine:
         subject, step = machine.chosen()
-        assert subject == f"{DEFAULT_BY}eth1"
+        assert subject == f"{DEFAULT_THROUGH}eth1"
         assert "RouteMetric=2100 in [DHCPv4] of /etc/systemd/network/20-eth1.network.d/" in step
         machine.obey(step)
         machine.until("[[ $(ip route show default dev eth1) == *'metric 2100'* ]]")
-        assert machine.chosen()[0] == f"{DEFAULT_BY}eth0"
+        assert machine.chosen()[0] == f"{DEFAULT_THROUGH}eth0"
 
 
 def test_each_change_is_in_force() -> None:
@@ -104,8 +104,8 @@ def test_a_static_route_comes_first() -> None:
     """
     with TwoCards(metric=50) as machine:
         subject, step = machine.chosen()
-        assert subject == f"{DEFAULT_BY}eth0"
+        assert subject == f"{DEFAULT_THROUGH}eth0"
         assert "Metric=1124 in [Route] of /etc/systemd/network/10-eth0.network" in step
         machine.obey(step)
         machine.until("[[ $(ip route show default dev eth0) == *'metric 1124'* ]]")
-        assert machine.chosen()[0] == f"{DEFAULT_BY}eth1"
+        assert machine.chosen()[0] == f"{DEFAULT_THROUGH}eth1"

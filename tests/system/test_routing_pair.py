@@ -67,7 +67,7 @@ def test_strict_holds_and_heals(tmp_path: Path) -> None:
         assert list(markers(machine)) == [DETECTED]
         output = "\n".join(machine.journal("--unit=check-route-overlap.service"))
         assert "ib0" in output
-        assert "1 of 1 expected CIDRs do not leave by eth0 as a whole:" in output
+        assert "1 of 1 expected CIDRs do not leave entirely through eth0:" in output
         machine.run("ip", "route", "add", CIDR, "via", "10.224.0.1", "dev", "eth0")
         for unit in (
             KUBE,
@@ -94,7 +94,7 @@ def test_static_routes_make_strict_pass(tmp_path: Path) -> None:
         assert "dev ib0" in machine.run("ip", "route", "get", "172.16.1.9").stdout
 
 
-FACT = "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 "
+FACT = "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 through ib0 "
 
 
 def test_the_cause_is_in_the_first_commands_that_an_operator_types(tmp_path: Path) -> None:
@@ -122,14 +122,14 @@ ip link set ib1 up && ip address add 172.16.10.4/24 dev ib1
         )
         assert len([*own_lines, *machine.journal(f"--unit={KUBE}")]) <= 15
         machine.run("bash", "-c", f"{other}ip route add {CIDR} via 10.224.0.1 dev eth0\n")
-        first = "1 of 1 expected CIDRs do not leave by eth0 as a whole:"
+        first = "1 of 1 expected CIDRs do not leave entirely through eth0:"
         machine.wait_for(f"hostrouting: units are held: {first}", unit=RETRY)
-        assert "by ib1" in "\n".join(machine.journal(f"--unit={RETRY}"))
+        assert "through ib1" in "\n".join(machine.journal(f"--unit={RETRY}"))
         machine.run("systemctl", "start", "--wait", "check-route-overlap", check=False)
         assert [
             line
             for line in status(machine, "check-route-overlap")
-            if "as before, since " in line and "by ib1" in line
+            if "as before, since " in line and "through ib1" in line
         ]
         assert machine.payloads() == []
 
@@ -172,7 +172,7 @@ def test_apply_and_reset_log_what_is_held_and_what_starts(tmp_path: Path) -> Non
         machine.journal()
         shown = machine.run(*SHOW_HISTORY.split(), "--output=json").stdout.splitlines()
         names = "COMMAND", "UID", "SUDO_UID", "BEFORE", "AFTER", "VERDICT"
-        refused = f"configure/check-route-overlap: 1 of 1 expected CIDRs do not leave by eth0 as a whole: {CIDR}"
+        refused = f"configure/check-route-overlap: 1 of 1 expected CIDRs do not leave entirely through eth0: {CIDR}"
         assert [[json.loads(line)[f"HOSTROUTING_{name}"] for name in names] for line in shown] == [
             ["apply", "0", "1000", checksum, checksum, refused],
             ["reset", "0", "", checksum, "", NOT_INSTALLED],
@@ -229,7 +229,7 @@ def test_no_default_route_holds_and_heals(tmp_path: Path) -> None:
 
 def test_a_rename_heals(tmp_path: Path) -> None:
     """A held node with a network in `expectedDevs` starts once the device has its lease, under any
-    name; a default route by the fabric is not enough.
+    name; a default route through the fabric is not enough.
     """
     section = {**overlap("STRICT"), "expectedDevs": ["10.224.0.0/16"]}
     astray = f"ip route add {CIDR} dev ib0\nip route add default via 172.16.0.1 dev ib0 metric 9\n"

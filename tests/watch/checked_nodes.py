@@ -22,7 +22,7 @@ from phases import Context
 from phases.testing import ManualClock
 
 OVERLAP = Route.parse("172.16.4.0/24", dev="ib0", protocol=16)
-LINE = "172.16.0.0/16: overlap 172.16.4.0-172.16.4.255 by ib0 (172.16.4.0/24 dev ib0 proto dhcp scope link)"
+LINE = "172.16.0.0/16: overlap 172.16.4.0-172.16.4.255 through ib0 (172.16.4.0/24 dev ib0 proto dhcp scope link)"
 
 
 def config_of(**fields: Any) -> HostRoutingConfig:

@@ -64,7 +64,7 @@ def test_a_late_unit_is_an_alarm(caplog: pytest.LogCaptureFixture) -> None:
     watched.run(2)
     services.stop(watched.ctx, "fabric.service")
     watched.run(watched.installed.config.watch.interval + 2)
-    text = "fabric.service: is inactive (dead), neither active"
+    text = "fabric.service: is inactive (dead): neither active"
     assert (watched.marker() or "").startswith(text)
     services.start(watched.ctx, "fabric.service")
     watched.run(watched.installed.config.watch.interval)

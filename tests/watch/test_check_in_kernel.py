@@ -63,7 +63,7 @@ def watched(caplog: pytest.LogCaptureFixture) -> Iterator[Watched]:
 
 @pytest.mark.slow
 def test_the_carrier_goes_and_returns(watched: Watched) -> None:
-    """A default route by a device without a carrier is a dead end, until the carrier returns."""
+    """A default route through a device without a carrier is a dead end, until the carrier returns."""
     for _ in range(2):
         watched.node.ip("link set eth0-far down")
         watched.until_marked("dead-end")
@@ -77,7 +77,7 @@ def test_devices_and_rules(watched: Watched) -> None:
     until it is deleted.
     """
     arrange(watched.node, "172.16.4.0/24 dev ib0")
-    watched.until_marked("172.16.4.0-172.16.4.255 by ib0")
+    watched.until_marked("172.16.4.0-172.16.4.255 through ib0")
     watched.node.remove_link("ib0")
     watched.until_marked("ok")
     arrange(watched.node, "172.16.0.0/12 dev eth0-far table 100")
@@ -106,7 +106,7 @@ def test_a_nexthop_object(watched: Watched) -> None:
     """
     watched.node.ip("nexthop add id 7 dev ib0")
     watched.node.ip("route add 172.16.9.0/24 nhid 7")
-    watched.until_marked("172.16.9.0-172.16.9.255 by ib0")
+    watched.until_marked("172.16.9.0-172.16.9.255 through ib0")
     watched.node.ip("nexthop delete id 7")
     watched.until_marked("ok")
 
@@ -114,12 +114,12 @@ def test_a_nexthop_object(watched: Watched) -> None:
 def test_a_setting(watched: Watched) -> None:
     """A route without carrier that `ignore_routes_with_linkdown` revives in silence is a finding."""
     watched.node.ip("route add 172.16.9.0/24 dev ib0")
-    watched.until_marked("172.16.9.0-172.16.9.255 by ib0")
+    watched.until_marked("172.16.9.0-172.16.9.255 through ib0")
     watched.node.ip("link set ib0-far down")
     watched.node.run("sysctl", "-qw", "net.ipv4.conf.ib0.ignore_routes_with_linkdown=1")
     watched.until_marked("ok")
     watched.node.run("sysctl", "-qw", "net.ipv4.conf.ib0.ignore_routes_with_linkdown=0")
-    watched.until_marked("172.16.9.0-172.16.9.255 by ib0")
+    watched.until_marked("172.16.9.0-172.16.9.255 through ib0")
 
 
 @pytest.mark.slow
@@ -131,5 +131,5 @@ def test_a_storm_of_two_programs(watched: Watched, caplog: pytest.LogCaptureFixt
         for _ in range(4):
             list(pool.map(storm, [watched.node] * 2, (1, 2), (3000, 3000)))
     arrange(watched.node, "172.16.200.0/24 dev ib0")
-    watched.until_marked("172.16.200.0-172.16.200.255 by ib0")
+    watched.until_marked("172.16.200.0-172.16.200.255 through ib0")
     assert caplog.text.count(": overlap") == 1

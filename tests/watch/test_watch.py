@@ -48,7 +48,7 @@ def until_listening(watch: Running, host: FakeHost) -> None:
 
 @needs_kernel
 def test_a_next_hop_of_the_default_route_revives() -> None:
-    """A route without a device leaves by the first next hop that lives, also after that hop came
+    """A route without a device leaves through the first next hop that lives, also after that hop came
     back in silence.
     """
     third = route("172.16.3.0/24 via 10.224.0.1 dev eth0 proto 142")

@@ -61,8 +61,8 @@ done
 if [[ -e $wrong ]]; then
     # The first finding; a run that was killed leaves both markers, and then this one counts.
     [[ -f $wrong ]] && IFS= read -rn 400 finding < "$wrong"
-    answer 1 "${finding:-expected addresses would not leave by this node}"
+    answer 1 "${finding:-expected addresses would not leave through this node}"
 fi
 [[ -e $right ]] || answer 2 "no proof since the boot: there is no marker in $folder"
 [[ $limit ]] && require_recent
-answer 0 'expected addresses leave by this node'
+answer 0 'expected addresses leave through this node'

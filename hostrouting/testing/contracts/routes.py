@@ -473,8 +473,8 @@ class RouteBackendContract:
     ) -> None:
         """Next hops come in the kernel's order (of IPv6, sorted) with gateway, device and weight.
 
-        Neighbouring addresses leave by different devices, so the answer of a lookup names all of
-        them.
+        Neighbouring addresses leave through different devices, so the answer of a lookup names all
+        of them.
         """
         world.insert_route(MULTIPATH[family])
         wanted = MULTIPATH[family]

@@ -1,4 +1,4 @@
-"""The node's IPv6 as the cloud describes it, and the device by which probes come in: decided from
+"""The node's IPv6 as the cloud describes it, and the device through which probes come in: decided from
 readings.
 """
 
@@ -183,7 +183,7 @@ class TestAssess:
         ],
     )
     def test_a_reply_that_would_leak(self, devs: tuple[str, ...], reason: str) -> None:
-        """A reply that would leave by another device, always or by a hash, is an obstacle that does
+        """A reply that would leave through another device, always or by a hash, is an obstacle that does
         not go away by itself.
         """
         host = node("eth0")
