@@ -207,7 +207,7 @@ class _Made:
 def _around(task: Task, **others: object) -> Task:
     """Return a copy of the task with `others` replaced; plans and reports show no wrapper."""
     require_task(task)
-    names = ("name", "do", "plan", "undo", "records", "subtasks", "anonymous", "tolerate", "proves")
+    names = ("name", "do", "plan", "undo", "records", "subtasks", "anonymous", "tolerate", "checks")
     return _Made(**{name: getattr(task, name, None) for name in names} | others)
 
 
@@ -330,12 +330,12 @@ def task(
     plan: Callable[[Context], Sequence[Change]] | None = None,
     undo: Work | None = None,
     records: bool = False,
-    proves: bool = False,
+    checks: bool = False,
 ) -> Callable[[Work], Task]:
     """Make a Task of a plain function; `run` may call `undo` once the task has completed.
 
     With `records` the function records all its changes: if it recorded none, there is nothing to
-    undo. If it `proves` the work of other tasks, a run that skips it is degraded.
+    undo. If it `checks` the work of other tasks, a run that skips it is degraded.
 
     >>> @task("greet", undo=lambda ctx: print("bye"))
     ... def greet(ctx):
@@ -353,6 +353,6 @@ def task(
     def make(function: Work) -> Task:
         require_plain(function, f"do of task {name!r}")
         require_no_method(function, name)
-        return _Made(name=name, do=function, plan=plan, undo=undo, records=records, proves=proves)
+        return _Made(name=name, do=function, plan=plan, undo=undo, records=records, checks=checks)
 
     return make

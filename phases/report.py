@@ -192,7 +192,7 @@ class Report(NoTruth):
     def degraded(self) -> bool:
         """True if the task is `ok`, but has `reasons`, or a task inside is degraded or not `ok`.
 
-        A task that `proves` and was skipped is degraded.
+        A task that `checks` and was skipped is degraded.
         """
         is_lacking = any(not child.ok or child.degraded for child in self.children)
         return self.ok and (is_lacking or (bool(self.reasons) and not self.is_idle))

@@ -55,7 +55,7 @@ from phases.report import Event, Record, Report, Status, is_named, names_in_path
 from phases.step import Step
 from phases.task import Plannable, Task, is_group
 
-_SKIPPED = "it proves the work of others, and was skipped"
+_SKIPPED = "it checks the work of others, and was skipped"
 
 
 def execute(task: Task, ctx: Context | None = None, *, logger: Logger | None = None) -> None:
@@ -106,7 +106,7 @@ def do_step(step: Step, ctx: Context) -> None:
     if step.report.path in step.skip:
         for report in step.report.walk():
             report.status = "skipped"
-            if getattr(report.task, "proves", False):
+            if getattr(report.task, "checks", False):
                 step._replace(report=report).degrade(_SKIPPED)
         log_line(ctx.log.info, "skipped", step.report, "skipped")
     else:

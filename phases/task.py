@@ -3,7 +3,7 @@
 A task needs a `name` and `do(ctx)`; it inherits from nothing. Its other methods are optional:
 `plan` forecasts the changes of `do`, `undo` reverses them. A task that consists of tasks has them
 as `subtasks`, so that the runner plans, skips and reports each. A run that skips a task which
-`proves` the work of others (an attribute that is true) is degraded.
+`checks` the work of others (an attribute that is true) is degraded.
 """
 
 from __future__ import annotations

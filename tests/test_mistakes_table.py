@@ -224,7 +224,7 @@ Pyroute2Backend(None)
     ipr must be ~ got None ~ write ipr=IPRoute\(\)
 NodeRecord.parse(3)
     line must be ~ got 3 ~ the text of a record
-prove_record(NodeRecord(), {})
+check_record(NodeRecord(), {})
     config must be ~ got \{\} ~ write config=HostRoutingConfig\.from_mapping\(
 RouteChange.add(StaticRoute("10.0.0.0/8"))
     after must be ~ got StaticRoute\( ~ write after=Route\.parse\('10\.0\.0\.0/8', dev='eth0'\)

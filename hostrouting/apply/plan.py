@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
     earlier: HostRoutingConfig | None = None
     has_routes: bool = True
     #: False if nothing is checked although the config expects addresses.
-    is_proven: bool = True
+    is_checked: bool = True
     #: True if changes that make an address worse degrade the run instead of being refused.
     force: bool = False
 
@@ -81,7 +81,7 @@ def decide(ctx: Context, wanted: Wanted, host: Host, *, is_shown: bool = True) -
         return NodePlan()
     with interruptible(ctx):
         forecaster = None
-        if wanted.is_proven:
+        if wanted.is_checked:
             forecaster = Forecaster(ctx, wanted.config, host, earlier=wanted.earlier)
         node = with_cached_routing(host) if forecaster is None else forecaster.node
         routes = wanted.routes_on(node)

@@ -49,7 +49,7 @@ class Steps:
     """How a run appears in the report: each of its parts is a step."""
 
     #: The steps without which a run is degraded.
-    proving: Collection[str] = ()
+    checking: Collection[str] = ()
     #: The only step to do; None for all of them.
     alone: str | None = None
     logger: logging.Logger | None = None
@@ -168,7 +168,7 @@ class Run:
         def do(ctx: Context) -> None:
             results.append(work(ctx))
 
-        part = task(name, records=True, proves=name in self._steps.proving)(do)
+        part = task(name, records=True, checks=name in self._steps.checking)(do)
         execute(part, ctx, logger=self._steps.logger)
         # The caller of the run may skip the step.
         return results[0] if results else None

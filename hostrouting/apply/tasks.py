@@ -75,7 +75,7 @@ class ConfigureStaticRoutes(SectionTask):
         return changes
 
     def _wanted(self, earlier: HostRoutingConfig | None) -> Wanted:
-        return Wanted(self._config, lambda _: self._parts, earlier, is_proven=not self._force)
+        return Wanted(self._config, lambda _: self._parts, earlier, is_checked=not self._force)
 
     @property
     def _parts(self) -> tuple[BootPart, ...]:
@@ -100,13 +100,13 @@ class CheckRouteOverlap(SectionTask):
     section = "route_overlap"
 
     @property
-    def proves(self) -> bool:
+    def checks(self) -> bool:
         """True if a run that skips it is degraded."""
         return bool(self._config.route_overlap.cidrs)
 
     def do(self, ctx: Context) -> None:
         """Install the boot files, check the addresses and write the marker."""
-        wanted = Wanted(self._config, lambda _: self._parts, has_routes=False, is_proven=False)
+        wanted = Wanted(self._config, lambda _: self._parts, has_routes=False, is_checked=False)
         with locked(ctx, self._host, self._boot, self._logger) as run:
             apply = Apply(run, wanted)
             plan = apply.decide()

@@ -1,7 +1,7 @@
 """Many nodes: record each, and check the records elsewhere.
 
 record      NodeRecord: a node as a line of JSON, recorded on the node and read elsewhere
-verdict     prove_record: check a recorded node against any config
+verdict     check_record: check a recorded node against any config
 stream      lines of files in, verdicts and their summary out
 metrics     the report of `check` for Prometheus
 """
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from hostrouting.fleet.record import NodeRecord, take_record
 
 if TYPE_CHECKING:
-    from hostrouting.fleet.verdict import NodeVerdict, prove_record
+    from hostrouting.fleet.verdict import NodeVerdict, check_record
 
-__all__ = ["NodeRecord", "NodeVerdict", "prove_record", "take_record"]
+__all__ = ["NodeRecord", "NodeVerdict", "check_record", "take_record"]
 
 
 if not TYPE_CHECKING:

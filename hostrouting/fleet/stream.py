@@ -17,7 +17,7 @@ import attrs
 from hostrouting.base.errors import HostFileError
 from hostrouting.base.refused_files import why_refused
 from hostrouting.fleet.record import LONGEST, NodeRecord, NoRecordError
-from hostrouting.fleet.verdict import NodeVerdict, prove_record
+from hostrouting.fleet.verdict import NodeVerdict, check_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -61,7 +61,7 @@ def verdict_on(
     """Return the verdict on a recorded node, or why the line at a position is not a record."""
     try:
         with _limited():
-            return prove_record(NodeRecord.parse(line[1]), config, planned=planned)
+            return check_record(NodeRecord.parse(line[1]), config, planned=planned)
     except ValueError as error:
         why = str(error)[:_MOST_CHARACTERS]
         if isinstance(error, NoRecordError):

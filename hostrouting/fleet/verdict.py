@@ -62,7 +62,7 @@ class NodeVerdict:
         return f"{self.hostname or 'a node without a name'}: {'; '.join(reasons) or 'right'}"
 
 
-def prove_record(
+def check_record(
     record: NodeRecord, config: HostRoutingConfig | None = None, *, planned: bool = False
 ) -> NodeVerdict:
     """Return what `check` or `plan` would find about the routing of a recorded node.

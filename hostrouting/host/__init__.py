@@ -4,7 +4,7 @@
     ports           RouteBackend, FileStore, RunLock, ...: their docstrings are the contract
     netlink/        the kernel's routes, devices, neighbours, bridges and events, by packed messages
     pyroute         the same routes over pyroute2
-    packets/        nft and ebtables, with EbtablesRule and EbtablesReading
+    packets/        nft and ebtables, with EbtablesRule and EbtablesSnapshot
     systemd/        systemctl and unit files, with UnitState
     files/          the files and the run lock of this machine or of an image
     imds            the cloud's description of the machine
@@ -44,7 +44,7 @@ from phases.mistakes import wrong_argument
 
 if TYPE_CHECKING:
     from hostrouting.host.files.rooted import Exposure
-    from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
+    from hostrouting.host.packets.ebtables_rules import EbtablesRule, EbtablesSnapshot
     from hostrouting.host.ports import (
         Announced,
         Ebtables,
@@ -73,8 +73,8 @@ __all__ = [
     "Device",
     "DeviceAddress",
     "Ebtables",
-    "EbtablesReading",
     "EbtablesRule",
+    "EbtablesSnapshot",
     "Encapsulation",
     "Exposure",
     "FileStore",

@@ -16,7 +16,7 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Protocol, TypeAlias
 
 from hostrouting.host.files.rooted import Exposure
-from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
+from hostrouting.host.packets.ebtables_rules import EbtablesRule, EbtablesSnapshot
 from hostrouting.host.packets.nft import Listing
 from hostrouting.host.units import UnitState
 from hostrouting.net.addresses import IPV4, IPV6
@@ -328,7 +328,7 @@ class Ebtables(Protocol):
     Even reading needs CAP_NET_ADMIN. Every method ends with its context.
     """
 
-    def read(self, ctx: Context) -> EbtablesReading:
+    def read(self, ctx: Context) -> EbtablesSnapshot:
         """Return every rule, chain by chain in its order, with notes on unreadable backends.
 
         A backend that is not installed, not supported by the kernel, or not readable is not an

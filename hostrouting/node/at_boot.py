@@ -3,14 +3,14 @@
     python3 -I -S hostrouting.zip VERB
 
     routes      bring the routes into force; the first runs of a boot wait for what may be late
-    check       check the expected CIDRs; likewise
+    check       check the expected CIDRs; the first runs of a boot wait as well
     ask MODE    do both at once, for a gate of this mode, and do not wait
-    try         show that this Python runs the program
+    try         show that this Python can run the program
 
-The exit status is that of the `BootVerdict`. Whatever else happens ends with 12, and the reason in
-a line on stdout.
+The exit status is that of the `BootVerdict`. After any other failure it is 12, and the reason is a
+line on stdout.
 
-It has no options and no log of its own, so that it starts at once.
+The program has no options and no log of its own, so that it starts quickly.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     Verb: TypeAlias = Callable[[Context, HostRoutingConfig, Host], "BootVerdict"]
 
-#: The exit statuses that are answers: units may start, or not.
+#: The exit statuses of an answer: units may start, or they may not.
 RIGHT: Final = 10
 WRONG: Final = 11
 #: The program could not answer.
@@ -63,7 +63,7 @@ WARNING: Final = 4
 NOTICE: Final = 5
 #: A daemon may have filled an expected CIDR with routes: too many lines hide the cause.
 _MOST_LINES = 10
-#: The first lines of a program: its interpreter, and the magic number of its bytecode.
+#: The bytes of a program that contain its interpreter and the magic number of its bytecode.
 _LONGEST_HEAD = 4096
 _HELD = (
     "The mode is STRICT: units that wait for hostrouting-ready.service start once routing is right."
@@ -71,23 +71,23 @@ _HELD = (
 
 
 class BootVerdict(NamedTuple):
-    """An answer about the routes or their check."""
+    """The answer about the routes, or about the check."""
 
     status: int
     text: str
     priority: int = NOTICE
-    #: The journal gets a text only if it differs from the last one, which is in this file.
+    #: The file with the last text: the journal gets a text only if it is a different one.
     logged: str = ""
-    #: What was changed: lines before the text, each time.
+    #: What was changed: printed before the text, every time.
     changes: tuple[str, ...] = ()
-    #: The first fact in a line; empty if that is the first line of the text.
+    #: The first fact, on one line; empty if it is the first line of the text.
     fact: str = ""
     #: Why a second may help; empty if it does not.
     early: str = ""
 
     @property
     def first_fact(self) -> str:
-        """The first fact in a line."""
+        """The first fact, on one line."""
         return printable(self.fact or self.text.partition("\n")[0])
 
 
@@ -117,9 +117,9 @@ def main(renewed: str) -> NoReturn:
 
 
 def _renew(files: FileStore, renewed: str) -> None:
-    """Leave a program with the bytecode of this Python for the later starts of this boot.
+    """Write a program with the bytecode of this Python for later starts during this boot.
 
-    To compile the sources takes more than twice as long as all else.
+    Compiling the sources takes more than twice as long as everything else.
     """
     head = files.read(sys.argv[0], limit=_LONGEST_HEAD) or b""
     if MAGIC_NUMBER.hex().encode() in head or files.exists(renewed):
@@ -127,7 +127,7 @@ def _renew(files: FileStore, renewed: str) -> None:
     # Imported here because it is only needed after an upgrade of Python.
     from hostrouting.boot.program import new_program
 
-    # Without it the next start compiles them again.
+    # Without it, the next start compiles them again.
     with suppress(Exception):
         files.write(renewed, new_program(sys.executable), mode=0o600)
 
@@ -140,7 +140,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def this_node() -> Host:
-    """Return this machine, with the ports that the verbs need: Host.live() takes 5 ms more."""
+    """Return this machine with the ports that the verbs need: Host.live() takes 5 ms longer."""
     return Host(
         routes=NetlinkBackend(),
         files=RootedFiles(),
@@ -159,8 +159,8 @@ def answer(
 ) -> tuple[int, list[tuple[int, str]]]:
     """Return the exit status for the arguments of the program, and its lines with priorities.
 
-    The config is in the folder of the program: another one may be in force a moment later. The
-    journal gets a text only once; a person who runs a script gets all of it.
+    The config is in the directory of the program, because another config may be in force a moment
+    later. The journal gets a text only once; a person who runs a script always gets it.
     """
     verb, *modes = words
     if verb == "try":
@@ -201,7 +201,7 @@ def _end(host: Host) -> float:
     try:
         host.files.write(WAITED, b"%d\n" % (now + WAIT_SECONDS), mode=0o644)
     except HostFileError:
-        # It would wait again at each later start, too.
+        # Otherwise, every later start would wait again.
         return now
     return now + WAIT_SECONDS
 
@@ -232,7 +232,7 @@ def _ask(
         lines += log_lines(verdict, host)
     # As in /proc/uptime, with which the gates compare it.
     text = f"{int(began * 100) / 100:.2f} {mode} {status}\n{reason}\n"
-    # Without it, each gate looks.
+    # Without it, each gate checks.
     with suppress(HostFileError):
         host.files.write(ANSWER, text.encode(), mode=0o600)
     return status, [line for line in lines if line[0] <= WARNING]
@@ -265,7 +265,7 @@ def log_lines(verdict: BootVerdict, host: Host) -> list[tuple[int, str]]:
 def _check(ctx: Context, config: HostRoutingConfig, host: Host) -> BootVerdict:
     """Check the expected CIDRs, and write the marker."""
     if not config.route_overlap.cidrs:
-        # A yes would prove nothing. Only the script of another config runs this.
+        # Success would mean nothing. Only the script of another config runs this.
         raise HostFileError(f"{CONFIG_PATH} has no expected CIDRs; apply the config again")
     return _judged(ctx, host, check_once(ctx, config, host), config.route_overlap.mode)
 
@@ -274,7 +274,7 @@ def _judged(ctx: Context, host: Host, checked: Checked, mode: OverlapMode) -> Bo
     """Write the marker of a check, and return its answer under a mode."""
     report, reason, _ = checked
     text = _verdict_of(report)
-    fact = "" if report.is_proven else report.lines()[0]
+    fact = "" if report.is_correct else report.lines()[0]
     try:
         leave_marker(ctx, host, report)
     except HostFileError as error:
@@ -289,9 +289,9 @@ def _judged(ctx: Context, host: Host, checked: Checked, mode: OverlapMode) -> Bo
 
 
 def _verdict_of(report: OverlapReport) -> str:
-    """Return a few lines about a proof; the marker has all findings."""
+    """Return a few lines about a check; the marker has all findings."""
     lines = [] if report.refusals else [report.headline]
-    if not report.is_proven:
+    if not report.is_correct:
         findings = report.lines()
         lines = [f"{report.headline}:", *(f"  {line}" for line in findings[:_MOST_LINES])]
         if len(findings) > _MOST_LINES:

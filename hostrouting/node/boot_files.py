@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore
     from phases import Context
 
-#: systemd refuses to read unit files with less (RELOAD_DISK_SPACE_MIN).
-_ROOM_IN_RUN: Final = 16 << 20
+#: systemd refuses to read unit files if less is free (RELOAD_DISK_SPACE_MIN).
+_FREE_IN_RUN: Final = 16 << 20
 _NOT_INSTALLED: Final = "an apply cannot install anything"
-#: What an error of a folder means, by its errno: the kind of the finding, and the state of its file
+#: What an error of a folder means, by its errno: the kind of the finding and the state of its file
 #: system.
 _DISK_STATES: Final = {
     errno.EROFS: ("read-only", "is read-only (dmesg shows an error of the disk)"),
@@ -59,7 +59,7 @@ _SHUT = "a boot would find the gates shut, and they stay shut"
 def boot_parts(
     config: HostRoutingConfig,
 ) -> tuple[BootUnit | UnitRemoval, BootUnit | UnitRemoval]:
-    """Return the units of the static routes and of the check, or their departures."""
+    """Return the units of the static routes and of the check, or their removals."""
     return routes.boot_part(config), overlap.boot_part(config)
 
 
@@ -69,8 +69,8 @@ def installs_units(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
 
 
 def missing_programs(config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
-    """Return the programs that the units of this config run and that the node or image lacks."""
-    place = "node" if host.is_live else "image"
+    """Return the programs that the units of this config need and that are not installed."""
+    place = "on this node" if host.is_live else "in the image"
     needed: dict[str, tuple[Program, str, Severity]] = {}
     for capability in CAPABILITIES:
         section = capability.in_config(config)
@@ -88,7 +88,7 @@ def missing_programs(config: HostRoutingConfig, host: Host) -> list[NodeFinding]
         NodeFinding(
             "no-program",
             name,
-            f"the {place} lacks it: {consequence}",
+            f"is not installed {place}: {consequence}",
             severity,
             f"install the package {program.package}",
         )
@@ -137,9 +137,9 @@ def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> Rend
     if not units:
         return RenderedFiles(files=(), links={})
     units = [*units, ready_unit()]
-    intent = NewConfig(config=config).file
+    config_file = NewConfig(config=config).file
     mode = mode_of(config)
-    files = [intent, program_file(Host.given_or_live(host))]
+    files = [config_file, program_file(Host.given_or_live(host))]
     links: dict[str, str] = {}
     for unit in units:
         files += unit.files
@@ -151,13 +151,13 @@ def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> Rend
 def obstacles(files: FileStore) -> Iterator[NodeFinding]:
     """Yield a warning for each thing that keeps an apply from its lock, or from writing files."""
     if files.folder_mode(LOCK) is not None:
-        reason = "is a folder, so an apply can't take its lock"
+        reason = "is a folder, so an apply cannot take its lock"
         command = quoted("mv", LOCK, f"{LOCK}.moved")
         yield NodeFinding("no-lock", LOCK, reason, "warning", command=command)
     folders = (SCRIPT_DIRECTORY, UNIT_DIRECTORY)
     found = (_obstacle(files, folder, 1 << 16, _NOT_INSTALLED) for folder in folders)
     yield from [*filter(None, found)][:1]
-    if in_run := _obstacle(files, "/run", _ROOM_IN_RUN, "systemd reads no unit files"):
+    if in_run := _obstacle(files, "/run", _FREE_IN_RUN, "systemd reads no unit files"):
         yield in_run
 
 
@@ -165,13 +165,13 @@ def _obstacle(files: FileStore, folder: str, size: int, effect: str) -> NodeFind
     try:
         files.refuse_unwritable(folder, size=size)
     except HostFileError as error:
-        # Of another one the apply has the reason: this may be another user.
+        # The apply reports other errors: this process may run as another user.
         if error.errno in _DISK_STATES:
             kind, state = _DISK_STATES[error.errno]
             reason = f"{state.format(size >> 10)}, so {effect}"
             command = disk_command(error.errno, folder)
             if error.errno == errno.ENOSPC:
-                # It only shows what may go.
+                # The command only shows what can be removed.
                 step = f"remove what is not needed; see: {command}"
                 return NodeFinding(kind, folder, reason, "warning", step)
             return NodeFinding(kind, folder, reason, "warning", command=command)

@@ -1,8 +1,8 @@
-"""The capabilities of a node, in the order in which an apply attends to them.
+"""The capabilities of a node, in the order in which an apply handles them.
 
-Configure, Reset, `check`, `render`, the watch and the documents iterate over this list; a new
-capability is one more entry. The optional ones are in azure/ and watch/, which this file and
-`node/watch.py` alone import: their entries load the code when it is needed.
+Configure, Reset, `check`, `render`, the watch and the documents iterate over this list, so a new
+capability is one more entry. The optional ones are in azure/ and watch/, which only this file and
+`node/watch.py` import: their entries load the code when it is needed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from phases import Context
 
-#: A node can do without them.
+#: The optional features: a node works without them.
 OPTIONAL_SECTIONS: Final[tuple[Capability, ...]] = (STALE_CNI, PROBE_SNAT, WATCH)
 CAPABILITIES: Final = (*PAIR, *OPTIONAL_SECTIONS)
 
 
-def sibling_units(config: HostRoutingConfig, host: Host) -> list[BootUnit]:
-    """Return the units of the siblings that do not depend on the state of the node."""
+def optional_units(config: HostRoutingConfig, host: Host) -> list[BootUnit]:
+    """Return the units of optional features that do not depend on the state of the node."""
     fixed = (each for each in OPTIONAL_SECTIONS if not each.in_config(config).reads_node)
     return units_in(part for each in fixed for part in each.parts(config, host))
 
 
 def warnings_of(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
-    """Return what a plan and an apply of a config warn of."""
+    """Return the warnings that a plan and an apply of a config print."""
     inquiry = Inquiry(config, host)
-    looks = chain.from_iterable(each.warnings.values() for each in CAPABILITIES)
-    return [finding for look in looks for finding in look(ctx, inquiry)]
+    checks = chain.from_iterable(each.warnings.values() for each in CAPABILITIES)
+    return [finding for check in checks for finding in check(ctx, inquiry)]

@@ -19,7 +19,7 @@ from hostrouting.node.findings import NodeChecks, Unchecked
 from hostrouting.node.remedies import Advisor, Remedies, lacks_routes
 from hostrouting.node.report import NodeReport
 from hostrouting.route_overlap.report import OverlapReport
-from hostrouting.static_routes.entries import proven_now
+from hostrouting.static_routes.entries import checked_now
 from phases import Context
 from phases.hosting import require_context
 
@@ -68,7 +68,7 @@ def check_node(
     if applied is not None:
         overlap = applied.overlap
     elif host.is_live:
-        overlap = proven_now(ctx, config, host)
+        overlap = checked_now(ctx, config, host)
     else:
         overlap = OverlapReport()
     # The report names what there was no time for.
@@ -101,7 +101,7 @@ def check_after_apply(
     if overlap is None:
         # If nothing is expected, reading all routes would be a waste.
         is_checked = host.is_live and config.route_overlap.cidrs
-        overlap = proven_now(ctx, config, host) if is_checked else OverlapReport()
+        overlap = checked_now(ctx, config, host) if is_checked else OverlapReport()
     checks = NodeChecks(ctx.expiring(), config, host, overlap)
     found = [*checks.applied_routes(None if node is None else left), *checks.programs()]
     return NodeReport(
@@ -132,7 +132,7 @@ def _report(checks: NodeChecks, path: str, root: str | None) -> NodeReport:
         is_applied = checks.applied is not None
 
         def check_under(config: HostRoutingConfig) -> NodeReport:
-            now = proven_now(checks.ctx, config, host)
+            now = checked_now(checks.ctx, config, host)
             return _report(NodeChecks(checks.ctx, config, host, now), "CONFIG", None)
 
         advisor = Advisor(checks.ctx, checks.config, host, overlap, is_applied, check_under)

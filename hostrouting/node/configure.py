@@ -40,7 +40,7 @@ from hostrouting.boot.task import NOT_CONFIGURED, ROUTES_ONLY, NamedTask, NodeTa
 from hostrouting.config.sections import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.host import Host
 from hostrouting.node.boot_files import boot_parts
-from hostrouting.node.capabilities import CAPABILITIES, OPTIONAL_SECTIONS, sibling_units
+from hostrouting.node.capabilities import CAPABILITIES, OPTIONAL_SECTIONS, optional_units
 from hostrouting.route_overlap.logs import log_dropped
 from hostrouting.static_routes.forecast import Forecast
 from hostrouting.static_routes.refusals import refuse_own_gateways
@@ -91,7 +91,7 @@ class _Part(NamedTask):
     #: Returns as much of the plan as it needs, and carries out its part.
     plan_for: Callable[[Context, _Part], NodePlan]
     carry_out: Callable[[Context, _Part], object]
-    proves: bool = False
+    checks: bool = False
     records = True
 
     def plan(self, ctx: Context) -> Sequence[Change]:
@@ -134,11 +134,11 @@ class _Whole(NamedTask, ABC):
         self._address_check = AddressCheck(self._config, self._host, self._boot, self._log)
         # The scripts, units, gates and the installed config. Without these files, no gate is held.
         is_strict = config.route_overlap.mode is OverlapMode.STRICT
-        proves = self._make(CheckRouteOverlap).proves
+        is_check = self._make(CheckRouteOverlap).checks
         whole = self._plan_for, self._carry_out
         self._files = _Part(FILES, self._plan_files, *whole, is_strict)
         self._routes = _Part(ROUTES, self._plan_changes, *whole)
-        self._check = _Part(CHECK, self._plan_check, *whole, proves)
+        self._check = _Part(CHECK, self._plan_check, *whole, is_check)
 
     def _make(self, kind: type[_T]) -> _T:
         return kind(self._config, host=self._host, logger=self._log)
@@ -174,7 +174,7 @@ class _Whole(NamedTask, ABC):
         """Return as much of the plan as one task needs."""
         if part is self._files and self._finds_devs(ctx):
             return self.planned(ctx)
-        wanted = Wanted(self._config, has_routes=part is self._routes, is_proven=False)
+        wanted = Wanted(self._config, has_routes=part is self._routes, is_checked=False)
         return decide(ctx, wanted, self._host)
 
     def planned(self, ctx: Context) -> NodePlan:
@@ -185,9 +185,9 @@ class _Whole(NamedTask, ABC):
 
     def _carry_out(self, ctx: Context, alone: _Part | None = None) -> _Seen:
         """Do all tasks, or one of them, under the run lock, then start the units that were held."""
-        proving = [part.name for part in (self._files, self._routes, self._check) if part.proves]
+        checking = [part.name for part in (self._files, self._routes, self._check) if part.checks]
         name = alone.name if alone else None
-        steps = Steps(proving=proving, alone=name, logger=self._logger)
+        steps = Steps(checking=checking, alone=name, logger=self._logger)
         with locked(ctx, self._host, self._boot, self._log, steps) as run:
             held = self._boot.held(run.ctx)
             wanted = self._wanted(run.ctx, run.config_over(self._config))
@@ -232,7 +232,7 @@ class _Whole(NamedTask, ABC):
             partial(self._parts, ctx),
             earlier=self._counted(earlier),
             has_routes=not skips(ctx, self._routes.name),
-            is_proven=not skips(ctx, self._check.name),
+            is_checked=not skips(ctx, self._check.name),
             force=self._force,
         )
 
@@ -246,22 +246,22 @@ class _Whole(NamedTask, ABC):
 
     def _finds_devs(self, ctx: Context) -> bool:
         section = self._config.route_overlap
-        is_proven = not skips(ctx, self._check.name)
-        return is_proven and not section.expected_devs and bool(section.cidrs)
+        is_checked = not skips(ctx, self._check.name)
+        return is_checked and not section.expected_devs and bool(section.cidrs)
 
     def _parts(self, ctx: Context, forecast: Forecast) -> list[BootPart]:
         """Return the parts to install or remove; the part of a skipped task stays as it is."""
         if not self._host.has_boot:
             return []
         config = self._as_installed(ctx, forecast)
-        pair = zip((self._routes, self._check), boot_parts(config), strict=True)
+        both = zip((self._routes, self._check), boot_parts(config), strict=True)
         kept = frozenset(
             capability.section
             for capability in CAPABILITIES
             if capability.in_config(self._config).part_names() and skips(ctx, capability.name)
         )
         return [
-            *(part for live, part in pair if not skips(ctx, live.name)),
+            *(part for live, part in both if not skips(ctx, live.name)),
             NewConfig(config=config, kept=kept),
         ]
 
@@ -339,9 +339,9 @@ class Configure(_Whole):
                 execute(subtask, ctx, logger=self._logger)
             return
         seen = self._carry_out(ctx)
-        pair = (self._files, self._routes, self._check)
+        essential = (self._files, self._routes, self._check)
         # A task that is skipped is skipped on purpose, so nothing is missing.
-        if self._host.has_boot and not any(skips(ctx, part.name) for part in pair):
+        if self._host.has_boot and not any(skips(ctx, part.name) for part in essential):
             # The changes are made, so the end of the run does not matter.
             own = ctx.shielded().child(_SECONDS_TO_CHECK)
             check = task("check-node", records=True)(partial(self._check_again, ctx, seen))
@@ -353,7 +353,7 @@ class Configure(_Whole):
         return [change for each in self.subtasks for change in plan_of(each, ctx, planned)]
 
     def undo(self, ctx: Context) -> None:
-        """Do what `Reset` does; do nothing for an agent's config without `hostRouting`."""
+        """Do what `Reset` does; do nothing if an agent's config has no `hostRouting`."""
         if self._config.given is not None:
             Reset(self._config, host=self._host, logger=self._logger).do(ctx)
 
@@ -396,7 +396,7 @@ class Configure(_Whole):
         if left and not self._host.has_boot:
             self._log.warning("%s; left out: %s", ROUTES_ONLY, left)
         if self._host.has_boot:
-            self._boot.refuse_exposed(*sibling_units(self._config, self._host))
+            self._boot.refuse_exposed(*optional_units(self._config, self._host))
         refuse_own_gateways(self._config, self._host)
         earlier = run.config_over(self._config)
         refuse_local_over(earlier, self._config)
@@ -469,9 +469,9 @@ class Reset(_Whole):
     ) -> None:
         require_config(config)
         super().__init__(HostRoutingConfig(gates=()), host, logger)
-        pair = {part.name: part for part in (self._routes, self._check)}
+        essential = {part.name: part for part in (self._routes, self._check)}
         removals = (
-            pair.get(each.name) or self._removal(each, config)
+            essential.get(each.name) or self._removal(each, config)
             for each in sorted(CAPABILITIES, key=self._turn)
             if each.in_config(self._config).part_names()
         )
@@ -528,7 +528,7 @@ def plan_of(task: Task, ctx: Context, planned: NodePlan) -> Sequence[Change]:
 
 
 def dropped(earlier: HostRoutingConfig, config: HostRoutingConfig) -> Iterator[str]:
-    """Yield a warning for each part of the installed config that the new one does without."""
+    """Yield a warning for each part of the installed config that the new one does not have."""
     for name, old, new in (
         ("the static routes to", _destinations(earlier), _destinations(config)),
         ("the gates", earlier.gates, config.gates),

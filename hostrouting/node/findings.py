@@ -1,6 +1,6 @@
 """The findings about a node or an image, apart from those about addresses.
 
-Each check stands alone: one that cannot be made is reported, and does not stop the others.
+The checks are independent: one that cannot be made is reported, and the others go on.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.config.sections import RouteOverlapConfig
 from hostrouting.net.addresses import is_network
 from hostrouting.node.boot_files import boot_parts, installs_units, missing_programs, unmasking
-from hostrouting.node.capabilities import CAPABILITIES, sibling_units
-from hostrouting.node.kubelet import off_the_exit
+from hostrouting.node.capabilities import CAPABILITIES, optional_units
+from hostrouting.node.kubelet import off_outbound_device
 from hostrouting.node.report import NO_PROGRAM
 from hostrouting.route_overlap.check import silent_routers
 from hostrouting.static_routes.entries import findings
@@ -183,7 +183,7 @@ class NodeChecks:
 
     def _kubelet(self, _ctx: Context) -> Iterable[NodeFinding]:
         links = self.host.routes.links()
-        return off_the_exit(self.host.files, links, dict(self.overlap.exits))
+        return off_outbound_device(self.host.files, links, dict(self.overlap.outbound_devs))
 
     # --- files
 
@@ -204,7 +204,7 @@ class NodeChecks:
             yield attrs.evolve(boot_file(change), command=command)
 
     def _exposed(self, _ctx: Context) -> Iterator[NodeFinding]:
-        units = sibling_units(self.config, self.host)
+        units = optional_units(self.config, self.host)
         for exposure in self.boot.exposed(*boot_parts(self.config), *units):
             # An apply is refused until then.
             yield NodeFinding(

@@ -1,4 +1,4 @@
-"""The address by which the kubelet announces its node: `--node-ip`, beside the exit of the node."""
+"""The address that the kubelet announces (`--node-ip`), compared with the outbound device."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore
     from hostrouting.net.links import Device
 
-#: The names of programs that are or hold a kubelet, as the kernel has them.
+#: The names of programs that are or contain a kubelet, as the kernel shows them.
 _PROGRAMS: Final = frozenset({b"kubelet", b"k3s", b"k3s-server", b"k3s-agent", b"rke2"})
-#: Longer ones are cut.
+#: The kernel truncates longer names.
 _LONGEST_NAME: Final = 16
-#: Its options for the next start, of packages, kubeadm, k3s and RKE2.
+#: The options for its next start: those of packages, kubeadm, k3s and RKE2.
 _FILES: Final = (
     "/etc/default/kubelet",
     "/etc/sysconfig/kubelet",
@@ -33,13 +33,13 @@ _NODE_IP: Final = re.compile(
 )
 
 
-def off_the_exit(
+def off_outbound_device(
     files: FileStore, links: Sequence[Device], exits: Mapping[int, str]
 ) -> Iterator[NodeFinding]:
-    """Yield a note for each node IP that another device has than the exit of its family.
+    """Yield a note for each node IP that is not on the outbound device of its family.
 
-    One that no device has is that of a kubelet in another network namespace, or a mistake that the
-    kubelet reports itself.
+    A node IP that no device has belongs to a kubelet in another network namespace, or is a mistake
+    that the kubelet reports itself.
     """
     devs = {own.address: link.name for link in links for own in link.addresses}
     for address, place in _node_ips(files).items():
@@ -48,14 +48,14 @@ def off_the_exit(
             reason = (
                 f"is on {dev}, through which its requests come, and the answers leave through {way}"
             )
-            step = f"see {place}; if the exit is right, give an address of {way}"
+            step = f"see {place}; if {way} is the right device, use one of its addresses"
             yield NodeFinding(
                 "node-ip", f"--node-ip={address} of the kubelet", reason, "note", step
             )
 
 
 def _node_ips(files: FileStore) -> dict[Address, str]:
-    """Return each node IP, with the command line or file that has it."""
+    """Return each node IP, and the command line or file that contains it."""
     found: dict[Address, str] = {}
     for path in (*_command_lines(files), *_FILES):
         for text in _given(files, path):
@@ -66,14 +66,14 @@ def _node_ips(files: FileStore) -> dict[Address, str]:
 
 def _given(files: FileStore, path: str) -> Iterator[str]:
     """Yield the values of --node-ip in a command line or file."""
-    # A process may have ended meanwhile, and another user reads less.
+    # A process may have ended meanwhile, and other users may not read everything.
     with suppress(HostFileError):
         for values in _NODE_IP.findall(files.read(path) or b""):
             yield from values.decode().split(",")
 
 
 def _command_lines(files: FileStore) -> Iterator[str]:
-    """Yield that of the first kubelet: a node has one."""
+    """Yield the path of the first kubelet's command line: a node has only one kubelet."""
     for name in files.names("/proc"):
         if not name.isdigit():
             continue

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 _PRIORITIES = {logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
 #: The outcomes of tasks that the error at the end repeats.
 _REPEATED = ("failed", "cancelled")
-#: Of the JSON of all commands; another one for another meaning of a key, or for one less.
+#: The version of all JSON: it changes if a key is removed or gets another meaning.
 _VERSION = 1
-#: The lines on stderr of a command that fails, besides two for its waits.
+#: The most lines on stderr of a command that fails, in addition to two about its waits.
 _MOST_LINES = 10
 #: Red, yellow and green for the first words of verdicts and findings.
 _COLOURS = {"wrong": 31, "error": 31, "waiting": 33, "warning": 33, "right": 32}
-#: The starts of lines that are copied: the next command, and sections of a config.
+#: The beginnings of lines that people copy: the next command, and sections of a config.
 _WHOLE = ("next: ", '  "')
-#: Joins words that no line break may part; no text of this program has one.
+#: Joins words that must stay on one line; no text of this program contains it.
 _JOINT = "\N{NO-BREAK SPACE}"
-#: Where a line goes on with a command.
+#: Where a command begins within a line.
 _COMMAND = re.compile(r"\b(run|run one of these|see): ")
 #: The control characters of files that are shown, and of texts with several lines.
 _KEPT = "\n\t"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.report import OverlapReport
     from phases import Context
 
-#: Puts the config in force back in the place of an edited one, which is kept.
+#: Restores the config in force over an edited one, which is kept.
 RESTORE = f"cp -p {CONFIG_PATH} {CONFIG_PATH}.rejected && hostrouting apply {APPLIED_PATH}"
 
 
@@ -179,7 +179,7 @@ class Advisor:
         if not forecaster.expects:
             return False
         forecast = forecaster.of(plan_routes(self.config, forecaster.node))
-        is_wrong = forecast.report is not None and not forecast.report.is_proven
+        is_wrong = forecast.report is not None and not forecast.report.is_correct
         holds_gates = is_wrong and self._is_strict and is_counted and self._is_new
         return holds_gates or bool(forecast.lost or forecast.worse)
 

@@ -19,8 +19,8 @@ from phases.mistakes import NoTruth
 Verdict: TypeAlias = Literal["right", "unknown", "waiting", "warning", "wrong"]
 #: The kind of the finding about a program that a boot lacks.
 NO_PROGRAM = "no-program"
-#: The kinds of findings that come before an apply: what makes it needless, the node's devices, and
-#: what stands in its way.
+#: The kinds of findings that must be resolved before an apply: another run, the node's devices, and
+#: what prevents an apply.
 _ORDER: Final = ("under-way", *CAUSES, "no-lock", "read-only", "no-room", "exposed", "boot-file")
 
 #: The warnings about units and gateways that do not do their work on a node without errors.
@@ -38,7 +38,7 @@ class NodeReport(LightValue, NoTruth):
     findings: tuple[NodeFinding, ...] = ()
     #: The apply that brings back our routes after a command that drops them.
     reapply: str | None = None
-    #: The command that findings name for most of them.
+    #: The command that most findings name.
     command: str | None = None
     #: The apply of an edited installed config, if that works where the config in force fails.
     edit: str | None = None
@@ -61,7 +61,7 @@ class NodeReport(LightValue, NoTruth):
     def severity(self) -> Severity:
         """The severity of the findings about expected addresses."""
         # A node without a default route reaches nothing, in either mode.
-        is_error = self.mode is OverlapMode.STRICT or self.overlap.without_exit
+        is_error = self.mode is OverlapMode.STRICT or self.overlap.without_outbound_dev
         return "error" if is_error else "warning"
 
     @property
@@ -105,9 +105,9 @@ class NodeReport(LightValue, NoTruth):
         Without an error there is nothing, except for what was found about addresses.
         """
         overlap = self.overlap
-        if overlap.is_proven and not any(map(_is_wrong, self.findings)):
+        if overlap.is_correct and not any(map(_is_wrong, self.findings)):
             return [*self.ailing]
-        aimless = [defaults_of(overlap, family) for family in overlap.without_exit]
+        aimless = [defaults_of(overlap, family) for family in overlap.without_outbound_dev]
         wrong = [
             *overlap.causes,
             *(_whole("no-exit", defaults) for defaults in aimless),
@@ -197,8 +197,8 @@ class NodeReport(LightValue, NoTruth):
         has_errors = "error" in self.severities
         if self.under_way:
             return "waiting"
-        # To make 10,000 causes takes a while.
-        if not self.overlap.is_proven or any(map(_is_wrong, self.findings)):
+        # Making 10,000 causes takes a while.
+        if not self.overlap.is_correct or any(map(_is_wrong, self.findings)):
             return "wrong" if has_errors else "warning"
         if has_errors:
             return "waiting"
@@ -219,7 +219,7 @@ class NodeReport(LightValue, NoTruth):
     @property
     def _named(self) -> list[NodeFinding]:
         """The warnings that a summary names: what an apply repairs, or else all."""
-        # Of gates that are open the state of the gates has the reason.
+        # The state of the gates already says why they are open.
         rest = [finding for finding in self._severe if finding.kind != "disabled"]
         # What has a command comes first.
         rest.sort(key=lambda finding: not finding.command)
@@ -245,7 +245,7 @@ class NodeReport(LightValue, NoTruth):
         elif first := self.first:
             text = in_short(first)
         elif self.unread:
-            text = f"no time was left to look at {first_of(self.unread)}"
+            text = f"there was no time to check {first_of(self.unread)}"
         return f"{self.verdict}: {text}"
 
     @property
@@ -284,18 +284,18 @@ class NodeReport(LightValue, NoTruth):
     @property
     def _command_that_repairs(self) -> str | None:
         """The command that repairs a node on which no lower layer fails."""
-        # Of a healthy node the summary names the first warning.
+        # The summary of a healthy node names the first warning.
         for finding in self._named[:1] if self.ok else ():
             if finding.command and not finding.apply:
                 return finding.command
         configured = any(cidr.configured_routes for cidr in self.overlap.cidrs)
-        # A route that waits has another step first.
+        # A route that waits needs another step first.
         if all(finding.apply != "later" for finding in self.findings):
             if self.command and (self._repairable or configured):
                 return self.command
             if self.fix:
                 return self.fix
-        # A gate that is open helps an unhealthy node.
+        # An open gate helps an unhealthy node.
         opened = [each.command for each in self.findings if each.kind == "disabled" and self.ok]
         return next(filter(None, [*self.overlap.commands, *opened]), None)
 
@@ -306,7 +306,7 @@ class NodeReport(LightValue, NoTruth):
         if self.verdict == "right":
             # The warnings about it say what to do.
             unread = "".join(self.not_asked[:1])
-            return NextStep("owner", text=f"not looked at: {unread}") if unread else None
+            return NextStep("owner", text=f"not checked: {unread}") if unread else None
         refused = [each for each in self.findings if each.is_refused]
         stepped = [each for each in (*self.first, *overlap.explanations) if each.step]
         waiting = [each for each in self.findings if each.apply == "later"]
@@ -315,7 +315,7 @@ class NodeReport(LightValue, NoTruth):
         if sentences := [*overlap.manual_steps, *self.not_asked]:
             return NextStep("owner", text=sentences[0].removesuffix("."))
         if overlap.suggested_routes:
-            return NextStep("owner", text=f"the config lacks routes, which it shows: {CHECK}")
+            return NextStep("owner", text=f"add the routes to the config that this shows: {CHECK}")
         found = self.first or self._named
         return _by_hand(found[0]) if found else None
 
@@ -351,7 +351,7 @@ class NodeReport(LightValue, NoTruth):
         step = self.step
         command = step.command if step else None
         lines += [f"{each.severity}: {each.kind}: {each.text_before(command)}" for each in findings]
-        lines += [f"note: not looked at: {reason}" for reason in self.not_asked]
+        lines += [f"note: not checked: {reason}" for reason in self.not_asked]
         lines += [f"next: {step}"] if step else []
         return [*filter(None, lines)]
 

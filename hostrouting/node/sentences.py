@@ -1,4 +1,4 @@
-"""The words of a report: its findings in short, and in full."""
+"""The sentences of a report: its findings in short, and in full."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def in_short(findings: Sequence[NodeFinding]) -> str:
     """Return the first finding in short, and the number of the rest, which stands before a clause.
 
     >>> from hostrouting.base.findings import NodeFinding
-    >>> in_short([NodeFinding("no-program", "ip", "the node lacks it")] * 3)
-    'ip (1 of 3): the node lacks it'
-    >>> in_short([NodeFinding("device-down", "eth0", "is set down", "warning")] * 3)
-    'eth0 is set down, and 2 more'
+    >>> in_short([NodeFinding("no-program", "ip", "is not installed")] * 3)
+    'ip (1 of 3): is not installed'
+    >>> in_short([NodeFinding("no-carrier", "eth0", "has no carrier", "warning")] * 3)
+    'eth0 has no carrier, and 2 more'
     """
     subject, clause = _parts_of(findings[0])
     more = len(findings) - 1
@@ -66,8 +66,8 @@ def sentence_of(finding: NodeFinding) -> str:
     """Return the whole of a finding as a sentence.
 
     >>> from hostrouting.base.findings import NodeFinding
-    >>> sentence_of(NodeFinding("no-carrier", "eth0", "has no carrier", step="see its cable"))
-    'eth0 has no carrier; see its cable'
+    >>> sentence_of(NodeFinding("no-carrier", "eth0", "has no carrier", step="check its cable"))
+    'eth0 has no carrier; check its cable'
     """
     if finding.kind in _SENTENCES:
         return f"{finding.subject} {finding.sentence}"

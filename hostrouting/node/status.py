@@ -53,10 +53,10 @@ def node_status(
 
     It waits for nothing but a router that does not answer, for 2.5 s.
 
-    `config` is the installed one, if a run has just put it in force, and `applied` that of its
-    `Configure`: to read and to compare 10,000 routes again takes 0.2 s.
-    Where nothing is installed, `absence` says so, and a finding has it as an error. Raises
-    `InvalidConfigError` for a damaged config.
+    If a run has just applied the installed config, `config` is that config, and `applied` the
+    report of its `Configure`: reading and comparing 10,000 routes again takes 0.2 s. If nothing is
+    installed, `absence` says so, and a finding has it as an error. Raises `InvalidConfigError` for
+    a damaged config.
 
     >>> from hostrouting import Configure, StaticRoute, StaticRoutesConfig
     >>> from phases import Context, run
@@ -76,16 +76,16 @@ def node_status(
     """
     require_context(ctx)
     host = Host.given_or_live(host)
-    # What no time was left to read is unknown, which is an answer.
+    # What could not be read in time is unknown, which is an answer.
     ctx = ctx.expiring()
     if config is not None:
         applied = check_after_apply(ctx, config, host) if applied is None else applied
     else:
-        # A link that leads nowhere does not count as a config.
+        # A dangling link does not count as a config.
         config = read_installed_config(host.files)
         if config is None:
             return _status_without_config(ctx, host)
-    # Each look names what systemd refuses.
+    # Each check reports what systemd refuses.
     with suppress(UnitError, DeadlineExceededError):
         host = read_units(ctx, host, config.gates)
     report = check_node(ctx, config, host, path=CONFIG_PATH, queries=False, applied=applied)
@@ -93,10 +93,10 @@ def node_status(
 
 
 def _facts_of(ctx: Context, config: HostRoutingConfig, host: Host, report: NodeReport) -> NodeFacts:
-    """Return what a status has beside the findings of a report."""
+    """Return what a status shows in addition to the findings."""
     errors = [finding.kind for finding in report.findings if finding.severity == "error"]
     differing = errors.count("boot-file") + errors.count("foreign-file")
-    siblings = {
+    features = {
         name: {"unit": section.unit, "active_state": _active_state(ctx, host, section.unit)}
         if section.enabled
         else None
@@ -115,7 +115,7 @@ def _facts_of(ctx: Context, config: HostRoutingConfig, host: Host, report: NodeR
         routes=len(config.static_routes.routes),
         lost_routes=None if "routes" in report.unanswered else report.lost_routes(config),
         differing_files=None if "files" in report.unanswered else differing,
-        siblings=siblings,
+        features=features,
         gates=None if "held" in report.unanswered else _gates(ctx, config, host, report),
     )
 
@@ -179,7 +179,7 @@ def verdict_now(
             return StatusReport(absence=absence)
         report = node_status(ctx, host, config=config, applied=applied)
         if absence:
-            # A config with nothing but a sweep installs nothing.
+            # A config that only has a sweep installs nothing.
             check = attrs.evolve(report.check, command=None)
             report = attrs.evolve(report, check=check, absence=absence)
     except (HostRoutingError, *CONTEXT_OVER) as error:

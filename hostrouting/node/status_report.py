@@ -1,4 +1,4 @@
-"""The report of `status`: the check under the installed config, and the facts beside it."""
+"""The report of `status`: the check under the installed config, and further facts."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class NodeFacts(LightValue):
     lost_routes: int | None = 0
     #: The number of boot files that differ; None if no time was left to check.
     differing_files: int | None = 0
-    #: The unit and its state of each section that is enabled; None for one that is not.
-    siblings: Mapping[str, Mapping[str, str] | None] = attrs.field(factory=dict)
+    #: The unit and its state for each optional feature; None for one that is not enabled.
+    features: Mapping[str, Mapping[str, str] | None] = attrs.field(factory=dict)
     #: Each unit with a gate: its `state` (of the finding about it, such as `held` or `down`, or
     #: `open`, or `shut` if a start would be held now), the `reason` of that finding, and its
     #: `active_state` for systemd; None if no time was left to check.
@@ -77,8 +77,8 @@ class StatusReport(LightValue, NoTruth):
         # What matters most comes first.
         parts.sort(key=lambda part: part not in (self._held or [_OPENED]))
         if self.facts.is_live and check.not_asked:
-            word = "right as far as asked" if word == "right" else word
-            unread = f"not looked at: {first_of(check.not_asked)}"
+            word = "right as far as checked" if word == "right" else word
+            unread = f"not checked: {first_of(check.not_asked)}"
             parts.insert(0 if word == "unknown" else len(parts), unread)
         if remarks := check.remarks:
             parts.append(in_short(remarks))
@@ -118,7 +118,7 @@ class StatusReport(LightValue, NoTruth):
             "edited": facts.edited,
             "routes": {"wanted": facts.routes, "in_force": in_force},
             "boot_files": {"differ": facts.differing_files},
-            **facts.siblings,
+            **facts.features,
             "gates": facts.gates,
             "findings": check.all_findings(),
             "not_asked": [*check.not_asked],
@@ -130,7 +130,7 @@ class StatusReport(LightValue, NoTruth):
             steps = "to keep them, run: hostrouting apply CONFIG; to remove them: hostrouting reset"
             return [self.absence, *(f"  {route}" for route in self.facts.kept), steps]
         lines = [*self._summary()]
-        lines += [f"  not looked at: {reason}" for reason in self.check.not_asked]
+        lines += [f"  not checked: {reason}" for reason in self.check.not_asked]
         states = {**self._lasting, **self._live}
         lines += [f"{name}: {text}" for name, text in states.items()]
         gates = self.facts.gates or {}
@@ -143,7 +143,7 @@ class StatusReport(LightValue, NoTruth):
         """Yield the first line, and lines on what that has in short, or as a number."""
         check = self.check
         sentence = self.sentence
-        # The lines of routes, check and gates have what is left out.
+        # What is left out is in the lines of routes, addresses and gates.
         if cut(sentence) != sentence and not check.wrong:
             sentence = self._brief(sentence) if check.verdict == "right" else cut(sentence)
         yield sentence
@@ -157,12 +157,12 @@ class StatusReport(LightValue, NoTruth):
         word = sentence.partition(":")[0]
         cidrs = self.check.overlap.cidrs
         count = f"{sum(cidr.ok for cidr in cidrs)} of {len(cidrs)} CIDRs are right"
-        live = {**self._live, **({"proof": count} if cidrs else {})}
+        live = {**self._live, **({"addresses": count} if cidrs else {})}
         return f"{word}: {', '.join(live.values())}" if self._live else cut(sentence)
 
     @property
     def _lasting(self) -> dict[str, str]:
-        """What is true of an image, too, each by its name."""
+        """What is also true of an image, by name."""
         facts = self.facts
         differing = facts.differing_files
         files = f"{differing} differ" if differing else "right"
@@ -174,10 +174,10 @@ class StatusReport(LightValue, NoTruth):
             "boot files": _unless_unread(differing, files),
             "break glass": self.check.break_glass or "not set",
         }
-        for name, feature in facts.siblings.items():
+        for name, feature in facts.features.items():
             state = f"{feature['unit']} ({feature['active_state']})" if feature else "not enabled"
             states[name] = state
-        # A file in a place that the config needs is among the errors.
+        # A file that is in the way of the config is among the errors.
         found = [each for each in self.check.findings if each.kind == "foreign-file"]
         foreign = [each.text for each in found if each.severity == "note"]
         return {**states, "foreign files": "; ".join(foreign)} if foreign else states
@@ -188,11 +188,11 @@ class StatusReport(LightValue, NoTruth):
         facts = self.facts
         if not facts.is_live:
             return {}
-        opened = _OPENED if self.check.break_glass else "no gate is held"
+        opened = _OPENED if self.check.break_glass else "no gate held"
         gates = "".join(self._held) or opened
         return {
             "routes": _routes_in_force(facts),
-            "proof": self.check.overlap.headline or "no CIDR is expected",
+            "addresses": self.check.overlap.headline or "no CIDR is expected",
             "gates": _unless_unread(facts.gates, gates),
         }
 
@@ -224,5 +224,5 @@ def _last_change(facts: NodeFacts) -> str:
 
 def _routes_in_force(facts: NodeFacts) -> str:
     """Return the number of routes in force."""
-    in_force = f"{facts.routes - (facts.lost_routes or 0)} of {facts.routes} routes are in force"
+    in_force = f"{facts.routes - (facts.lost_routes or 0)} of {facts.routes} routes in force"
     return _unless_unread(facts.lost_routes, in_force if facts.routes else "no route is wanted")

@@ -1,4 +1,4 @@
-"""The units of a node, read once for a command that only looks."""
+"""The units of a node, read once for a command that changes nothing."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 
 def read_units(ctx: Context, host: Host, gates: Sequence[str]) -> Host:
-    """Return the host with one reading of its units; raise UnitError where systemd refuses."""
+    """Return the host with a snapshot of its units; raise UnitError if systemd refuses."""
     services = host.services
-    # A fake, and the files of an image, are read in no time.
+    # Reading a fake, or the files of an image, takes no time.
     if not isinstance(services, Systemctl):
         return host
     units = units_of(gates)
-    reading = CachedUnits.of(ctx, services, units, CHECKED_SETTINGS, marks=HELD_TEMPLATE)
-    return attrs.evolve(host, services=reading)
+    snapshot = CachedUnits.of(ctx, services, units, CHECKED_SETTINGS, marks=HELD_TEMPLATE)
+    return attrs.evolve(host, services=snapshot)
 
 
 def with_read_units(ctx: Context, host: Host, gates: Sequence[str]) -> Host:
-    """Return the host with one reading of its units; of their files where no systemd runs."""
+    """Return the host with a snapshot of its units, or of their files if no systemd runs."""
     try:
         return read_units(ctx, host, gates)
     except NoSystemdError:
         return attrs.evolve(host, services=OfflineUnits("/"))
     except (UnitError, DeadlineExceededError):
-        # Each look names what systemd refuses.
+        # Each check reports what systemd refuses.
         return host

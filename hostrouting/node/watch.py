@@ -17,7 +17,7 @@ from hostrouting.host.offline import NoSupervisor
 from hostrouting.node.capabilities import OPTIONAL_SECTIONS
 from hostrouting.watch.installed import wait_for_installed
 from hostrouting.watch.signs import LivingClock
-from hostrouting.watch.task import KeepNode
+from hostrouting.watch.task import WatchTask
 from phases import CancelledError, Context
 from phases.hosting import cancel_on_signals, interruptible
 
@@ -46,7 +46,7 @@ _LATE = (
 _logger = logging.getLogger("hostrouting")
 
 
-class Watch(KeepNode):
+class Watch(WatchTask):
     """Keep routes, check and optional features right until the context ends, which is no failure.
 
     >>> from hostrouting import HostRoutingConfig
@@ -54,26 +54,26 @@ class Watch(KeepNode):
     >>> from phases import Context
     >>> Watch(HostRoutingConfig(), host=FakeHost()).do(Context(timeout=0.01))
 
-    A route of the config that is deleted, or changed in its place, is back within milliseconds, and
-    the first of its place again; no foreign route is touched. A route that is replaced or deleted a
-    fourth time within an hour comes back after a pause, of 1 s to 60 s, with an error. Every
-    `interval` of the config the routes are compared even without an event.
+    If a route of the config is deleted or replaced, it is restored within milliseconds, before
+    other routes with the same key; routes of other programs are never touched. If it is replaced or
+    deleted a fourth time within an hour, it is restored after a pause of 1 s to 60 s, and an error
+    is logged. The routes are also compared every `interval` of the config.
 
-    Soon after events that may change the way of an expected address the kernel proves all expected
-    CIDRs. Bad readings in a row, `readings` of the config with a second between them, are an alarm:
-    its findings are logged, and the marker file follows. The end of an alarm is logged, too.
-    Nothing that runs is ever stopped. Every `interval` the kernel proves even without an event.
+    Soon after events that may misroute an expected address, all expected CIDRs are checked. Several
+    bad checks in a row (`readings` in the config, with a second between them) are an alarm: its
+    findings are logged, and the marker file is written. The end of an alarm is logged as well.
+    Nothing that runs is ever stopped. All CIDRs are also checked every `interval`.
 
-    A worker thread runs the optional features of the config: it loads the rules for IPv6 probes
-    that an apply installed again, and reports or removes stale objects of azure-vnet, by
-    `staleCni.sweep`. Their failures are lines in the log, and the routes never wait for them.
+    A worker thread runs the optional features of the config: it restores the rules for IPv6 probes
+    that an apply installed, and reports or removes stale objects of azure-vnet, depending on
+    `staleCni.sweep`. Their failures are logged, and the routes never wait for them.
 
-    Each repair takes the run lock and then reads the installed config, so it never fights an apply:
-    the config that an apply installs replaces the given one. After a reset there is nothing to
-    keep, and the task ends. On a node without an installed config it cannot distinguish a reset
-    from any other removal of its routes: end it before the reset.
+    Each repair takes the run lock and then reads the installed config, so it never works against an
+    apply: the config that an apply installs replaces the given one. After a reset, the task ends.
+    On a node without an installed config, it cannot distinguish a reset from any other removal of
+    its routes, so end the task before the reset.
 
-    `host.supervisor` gets the first repair, and each change of state.
+    `host.supervisor` is notified of the first repair, and of each change of state.
     """
 
     @property
@@ -81,13 +81,13 @@ class Watch(KeepNode):
         reconcilers = [
             each.reconciler() for each in OPTIONAL_SECTIONS if each.reconciler is not None
         ]
-        # The quick ones need not wait for a sweep.
+        # Quick ones should not wait for a sweep.
         return sorted(reconcilers, key=attrgetter("seconds"))
 
 
 def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingConfig]) -> None:
     """Keep the routing of a config right, until a signal ends it."""
-    # The process of a command is without a collector, since it ends soon. This one does not.
+    # Commands run without the garbage collector because they end soon. This one does not.
     gc.enable()
     with cancel_on_signals(Context(timeout=options.timeout)) as ctx:
         ctx.clock = clock = LivingClock(host.supervisor)
@@ -101,7 +101,7 @@ def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingCon
                     is_installed = host.files.exists(CONFIG_PATH)
                     if is_installed or options.config is not None:
                         config = read_config()
-                    # Otherwise it would leave routes that nothing keeps after its end.
+                    # Otherwise it would leave routes behind that nothing restores after its end.
                     if not is_installed:
                         reason = f"{NOT_INSTALLED}; a watch keeps an applied one: apply it first"
                         raise InvalidConfigError([ConfigMistake("", reason)])

@@ -256,13 +256,13 @@ class OverlapReport(LightValue, NoTruth):
     expected_devs: tuple[str, ...] = ()
     cidrs: tuple[CidrReport, ...] = ()
     #: The expected device through which all addresses of a family leave, if it is a single one.
-    exits: tuple[tuple[int, str], ...] = ()
+    outbound_devs: tuple[tuple[int, str], ...] = ()
     #: The expected and allowed devices that carry them.
     carriers: tuple[str, ...] = ()
     #: The families for which it is unknown through which device they should leave.
-    without_exit: tuple[int, ...] = ()
+    without_outbound_dev: tuple[int, ...] = ()
     #: The devices of IPv4 default routes that the kernel uses in turn, if none is expected.
-    exits_in_turns: tuple[str, ...] = ()
+    devs_in_turn: tuple[str, ...] = ()
     #: The families without a default route through an expected device: suggested routes need its
     #: gateway.
     lacks_default: tuple[int, ...] = ()
@@ -276,7 +276,7 @@ class OverlapReport(LightValue, NoTruth):
     #: Expected devices that the node does not have.
     absent_devs: tuple[str, ...] = ()
     #: The InfiniBand devices of default routes, with the family, if none is expected there.
-    fabric_exits: tuple[tuple[int, str], ...] = ()
+    fabric_devs: tuple[tuple[int, str], ...] = ()
     #: The config that has these CIDRs; suggested routes are added to it.
     config: HostRoutingConfig = attrs.field(factory=HostRoutingConfig)
     #: The deciding IPv6 routes, and those that the kernel learned from advertisements.
@@ -289,10 +289,10 @@ class OverlapReport(LightValue, NoTruth):
     @property
     def ok(self) -> bool:
         """True if there are no findings and, in STRICT mode, no late units."""
-        return self.is_proven and not self.refusals
+        return self.is_correct and not self.refusals
 
     @property
-    def is_proven(self) -> bool:
+    def is_correct(self) -> bool:
         """True if all addresses are routed correctly now."""
         return all(report.ok for report in self.cidrs)
 
@@ -310,7 +310,7 @@ class OverlapReport(LightValue, NoTruth):
     @property
     def explanations(self) -> list[NodeFinding]:
         """The causes, and the notes on ambiguous outbound devices, if addresses are misrouted."""
-        wrong = [] if self.is_proven else self.notes
+        wrong = [] if self.is_correct else self.notes
         return [note for note in wrong if note.kind in _EXPLANATIONS]
 
     @property
@@ -405,7 +405,7 @@ class OverlapReport(LightValue, NoTruth):
         return [*self._steps(_outbound_devices, *_OTHER_STEPS)]
 
     def _steps(self, *kinds: Callable[[OverlapReport], Iterator[str]]) -> Iterator[str]:
-        for steps in () if self.is_proven else kinds:
+        for steps in () if self.is_correct else kinds:
             # Without an expected device, only its absence is known.
             if self.expected_devs or steps is _outbound_devices:
                 yield from steps(self)
@@ -418,11 +418,11 @@ class OverlapReport(LightValue, NoTruth):
         cidrs = [report.cidr for report in self.cidrs]
         if not cidrs:
             return
-        if self.is_proven:
+        if self.is_correct:
             by = ", ".join(self.carriers or self.expected_devs)
             yield f"{departure_of(cidrs)} {by}", ()
             return
-        aimed = [report for report in self.cidrs if report.family not in self.without_exit]
+        aimed = [report for report in self.cidrs if report.family not in self.without_outbound_dev]
         bad = [report for report in aimed if not report.ok]
         by = ", ".join(self.expected_devs)
         if bad and all(report.all_but for report in bad):
@@ -434,7 +434,7 @@ class OverlapReport(LightValue, NoTruth):
             verb = "would not" if kinds == {"announced"} else "do not"
             count = f"{len(bad)} of {len(aimed)} expected CIDRs"
             yield f"{count} {verb} leave entirely through {by}", bad
-        for family in self.without_exit:
+        for family in self.without_outbound_dev:
             aimless = [report for report in self.cidrs if report.family == family]
             listed = ", ".join(report.cidr for report in aimless)
             defaults = defaults_of(self, family)
@@ -448,11 +448,11 @@ class OverlapReport(LightValue, NoTruth):
 def defaults_of(report: OverlapReport, family: int) -> str:
     """Return why the default routes of a family do not determine the outbound device."""
     name = FAMILY_NAMES[family]
-    if family == IPV4 and report.exits_in_turns:
-        devs = " and ".join(report.exits_in_turns)
+    if family == IPV4 and report.devs_in_turn:
+        devs = " and ".join(report.devs_in_turn)
         return f"the IPv4 default routes through {devs} are used in turn"
     if family in report.lacks_default:
-        return f"the node has {no_default_route(family, report.fabric_exits)}"
+        return f"the node has {no_default_route(family, report.fabric_devs)}"
     return f"neither the IPv4 default route nor those of {name} name one device"
 
 
@@ -505,7 +505,7 @@ def _outbound_devices(report: OverlapReport) -> Iterator[str]:
     for dev in report.maybe_down_devs if lacks_default else ():
         command = quoted("ip", "link", "set", dev, "up")
         yield f"{dev} is administratively down: if it leads to the cluster, run: {command}"
-    if IPV6 in report.without_exit and IPV6 not in report.lacks_default:
+    if IPV6 in report.without_outbound_dev and IPV6 not in report.lacks_default:
         yield f"Name {named}"
 
 
@@ -550,7 +550,7 @@ def _routers(report: OverlapReport) -> Iterator[str]:
 
 
 def _unresolved(report: OverlapReport) -> Iterator[str]:
-    unknown = {*report.lacks_default, *report.without_exit}
+    unknown = {*report.lacks_default, *report.without_outbound_dev}
     unresolved = [
         cidr.cidr
         for cidr in report.cidrs

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-SECONDS_BETWEEN_LOOKS: Final = 0.5
+SECONDS_BETWEEN_CHECKS: Final = 0.5
 _SECONDS_TO_LOOK = 5
 #: The kinds of findings that disappear with a lease, a driver or a carrier.
 _TRANSIENT = frozenset({"no-route", "dead-end"})
@@ -81,7 +81,7 @@ def check_with_wait(
             begin_wait(ctx, _logger, reason, seconds=longest, level=logging.WARNING)
             is_logged = True
         with suppress(DeadlineExceededError):
-            waiting.sleep(SECONDS_BETWEEN_LOOKS)
+            waiting.sleep(SECONDS_BETWEEN_CHECKS)
 
 
 def check_once(
@@ -116,9 +116,9 @@ def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:
     if any(cause.kind == "lost-rule" for cause in report.causes):
         # No program adds it again.
         return ""
-    for family in report.without_exit:
+    for family in report.without_outbound_dev:
         if family in report.lacks_default:
-            return f"table main has {no_default_route(family, report.fabric_exits)}"
+            return f"table main has {no_default_route(family, report.fabric_devs)}"
     kinds = lasting_kinds(report)
     if report.absent_devs and kinds <= {"overlap"}:
         return f"there is no network device {described(report.absent_devs[0])}"

@@ -61,7 +61,7 @@ def findings(plan: RoutePlan) -> Iterator[NodeFinding]:
     return findings_of(entries(plan), plan.outcome.connected)
 
 
-def proven_now(ctx: Context, config: HostRoutingConfig, host: Host) -> OverlapReport:
+def checked_now(ctx: Context, config: HostRoutingConfig, host: Host) -> OverlapReport:
     """Check the expected CIDRs without waiting; suggest only routes that an apply accepts."""
     at_once = ctx.child(timeout=0)
 

@@ -127,9 +127,9 @@ class Forecast(NamedTuple):
     def found_devs(self) -> tuple[str, ...] | None:
         """The outbound device, if everything is routed correctly and there is only one."""
         report = self.report
-        if report is None or not (report.cidrs and report.is_proven):
+        if report is None or not (report.cidrs and report.is_correct):
             return None
-        exits = dict(report.exits)
+        exits = dict(report.outbound_devs)
         # IPv6 follows IPv4, not the other way round.
         routes = report.config.static_routes.routes
         if IPV4 not in exits and any(route.family == IPV4 for route in routes):

@@ -16,8 +16,8 @@ from typing import Any
 from hostrouting.base.errors import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host.packets.ebtables_rules import (
     BACKENDS,
-    EbtablesReading,
     EbtablesRule,
+    EbtablesSnapshot,
     parse_save,
 )
 from hostrouting.host.packets.nft import Listing, check_table_name
@@ -208,14 +208,14 @@ class MemoryEbtables(Faulty, ports=[Ebtables]):
         """Return the rules of a backend as ebtables-save prints them."""
         return [line for lines in self._chains[backend].values() for line in lines]
 
-    def read(self, ctx: Context) -> EbtablesReading:
+    def read(self, ctx: Context) -> EbtablesSnapshot:
         """See `Ebtables.read`."""
         if not self.may_read:
-            return EbtablesReading((), (*self.notes, _DENIED), denied=True)
+            return EbtablesSnapshot((), (*self.notes, _DENIED), denied=True)
         texts = tuple((backend, self._text(backend)) for backend in BACKENDS)
         programs = tuple((backend, f"ebtables-{backend}") for backend in BACKENDS)
         rules = tuple(self._rules())
-        return EbtablesReading(rules, tuple(self.notes), texts=texts, programs=programs)
+        return EbtablesSnapshot(rules, tuple(self.notes), texts=texts, programs=programs)
 
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""

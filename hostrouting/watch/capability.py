@@ -50,14 +50,14 @@ def _findings(ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
 
 
 def _unwatched(_ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
-    """Return a note about a node whose verdict may outlive the truth."""
+    """Return a note about a node whose marker may be out of date."""
     config = inquiry.config
     is_applied = inquiry.host.files.exists(unit_path(READY_UNIT))
     effects = []
     if config.static_routes.routes:
         effects.append("a route that another program removes stays lost")
     if config.route_overlap.cidrs:
-        effects.append(f"{MARKER_OK} outlives the truth")
+        effects.append(f"{MARKER_OK} may be out of date")
     if config.watch.enabled or not is_applied or not effects:
         return []
     reason = f"without it {' and '.join(effects)}, until a gated unit starts"
@@ -66,7 +66,7 @@ def _unwatched(_ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
 
 
 def _first(host: Host) -> tuple[WatchConfig | None, str]:
-    """Return the section of a service, where its command is there after a boot."""
+    """Return the section of a service if its command will exist after a boot."""
     # Imported here because only `init` looks for the command.
     from hostrouting.watch.unit import usable_command
 

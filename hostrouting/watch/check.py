@@ -31,57 +31,55 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.report import Finding, OverlapReport
     from phases import Context
 
-#: The findings of each expected CIDR that has any; the refusals, and what the boot has logged, by
-#: no CIDR.
+#: The findings by expected CIDR; the key of refusals, and of what the boot logged, is empty.
 Findings: TypeAlias = "Facts[str, tuple[Finding | str, ...]]"
 
-#: Events that come within this time have one check: a daemon that starts changes many routes.
+#: Events within this time share one check: a daemon that starts changes many routes.
 _SECONDS_TOGETHER = 0.05
-#: The time between two readings that count: a change that ends within it raises no alarm.
+#: The time between two checks that count: a shorter change raises no alarm.
 _WINDOW = 1.0
-#: Before a marker that cannot be written is tried again.
+#: The time before writing the marker is tried again.
 _SECONDS_AFTER_A_FAILURE = 5.0
-#: Other findings wait for a second for each finding that was logged: the routes of a daemon may
-#: change all the time. The end of an alarm does not wait, and neither does an alarm for another
-#: CIDR.
+#: After an alarm, further findings wait one second for each finding that was logged, because the
+#: routes of a daemon may change all the time. The end of an alarm does not wait, and neither does
+#: an alarm for another CIDR.
 _LINES: Final = Pace(savings=0.0, share=1.0, longest=600.0)
-#: The share of a core that checks without an event may take: one among 500,000 routes takes half a
-#: second.
+#: The share of a core for checks without an event: with 500,000 routes, one takes half a second.
 _SHARE = 0.005
-#: The state names so many CIDRs.
+#: The number of CIDRs that the state names.
 _MOST_NAMED = 3
 
 
 @attrs.define(eq=False)
 class RoutingCheck(Reconciler):
-    """The expected CIDRs of the config in force, checked after events and now and then.
+    """The expected CIDRs of the config in force, checked after events and at intervals.
 
-    It checks under the run lock, so it logs nothing of an apply that is under way. The last state
-    is always checked, because another check follows events that come during one.
+    The check holds the run lock, so it logs nothing about an apply in progress. The last state is
+    always checked, because events during a check lead to another check.
     """
 
-    failure: ClassVar[str] = "the expected CIDRs cannot be proven now"
+    failure: ClassVar[str] = "the expected CIDRs cannot be checked now"
     is_optional: ClassVar[bool] = False
     seconds: ClassVar[float | None] = None
     #: The section that is checked; the family, first and last address of each of its CIDRs.
     _section: RouteOverlapConfig = attrs.field(factory=RouteOverlapConfig)
     _ranges: Sequence[tuple[int, int, int]] = ()
     _fabric: Fabric = attrs.field(factory=Fabric)
-    #: Since when the files announce no fabric any more; None if they announce one, or never did.
+    #: When the files stopped announcing a fabric; None if they announce one, or never did.
     _gone_since: float | None = None
-    #: When the files of the fabric changed last.
+    #: When the files of the fabric last changed.
     _stamps: tuple[float | None, ...] = ()
     #: True if an event since the last check may have changed the findings.
     _is_stale: bool = True
-    #: When the first route of an advertisement ends that decided at the last good check; the
-    #: devices of all of these.
+    #: When the first learned route that decided at the last good check ends; the devices of all
+    #: such routes.
     _end: float = inf
     _led: Collection[str] = ()
     #: When to check again without an event.
     _next_check: float = -inf
     #: The findings that the log has; None before the first check.
     _logged: Findings | None = None
-    #: How many readings in a row showed other findings, and when the next one may.
+    #: How many checks in a row showed other findings, and when the next one may count.
     _bad_readings: int = 0
     _next_count: float = -inf
     #: The pace of lines about other findings of the CIDRs that have an alarm.
@@ -104,7 +102,7 @@ class RoutingCheck(Reconciler):
 
     def receive(self, events: Sequence[NetworkEvent]) -> float:
         """Return the seconds until the events require a check, or `inf` for never."""
-        # Nothing is new about a check that is due already.
+        # A check is due already.
         if self._is_stale or not any(map(self._concerns, events)):
             return inf
         self._is_stale = True
@@ -156,16 +154,16 @@ class RoutingCheck(Reconciler):
                     return 0
                 report, pause = self._check(held, config)
                 self._next_check = now + min(pause, self._judge(held, report, now))
-            # Not before: after a failure it is due again.
+            # Only now, because after a failure it is due again.
             self._is_stale = False
-        # The dates of the files are looked at every interval, also where checks are rarer.
+        # The files are checked for changes every interval, even if checks are rarer.
         return max(0, min(self._next_check - now, config.watch.interval))
 
     def _check(self, ctx: Context, config: HostRoutingConfig) -> tuple[OverlapReport, float]:
-        """Check everything by the kernel; return the report, and the pause at rest."""
+        """Check everything; return the report, and the pause before the next check at rest."""
         started = time.thread_time()
         self._stamps = self._stamps_now()
-        # On a node with many routes it takes seconds.
+        # With many routes, this takes seconds.
         with interruptible(ctx):
             self._fabric = self._announced_fabric(ctx)
             late = unready_units(ctx, config, self._host)
@@ -183,7 +181,7 @@ class RoutingCheck(Reconciler):
         return report, min(pause, soonest)
 
     def _announced_fabric(self, ctx: Context) -> Fabric:
-        """Return the announced fabric, or the last one while its pool may be written anew."""
+        """Return the announced fabric, or the last one while its pool may be being rewritten."""
         fabric = announced_fabric(ctx.child(timeout=0), self._section.fabric, self._host)
         if fabric.addresses or not self._fabric.addresses:
             self._gone_since = None
@@ -209,14 +207,14 @@ class RoutingCheck(Reconciler):
     # --- the alarm
 
     def _judge(self, ctx: Context, report: OverlapReport, now: float) -> float:
-        """Count new readings, and log them if there are enough; return the pause after this one."""
+        """Count checks with new findings, and log these if it is time; return the next pause."""
         logged = self._logged or self._logged_at_boot()
         findings = logged.after(_findings_of(report))
         if not findings.has_changed:
             self._bad_readings = 0
             if self._has_marker(ok=report.ok):
                 self._logged = logged
-                # The marker of a right node has the time of its last check.
+                # The marker of a healthy node contains the time of the last check.
                 return self._leave_marker(ctx, report) if report.ok else inf
         elif not report.ok:
             spreads = bool(findings.known.keys() - logged.known.keys())
@@ -238,7 +236,7 @@ class RoutingCheck(Reconciler):
         return self._leave_marker(ctx, report)
 
     def _logged_at_boot(self) -> Findings:
-        """Return what the log has from before this watch: the boot has left its marker."""
+        """Return what was logged before this watch: the boot has written its marker."""
         return Facts({"": ()} if self._host.files.exists(MARKER_DETECTED) else {})
 
     def _may_return(self, report: OverlapReport) -> bool:
@@ -256,14 +254,14 @@ class RoutingCheck(Reconciler):
         try:
             leave_marker(unrecorded(ctx), self._host, report)
         except HostFileError as error:
-            # The check goes on, and counts readings meanwhile.
+            # The checks go on and count meanwhile.
             self._marker.log(str(error))
             return _SECONDS_AFTER_A_FAILURE
         self._marker.end()
         return inf
 
     def _log(self, report: OverlapReport, findings: Findings, now: float) -> None:
-        """Log the findings if they are news."""
+        """Log the findings if they have changed."""
         self._bad_readings = 0
         self._logged = findings
         if not findings.has_changed:
@@ -274,7 +272,7 @@ class RoutingCheck(Reconciler):
             level = ERROR if self._section.mode is OverlapMode.STRICT else WARNING
             log_findings(report, self._logger, task=WATCH_TASK, level=level)
         elif findings.over:
-            message = "the expected addresses leave as they should again: %s"
+            message = "the expected addresses are routed correctly again: %s"
             self.log(INFO, message, report.verdict, event="over")
 
 

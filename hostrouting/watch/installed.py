@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from phases import Context
 
-_SECONDS_BETWEEN_LOOKS = 1.0
+_SECONDS_BETWEEN_READS = 1.0
 
 
 def wait_for_installed(
@@ -44,7 +44,7 @@ def wait_for_installed(
             host.supervisor.notify(READY="1", STATUS=str(trouble))
         # A file sends no event.
         with suppress(*CONTEXT_OVER):
-            ctx.sleep(_SECONDS_BETWEEN_LOOKS)
+            ctx.sleep(_SECONDS_BETWEEN_READS)
     host.supervisor.notify(STOPPING="1")
     return None
 

@@ -1,7 +1,7 @@
-"""systemd-networkd removes foreign routes of the devices that it manages, without a drop-in.
+"""Without a drop-in, systemd-networkd removes foreign routes of the devices that it manages.
 
-Foreign to networkd are the routes of hostrouting, too. docs/kernel-facts.md shows when it removes
-them, with and without the drop-in.
+The routes of hostrouting are foreign to networkd. docs/kernel-facts.md shows when it removes them,
+with and without the drop-in.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class RouteReconciler(Reconciler):
     #: The config that the log names.
     _config: HostRoutingConfig | None = None
     _routes: Sequence[StaticRoute] = ()
-    _places: frozenset[RouteKey] = frozenset()
+    _keys: frozenset[RouteKey] = frozenset()
     #: The devices that are down: the kernel deletes their IPv6 routes, which does not count.
     _down: set[str] = attrs.field(factory=set)
     #: True if an event since the last repair takes a plan.
@@ -105,7 +105,7 @@ class RouteReconciler(Reconciler):
         """Return True if an event requires a repair; note if that takes a plan."""
         if isinstance(event, RouteEvent):
             route = event.route
-            if route.protocol == OUR_PROTOCOL or route_key(route) in self._places:
+            if route.protocol == OUR_PROTOCOL or route_key(route) in self._keys:
                 return self._concerns_own(event)
         is_new = self._is_new_way(event)
         self._takes_plan |= is_new
@@ -126,7 +126,7 @@ class RouteReconciler(Reconciler):
         return True
 
     def _is_new_way(self, event: NetworkEvent) -> bool:
-        """Return True if a route of the config may be completed, or refused, in another way now."""
+        """Return True if the gateway, device or refusal of a route may have changed."""
         if isinstance(event, DeviceEvent):
             (self._down.discard if event.device.up else self._down.add)(event.device.name)
             return not {event.device.name, event.former}.isdisjoint(self._plan.deciding_devices)
@@ -136,7 +136,7 @@ class RouteReconciler(Reconciler):
             route = event.route
             if not route.prefix_length and route.table == MAIN_TABLE:
                 return True
-        # The kernel may accept now what it refused.
+        # The kernel may now accept what it refused.
         return bool(self._plan.waiting)
 
     # --- repairs
@@ -160,14 +160,14 @@ class RouteReconciler(Reconciler):
         return max(0.0, due - now)
 
     def _follow(self, config: HostRoutingConfig) -> None:
-        """Begin anew with the routes of another config."""
+        """Start again with the routes of another config."""
         if config is not self._config:
             self._config = config
             self.log(INFO, "keeps %s", duties_of(config), event="keeps")
         routes = config.static_routes.routes
         if routes is not self._routes:
             self._routes = routes
-            self._places = frozenset(route.route_key for route in routes)
+            self._keys = frozenset(route.route_key for route in routes)
             self._takes_plan = True
             self._taken.clear()
             self._contests = {}
@@ -177,8 +177,8 @@ class RouteReconciler(Reconciler):
     def _add_missing(self, ctx: Context, now: float) -> bool:
         """Add the own routes that are missing; return False if there is more to do.
 
-        The kernel selects the own routes for this: among hundreds of thousands it takes a tenth of
-        the time. And it refuses to add one to a place that another program has taken meanwhile.
+        Here the kernel selects our routes, which is ten times as fast among hundreds of thousands.
+        It refuses to add a route if another program has taken the route key meanwhile.
         """
         families = dict.fromkeys(route.family for route in self._plan.wanted.values())
         routes_of = self._host.routes.routes_of
@@ -194,8 +194,8 @@ class RouteReconciler(Reconciler):
         return True
 
     def _repair_all(self, ctx: Context, config: HostRoutingConfig, now: float) -> None:
-        """Plan by a reading of all routes, and carry the plan out."""
-        # On a node with many routes it takes seconds.
+        """Plan from a snapshot of all routes, and carry out the plan."""
+        # With many routes, this takes seconds.
         with interruptible(ctx):
             plan = plan_routes(config, self._host)
         self._note_contests(owned_in(plan.observed), now)
@@ -205,10 +205,10 @@ class RouteReconciler(Reconciler):
         self._next_plan = now + config.watch.interval
 
     def _note_contests(self, own: Routes, now: float) -> None:
-        """Let a route that other programs take again and again pause, longer each time.
+        """Pause the repair of routes that other programs take repeatedly, longer each time.
 
-        A removal with a device or an address does not count, and neither does a foreign route that
-        precedes the configured one.
+        Removals together with a device or an address do not count, and neither do foreign routes
+        that precede the configured one.
         """
         wanted = self._plan.wanted
         lost = self._taken.keys() & wanted.keys()
@@ -227,7 +227,7 @@ class RouteReconciler(Reconciler):
     # --- the log
 
     def _log_contests(self) -> None:
-        """Log which routes are contested now, and which were in peace for an hour."""
+        """Log which routes are contested now, and which were left alone for an hour."""
         known = self._contested.known
         contested = [key for key, each in self._contests.items() if each.is_lost or key in known]
         names = {key: known.get(key) or str(self._plan.wanted[key]) for key in contested}
@@ -262,7 +262,7 @@ class RouteReconciler(Reconciler):
     def _log(self, now: float) -> float:
         """Log repairs and waiting routes; return when to log what is too much for now."""
         reasons = dict(self._plan.waiting.values())
-        # A device that comes back has many reasons in turn; `check` has the last one.
+        # A returning device causes several reasons in turn; `check` shows the last one.
         waits = self._waits.after(dict.fromkeys(reasons))
         if not self._repairs and not waits.has_changed:
             return inf

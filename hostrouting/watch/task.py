@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from hostrouting.boot.reconciler import Reconciler
     from hostrouting.host import NetworkEvent
 
-#: Events are gathered until none comes within such a pause; each is twice as long as the last one.
+#: Events are collected until none comes during a pause; each pause is twice as long as the last.
 #: So a flush of a thousand routes is one round, and a storm wakes the loop twenty times a second.
 _PAUSES: Final = (0.003, 0.006, 0.012, 0.024)
 
 
-class KeepNode(NodeTask):
+class WatchTask(NodeTask):
     """Keep routes, check and optional features right until the context ends; see `Watch`."""
 
     name = WATCH_TASK
@@ -45,7 +45,7 @@ class KeepNode(NodeTask):
             # The end of the context is that of its work.
             self._keep(ctx.expiring())
         except (CancelledError, DeadlineExceededError):
-            # It may end before there is anything to listen to.
+            # It may end before it listens.
             if not ctx.over:
                 raise
         finally:
@@ -92,10 +92,10 @@ class Loop:
         """Run rounds until the context ends, or until a reset."""
         while not self._is_over():
             families = self._installed.config.families
-            # It listens before it reads: no later change is missed.
+            # Listening before reading misses no change.
             with self._host.events.listen(self._ctx, families=families) as listener:
                 while True:
-                    # The routes first: a restored route needs no finding.
+                    # Routes first, because a restored route should not become a finding.
                     self._repair.run_if_due(self._ctx)
                     self._verify.run_if_due(self._ctx)
                     self._report()
@@ -109,7 +109,7 @@ class Loop:
         return self._ctx.over or self._installed.is_reset
 
     def _wait(self, listener: Listener) -> None:
-        """Wait until something is due, or for events, and take these."""
+        """Wait until something is due or events arrive, and take the events."""
         ctx = self._ctx
         end = inf if ctx.deadline is None else ctx.deadline
         due = min(end, self._repair.due, self._verify.due)
@@ -156,11 +156,11 @@ class Loop:
     @property
     def _state(self) -> str:
         """The state in a few words, for the service manager."""
-        pair = (
+        essential = (
             str(self._repair.trouble) or self._routes.state,
             str(self._verify.trouble) or self._check.state,
         )
-        return "; ".join(filter(None, (*pair, *self._worker.troubles)))
+        return "; ".join(filter(None, (*essential, *self._worker.troubles)))
 
     @property
     def _has_news(self) -> bool:

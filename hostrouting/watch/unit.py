@@ -102,11 +102,10 @@ def _problem(files: FileStore, path: str) -> str:
         return "is missing; install hostrouting there"
     if not is_program(files, path):
         return f"is not executable; run: chmod +x {quoted(path)}"
-    # The unit has PrivateTmp=yes.
     if path.startswith(("/tmp/", "/var/tmp/")):  # noqa: S108 - no file is made there
-        return f"lies in a folder that the service does not see; {_COPY}"
+        return f"is in a directory hidden from the service (PrivateTmp=yes); {_COPY}"
     if path.startswith(("/run/", "/var/run/", "/dev/shm/")):  # noqa: S108 - the same
-        return f"lies in a folder that is empty after a boot; {_COPY}"
+        return f"is in a directory that is empty after a boot; {_COPY}"
     return (
         f"has a character in its path that systemd refuses; {_COPY}" if set(path) & _REFUSED else ""
     )
@@ -120,7 +119,7 @@ def boot_unit(config: HostRoutingConfig, command: str) -> BootUnit:
     values = {
         "@INTERVAL@": write_duration(config.watch.interval),
         "@COMMAND@": _quoted(command),
-        "# @NETWORK@\n": _WITH_PROBES if sweep.enabled else _WITHOUT_PROBES,
+        "# @NETWORK@\n": _WITH_SWEEP if sweep.enabled else _WITHOUT_SWEEP,
         "# @FILES@\n": _WRITES_RECORDS if writes_records else _WRITES_STATE,
     }
     text = read_asset(__file__, name).decode()
@@ -130,16 +129,17 @@ def boot_unit(config: HostRoutingConfig, command: str) -> BootUnit:
     return BootUnit(name=name, files=(file, *[drop_in()] * config.watch.keep_foreign_routes))
 
 
-_WITHOUT_PROBES = """\
+_WITHOUT_SWEEP = """\
 # It changes routes and packet rules.
 CapabilityBoundingSet=CAP_NET_ADMIN
 RestrictAddressFamilies=AF_NETLINK AF_UNIX
 IPAddressDeny=any
 """
-_WITH_PROBES = """\
-# It changes routes and packet rules, and asks on the link for pods.
+_WITH_SWEEP = """\
+# It changes routes and packet rules. ebtables-legacy opens a raw IPv4 socket for that.
 CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW
-RestrictAddressFamilies=AF_NETLINK AF_UNIX AF_PACKET AF_INET AF_INET6
+RestrictAddressFamilies=AF_NETLINK AF_UNIX AF_INET
+IPAddressDeny=any
 """
 _WRITES_STATE = """\
 # The run lock is made in /run itself.

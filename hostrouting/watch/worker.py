@@ -1,7 +1,7 @@
 """The thread of a watch that runs the reconcilers of optional features.
 
-They run programs (nft, ebtables, ip) and probe pods, all of which may hang or fail. The loop waits
-for none of that, and no failure of a reconciler leaves this thread.
+They run programs (nft, ebtables, ip), which may hang or fail. The loop never waits for them, and
+their failures stay in this thread.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from hostrouting.boot.reconciler import Reconciler
     from hostrouting.host import RunLock
 
-#: The time between two runs of a reconciler. Those that must agree before it reports something are
-#: also apart by this: another program may need a moment to remove its objects. And another run of
-#: hostrouting, which tries to take the lock every tenth of a second, gets it in between.
-SECONDS_BETWEEN_LOOKS = 1.0
+#: The time between two runs of a reconciler, also between runs that must agree before it reports
+#: something: another program may need a moment to remove its objects. And another run of
+#: hostrouting, which tries to take the lock ten times a second, gets it in between.
+SECONDS_BETWEEN_RUNS = 1.0
 #: The longest wait for the thread when the watch ends. Programs that obey SIGTERM take less.
 _SECONDS_TO_END = 0.5
 
@@ -39,7 +39,7 @@ class Worker:
         self._surrounding = surrounding
         # No child of the caller's context: each event of a route would wake this thread.
         self._ctx = Context(clock=surrounding.clock)
-        pace = attrs.evolve(PACE, least=SECONDS_BETWEEN_LOOKS)
+        pace = attrs.evolve(PACE, least=SECONDS_BETWEEN_RUNS)
         self._duties = [Duty(reconciler, pace) for reconciler in reconcilers]
 
     @property

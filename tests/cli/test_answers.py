@@ -18,7 +18,7 @@ from support.in_process import run_here
 
 import phases.context
 from hostrouting import HostRoutingConfig
-from hostrouting.fleet import NodeRecord, prove_record
+from hostrouting.fleet import NodeRecord, check_record
 from hostrouting.host import Host
 from hostrouting.node.output import json_line
 from hostrouting.testing import FakeHost, MemoryBackend, strategies
@@ -65,7 +65,7 @@ def test_the_answers_about_random_records(
 ) -> None:
     """The JSON of a random record, and that of its proof, is valid by its schema."""
     require_valid("record", as_document(record))
-    verdict = prove_record(record, config, planned=planned)
+    verdict = check_record(record, config, planned=planned)
     require_valid("verdict", json.loads(json_line(verdict.to_mapping())))
 
 

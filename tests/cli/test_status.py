@@ -137,7 +137,7 @@ def test_a_node_that_is_right() -> None:
         "break glass: not set",
         "watch: hostrouting-watch.timer (active)",
         f"routes: {IN_FORCE}",
-        f"proof: {FINE}",
+        f"addresses: {FINE}",
         f"gates: {NONE_HELD}",
         f"  {NSPAWN}: open (inactive)",
         NOTHING_NEXT,
@@ -167,10 +167,10 @@ def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
     """
     on_mended("apply")
     host.files.programs -= {"/usr/bin/flock", "/usr/bin/nft"}
-    reason = f"the node lacks it: {STAY_SHUT}"
+    reason = f"is not installed on this node: {STAY_SHUT}"
     result = run_here("status")
     assert result.returncode == 1
-    assert result.stdout.splitlines()[0] == f"wrong: flock: the node lacks it: {STAY_SHUT}"
+    assert result.stdout.splitlines()[0] == f"wrong: flock: is not installed on this node: {STAY_SHUT}"
     assert f"  flock: {reason}; install the package util-linux" in result.stdout.splitlines()
     assert "nft" not in result.stdout
     applied = on_mended("apply", "--json")
@@ -600,9 +600,9 @@ def test_a_status_without_an_answer_of_systemd(
     result = run_here("status")
     sentence, unasked, *facts = result.stdout.splitlines()
     assert result.returncode == 0
-    assert sentence == f"right as far as asked: {IN_FORCE}, {REACHED}, no gate is held"
-    assert unasked == "  not looked at: no answer"
-    last = next_step("no command repairs this: not looked at: no answer")
+    assert sentence == f"right as far as checked: {IN_FORCE}, {REACHED}, no gate held"
+    assert unasked == "  not checked: no answer"
+    last = next_step("no command repairs this: not checked: no answer")
     assert facts[-2:] == [f"  {NSPAWN}: open (unknown)", last]
 
 
@@ -790,7 +790,7 @@ def test_a_plan_and_a_check_without_root_go_on(
     assert on_stdin(gated(CHECKED), "plan").returncode == 1
     checked = on_mended("check").stdout
     assert "do not leave entirely through eth0" in checked
-    assert "note: not looked at: cannot look for" in checked
+    assert "note: not checked: cannot look for" in checked
     assert run_here("explain", "9.9.9.9").stdout.startswith("9.9.9.9\n")
 
 
@@ -930,7 +930,7 @@ def test_warnings_of_a_node_that_is_right(host: FakeHost) -> None:
     assert applied.stdout.splitlines()[-2:] == [f"warning: {silent}", last]
     host.link_layer.mute.clear()
     assert run_here("status").stdout.splitlines()[:2] == [
-        f"right: no route is wanted, {REACHED}, no gate is held",
+        f"right: no route is wanted, {REACHED}, no gate held",
         f'  {DEFAULT_THROUGH}ib0: {CHOSEN}eth0; {IF_RIGHT}["ib0"] to routeOverlap',
     ]
 

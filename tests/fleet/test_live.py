@@ -17,7 +17,7 @@ from support.routers import WiredNode
 
 from hostrouting import Host, HostRoutingConfig
 from hostrouting.boot.installed_config import NewConfig
-from hostrouting.fleet import NodeRecord, prove_record, take_record
+from hostrouting.fleet import NodeRecord, check_record, take_record
 from hostrouting.host import FileStore
 from hostrouting.host.offline import absent
 from hostrouting.route_overlap.check import check_egress
@@ -48,7 +48,7 @@ def check(node: KernelNode, files: FileStore, section: Mapping[str, object]) -> 
     assert read.config == config
     fabric = announced_fabric(ctx, config.route_overlap.fabric, host)
     live = check_egress(host, expectation_on(host, config, fabric))
-    verdict = prove_record(read)
+    verdict = check_record(read)
     if verdict.report is not None:
         assert told_alike(verdict.report.overlap.cidrs) == told_alike(live.cidrs)
     return live.ok, verdict.undecided

@@ -14,7 +14,7 @@ from support.kernel import connect
 from support.printed import ANOTHER_FAMILY, ONE_LINE
 
 from hostrouting.boot.layout import CONFIG_PATH
-from hostrouting.fleet import NodeRecord, prove_record, take_record
+from hostrouting.fleet import NodeRecord, check_record, take_record
 from hostrouting.fleet.record import LONGEST
 from hostrouting.fleet.stream import verdict_on
 from hostrouting.host import Device, DeviceAddress, NextHop, ObservedRoute, Rule
@@ -102,7 +102,7 @@ def test_a_wrong_value_is_refused_by_its_place() -> None:
                     )
                 }
                 assert written.get(path, "") == wrong
-                prove_record(NodeRecord.parse(json.dumps(document).encode()), CONFIG, planned=True)
+                check_record(NodeRecord.parse(json.dumps(document).encode()), CONFIG, planned=True)
             elif not verdict.is_record:
                 assert verdict.hostname == "f:7"
                 assert verdict.undecided.startswith(place), (path, wrong, verdict.undecided)
@@ -198,5 +198,5 @@ def test_the_verdict_on_a_node_without_a_name_says_so() -> None:
     """The verdict on a node without a name, such as a container, begins with 'a node without a
     name'.
     """
-    verdict = prove_record(attrs.evolve(FULL, hostname="", config=None))
+    verdict = check_record(attrs.evolve(FULL, hostname="", config=None))
     assert str(verdict).startswith("a node without a name: ")

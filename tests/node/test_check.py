@@ -103,7 +103,7 @@ def test_a_node_that_is_as_the_config_wants_it(host: FakeHost) -> None:
 
 
 LOST = "a route that another program removes stays lost"
-STALE = "/run/hostrouting/route-overlap.ok outlives the truth"
+STALE = "/run/hostrouting/route-overlap.ok may be out of date"
 
 
 @pytest.mark.parametrize(
@@ -409,7 +409,7 @@ def test_a_route_that_the_config_chooses_is_not_replaced(
         "expectedDevs of routeOverlap; if not, correct it in staticRoutes."
     )
     assert fixed(at_once(), config, host) == (
-        f"no routes of a config make this node right:\n{report.verdict}\n{report.advice}"
+        f"no routes in a config fix this node:\n{report.verdict}\n{report.advice}"
     )
 
 
@@ -600,7 +600,7 @@ def test_a_status_that_has_no_time_left(
     assert "gates: unknown" in found.lines()
     assert found.check.verdict == "unknown"
     assert not found.ok
-    assert found.check.sentence == "unknown: no time was left to look at gates and 5 more"
+    assert found.check.sentence == "unknown: there was no time to check gates and 5 more"
     for command in "status", "check":
         monkeypatch.setattr(
             f"hostrouting.cli.commands.{command}.context",
@@ -613,7 +613,7 @@ def test_a_status_that_has_no_time_left(
     assert answer["ok"] is False
     assert answer["routes"] == {"wanted": 1, "in_force": None}
     assert answer["boot_files"] == {"differ": None}
-    assert f"not looked at: routes: {DeadlineExceededError(0)}" in answer["verdict"]
+    assert f"not checked: routes: {DeadlineExceededError(0)}" in answer["verdict"]
     assert main(["check", "--json"]) == 3
     answer = json.loads(capsys.readouterr().out)
     assert answer["ok"] is False

@@ -30,7 +30,7 @@ from hostrouting import (
 from hostrouting.boot.installed_config import NewConfig, config_over
 from hostrouting.boot.layout import CONFIG_PATH
 from hostrouting.exceptions import WorseRoutingError
-from hostrouting.fleet import prove_record, take_record
+from hostrouting.fleet import check_record, take_record
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6, Prefix, outside
 from hostrouting.node.check import check_node
@@ -173,7 +173,7 @@ def test_a_check_and_a_fleet_foresee_the_refusal(host: FakeHost) -> None:
         checked = check_node(at_once(), wanted, host, path="new.json")
         commands = {finding.command for finding in checked.findings if finding.apply}
         assert commands == {command}
-        verdict = prove_record(record, wanted, planned=True)
+        verdict = check_record(record, wanted, planned=True)
         assert verdict.report is not None
         assert [finding.kind for finding in verdict.report.findings] == worse
 

@@ -187,7 +187,7 @@ def test_no_silent_gateway_takes_the_place_of_one_that_answers() -> None:
     config = by_another_router(host)
     host.link_layer.mute.add(("eth0", "10.224.0.1"))
     assert fixed(at_once(), config, host) == (
-        "the proof would be right, but 172.16.8.0 would leave through 10.224.0.1 dev eth0, which "
+        "the check would pass, but 172.16.8.0 would leave through 10.224.0.1 dev eth0, which "
         "does not answer, unlike 10.9.0.1 dev eth1, which it uses now: check the router, or name "
         "eth1 in expectedDevs of routeOverlap"
     )

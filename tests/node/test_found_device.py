@@ -23,7 +23,7 @@ from hostrouting import (
 from hostrouting.base.commands import FIX
 from hostrouting.boot.installed_config import require_installed_config
 from hostrouting.boot.layout import CONFIG_PATH
-from hostrouting.fleet import NodeRecord, prove_record, take_record
+from hostrouting.fleet import NodeRecord, check_record, take_record
 from hostrouting.host import OUR_PROTOCOL, Address, Host, NextHop, Route
 from hostrouting.net.routes import default_route
 from hostrouting.node.check import check_node
@@ -402,7 +402,7 @@ def test_a_record_has_the_device(host: FakeHost, *, fails: bool) -> None:
         host.routes.fail_neighbour("eth0", "10.224.0.1")
         host.routes.fail_neighbour("ib0", "172.16.9.9")
     record = NodeRecord.parse(take_record(at_once(), host).to_line())
-    report = prove_record(record).report
+    report = check_record(record).report
     assert report is not None
     recorded = report.overlap
     assert recorded.expected_devs == check_node(at_once(), config, host).overlap.expected_devs

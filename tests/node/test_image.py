@@ -156,7 +156,7 @@ def test_an_image_without_a_program_is_reported(image: Path, config: Path, name:
     check has an error beside its notes.
     """
     (image / PROGRAMS[name]).unlink()
-    message = f"{name}: the image lacks it: {STAY_SHUT}; "
+    message = f"{name}: is not installed in the image: {STAY_SHUT}; "
     applied = run("apply", "--root", image, config)
     assert applied.returncode == 1
     assert f"{message}install the package {PACKAGES[name]}\n" in applied.stderr
@@ -179,7 +179,7 @@ def test_nft_is_missed_only_by_probes(image: Path, config: Path) -> None:
     )
     applied = run("apply", "--root", image, config)
     assert (
-        "nft: the image lacks it: IPv6 load-balancer probes would not reach pods" in applied.stderr
+        "nft: is not installed in the image: IPv6 load-balancer probes would not reach pods" in applied.stderr
     )
     checked = run("check", "--root", image, config)
     assert checked.returncode == 0
@@ -203,7 +203,7 @@ def test_programs_are_found_over_links_of_the_image(image: Path, config: Path) -
     assert "the image lacks it" not in run("apply", "--root", image, config).stderr
     (image / "etc/alternatives/setpriv").unlink()
     (image / "etc/alternatives/setpriv").symlink_to(sys.executable)
-    assert "setpriv: the image lacks it" in run("apply", "--root", image, config).stderr
+    assert "setpriv: is not installed in the image" in run("apply", "--root", image, config).stderr
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_a_running_kubelet(host: FakeHost, option: bytes) -> None:
     assert notes(host) == [
         (
             "note: node-ip: --node-ip=10.9.0.4 of the kubelet: is on eth1, through which its requests come, and the answers "
-            "leave through eth0; see /proc/812/cmdline; if the exit is right, give an address of eth0"
+            "leave through eth0; see /proc/812/cmdline; if eth0 is the right device, use one of its addresses"
         )
     ]
 

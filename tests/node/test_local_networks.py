@@ -21,7 +21,7 @@ from hostrouting import (
 )
 from hostrouting.boot.installed_config import read_installed_config
 from hostrouting.boot.layout import CONFIG_PATH
-from hostrouting.fleet import prove_record, take_record
+from hostrouting.fleet import check_record, take_record
 from hostrouting.node.at_boot import answer
 from hostrouting.testing import FakeHost
 from phases import Context, TaskFailedError, plan, run
@@ -100,7 +100,7 @@ def test_an_installed_one_stays_valid(host: FakeHost) -> None:
     status = node_status(Context(), host)
     assert status.ok
     assert status.check.verdict == "right"
-    proven = prove_record(take_record(Context(), host)).report
+    proven = check_record(take_record(Context(), host)).report
     assert proven is not None
     assert proven.ok
 

@@ -15,7 +15,7 @@ from hostrouting import Configure, HostRoutingConfig, node_status
 from hostrouting.base.commands import CHECK, FIX
 from hostrouting.boot.installed_config import require_installed_config
 from hostrouting.boot.layout import CONFIG_PATH
-from hostrouting.fleet import prove_record, take_record
+from hostrouting.fleet import check_record, take_record
 from hostrouting.host import Host
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.net.addresses import Prefix
@@ -350,6 +350,6 @@ def test_a_gateway_that_failed_in_a_record() -> None:
     host.routes.fail_neighbour("eth0", "10.224.0.9")
     forget_devs(host)
     record = take_record(at_once(), host)
-    verdict = prove_record(record, record.config, planned=True)
+    verdict = check_record(record, record.config, planned=True)
     assert verdict.report is not None
     assert [found.kind for found in verdict.report.findings] == ["worse"]

@@ -79,7 +79,7 @@ def test_an_exit_is_a_device_by_which_expected_addresses_leave(
     report = prove_egress(node, ["10.96.0.0/16"], allowed_devs=["cilium_*"])
     assert report.ok
     assert report.expected_devs == ("eth0",)
-    assert report.exits == ()
+    assert report.outbound_devs == ()
 
 
 @needs_kernel

@@ -91,7 +91,7 @@ def test_the_answer_names_the_device_and_the_key() -> None:
     config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": [V4]}})
     ctx = Context()
     report = check_with_wait(ctx, config, FakeHost(memory), seconds=0)
-    assert report.lacks_default == report.without_exit
+    assert report.lacks_default == report.without_outbound_dev
     assert "ib0 (InfiniBand, so expectedDevs must name it)" in report.verdict
 
 

@@ -114,7 +114,7 @@ def test_the_exit_of_ipv6(
     IPv6 default routes name.
     """
     report = proven(node, *commands)
-    assert (report.expected_devs, report.without_exit) == (exits, unknown)
+    assert (report.expected_devs, report.without_outbound_dev) == (exits, unknown)
     if unknown and commands:
         assert found(report)[0][0] == "unknown-exit"
         assert report.advice.startswith(

@@ -122,7 +122,7 @@ def test_those_of_another_table_are_not_the_exits() -> None:
         node.add_route("default", gateway=gateway, dev=dev, table=100)
     node.add_rule(Rule(50, table=100, destination=parse_cidr("10.96.0.0/13")))
     report = prove_egress(node, _CIDRS)
-    assert report.exits_in_turns == ()
+    assert report.devs_in_turn == ()
     assert report.headline == (
         f"the node has no IPv4 default route {UNKNOWN_EXIT} 10.96.0.0/12 should leave"
     )

@@ -16,4 +16,4 @@ def change_routes(
     """Make the routes of a config those of hostrouting; wait for what may heal."""
     logger = logging.getLogger("live")
     with locked(ctx, host, Boot(host, logger=logger), logger) as run:
-        Apply(run, Wanted(config, is_proven=False)).settle(NodePlan(), run.ctx, waits=waits)
+        Apply(run, Wanted(config, is_checked=False)).settle(NodePlan(), run.ctx, waits=waits)

@@ -12,7 +12,7 @@ WITHOUT_CONFIG = (
     "(hostrouting init --cidr CIDR writes one to start from)"
 )
 #: What `watch` logs when the last finding is over.
-LEAVE_AGAIN = "the expected addresses leave as they should again: "
+LEAVE_AGAIN = "the expected addresses are routed correctly again: "
 #: The last line of `status` on a right node.
 NOTHING_NEXT = "next: nothing to do"
 
@@ -32,14 +32,14 @@ DAMAGED = "is lost or damaged"
 DECIDES_AGAIN = "until ours is removed"
 DEFAULT_THROUGH = "the IPv4 default route through "
 DRIFTED = "replaced, because it had changed"
-EMPTIED = "lies in a folder that is empty after a boot; "
+EMPTIED = "is in a directory that is empty after a boot; "
 FOLDER = "Is a directory; move this folder away"
 GIVE_ROUTER = "give that of the router"
 HELPFUL_ROUTES = "for the routes that help: hostrouting check"
 IF_RIGHT = 'if that is right, add "expectedDevs": '
 INCOMPLETE = "no default route completes it"
 INSTALL_THERE = "is missing; install hostrouting there"
-IN_FORCE = "1 of 1 routes are in force"
+IN_FORCE = "1 of 1 routes in force"
 IN_USE = "azure-vnet is still in use"
 KEPT_NOWHERE = "nothing is kept at the next boot; to remove the routes, run: hostrouting reset"
 LACKING_TOOL = "but not installed"
@@ -54,7 +54,7 @@ NARROWER = "Only narrower expectedCidrs are safe, with addresses that only the c
 NEVER_OVERWRITTEN = (
     "has the same destination and metric and is never hidden; configure narrower destinations"
 )
-NONE_HELD = "no gate is held"
+NONE_HELD = "no gate held"
 NOTHING_CHANGED = "nothing was changed; correct the config"
 NOTHING_LEADS = "no route leads to "
 NOT_APPLIED = "nothing of this config is installed"
@@ -102,7 +102,7 @@ UNDONE = "undone: the earlier config is in force, live and for the next boot"
 UNDO_ENDED = "the undo was ended; up to "
 UNKNOWN_EXIT = "and the config names no expectedDevs, so it is unknown where"
 UNKNOWN_STATE = "the state of the node is unknown: "
-UNSEEN = "lies in a folder that the service does not see; "
+UNSEEN = "is in a directory hidden from the service (PrivateTmp=yes); "
 UNTIL_REMOVED = "until this route is removed"
 UNTIL_THE_BOOT = "warning: no config is installed; 1 route is in force until the next boot"
 WAITING = "waiting up to 30 s: "

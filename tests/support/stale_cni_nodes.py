@@ -35,7 +35,7 @@ SOON = 0.2
 #: Waits of the product, shorter: readings follow each other fast.
 SHORT = {
     "azure.stale_cni.task.SECONDS_BETWEEN_SNAPSHOTS": SOON,
-    "watch.worker.SECONDS_BETWEEN_LOOKS": SOON,
+    "watch.worker.SECONDS_BETWEEN_RUNS": SOON,
 }
 ARRANGEMENT = (
     *NODE_RULES[1:],

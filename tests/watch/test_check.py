@@ -173,7 +173,7 @@ def test_another_cidr_breaks_the_silence(caplog: pytest.LogCaptureFixture) -> No
 
 
 @pytest.mark.parametrize(
-    ("event", "is_proven"),
+    ("event", "is_correct"),
     [
         (RouteEvent("add", ObservedRoute.parse("10.9.0.0/16", "ib0")), False),
         (RouteEvent("remove", ObservedRoute.parse("172.17.0.0/16", "ib0", table=100)), False),
@@ -191,7 +191,7 @@ def test_another_cidr_breaks_the_silence(caplog: pytest.LogCaptureFixture) -> No
     ],
 )
 def test_events_that_start_a_proof(
-    watched: ProvenNode, event: NetworkEvent, *, is_proven: bool
+    watched: ProvenNode, event: NetworkEvent, *, is_correct: bool
 ) -> None:
     """An event starts a proof, unless it is about a route outside table local and outside all
     expected CIDRs.
@@ -199,7 +199,7 @@ def test_events_that_start_a_proof(
     before = watched.node.readings
     watched.host.events.announce(event)
     watched.run(0.2)
-    assert watched.node.readings == before + is_proven
+    assert watched.node.readings == before + is_correct
 
 
 def test_a_default_route_of_ipv4_starts_a_proof_of_ipv6() -> None:

@@ -29,16 +29,17 @@ from phases import Change, TaskFailedError, execute, plan
 COMMAND = "/opt/installation/bin/hostrouting"
 UNITS = "/etc/systemd/system"
 STARTS = "ExecStart=/opt/agent/bin/hostrouting watch /etc/aks-flex-node/hostrouting.json"
-ASKS_NO_PODS = (
+WITHOUT_SWEEP = (
     "# It changes routes and packet rules.",
     "CapabilityBoundingSet=CAP_NET_ADMIN",
     "RestrictAddressFamilies=AF_NETLINK AF_UNIX",
     "IPAddressDeny=any",
 )
-ASKS_PODS = (
-    "# It changes routes and packet rules, and asks on the link for pods.",
+WITH_SWEEP = (
+    "# It changes routes and packet rules. ebtables-legacy opens a raw IPv4 socket for that.",
     "CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW",
-    "RestrictAddressFamilies=AF_NETLINK AF_UNIX AF_PACKET AF_INET AF_INET6",
+    "RestrictAddressFamilies=AF_NETLINK AF_UNIX AF_INET",
+    "IPAddressDeny=any",
 )
 WRITES_STATE = (
     "# The run lock is made in /run itself.",
@@ -89,9 +90,9 @@ def found(host: FakeHost, wanted: HostRoutingConfig) -> tuple[NodeFinding, ...]:
     ("sections", "filled"),
     [
         ({**ROUTES, **INTERVAL}, ["OnActiveSec=90s", "OnUnitActiveSec=90s"]),
-        ({**ROUTES, **BY_SERVICE}, [STARTS, *ASKS_NO_PODS, *WRITES_STATE]),
-        ({**SWEEP, **BY_SERVICE}, [STARTS, *ASKS_PODS, *WRITES_STATE]),
-        ({**CLEAN, **BY_SERVICE}, [STARTS, *ASKS_PODS, *WRITES_RECORDS]),
+        ({**ROUTES, **BY_SERVICE}, [STARTS, *WITHOUT_SWEEP, *WRITES_STATE]),
+        ({**SWEEP, **BY_SERVICE}, [STARTS, *WITH_SWEEP, *WRITES_STATE]),
+        ({**CLEAN, **BY_SERVICE}, [STARTS, *WITH_SWEEP, *WRITES_RECORDS]),
     ],
 )
 def test_places_that_are_filled_in(sections: dict[str, Any], filled: list[str]) -> None:

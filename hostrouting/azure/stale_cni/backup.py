@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hostrouting.azure.stale_cni.leftovers import Leftover
-    from hostrouting.host import EbtablesReading, FileStore, Neighbour
+    from hostrouting.host import EbtablesSnapshot, FileStore, Neighbour
 
 
-def restore_command(leftover: Leftover, ebtables: EbtablesReading) -> str:
+def restore_command(leftover: Leftover, ebtables: EbtablesSnapshot) -> str:
     """Return the command that restores a removed entry.
 
-    >>> from hostrouting.host import EbtablesReading, Neighbour
+    >>> from hostrouting.host import EbtablesSnapshot, Neighbour
     >>> neighbour = Neighbour("10.240.0.9", "azure0", "aa:bb:cc:00:00:09", permanent=True)
-    >>> restore_command(neighbour, EbtablesReading(()))
+    >>> restore_command(neighbour, EbtablesSnapshot(()))
     'ip neigh add 10.240.0.9 lladdr aa:bb:cc:00:00:09 nud permanent dev azure0'
     """
     if isinstance(leftover, EbtablesRule):
@@ -41,7 +41,7 @@ def write_backup(
     *,
     now: float,
     commands: Iterable[str],
-    ebtables: EbtablesReading,
+    ebtables: EbtablesSnapshot,
     neighbours: Sequence[Neighbour],
 ) -> str:
     """Write a new file, which is on the disk when this returns; return its path."""

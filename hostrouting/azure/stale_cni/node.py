@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hostrouting.config.optional import StaleCNIConfig
-    from hostrouting.host import EbtablesReading, Host, Neighbour, ObservedRoute
+    from hostrouting.host import EbtablesSnapshot, Host, Neighbour, ObservedRoute
     from phases import Context
 
 
@@ -22,7 +22,7 @@ class NodeSnapshot(NamedTuple):
     verdicts: tuple[Verdict, ...]
     #: See `Judgement`.
     unrecorded: tuple[str, ...]
-    ebtables: EbtablesReading
+    ebtables: EbtablesSnapshot
     neighbours: tuple[Neighbour, ...]
 
     @property

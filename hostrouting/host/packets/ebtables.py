@@ -18,8 +18,8 @@ from hostrouting.base.errors import BackendError, PermissionDeniedError, ToolNot
 from hostrouting.host.packets import with_sbin
 from hostrouting.host.packets.ebtables_rules import (
     BACKENDS,
-    EbtablesReading,
     EbtablesRule,
+    EbtablesSnapshot,
     listing_to_save,
     parse_save,
 )
@@ -186,7 +186,7 @@ class EbtablesCommand:
 
     prefix: Sequence[str] = ()
 
-    def read(self, ctx: Context) -> EbtablesReading:
+    def read(self, ctx: Context) -> EbtablesSnapshot:
         """See `Ebtables.read`."""
         rules = []
         notes = []
@@ -212,7 +212,7 @@ class EbtablesCommand:
                 for line in text.split("\n")
                 if "# Table `nat'" in line
             ]
-        return EbtablesReading(
+        return EbtablesSnapshot(
             tuple(rules),
             tuple(notes),
             denied=denied,

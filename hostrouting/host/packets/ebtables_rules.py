@@ -84,7 +84,7 @@ class EbtablesRule(NamedTuple):
         return options
 
 
-class EbtablesReading(NamedTuple):
+class EbtablesSnapshot(NamedTuple):
     """All the rules that could be read, and notes on the rest."""
 
     rules: tuple[EbtablesRule, ...]
