@@ -30,7 +30,8 @@ def main(config_path: str, root: str) -> int:
     work = Serial(configure, Watch(config, host=host), name="container")
     report = run(work, handle_signals=True)
     print(report)
-    return 0 if report.ok else 1
+    # SIGTERM is how a pod ends.
+    return 0 if report.status in {"ok", "cancelled"} else 1
 
 
 if __name__ == "__main__":

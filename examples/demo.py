@@ -162,7 +162,7 @@ def show(host: Host, connect: Callable[[], None]) -> None:
 
 
 def check(host: Host, config: HostRoutingConfig) -> None:
-    """Print the proof, as `hostrouting check` does."""
+    """Print the result of a check, like `hostrouting check`."""
     print(indented(str(check_node(Context(), config, host).overlap)))
 
 

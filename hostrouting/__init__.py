@@ -1,4 +1,4 @@
-"""Host routing of a Kubernetes node: correct before the node joins, kept correct, and proven.
+"""Host routing of a Kubernetes node: correct before the node joins, kept correct, and verified.
 
     base/           findings, and the words of the command
     config/         HostRoutingConfig and its sections: frozen, valid values
@@ -7,12 +7,12 @@
     host/           the machine as ports: Host, RouteBackend, and the adapters that implement them
     boot/           how a capability installs its boot half; the gates
     static_routes/  the routes that a node must have: plan, changes, repairs, forecast
-    route_overlap/  prove_egress proves through which device each address leaves
+    route_overlap/  prove_egress checks through which device each address leaves
     apply/          the story of a run: ConfigureStaticRoutes, CheckRouteOverlap, and all of a node
     azure/          ConfigureProbeSNAT lets IPv6 probes reach pods; CleanStaleCNI for azure-vnet
-    watch/          the loop that keeps routes and proof right
+    watch/          the loop that keeps routes right and checks them
     node/           Configure, Reset and Watch; the findings of `check`, the verdict of `status`
-    fleet/          recorded nodes, proven anywhere: `check --from`, `plan --from`
+    fleet/          recorded nodes, checked anywhere: `check --from`, `plan --from`
     cli/            the command
     testing/        fakes, contract suites and strategies (extra `testing`)
     exceptions.py   the error tree

@@ -181,9 +181,9 @@ _PROOF: Final[dict[str, Key]] = {
     "cidrs": Key([_CIDR], "each expected CIDR"),
 }
 _RUN_PROOF: Final = Form(
-    "Proof", "The proof of a run.", {name: key for name, key in _PROOF.items() if name != "mode"}
+    "Proof", "The check of a run.", {name: key for name, key in _PROOF.items() if name != "mode"}
 )
-_PLANNED_PROOF: Final = Form("PlannedProof", "The proof of the planned node.", _PROOF)
+_PLANNED_PROOF: Final = Form("PlannedProof", "The check of the planned node.", _PROOF)
 #: Of the values that are fields of others.
 _FORMS: Final = {Finding: _PART, SuggestedRoute: _SUGGESTED}
 _SPARED: Final = Form(
@@ -333,7 +333,7 @@ ANSWERS: Final[dict[str, Form]] = {
             "worse": _rare(list[str], "addresses that would become wrong"),
             "holds": _rare(list[str], "the gates that STRICT will hold"),
             "late": _rare(list[str], "the units of `after` that hold them"),
-            "undecided": _rare(str, "why nothing is proven"),
+            "undecided": _rare(str, "why nothing is checked"),
             "findings": _rare([_NODE_FINDING]),
             "notices": _rare(list[str], "about gates, programs and the config"),
         },
@@ -347,7 +347,7 @@ ANSWERS: Final[dict[str, Form]] = {
             **_REPORTED.keys,
             "children": Key([_REPORTED]),
             "ok": Key(bool, "the run succeeded, and the node is right"),
-            "overlap": Key((_RUN_PROOF, None), "null if nothing was proven"),
+            "overlap": Key((_RUN_PROOF, None), "null if nothing was checked"),
             "held": _rare(list[str], "the units that gates hold"),
             "released": _rare(list[str], "those that were started"),
             "spared": _rare([_SPARED]),
@@ -439,13 +439,13 @@ ANSWERS: Final[dict[str, Form]] = {
                 {
                     "hostname": "or the place of a line that is not a record",
                     "is_record": "",
-                    "undecided": "why nothing is proven",
+                    "undecided": "why nothing is checked",
                     "changes": "of a plan: the number of changed routes",
-                    "overlaps_now": "of a plan: the proof fails without them",
+                    "overlaps_now": "of a plan: the check fails without them",
                 },
             ),
             **_all_rare(_CHECKED),
-            "ok": Key(bool, "the node was proven, and no finding is an error"),
+            "ok": Key(bool, "the node was checked, and no finding is an error"),
         },
     ),
     "summary": Form(
@@ -458,7 +458,7 @@ ANSWERS: Final[dict[str, Form]] = {
                     "The numbers of nodes.",
                     {
                         **_all_rare({name: Key(int) for name in ("nodes", "right", "bad")}),
-                        "unknown": _rare(int, "nodes without a proof"),
+                        "unknown": _rare(int, "nodes without a check"),
                         "refused": _rare(int, "lines that are not records"),
                         "overlap": _rare(int, "nodes with wrong addresses; of a plan, afterwards"),
                         "overlap_now": _rare(int, "of a plan: those with wrong ones today"),

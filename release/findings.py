@@ -20,7 +20,7 @@ class Kind(NamedTuple):
 _ROUTES: Final = "`hostrouting check --fix` writes the config with the routes that help"
 _APPLY: Final = "`hostrouting apply` the config"
 
-#: Of the proof, in `cidrs` of the JSON. They are errors under STRICT, and warnings under WARN.
+#: Of the check, in `cidrs` of the JSON. They are errors under STRICT, and warnings under WARN.
 OF_THE_PROOF: Final = (
     Kind(
         "overlap",

@@ -28,18 +28,18 @@ FILES: Final = {
         "markers and records of this boot: route-overlap.ok or route-overlap.detected, never both"
     ),
     "/run/aks-flex-node": "copies of the markers, for programs that read those of AKSFlexNode",
-    "/var/lib/hostrouting": "records of swept objects, which a reset restores",
+    "/var/lib/hostrouting": "backups of ebtables and neighbours, from before a sweep",
 }
 #: The section EXAMPLES.
 _EXAMPLES: Final = {
     "hostrouting init --cidr 172.16.8.0/22 > routing.json": "Begin a config.",
-    "hostrouting check routing.json": "Prove the node as it is; --wait 60 looks for a minute.",
-    "hostrouting plan routing.json": "Show what an apply would change, and the proof after it.",
+    "hostrouting check routing.json": "Check the node as it is; --wait 60 retries for a minute.",
+    "hostrouting plan routing.json": "Show what an apply would change, and check the result.",
     "hostrouting apply routing.json": "Correct the node now and for every boot.",
-    "hostrouting check --fix | hostrouting apply -": "Add the routes that mend this node.",
+    "hostrouting check --fix | hostrouting apply -": "Add the routes that fix this node.",
     "hostrouting explain 172.16.8.9": "Show which route and device decide.",
-    "hostrouting record > node.json": "Record this node, to prove it elsewhere:",
-    "hostrouting check --from node.json": "Prove the recorded node.",
+    "hostrouting record > node.json": "Record this node, to check it elsewhere:",
+    "hostrouting check --from node.json": "Check the recorded node.",
     "hostrouting reset": "Remove all that hostrouting has installed.",
 }
 #: Its page of first aid is that of the manual.

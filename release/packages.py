@@ -26,10 +26,10 @@ import tree
 from hostrouting import __version__
 
 _MAINTAINER = "The hostrouting authors <noreply@github.com>"
-_SUMMARY = "makes a Kubernetes node's host routing right, and proves it"
+_SUMMARY = "makes a Kubernetes node's host routing right, and verifies it"
 _DESCRIPTION = """\
 hostrouting corrects the static routes of a node before the node joins its
-cluster, for every boot, and proves that the addresses of pods and of the
+cluster, for every boot, and checks that the addresses of pods and of the
 cloud leave through the right device. If they do not, it can keep the node's
 services from starting. It can keep all of that right while the node runs."""
 #: True if this node has a watch that runs the command of the package.

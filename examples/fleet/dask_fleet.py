@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _BYTES, _LINES = 1 << 20, 256
 
 
-def prove(
+def check(
     lines: list[tuple[str, bytes]], config: str | None, *, planned: bool, file: str, version: str
 ) -> list[NodeVerdict]:
     """Return the verdicts on lines, in a worker, by its own copy of the file."""
@@ -55,7 +55,7 @@ def verdicts(
     most = 2 * sum(client.nthreads().values())
     window: deque[Any] = deque()
     for chunk in chunks(lines):
-        window.append(client.submit(prove, chunk, **options, pure=False))
+        window.append(client.submit(check, chunk, **options, pure=False))
         if len(window) > most:
             yield from window.popleft().result()
     while window:
@@ -79,9 +79,13 @@ def main() -> int:
     parser.add_argument("scheduler", help="its address")
     parser.add_argument("pyz", type=Path, help="the single file, for the workers")
     parser.add_argument("records", nargs="+", help="files, or patterns of their names")
-    parser.add_argument("--config", type=Path, help="prove this config, not that of each record")
     parser.add_argument(
-        "--plan", action="store_true", help="prove the routing after an apply of the config"
+        "--config", type=Path, help="check this config instead of that of each record"
+    )
+    parser.add_argument(
+        "--plan",
+        action="store_true",
+        help="check the routing as it would be after an apply of the config",
     )
     arguments = parser.parse_args()
     if arguments.plan and not arguments.config:

@@ -54,7 +54,7 @@ class AddressCheck:
         """Return a change for each network that only the installed config checks."""
         earlier = installed_over(self.host.files, self.config)
         return [
-            Change("-", f"proof of {cidr}", "expected by the installed config", UNPROVEN)
+            Change("-", f"check of {cidr}", "expected by the installed config", UNPROVEN)
             for cidr in dropped_cidrs(earlier, self.config)
         ]
 

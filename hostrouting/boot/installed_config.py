@@ -369,7 +369,7 @@ def _text(config: HostRoutingConfig) -> bytes:
     """
     # With `indent`, json is six times slower.
     mapping = config.to_mapping()
-    if proof := mapping.get("routeOverlap"):
-        proof.setdefault("mode", str(config.route_overlap.mode))
+    if section := mapping.get("routeOverlap"):
+        section.setdefault("mode", str(config.route_overlap.mode))
     sections = (f"{json.dumps(name)}: {json.dumps(section)}" for name, section in mapping.items())
     return f'{{"hostRouting": {{\n  {_BETWEEN.join(sections)}}}}}\n'.encode()

@@ -86,7 +86,7 @@ def _answer(
     if step and report.error and os.geteuid():
         command = step.command.replace("hostrouting apply", "sudo hostrouting apply")
         step = attrs.evolve(step, command=command)
-    # A program is missing, or another one has changed a route since the proof.
+    # A program is missing, or another program has changed a route since the check.
     is_wrong = installs is not None and node.check.is_wrong
     arguments.verdict = report.error or sentence
     answer: dict[str, object] = {}
@@ -115,7 +115,7 @@ def _answer(
 
 
 def _account(report: Report, node: StatusReport, held: Sequence[str]) -> dict[str, object]:
-    """Return the proof of a run, its held and started units, and the findings about the node."""
+    """Return the check of a run, its held and started units, and the findings about the node."""
     released = [change.subject for change in report.changes if change.kind == RELEASED]
     found = {
         "held": held,
@@ -124,9 +124,9 @@ def _account(report: Report, node: StatusReport, held: Sequence[str]) -> dict[st
         "findings": node.to_mapping().get("findings"),
     }
     given = {name: value for name, value in found.items() if value}
-    # A step that fails by its proof has the proof as its result, too.
-    proof = report.result_of(OverlapReport)
-    return {"overlap": None if proof is None else proof.to_mapping(), **given}
+    # A step that fails because of its check also has the check as its result.
+    overlap = report.result_of(OverlapReport)
+    return {"overlap": None if overlap is None else overlap.to_mapping(), **given}
 
 
 def _held(ctx: Context, host: Host) -> list[str]:
@@ -181,13 +181,13 @@ def _verdict_of_live(report: Report, seen: StatusReport) -> tuple[str, NextStep 
 
     `seen` is that of the node: its config, if one is installed, is still in force.
     """
-    proof = report.result_of(OverlapReport)
-    if report.error and (proof is None or proof.ok):
-        # Not the proof failed, but a change, or the run was refused.
+    overlap = report.result_of(OverlapReport)
+    if report.error and (overlap is None or overlap.ok):
+        # A change failed rather than the check, or the run was refused.
         if not seen.absence:
             return seen.sentence, seen.step
         return f"wrong: {sentence_of(report.error)}", None
-    state = proof.headline if proof is not None else "the routes of CONFIG are in force"
+    state = overlap.headline if overlap is not None else "the routes of CONFIG are in force"
     word = "warning" if report.ok else "wrong"
     step: NextStep | None = NextStep("look", command="hostrouting check CONFIG")
     if report.ok and not report.degraded:

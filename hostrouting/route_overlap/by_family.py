@@ -167,10 +167,10 @@ class FamilyReport(NamedTuple):
 
 
 def report_on(
-    cidrs: Iterable[str], proofs: Iterable[FamilyReport], config: HostRoutingConfig
+    cidrs: Iterable[str], families: Iterable[FamilyReport], config: HostRoutingConfig
 ) -> OverlapReport:
     """Return one report on all CIDRs, in their order; see `FamilyReport.report`."""
-    reports = [proof.report(config) for proof in proofs]
+    reports = [family.report(config) for family in families]
     by_cidr = {part.cidr: part for report in reports for part in report.cidrs}
     values: dict[str, Any] = {"config": config, "cidrs": tuple(by_cidr[cidr] for cidr in cidrs)}
     for field in attrs.fields(OverlapReport):

@@ -112,17 +112,17 @@ def check_egress(node: Host | hostrouting.host.Routing, expectation: Expectation
     node = watched(node)
     prefixes = expectation.cidrs
     config = expectation.config
-    proofs: list[FamilyReport] = []
+    families: list[FamilyReport] = []
     for family in sorted({prefix.family for prefix in prefixes} or {IPV4}):
         own = [prefix for prefix in prefixes if prefix.family == family]
         snapshot, looked = read(partial(RoutingSnapshot, node, family, expectation), own)
         notes = lost_rule_findings(snapshot)
         if family == IPV4 and prefixes:
             notes += _ambiguous_exits(snapshot)
-        proofs.append(_prove(snapshot, looked, own, notes))
-    if expectation.accepted is not None and any(any(proof.suggested) for proof in proofs):
+        families.append(_check_family(snapshot, looked, own, notes))
+    if expectation.accepted is not None and any(any(each.suggested) for each in families):
         config = attrs.evolve(config, static_routes=expectation.accepted())
-    report = report_on(map(str, prefixes), proofs, config)
+    report = report_on(map(str, prefixes), families, config)
     notes = [*expectation.late, *_likely_mistakes(config), *report.notes]
     learned: Sequence[ObservedRoute] = ()
     if isinstance(node, Host):
@@ -189,7 +189,7 @@ def _ambiguous_exits(node: RoutingSnapshot) -> Iterator[NodeFinding]:
         yield NodeFinding("chosen-exit", subject, reason, "note", step)
 
 
-def _prove(
+def _check_family(
     node: RoutingSnapshot, looked: LookedUp, cidrs: Sequence[Prefix], notes: Iterable[NodeFinding]
 ) -> FamilyReport:
     """Check the CIDRs of one family, and add further notes."""

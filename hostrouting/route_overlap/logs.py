@@ -73,10 +73,10 @@ def left_unproven(
     """
     if earlier is None or {*config.route_overlap.cidrs}.issuperset(earlier.route_overlap.cidrs):
         return None
-    proven = sorted(map(Prefix.parse, config.route_overlap.cidrs))
+    checked = sorted(map(Prefix.parse, config.route_overlap.cidrs))
     left = []
     for cidr in earlier.route_overlap.cidrs:
-        for part in outside(Prefix.parse(cidr), proven):
+        for part in outside(Prefix.parse(cidr), checked):
             # The parts of a large IPv6 network that no single route decides are never checked.
             with suppress(ValueError):
                 left.append(expected_cidr(str(part)))

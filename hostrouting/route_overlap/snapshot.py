@@ -1,4 +1,4 @@
-"""A node as the proof sees it: its routes and rules of one family, answers, and allowed devices."""
+"""A snapshot of a node: its routes and rules of one family, lookups, and allowed devices."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class CountedSection(NamedTuple):
         """The new config, or one that expects the dropped addresses."""
         return self.expectation.config
 
-    def prove(self, routing: Routing) -> OverlapReport:
+    def check(self, routing: Routing) -> OverlapReport:
         """Return the result of the check on a machine or a model."""
         return check_egress(routing, self.expectation)
 
@@ -213,7 +213,7 @@ class Forecaster:
 
     def _prove(self, routing: Routing) -> list[OverlapReport]:
         """Return the result for each section."""
-        return [section.prove(routing) for section in self._sections]
+        return [section.check(routing) for section in self._sections]
 
     def of(self, plan: RoutePlan | None) -> Forecast:
         """Check the node with the changes of a plan, unless some cannot be made."""
@@ -259,7 +259,7 @@ class Forecaster:
                     self._host,
                     (was, model),
                     [prefix for prefix in prefixes if prefix.family == family],
-                    partial(section.prove, was),
+                    partial(section.check, was),
                 )
                 yield from (Worse(fact, report, section) for fact in facts)
 
@@ -285,7 +285,7 @@ class Forecaster:
         dropped = [section.under(self._fabric_of(section.config)) for section in others]
         # A fabric may be announced at any time, so compare as if it had been announced before.
         self._sections = [own.under(checked.fabric), *dropped]
-        reports = [checked.report, *(section.prove(node.routes) for section in dropped)]
+        reports = [checked.report, *(section.check(node.routes) for section in dropped)]
         return self._compared(node, reports), checked
 
     def _compared(self, node: Host, reports: Sequence[OverlapReport]) -> Forecast:

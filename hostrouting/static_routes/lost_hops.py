@@ -59,11 +59,11 @@ def lost_hops(
     host: Host,
     models: tuple[Fib, Fib],
     prefixes: Sequence[Prefix],
-    prove: Callable[[], OverlapReport],
+    check_before: Callable[[], OverlapReport],
 ) -> Iterator[LostHop]:
     """Yield the addresses of one family that lose a gateway that answers, or their correct device.
 
-    `models` are the node before and after the changes; `prove` returns the check result before.
+    `models` are the node before and after the changes; `check_before` returns the result before.
     """
     moves = _moves(models, prefixes)
     mute = _silent(ctx, host, {after for _, after in moves})
@@ -71,7 +71,7 @@ def lost_hops(
     if not losing:
         return
     mute |= _silent(ctx, host, {before for before, _ in losing})
-    bounds = [finding.bounds for _, finding in prove().findings]
+    bounds = [finding.bounds for _, finding in check_before().findings]
     for before, after in losing:
         address = moves[before, after]
         is_right = not any(first <= address.number <= last for first, last in bounds)

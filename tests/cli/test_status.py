@@ -170,7 +170,9 @@ def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
     reason = f"is not installed on this node: {STAY_SHUT}"
     result = run_here("status")
     assert result.returncode == 1
-    assert result.stdout.splitlines()[0] == f"wrong: flock: is not installed on this node: {STAY_SHUT}"
+    assert (
+        result.stdout.splitlines()[0] == f"wrong: flock: is not installed on this node: {STAY_SHUT}"
+    )
     assert f"  flock: {reason}; install the package util-linux" in result.stdout.splitlines()
     assert "nft" not in result.stdout
     applied = on_mended("apply", "--json")

@@ -61,7 +61,7 @@ WRONG = "expected addresses would not leave through this node\n"
         (f"{RIGHT}\n".encode(), None, 0, FINE),
         (b"", f"{LINE}\n{LINE}\n".encode(), 1, f"{LINE[:80]}\n"),
         (None, b"", 1, WRONG),
-        (None, None, 2, "no proof since the boot: there is no marker in "),
+        (None, None, 2, "no check since the boot: there is no marker in "),
         (
             None,
             b"by \x1b[2J\x07$(touch /tmp/x)\0\xff",
@@ -97,7 +97,7 @@ def dated(seconds: float) -> bytes:
     return f"{RIGHT}\nproven {date:%Y-%m-%dT%H:%M:%SZ}\n".encode()
 
 
-UNDATED = "the marker does not name the time of its proof\n"
+UNDATED = "the marker does not have the time of its check\n"
 
 
 @pytest.mark.parametrize(
@@ -106,12 +106,12 @@ UNDATED = "the marker does not name the time of its proof\n"
         (10_000, "", 0, FINE),
         (0, "max-age=5000", 0, FINE),
         (4_000, "max-age=5000", 0, FINE),
-        (10_000, "max-age=5000", 2, "the last proof is of 20"),
+        (10_000, "max-age=5000", 2, "the last check is of 20"),
         # The clock was set back.
-        (-10_000, "max-age=5000", 2, "the last proof is of 20"),
+        (-10_000, "max-age=5000", 2, "the last check is of 20"),
         (0, "proven max-age=5000", 1, FINE),
-        (10_000, "proven max-age=5000", 0, "the last proof is of 20"),
-        (10_000, "max-age=5000 proven", 0, "the last proof is of 20"),
+        (10_000, "proven max-age=5000", 0, "the last check is of 20"),
+        (10_000, "max-age=5000 proven", 0, "the last check is of 20"),
         # Of an earlier release, empty or damaged.
         (f"{RIGHT}\n".encode(), "max-age=5000", 2, UNDATED),
         (b"", "max-age=5000", 2, UNDATED),

@@ -116,7 +116,13 @@ def test_an_image_has_none_to_read() -> None:
 # --- what changes after a reading
 
 
-DEVICES = ("link add e0 type veth peer name p0", "link add ib0 type ifb", "link set p0 up")
+DEVICES = (
+    "link add e0 type veth peer name p0",
+    "link add ib0 type ifb",
+    # A link-local address would appear later, after duplicate address detection.
+    *(f"link set {dev} addrgenmode none" for dev in ("e0", "p0", "ib0")),
+    "link set p0 up",
+)
 IN_USE = (
     "link set e0 up",
     "link set ib0 up",

@@ -309,7 +309,7 @@ def test_the_proof_alone_may_be_dropped(
         assert report.degraded == bool(dropped)
         logged = [text for text in caplog.messages if DROPPED in text]
         if dropped:
-            assert planned == [f"- proof of {dropped} (expected by the installed config)"]
+            assert planned == [f"- check of {dropped} (expected by the installed config)"]
             assert logged == [f"the check of {dropped}: {DROPPED}"]
         else:
             assert planned == logged == []

@@ -179,7 +179,8 @@ def test_nft_is_missed_only_by_probes(image: Path, config: Path) -> None:
     )
     applied = run("apply", "--root", image, config)
     assert (
-        "nft: is not installed in the image: IPv6 load-balancer probes would not reach pods" in applied.stderr
+        "nft: is not installed in the image: IPv6 load-balancer probes would not reach pods"
+        in applied.stderr
     )
     checked = run("check", "--root", image, config)
     assert checked.returncode == 0

@@ -350,7 +350,7 @@ def test_units_that_fail_once_routing_is_right(tmp_path: Path) -> None:
         machine.wait_until_up()
         machine.wait_for_retry()
         output = (
-            f"hostrouting: {unit} is no longer held: it was started and never asked for routing; "
+            f"hostrouting: {unit} is no longer held: it was started but never checked routing; "
         )
         assert f"{output}see: systemctl status {unit}" in machine.journal(f"--unit={RETRY}")
         lines = machine.journal(f"--unit={unit}")

@@ -82,7 +82,7 @@ def test_devices_and_rules(watched: Watched) -> None:
     watched.until_marked("ok")
     arrange(watched.node, "172.16.0.0/12 dev eth0-far table 100")
     watched.node.ip("rule add to 172.16.9.0/24 lookup 100")
-    watched.until_marked("172.16.9.0-172.16.9.255 by eth0-far")
+    watched.until_marked("172.16.9.0-172.16.9.255 through eth0-far")
     watched.node.ip("rule delete to 172.16.9.0/24")
     watched.until_marked("ok")
 

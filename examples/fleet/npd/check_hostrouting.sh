@@ -1,13 +1,13 @@
 #!/bin/bash
-# A plugin of the Node Problem Detector: is this node's routing right, as its last proof says? It
+# A plugin of the Node Problem Detector: is this node's routing right, according to its last check? It
 # reads the marker in /run/hostrouting, or in the folder given (that of the host, in a container),
 # and asks neither the network nor Python.
 # Exit status: 0 right, 1 wrong, 2 unknown. stdout has at most 80 characters, since the detector
 # cuts there. Words after the folder:
-#   proven           for a condition that is True only after a proof: 1 right, 0 wrong or unknown
+#   proven           for a condition that is True only after a check: 1 right, 0 wrong or unknown
 #   config=FILE      a node without this file is unknown, whatever marker a removal by hand has left
 #                    in the folder
-#   max-age=SECONDS  a node whose proof is older is unknown; for nodes with `watch`, which proves
+#   max-age=SECONDS  a node whose check is older is unknown; for nodes with `watch`, which checks
 #                    every `interval`
 export LC_ALL=C
 folder=${1:-/run/hostrouting}
@@ -25,7 +25,7 @@ answer() { # exit status, text
     exit "$status"
 }
 
-# The marker of a right node names the time of its proof in its second line. A clock that was set
+# The second line of a healthy node's marker has the time of its check. A clock that was set
 # back makes a time of the future, which says as little as an old one.
 require_recent() {
     local lines=() date oldest newest
@@ -33,13 +33,13 @@ require_recent() {
     date=${lines[1]-}
     date=${date#proven }
     if [[ $date != [0-9][0-9][0-9][0-9]-*T*Z ]]; then
-        answer 2 'the marker does not name the time of its proof'
+        answer 2 'the marker does not have the time of its check'
     fi
     # Times in UTC of one form compare as texts.
     TZ=UTC0 printf -v oldest '%(%Y-%m-%dT%H:%M:%SZ)T' $((EPOCHSECONDS - limit))
     TZ=UTC0 printf -v newest '%(%Y-%m-%dT%H:%M:%SZ)T' $((EPOCHSECONDS + limit))
     if [[ $date < $oldest || $date > $newest ]]; then
-        answer 2 "the last proof is of $date, not within $limit s of now"
+        answer 2 "the last check is of $date, not within $limit s of now"
     fi
 }
 
@@ -63,6 +63,6 @@ if [[ -e $wrong ]]; then
     [[ -f $wrong ]] && IFS= read -rn 400 finding < "$wrong"
     answer 1 "${finding:-expected addresses would not leave through this node}"
 fi
-[[ -e $right ]] || answer 2 "no proof since the boot: there is no marker in $folder"
+[[ -e $right ]] || answer 2 "no check since the boot: there is no marker in $folder"
 [[ $limit ]] && require_recent
 answer 0 'expected addresses leave through this node'

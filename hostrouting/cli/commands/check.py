@@ -1,4 +1,4 @@
-"""`hostrouting check`: the proof of every expected CIDR."""
+"""`hostrouting check`: check every expected CIDR, and everything else on the node."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _logger = logging.getLogger("hostrouting")
 
 
 def run(arguments: Namespace) -> int:
-    """Prove the expected CIDRs, and compare the installed files."""
+    """Check the expected CIDRs, and compare the installed files."""
     if arguments.records:
         # Imported here because --from is rare.
         from hostrouting.cli.recorded_nodes import prove_records

@@ -63,7 +63,7 @@ RULE_ACTIONS: Final = {
 }
 
 
-# A proof reads the rules twice.
+# A check reads the rules twice.
 @lru_cache(256)
 def parse_rule(payload: bytes) -> Rule:
     """Return the policy rule of one message."""
