@@ -131,9 +131,9 @@ def show(host: Host, connect: Callable[[], None]) -> None:
 
     act("A node with eight InfiniBand devices boots. The cluster's services live in 172.16.8.0/22.")
     look(host.routes, as_config(), "172.16.0.0/16")
-    print("   All is well, now. The devices lack addresses: the cloud's agent adds them later.")
+    print("   All is well. The cloud's agent will add the addresses of these devices later.")
 
-    act("hostrouting check, which reads the plans of the agent")
+    act("hostrouting check, which reads what the agent is going to do")
     check(host, as_config())
 
     act("hostrouting apply, with mode STRICT and no route yet: the gate stays closed.")
@@ -150,12 +150,12 @@ def show(host: Host, connect: Callable[[], None]) -> None:
     execute(Configure(config, host=host))
     check(host, config)
 
-    act("The agent adds the addresses and so /16 routes; the cluster still leaves through eth0.")
+    act("The agent adds the addresses with /16 routes; cluster traffic still leaves through eth0.")
     connect()
     look(host.routes, config, "172.16.0.0/16")
     check(host, config)
 
-    act("And the fabric's peers leave through the fabric.")
+    act("Traffic to the fabric's peers leaves through the fabric.")
     for peer in ("172.16.1.5", "172.17.1.5", "172.23.1.5"):
         (answer,) = host.routes.lookup([parse_ipv4(peer)])
         print(f"   {peer:12} {answer.route}")

@@ -26,7 +26,7 @@ logged=''
 waiters=("$BASH" -p /etc/systemd/system/hostrouting-waiters.sh)
 
 # Fill `is` and `all` for units, or for those that match a pattern.
-look_at() {
+read_units() {
     local line unit text IFS=$'\n'
     text=$(systemctl show --all --property=Id,LoadState,UnitFileState,ActiveState,Job,DropInPaths \
         --property=StateChangeTimestampMonotonic,InactiveExitTimestampMonotonic -- "$@")
@@ -46,7 +46,7 @@ look_at() {
 list_held() {
     local mark unit
     held=() waits=()
-    look_at 'hostrouting-held@*.service' 'hostrouting-waits@*.service'
+    read_units 'hostrouting-held@*.service' 'hostrouting-waits@*.service'
     for mark in "${all[@]}"; do
         [[ ${is[$mark ActiveState]} == @(activating|active|reloading) ]] || continue
         unit=${mark#*@}
@@ -58,7 +58,7 @@ list_held() {
         fi
     done
     ((${#held[@]} + ${#waits[@]})) || return
-    look_at "${!held[@]}" "${!waits[@]}"
+    read_units "${!held[@]}" "${!waits[@]}"
     for unit in "${!held[@]}"; do
         # An operator has removed its gate, and started it.
         [[ ${is[$unit ActiveState]} == active ]] && stop_marks held "$unit"
