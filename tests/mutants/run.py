@@ -1,18 +1,22 @@
 """`nox -s mutants`: change one piece of the code, run the tests of its room, and expect a failure;
 again for each mutant. The test that fails must pass on the unchanged tree, before and after.
 
-A file `ROOM.txt` beside this one has mutants in blocks:
+A file `ROOM.txt` next to this one has a block for each source file: its path, then its mutants.
 
-    # what is wrong then
-    - the text of today, which only one file has
-    + the text instead of it
+    hostrouting/net/example.py
+    # Table.rows: what goes wrong
+    - code that is found once in Table.rows
+    + the code instead of it
 
-A block that begins with `?` is known to survive. A mutant whose text is not found, or not once, is
-an error: move or replace it together with the code. The tests of a room are those of its line in
-ROOMS: `make room` runs them, but for the slow ones, and a mutant that these do not kill is listed.
+Name a function with its class, or with the function around it; `Table` is all of a class, and
+`<module>` all of a file. Quote as little as is unique, so that other changes of the function do not
+touch the mutant. A mutant with `?` in place of `#` is known to survive. One whose code is not found,
+or not once, is an error: update it together with the code. The tests of a room are those of its line
+in ROOMS: `make room` runs them, but for the slow ones, and a mutant that they do not kill is listed.
 """
 
 import argparse
+import ast
 import json
 import os
 import random
@@ -26,6 +30,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
+from itertools import accumulate
 from math import inf
 from pathlib import Path
 from queue import SimpleQueue
@@ -80,10 +86,16 @@ class Mutant(NamedTuple):
     """One wrong piece of code; `survives` if no test is known to fail by it."""
 
     room: str
+    #: The path of its source below the root.
+    file: str
+    function: str
     name: str
     before: str
     after: str
     survives: bool
+
+    def __str__(self) -> str:
+        return f"{self.room}: {self.name}"
 
 
 class Outcome(NamedTuple):
@@ -107,39 +119,57 @@ def mutants() -> list[Mutant]:
 def _parsed(room: str) -> Iterator[Mutant]:
     path = Path(__file__).with_name(f"{room}.txt")
     for block in path.read_text(encoding="utf-8").strip().split("\n\n") if path.exists() else ():
-        head, *lines = block.split("\n")
-        marks = {line[:2] for line in lines}
-        if head[:2] not in {"# ", "? "} or not {"- "} <= marks <= {"- ", "+ "}:
-            raise SystemExit(
-                f"{path.name}: a block has lines '# name', '- before' and '+ after', not:\n{block}"
+        file, *entries = re.split(r"\n(?=[#?] )", block)
+        for entry in entries:
+            head, *lines = entry.split("\n")
+            function, colon, name = head[2:].partition(": ")
+            if not colon or not {"- "} <= {line[:2] for line in lines} <= {"- ", "+ "}:
+                raise SystemExit(
+                    f"{path.name}: these are not '# function: name', '- before', '+ after':\n{entry}"
+                )
+            before, after = (
+                "\n".join(line[2:] for line in lines if line[:2] == mark) for mark in ("- ", "+ ")
             )
-        before, after = (
-            "\n".join(line[2:] for line in lines if line[:2] == mark) for mark in ("- ", "+ ")
-        )
-        yield Mutant(room, head[2:], before, after, head[0] == "?")
+            yield Mutant(room, file, function, name, before, after, head[0] == "?")
 
 
-def sources(tree: Path) -> dict[Path, str]:
-    """Return the texts of all files that the packages ship."""
-    files = (
-        path
-        for package in ("hostrouting", "phases")
-        for path in sorted((tree / package).rglob("*"))
-    )
-    wanted = {".py", ".sh", ".service", ".timer", ".conf", ".socket", ".nft"}
-    return {path: path.read_text(encoding="utf-8") for path in files if path.suffix in wanted}
+@cache
+def _spans(text: str, suffix: str) -> list[tuple[str, int, int]]:
+    """Return the functions and classes of a source, each with the offsets of its begin and end."""
+    found = [("<module>", 0, len(text))]
+    if suffix != ".py":
+        functions = re.finditer(r"^(\w+)\(\) \{.*?^\}", text, re.MULTILINE | re.DOTALL)
+        return found + [(function[1], *function.span()) for function in functions]
+    starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
+
+    def visit(node: ast.AST, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            inside = prefix
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                first = min(part.lineno for part in (child, *child.decorator_list))
+                name, last = f"{prefix}{child.name}", child.end_lineno or first
+                found.append((name, starts[first - 1], starts[last]))
+                inside = f"{name}."
+            visit(child, inside)
+
+    visit(ast.parse(text), "")
+    return found
 
 
-def place_of(mutant: Mutant, texts: dict[Path, str]) -> Path:
-    """Return the file with the text of a mutant; end if there is not just one such place."""
-    places = [path for path, text in texts.items() for _ in range(text.count(mutant.before))]
-    if len(places) != 1:
-        found = ", ".join(str(path.relative_to(ROOT)) for path in places) or "no file"
+def split(mutant: Mutant, tree: Path) -> tuple[str, str]:
+    """Return the text before and after the code of a mutant; end if it is not found just once."""
+    file = tree / mutant.file
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    spans = [span for name, *span in _spans(text, file.suffix) if name == mutant.function]
+    pieces = re.compile(re.escape(mutant.before)).finditer
+    found = [piece.span() for begin, end in spans for piece in pieces(text, begin, end)]
+    if len(found) != 1:
+        has = f"has {len(found)} times {mutant.before!r}" if spans and text else "does not exist"
         raise SystemExit(
-            f"tests/mutants/{mutant.room}.txt: {mutant.name}: its text is in {found}; "
-            "move or replace the mutant together with the code"
+            f"tests/mutants/{mutant.room}.txt: {mutant.name}: {mutant.function} {has} in "
+            f"{mutant.file}; update the mutant together with the code"
         )
-    return places[0]
+    return text[: found[0][0]], text[found[0][1] :]
 
 
 def diff_since(base: str) -> str:
@@ -165,8 +195,8 @@ def changed_lines(diff: str) -> dict[Path, set[int]]:
     return lines
 
 
-def _lines_of(mutant: Mutant, text: str) -> set[int]:
-    begin = text[: text.index(mutant.before)].count("\n") + 1
+def _lines_of(mutant: Mutant) -> set[int]:
+    begin = split(mutant, ROOT)[0].count("\n") + 1
     return set(range(begin, begin + mutant.before.count("\n") + 1))
 
 
@@ -200,13 +230,13 @@ def _run(
 
 
 @contextmanager
-def _mutated(mutant: Mutant, file: Path) -> Iterator[None]:
-    text = file.read_text(encoding="utf-8")
-    _write(file, text.replace(mutant.before, mutant.after))
+def _mutated(mutant: Mutant, tree: Path) -> Iterator[None]:
+    file, parts = tree / mutant.file, split(mutant, tree)
+    _write(file, mutant.after.join(parts))
     try:
         yield
     finally:
-        _write(file, text)
+        _write(file, mutant.before.join(parts))
 
 
 def _write(file: Path, text: str) -> None:
@@ -221,7 +251,7 @@ def _write(file: Path, text: str) -> None:
     os.utime(file, (seconds, seconds))
 
 
-def _kills(test: str, mutant: Mutant, tree: Path, file: Path, profile: str) -> bool:
+def _kills(test: str, mutant: Mutant, tree: Path, profile: str) -> bool:
     """Return True if a test fails with a mutant, and passes without it, before and after."""
 
     def passes() -> bool:
@@ -230,34 +260,33 @@ def _kills(test: str, mutant: Mutant, tree: Path, file: Path, profile: str) -> b
 
     if not passes():
         return False
-    with _mutated(mutant, file):
+    with _mutated(mutant, tree):
         if passes():
             return False
     return passes()
 
 
-def judge(mutant: Mutant, tree: Path, path: Path, first: str) -> Outcome:
+def judge(mutant: Mutant, tree: Path, first: str) -> Outcome:
     """Run tests with a mutant in a copy of the tree: `first`, then those that need no kernel, then
     those of `make room`, then all of the room. A test that is red by chance, or without the mutant,
     is left out.
     """
-    room = ROOMS[mutant.room].split()
-    file, begun = tree / path.relative_to(ROOT), time.monotonic()
+    room, begun = ROOMS[mutant.room].split(), time.monotonic()
     doubtful: list[str] = []
 
     def outcome(killer: str, profile: str = "") -> Outcome:
         seconds = time.monotonic() - begun
         return Outcome(mutant, killer, seconds, tuple(doubtful), profile == "check")
 
-    if first and _kills(first, mutant, tree, file, "room"):
+    if first and _kills(first, mutant, tree, "room"):
         return outcome(first)
     for profile in "quick", "room", "check":
         while True:
-            with _mutated(mutant, file):
+            with _mutated(mutant, tree):
                 _, failed = _run(tree, room, profile, without=doubtful)
             if not failed or failed in doubtful:
                 break
-            if _kills(failed, mutant, tree, file, profile):
+            if _kills(failed, mutant, tree, profile):
                 return outcome(failed, profile)
             doubtful.append(failed)
     return outcome("")
@@ -268,47 +297,28 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--room",
-        action="append",
-        choices=ROOMS,
-        help="only the mutants of this room; may be repeated",
-    )
-    parser.add_argument("--sample", type=int, metavar="N", help="only N of them, taken at random")
-    parser.add_argument("--seed", type=int, default=0, help="of the sample")
-    parser.add_argument(
-        "--since", metavar="COMMIT", help="only those of lines that changed after COMMIT"
-    )
-    parser.add_argument(
-        "--minutes", type=float, default=inf, metavar="N", help="begin none later than this"
-    )
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="so many at a time")
-    parser.add_argument(
-        "--list",
-        action="store_true",
-        help="find the texts, count the mutants of each room, and run nothing",
-    )
-    parser.add_argument(
-        "--tests", choices=ROOMS, metavar="ROOM", help="print the tests of a room, and run nothing"
-    )
+    add = parser.add_argument
+    add("--room", action="append", choices=ROOMS, help="only its mutants; may be repeated")
+    add("--sample", type=int, metavar="N", help="only N of them, taken at random")
+    add("--seed", type=int, default=0, help="of the sample")
+    add("--since", metavar="COMMIT", help="only those of lines that changed after COMMIT")
+    add("--minutes", type=float, default=inf, metavar="N", help="begin none later than this")
+    add("--jobs", type=int, default=os.cpu_count(), help="so many at a time")
+    add("--list", action="store_true", help="find and count the mutants of each room, run nothing")
+    add("--tests", choices=ROOMS, metavar="ROOM", help="print the tests of a room, run nothing")
     return parser.parse_args()
 
 
-def _chosen(arguments: argparse.Namespace) -> dict[Mutant, Path]:
-    """Return the mutants that the command line means, with their files; end if a text is lost."""
+def _chosen(arguments: argparse.Namespace) -> list[Mutant]:
+    """Return the mutants that the command line means; end if the code of one is lost."""
     chosen = [mutant for mutant in mutants() if mutant.room in (arguments.room or ROOMS)]
-    texts = sources(ROOT)
-    places = {mutant: place_of(mutant, texts) for mutant in chosen}
+    lines = {mutant: _lines_of(mutant) for mutant in chosen}
     if arguments.since:
         changed = changed_lines(diff_since(arguments.since))
-        chosen = [
-            mutant
-            for mutant in chosen
-            if _lines_of(mutant, texts[places[mutant]]) & changed.get(places[mutant], set())
-        ]
+        chosen = [m for m in chosen if lines[m] & changed.get(ROOT / m.file, set())]
     if arguments.sample is not None:
         chosen = random.Random(arguments.seed).sample(chosen, min(arguments.sample, len(chosen)))
-    return {mutant: places[mutant] for mutant in chosen}
+    return chosen
 
 
 def report(outcomes: Sequence[Outcome], untried: Sequence[Mutant], *, is_of_a_change: bool) -> int:
@@ -321,12 +331,12 @@ def report(outcomes: Sequence[Outcome], untried: Sequence[Mutant], *, is_of_a_ch
     if untried:
         print(f"{len(untried)} were not tried in time")
     for mutant in untried if is_of_a_change else ():
-        print(f"not tried: {mutant.room}: {mutant.name}")
+        print(f"not tried: {mutant}")
     for outcome in outcomes:
         if outcome.beyond_the_room:
             print(f"not killed by `make room ROOM={outcome.mutant.room}`: {outcome.mutant.name}")
     for mutant in lost:
-        print(f"not killed: {mutant.room}: {mutant.name}")
+        print(f"not killed: {mutant}")
     for test in sorted({test for outcome in outcomes for test in outcome.doubtful}):
         print(f"failed, but not by a mutant alone: {test}")
     return 1 if lost or (untried and is_of_a_change) else 0
@@ -338,8 +348,7 @@ def main() -> int:
     if arguments.tests:
         print(ROOMS[arguments.tests])
         return 0
-    places = _chosen(arguments)
-    chosen = list(places)
+    chosen = _chosen(arguments)
     if arguments.list:
         for room in ROOMS:
             print(f"{room:14} {sum(mutant.room == room for mutant in chosen)}")
@@ -348,24 +357,17 @@ def main() -> int:
     killers: dict[str, str] = json.loads(NOTES.read_text()) if NOTES.exists() else {}
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         trees: SimpleQueue[Path] = SimpleQueue()
+        ignored = shutil.ignore_patterns(".git", ".venv*", ".tools", "__pycache__", ".hypothesis")
         for number in range(arguments.jobs):
-            ignored = shutil.ignore_patterns(
-                ".git", ".venv*", ".tools", "__pycache__", ".hypothesis"
-            )
-            trees.put(
-                Path(
-                    shutil.copytree(ROOT, Path(folder, str(number)), ignore=ignored, symlinks=True)
-                )
-            )
+            tree = Path(folder, str(number))
+            trees.put(shutil.copytree(ROOT, tree, ignore=ignored, symlinks=True))
 
         def in_a_tree(mutant: Mutant) -> Outcome | None:
             if time.monotonic() - begun > longest:
                 return None
             tree = trees.get()
             try:
-                return judge(
-                    mutant, tree, places[mutant], killers.get(f"{mutant.room}: {mutant.name}", "")
-                )
+                return judge(mutant, tree, killers.get(str(mutant), ""))
             finally:
                 trees.put(tree)
 
@@ -373,10 +375,8 @@ def main() -> int:
         with ThreadPoolExecutor(arguments.jobs) as pool:
             for outcome in filter(None, pool.map(in_a_tree, chosen)):
                 outcomes.append(outcome)
-                name = f"{outcome.mutant.room}: {outcome.mutant.name}"
-                print(
-                    f"{outcome.seconds:6.1f} s  {name}: {outcome.killer or 'SURVIVES'}", flush=True
-                )
+                name, killer = str(outcome.mutant), outcome.killer or "SURVIVES"
+                print(f"{outcome.seconds:6.1f} s  {name}: {killer}", flush=True)
                 killers[name] = outcome.killer
                 NOTES.write_text(json.dumps(killers, indent=1))
     tried = {outcome.mutant for outcome in outcomes}

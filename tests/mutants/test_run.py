@@ -11,12 +11,14 @@ from mutants.run import (
     diff_since,
     judge,
     mutants,
-    place_of,
     report,
-    sources,
+    split,
 )
 
 CODE = "def twice(number):\n    return number * 2\n"
+MUTANT = Mutant(
+    "net", "code_of_net.py", "twice", "it adds", "number * 2", "number + 2", survives=False
+)
 RIGHT = "def test_twice():\n    assert twice(3) == 6\n"
 WRONG = "def test_is_wrong():\n    assert twice(3) == 7\n"
 #: It fails the first time.
@@ -31,11 +33,76 @@ def test_by_chance():
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_each_mutant_has_its_place(room: str) -> None:
-    """The text that each mutant of a room quotes is in the code exactly once."""
-    texts = sources(ROOT)
+    """The code that each mutant of a room quotes is in its function exactly once."""
     for mutant in mutants():
         if mutant.room == room:
-            place_of(mutant, texts)
+            split(mutant, ROOT)
+
+
+SHELL = """\
+first() { # device
+    echo "$1"
+}
+second() {
+    echo "$1"
+}
+"""
+PYTHON = """\
+class Table:
+    @property
+    def rows(self):
+        def size():
+            return 1
+        return size() + 1
+
+    def size(self):
+        return 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "before", "line"),
+    [
+        ("table.py", "Table.rows.size", "return 1", 5),
+        ("table.py", "Table.size", "return 1", 9),
+        ("table.py", "Table.rows", "property", 2),
+        ("table.py", "Table", "size() +", 6),
+        ("table.py", "<module>", "class", 1),
+        ("table.sh", "second", "echo", 5),
+        ("table.sh", "<module>", "device", 1),
+    ],
+)
+def test_a_mutant_is_found_in_its_function(
+    tmp_path: Path, file: str, function: str, before: str, line: int
+) -> None:
+    """A mutant changes the code of its own function, even if others have the same code."""
+    (tmp_path / "table.py").write_text(PYTHON)
+    (tmp_path / "table.sh").write_text(SHELL)
+    mutant = MUTANT._replace(file=file, function=function, before=before)
+    assert split(mutant, tmp_path)[0].count("\n") == line - 1
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "before", "problem"),
+    [
+        ("table.py", "Table.size", "return 3", "Table.size has 0 times 'return 3'"),
+        ("table.py", "Table", "return 1", "Table has 2 times 'return 1'"),
+        ("table.py", "Table.rank", "return 1", "Table.rank does not exist"),
+        ("lost.py", "<module>", "return 1", "<module> does not exist"),
+    ],
+)
+def test_a_mutant_that_lost_its_code_is_named(
+    tmp_path: Path, file: str, function: str, before: str, problem: str
+) -> None:
+    """If the code of a mutant has been moved or copied, the error names both and the next step."""
+    (tmp_path / "table.py").write_text(PYTHON)
+    mutant = MUTANT._replace(file=file, function=function, before=before)
+    with pytest.raises(SystemExit) as caught:
+        split(mutant, tmp_path)
+    assert caught.value.code == (
+        f"tests/mutants/net.txt: it adds: {problem} in {file}; "
+        "update the mutant together with the code"
+    )
 
 
 @pytest.fixture
@@ -66,9 +133,8 @@ def test_a_killer_is_green_without_the_mutant(
     """
     header = "from pathlib import Path\nfrom code_of_net import twice\n"
     (tree / "tests/net/test_twice.py").write_text(header + tests)
-    mutant = Mutant("net", "it adds", "number * 2", "number + 2", survives=False)
     name = "tests/net/test_twice.py::"
-    outcome = judge(mutant, tree, ROOT / "code_of_net.py", f"{name}{first}" if first else "")
+    outcome = judge(MUTANT, tree, f"{name}{first}" if first else "")
     assert outcome.killer == (f"{name}{killer}" if killer else "")
     assert [test.removeprefix(name) for test in outcome.doubtful] == doubtful
     assert (tree / "code_of_net.py").read_text() == CODE
@@ -79,9 +145,8 @@ def test_a_lost_file_of_a_room_is_an_error(tree: Path, monkeypatch: pytest.Monke
     survive.
     """
     monkeypatch.setitem(ROOMS, "net", "tests/net tests/test_lost.py")
-    mutant = Mutant("net", "it adds", "number * 2", "number + 2", survives=False)
     with pytest.raises(SystemExit, match=r"not found: .*tests/test_lost\.py"):
-        judge(mutant, tree, ROOT / "code_of_net.py", "")
+        judge(MUTANT, tree, "")
 
 
 def test_mutants_of_a_change_that_were_not_tried_fail_by_name(
@@ -90,9 +155,8 @@ def test_mutants_of_a_change_that_were_not_tried_fail_by_name(
     """Untried mutants of a change fail the run by name; those of a whole room are the rest of a
     sample.
     """
-    untried = [Mutant("net", "it adds", "number * 2", "number + 2", survives=False)]
-    assert report([], untried, is_of_a_change=False) == 0
-    assert report([], untried, is_of_a_change=True) == 1
+    assert report([], [MUTANT], is_of_a_change=False) == 0
+    assert report([], [MUTANT], is_of_a_change=True) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "not tried: net: it adds"
 
 
