@@ -11,10 +11,14 @@ PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 # Without compiled files each process of a test run compiles its tests and packages again, which takes longer than the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test room quick check bench
+.PHONY: demo e2e test room quick check bench
 
 demo: $(VENV)/ready
 	@$(BIN)/python examples/demo.py
+
+# A systemd-nspawn machine from boot to reset, as docs/e2e.md shows it; needs root.
+e2e: $(VENV)/ready
+	@PYTHONPATH=tests $(BIN)/python tests/e2e/boot_to_reset.py
 
 # All tests of at most about a second, and two dozen stories on real systemd: five minutes on two quiet cores.
 test: $(VENV)/ready

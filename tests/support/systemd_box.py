@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -31,6 +31,8 @@ from hostrouting.host.files.lock import FileLock
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.systemd.systemctl import Systemctl
+
+Box = TypeVar("Box", bound="SystemdBox")
 
 #: The root that a machine is a copy of; the tree of another distribution brings another systemd.
 BOX_ROOT = Path(os.environ.get("HOSTROUTING_BOX_ROOT", "/"))
@@ -150,7 +152,7 @@ class SystemdBox:
         assert self._process is not None
         self._process.wait(60)
 
-    def __enter__(self) -> SystemdBox:
+    def __enter__(self: Box) -> Box:
         self._scratch = Path(tempfile.mkdtemp(prefix="systemd-box-"))
         try:
             self._boot()
