@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 # Without compiled files each process of a test run compiles its tests and packages again, which takes longer than the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo e2e test room quick check bench
+.PHONY: demo e2e test room quick check bench dist
 
 demo: $(VENV)/ready
 	@$(BIN)/python examples/demo.py
@@ -40,6 +40,11 @@ quick: $(VENV)/ready
 # machine.
 check: $(VENV)/ready
 	$(BIN)/nox --session lint types tests wheel public_types
+
+# All files of a release in dist/, from the last commit: each is built twice, and both builds must be the same bytes. Then each is
+# installed and run, the packages as root only, in a minimal Debian. Before, `.ci/packages` as root installs the tools.
+dist: $(VENV)/ready
+	$(BIN)/nox --session dist
 
 # Ratios to `ip -batch` and to bash scripts, interleaved in one run; needs root for its namespace. BENCH_OPTIONS=--quick
 bench: $(VENV)/ready

@@ -29,6 +29,8 @@ PYTHONS = dict(
         [ROOT / ".ci/pythons"], check=True, capture_output=True, text=True
     ).stdout.splitlines()
 )
+#: The same as words of a command.
+PAIRS = [word for pair in PYTHONS.items() for word in pair]
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 OTHER_PYTHONS = [version for version in list(PYTHONS)[1:] if version != HERE]
 #: As in the Makefile, which says why.
@@ -62,6 +64,12 @@ WITHOUT_IPV6_TESTS = [
 #: Tests of the command that load four fifths of the modules of the single file. A Python compiles
 #: its own copies of them.
 PYZ_TESTS = ["tests/cli/test_cli.py", "tests/cli/test_commands.py"]
+#: The tests that install and run the files of dist/.
+DIST_TESTS = [
+    "tests/release/test_dist.py",
+    "tests/release/test_packages.py::test_lintian_finds_no_error",
+    "tests/release/test_packages.py::test_a_package_is_installed_upgraded_and_removed",
+]
 #: The tests that call bash and ip, and those that call nft and ebtables, too.
 SCRIPT_TESTS = [
     "tests/static_routes/test_script.py",
@@ -105,12 +113,11 @@ def _environment(session: nox.Session, name: str, python: str) -> Path:
 
 
 def _build_wheel(session: nox.Session) -> None:
-    """Build dist/hostrouting-*.whl; install it into .venv-wheel, which has the newest Python."""
-    for old in DIST.glob("*.whl"):
-        old.unlink()
-    quiet = ("-qq", "--disable-pip-version-check", "--no-deps", "--no-build-isolation")
-    _run(session, "pip", "wheel", *quiet, "--wheel-dir", DIST, ".")
-    (wheel,) = DIST.glob("*.whl")
+    """Build the wheel and install it into .venv-wheel, which has the newest Python."""
+    folder = ROOT / "build/wheel"
+    shutil.rmtree(folder, ignore_errors=True)
+    _run(session, "hatchling", "build", "-t", "wheel", "-d", folder)
+    (wheel,) = folder.iterdir()
     _run(session, ".ci/venv", list(PYTHONS.values())[-1], ".venv-wheel", wheel)
 
 
@@ -235,7 +242,7 @@ def coverage(session: nox.Session) -> None:
     _run(session, "coverage", "report", *part, **env)
 
 
-# The forms of a release, in dist/, and the files that programs write.
+# The files of a release, and those that programs write.
 
 
 @nox.session
@@ -256,27 +263,11 @@ def sbom(session: nox.Session) -> None:
 
 
 @nox.session(python=False)
-def sdist(session: nox.Session) -> None:
-    """Build the sources as an archive, for distributions and for those who build from it."""
-    _run(session, "hatchling", "build", "-t", "sdist", "-d", DIST)
-
-
-def _build_pyz(session: nox.Session) -> None:
-    pairs = [word for pair in PYTHONS.items() for word in pair]
-    _run(session, "python", "release/pyz.py", "dist/hostrouting.pyz", *pairs)
-
-
-@nox.session(python=False)
 def pyz(session: nox.Session) -> None:
-    """Build the command as one file, with compiled modules for each Python of .ci/pythons."""
-    _build_pyz(session)
-
-
-@nox.session(python=False)
-def pyz_test(session: nox.Session) -> None:
-    """Build it; test the command with it, all of it on one of these Pythons, and on the kernel."""
-    _build_pyz(session)
-    commands = [f"{python} -I {DIST}/hostrouting.pyz" for python in PYTHONS.values()]
+    """Build the single file; run the tests of the command with it, all of them on one Python."""
+    file = ROOT / "build/hostrouting.pyz"
+    _run(session, "python", "release/pyz.py", file, *PAIRS)
+    commands = [f"{python} -I {file}" for python in PYTHONS.values()]
     for command in commands[1:]:
         _pytest(session, "quick", "-q", *PYZ_TESTS, HOSTROUTING_COMMAND=command)
     _pytest(session, "quick", "-q", "tests/cli", HOSTROUTING_COMMAND=commands[0])
@@ -285,17 +276,11 @@ def pyz_test(session: nox.Session) -> None:
 
 
 @nox.session(python=False)
-def packages(session: nox.Session) -> None:
-    """Build a .deb and an .rpm; the same sources and Pythons give the same bytes.
-
-    One whose program, dpkg-deb or rpmbuild, is missing is left out; in CI it is an error.
-    """
-    words = ("git", "log", "-1", "--format=%ct")
-    epoch = str(session.run(*words, external=True, silent=True)).strip()
-    options = ("--all",) if os.environ.get("CI") else ()
-    pairs = [word for pair in PYTHONS.items() for word in pair]
-    words = ("python", "release/packages.py", *options, "dist", *pairs)
-    _run(session, *words, SOURCE_DATE_EPOCH=epoch)
+def dist(session: nox.Session) -> None:
+    """Build all files of a release in dist/, and install and run each: `make dist`."""
+    _run(session, "python", "release/dist.py", DIST, *PAIRS)
+    # In one process, as they share the minimal Debian.
+    _run(session, "pytest", "-q", *DIST_TESTS, HYPOTHESIS_PROFILE="dist")
 
 
 @nox.session(python=False)

@@ -1,16 +1,14 @@
 """Build the packages for Debian and for distributions with rpm, with dpkg-deb and rpmbuild.
 
-    SOURCE_DATE_EPOCH=SECONDS python release/packages.py [--all] FOLDER [VERSION PYTHON]...
+    SOURCE_DATE_EPOCH=SECONDS python release/packages.py FOLDER [VERSION PYTHON]...
 
-A package whose program is not installed is left out, and named; with --all this is an error. Both
-contain the same files and scripts. An installation restarts a running watch, since its process has
-the modules of an earlier one. A removal does not change a configured node, and prints how to reset
-it.
+Both contain the same files and scripts. An installation restarts a running watch, since its process
+has the modules of an earlier one. A removal does not change a configured node, and prints how to
+reset it.
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import hashlib
 import os
@@ -26,12 +24,13 @@ import tree
 from hostrouting import __version__
 
 _MAINTAINER = "The hostrouting authors <noreply@github.com>"
-_SUMMARY = "makes a Kubernetes node's host routing right, and verifies it"
+_HOME = "https://github.com/hostrouting/hostrouting"
+_SUMMARY = "fixes and checks the routes of Kubernetes nodes"
 _DESCRIPTION = """\
-hostrouting corrects the static routes of a node before the node joins its
-cluster, for every boot, and checks that the addresses of pods and of the
-cloud leave through the right device. If they do not, it can keep the node's
-services from starting. It can keep all of that right while the node runs."""
+hostrouting fixes a Kubernetes node's routes before the node joins its
+cluster, repairs them at every boot, and checks that cluster traffic leaves
+through the right device. If it does not, hostrouting can hold the kubelet
+or any other unit. While the node runs, it can restore lost routes."""
 #: True if this node has a watch that runs the command of the package.
 _WATCHED = (
     "grep -qs '^ExecStart=/usr/bin/hostrouting ' /etc/systemd/system/hostrouting-watch.service"
@@ -62,7 +61,7 @@ Installed-Size: {kilobytes}
 Depends: python3 (>= 3.10), iproute2
 Recommends: systemd
 Suggests: nftables, ebtables
-Homepage: https://github.com/hostrouting/hostrouting
+Homepage: {home}
 Description: {summary}
 {description}
 """
@@ -79,7 +78,7 @@ Version: {version}
 Release: 1
 Summary: {summary}
 License: MIT
-URL: https://github.com/hostrouting/hostrouting
+URL: {home}
 BuildArch: noarch
 Requires: python3 >= 3.10, iproute, bash
 Recommends: systemd
@@ -119,6 +118,7 @@ def deb(files: Path, output: Path, *, time: int) -> None:
         "version": __version__,
         "kilobytes": sum(-(-path.stat().st_size // 1024) for path in paths),
         "maintainer": _MAINTAINER,
+        "home": _HOME,
         "summary": _SUMMARY,
         "description": "\n".join(f" {line}" for line in _DESCRIPTION.splitlines()),
     }
@@ -146,6 +146,7 @@ def rpm(files: Path, output: Path, *, time: int) -> None:
     with tempfile.TemporaryDirectory() as top:
         values = {
             "version": __version__,
+            "home": _HOME,
             "summary": _SUMMARY,
             "description": _DESCRIPTION,
             "tree": files,
@@ -183,37 +184,29 @@ _KINDS = (
 
 
 def main() -> None:
-    """Build the packages whose programs are here."""
-    parser = argparse.ArgumentParser(
-        description="Build the packages for Debian and for distributions with rpm."
-    )
-    parser.add_argument("--all", action="store_true", help="fail unless each package can be built")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("pythons", nargs="*", metavar="VERSION PYTHON")
-    options = parser.parse_args()
-    here = [kind for kind in _KINDS if shutil.which(kind[2])]
-    for _, name, program, package in _KINDS:
-        if shutil.which(program) is None:
-            step = f"Debian: apt-get install {package}"
-            sys.stderr.write(f"{name} is left out: the program {program} is missing ({step})\n")
-    if not here:
-        sys.exit("no package was built")
-    if options.all and len(here) < len(_KINDS):
-        sys.exit("no package was built, since --all demands each of them")
+    """Build both packages, or none."""
+    missing = [
+        f"{name} needs {program} (Debian: apt-get install {package})"
+        for _, name, program, package in _KINDS
+        if shutil.which(program) is None
+    ]
+    if missing:
+        sys.exit("\n".join(["no package was built:", *missing]))
     # It gives the modes of the control files and of the top folder.
     os.umask(0o022)
-    words, time = options.pythons, int(os.environ["SOURCE_DATE_EPOCH"])
+    folder, words = Path(sys.argv[1]), sys.argv[2:]
+    time = int(os.environ["SOURCE_DATE_EPOCH"])
     pythons = dict(zip(words[::2], words[1::2], strict=True))
-    options.folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     # A build that fails, for example on a full disk, leaves nothing that looks like a package.
-    with tempfile.TemporaryDirectory(dir=options.folder) as built:
-        for build, name, *_ in here:
+    with tempfile.TemporaryDirectory(dir=folder) as built:
+        for build, name, *_ in _KINDS:
             with tempfile.TemporaryDirectory() as temporary:
                 files = Path(temporary, "files")
                 tree.build(files, pythons, time=time)
                 build(files, Path(built, name), time=time)
         for path in Path(built).iterdir():
-            path.replace(options.folder / path.name)
+            path.replace(folder / path.name)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""Build the files of a package: the command with its manual page, completions and documents.
-
-python release/tree.py FOLDER [VERSION PYTHON]...
-"""
+"""The files of a package: the command with its manual page, completions and documents."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import gzip
 import os
 import shutil
 import stat
-import sys
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,12 +85,3 @@ def normalise(paths: Iterable[Path], time: int) -> None:
     for path in sorted(paths, reverse=True):
         path.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
         os.utime(path, (time, time))
-
-
-if __name__ == "__main__":
-    folder, *words = sys.argv[1:]
-    build(
-        Path(folder),
-        dict(zip(words[::2], words[1::2], strict=True)),
-        time=int(os.environ["SOURCE_DATE_EPOCH"]),
-    )

@@ -61,6 +61,8 @@ settings.register_profile("kernel", parent=settings.get_profile("default"))
 settings.register_profile("room", parent=settings.get_profile("default"))
 # `nox -s docs`: the tests of the site that it has built.
 settings.register_profile("site", parent=settings.get_profile("default"))
+# `make dist`: the tests of the files that it has built.
+settings.register_profile("dist", parent=settings.get_profile("default"))
 # `make quick` and `nox -s unprivileged`: without the tests that need a kernel.
 settings.register_profile("quick", parent=settings.get_profile("default"))
 # `nox -s soak`: a random seed.
@@ -83,13 +85,14 @@ if settings().derandomize:
     providers._get_local_constants = Constants
 #: The marks of the tests that a run leaves out. The slow tests of a file that is named run, but in
 #: `make room` and `make quick`; a folder selects none.
-_LEFT_OUT = {
-    "check": {"soak", "other_kernel", "site"},
-    "again": {"soak", "other_kernel", "site"},
-    "soak": {"other_kernel", "site"},
-    "kernel": {"soak", "site"},
-    "site": {"soak", "other_kernel"},
-}.get(PROFILE, {"slow", "soak", "other_kernel", "site"})
+_LEFT_OUT = {"slow", "soak", "other_kernel", "site", "dist"} - {
+    "check": {"slow"},
+    "again": {"slow"},
+    "soak": {"slow", "soak"},
+    "kernel": {"slow", "other_kernel"},
+    "site": {"slow", "site"},
+    "dist": {"slow", "dist"},
+}.get(PROFILE, set())
 
 
 @pytest.fixture(scope="session")

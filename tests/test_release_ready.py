@@ -85,6 +85,7 @@ def test_our_own_address_is_one() -> None:
     assert links["Issues"] == f"{home}/issues"
     assert links["Changelog"] == f"{home}/blob/main/CHANGELOG.md"
     assert home in text(".github/ISSUE_TEMPLATE/config.yml")
+    assert f'_HOME = "{home}"\n' in text("release/packages.py")
     assert f"--repo {home.removeprefix('https://github.com/')}`" in text("docs/releasing.md")
 
 

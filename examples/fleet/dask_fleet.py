@@ -1,6 +1,6 @@
 """`check --from --json` and `plan --from --json` on many machines with Dask, for many nodes.
 
-    .venv/bin/nox -s pyz; dask scheduler
+    make dist; dask scheduler
     dask worker tcp://HOST:8786 --nworkers auto --nthreads 1     (on each machine)
     python examples/fleet/dask_fleet.py tcp://HOST:8786 dist/hostrouting.pyz 'records/*' \
 [--config FILE] [--plan]

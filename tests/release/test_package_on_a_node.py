@@ -41,7 +41,7 @@ def node(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     """Yield a tree in which the package is installed; a machine is a copy of it."""
-    require("systemd", "dpkg-deb", "debootstrap")
+    require("systemd", "dpkg-deb", "rpmbuild", "debootstrap")
     packages = "python3", "systemd", "systemd-container", "dbus", "iproute2", "nftables", "procps"
     folder = tmp_path_factory.mktemp("node")
     tree = make_tree(request.param, folder / "tree", *packages)

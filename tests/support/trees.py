@@ -8,8 +8,9 @@ from pathlib import Path
 from hostrouting import __version__
 
 _ROOT = Path(__file__).parents[2]
-#: The package for Debian and Ubuntu.
+#: The package for Debian and Ubuntu, and that for distributions with rpm.
 DEB = f"hostrouting_{__version__}-1_all.deb"
+RPM = f"hostrouting-{__version__}-1.noarch.rpm"
 _PYTHON = ("{}.{}".format(*sys.version_info), sys.executable)
 
 
@@ -20,7 +21,7 @@ def make_tree(suite: str, folder: Path, *packages: str) -> Path:
 
 
 def build_packages(folder: Path, *, source: Path = _ROOT, umask: int = -1) -> Path:
-    """Build the packages whose programs are here from the sources below a folder."""
+    """Build both packages from the sources below a folder."""
     path = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
     builder = source / "release/packages.py"
     settings = {**os.environ, "PYTHONPATH": path, "SOURCE_DATE_EPOCH": "1700000000"}

@@ -85,7 +85,7 @@ _NOTHING_TO_RUN = 5
 @pytest.fixture(scope="module", params=["bullseye", "jammy", "noble", "trixie"])
 def tree(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a fresh tree of a release, with the package if its Python can run that."""
-    require("systemd", "debootstrap", "dpkg-deb")
+    require("systemd", "debootstrap", "dpkg-deb", "rpmbuild")
     folder = tmp_path_factory.mktemp("other")
     made = make_tree(request.param, folder / request.param, *_PACKAGES)
     if made.name != "bullseye":
