@@ -353,3 +353,25 @@ def test_a_node_is_recorded_without_privilege(node: KernelNode, tmp_path: Path) 
     path = tmp_path / "one"
     path.write_text(result.stdout)
     assert "no config is installed" in run_here("check", "--from", path).stdout
+
+
+@needs_kernel
+def test_a_record_reproduces_the_finding_of_its_node(
+    node: KernelNode, config: Path, tmp_path: Path
+) -> None:
+    """A record of a node is enough to find its overlap on another machine, and to predict that a
+    config repairs it.
+    """
+    node.ip("route add default via 10.224.0.1 dev eth0")
+    bare = tmp_path / "bare"
+    bare.write_text(json.dumps(STRICT))
+    record = tmp_path / "record"
+    record.write_text(run("record", inside=node).stdout)
+    live = run("check", "--json", bare, inside=node)
+    offline = run_here("check", "--json", bare, "--from", record)
+    assert live.returncode == offline.returncode == 1
+    found = json.loads(lines_of(offline)[0])["cidrs"]
+    assert found == json.loads(live.stdout)["cidrs"]
+    assert [finding["dev"] for finding in found[0]["findings"]] == ["ib0"]
+    planned = run_here("plan", config, "--from", record)
+    assert lines_of(planned) == ["of 1 nodes 1 overlap now; with this config all are right"]
