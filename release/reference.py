@@ -1,4 +1,4 @@
-"""docs/reference.md, docs/schemas and hostrouting.json(5), from the config, findings and answers.
+"""docs/reference.md, docs/schemas and hostrouting.json(5), from the config and the answers.
 
 python release/reference.py        writes docs/reference.md and docs/schemas
 """
@@ -13,7 +13,6 @@ import attrs
 import manual
 from answers import ANSWERS, schema
 from config_schema import config_schema
-from findings import OF_THE_NODE, OF_THE_PROOF, Kind
 
 from hostrouting import __version__
 from hostrouting.config.sections import HostRoutingConfig
@@ -60,8 +59,6 @@ def page() -> str:
     parts = {
         "about": [_ABOUT_THE_CONFIG],
         "config": (line for path, cls in _sections() for line in _section(path, cls)),
-        "proof": _findings(OF_THE_PROOF),
-        "node": _findings(OF_THE_NODE),
         "json": _answers(),
     }
     text = _TEMPLATE.read_text()
@@ -153,11 +150,6 @@ def _default(field: WireField) -> str:
     if isinstance(field.default, WireValue) or field.default is None or field.default == ():
         return ""
     return json.dumps(field.write(field.default))
-
-
-def _findings(kinds: Iterable[Kind]) -> list[str]:
-    rows = ((f"`{name}`", *rest) for name, *rest in kinds)
-    return _table(("Kind", "Severity", "Meaning", "Remedy"), rows)
 
 
 def _answers() -> Iterator[str]:
