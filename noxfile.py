@@ -285,7 +285,7 @@ def dist(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def reference(session: nox.Session) -> None:
-    """Write what comes from the code: docs/reference.md, the pictures, tests/public_api.txt."""
+    """Write what comes from the code: the reference, schemas, pictures, tests/public_api.txt."""
     for program in "reference", "pictures", "api":
         _run(session, "python", f"release/{program}.py")
 

@@ -1,17 +1,16 @@
-"""docs/reference.md, docs/schemas and hostrouting.json(5), from the config and the answers.
+"""hostrouting.json(5), docs/schemas, and the section of docs/reference.md on the config.
 
-python release/reference.py        writes docs/reference.md and docs/schemas
+python release/reference.py        writes that section, and docs/schemas
 """
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import manual
-from answers import ANSWERS, schema
+from answers import PAGE, schemas
 from config_schema import config_schema
 
 from hostrouting import __version__
@@ -19,7 +18,7 @@ from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.config.wire import WireField, WireValue, schema_of, sentence_of, wire_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 #: The example of hostrouting.json(5).
 _EXAMPLE: Final = {
@@ -34,8 +33,6 @@ _EXAMPLE: Final = {
     }
 }
 _REQUIRED: Final = "required"
-#: The classes of `hostrouting.fleet` and `hostrouting.host` describe it.
-_TABLELESS: Final = ("record",)
 _WORDS: Final = {
     **dict.fromkeys(("integer", "number"), "number"),
     "string": "text",
@@ -51,20 +48,16 @@ An unknown key is an error; null means absent. A config that installs nothing is
 installed one; exactly {"hostRouting": {}} removes everything. The config in force is
 /etc/aks-flex-node/hostrouting.json, in its canonical form. Every address but those of fabric may be
 IPv6. An address never has a zone: dev names the device of a link-local one."""
-_TEMPLATE: Final = Path(__file__).with_name("reference.template.md")
+_EDITORS: Final = "For editors there is a JSON Schema: [config.json](schemas/config.json)."
 
 
 def page() -> str:
-    """Return docs/reference.md."""
-    parts = {
-        "about": [_ABOUT_THE_CONFIG],
-        "config": (line for path, cls in _sections() for line in _section(path, cls)),
-        "json": _answers(),
-    }
-    text = _TEMPLATE.read_text()
-    for name, lines in parts.items():
-        text = text.replace(f"@{name}@", "\n".join(lines).strip())
-    return text
+    """Return docs/reference.md, whose section on the config comes from its classes."""
+    tables = "\n".join(line for path, cls in _sections() for line in _section(path, cls)).strip()
+    text = PAGE.read_text(encoding="utf-8")
+    head, begin, rest = text.partition("## The config\n")
+    _, end, tail = rest.partition("\n## Findings\n")
+    return f"{head}{begin}\n{_ABOUT_THE_CONFIG}\n\n{_EDITORS}\n\n{tables}\n{end}{tail}"
 
 
 def config_page() -> str:
@@ -124,9 +117,8 @@ def _type(field: WireField) -> str:
 def _kind(schema: Any) -> str:
     """Return the words for the values that a schema describes."""
     if "$ref" in schema:
-        # A class is a section of the config, which has a table of its own.
-        named = isinstance(schema["$ref"], str)
-        return f"`{schema['$ref'].rpartition('/')[2]}`" if named else "object"
+        # A section of the config, which has a table of its own.
+        return "object"
     if "enum" in schema:
         return " or ".join(schema["enum"])
     if "anyOf" in schema:
@@ -137,10 +129,6 @@ def _kind(schema: Any) -> str:
     if schema.get("type") == "array":
         items = _kind(schema["items"])
         return "list of objects" if items == "object" else f"list of {items}"
-    if inner := schema.get("additionalProperties"):
-        return f"object of {_kind(inner)}"
-    if schema.keys() <= {"description"}:
-        return "any JSON value"
     return _WORDS[schema["type"]]
 
 
@@ -152,41 +140,6 @@ def _default(field: WireField) -> str:
     return json.dumps(field.write(field.default))
 
 
-def _answers() -> Iterator[str]:
-    """Yield a table of the keys of each answer, and then of each part that answers have."""
-    parts: dict[str, Mapping[str, Any]] = {}
-    for name, answer in schemas().items():
-        if name in _TABLELESS:
-            continue
-        parts |= answer.get("$defs", {})
-        yield from _keys(
-            answer["title"], f"As a schema: [{name}.json](schemas/{name}.json).", answer
-        )
-    for name, part in sorted(parts.items()):
-        # A recorded object has the fields of its class.
-        if "description" in part:
-            yield from _keys(f"`{name}`", part["description"], part)
-
-
-def _keys(title: str, text: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    yield from (f"### {title}", "", text, "")
-    rows = (
-        (
-            f"`{name}`" + ("" if name in schema["required"] else "?"),
-            _kind(key),
-            key.get("description", ""),
-        )
-        for name, key in schema["properties"].items()
-        if name != "version"
-    )
-    yield from _table(("Key", "Values", "Meaning"), rows)
-
-
-def schemas() -> dict[str, Mapping[str, Any]]:
-    """Return the JSON Schema of each answer, by the name of its file."""
-    return {name: schema(form) for name, form in ANSWERS.items()}
-
-
 def _table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:
     cells = [head, *([cell.replace("|", r"\|") for cell in row] for row in rows)]
     first, *rest = (f"| {' | '.join(line)} |" for line in cells)
@@ -194,7 +147,7 @@ def _table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    docs = Path(__file__).parents[1] / "docs"
-    docs.joinpath("reference.md").write_text(page())
+    PAGE.write_text(page(), encoding="utf-8")
     for name, made in {**schemas(), "config": config_schema()}.items():
-        docs.joinpath(f"schemas/{name}.json").write_text(f"{json.dumps(made, indent=2)}\n")
+        path = PAGE.with_name("schemas") / f"{name}.json"
+        path.write_text(f"{json.dumps(made, indent=2)}\n")

@@ -1,4 +1,4 @@
-"""The manual and its sources: the parser, the fields of the config, and the template."""
+"""The manual and its sources: the parser, the fields of the config, and the reference."""
 
 import json
 import re
@@ -12,9 +12,13 @@ from support.config_errors import config_schema
 from support.documents import ROOT
 from support.processes import ended
 
-from hostrouting.config.sections import HostRoutingConfig
+from hostrouting.azure.stale_cni.leftovers import Kind as Sort
+from hostrouting.base.findings import Severity
+from hostrouting.config.sections import HostRoutingConfig, OverlapMode
 from hostrouting.config.wire import schema_of, wire_fields
+from hostrouting.node.report import Verdict
 from hostrouting.route_overlap.judgement import Kind
+from phases.report import Status
 
 _QUESTIONS = """
 import json, reference
@@ -57,8 +61,19 @@ def constructed() -> set[str]:
 
 
 def test_the_page_is_up_to_date() -> None:
-    """docs/reference.md is as its source makes it; if it differs, run nox -s reference."""
+    """The section of docs/reference.md on the config is as its classes make it; if it differs, run
+    nox -s reference.
+    """
     assert (ROOT / "docs/reference.md").read_text(encoding="utf-8") == made()[0]
+
+
+def test_the_enumerations_are_those_of_the_code() -> None:
+    """The page lists all words of each enumeration that an answer has, as the code does."""
+    page = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    literals = (Status, Verdict, Severity, Kind, Sort)
+    enumerations = [[*OverlapMode], *map(get_args, literals)]
+    words = [" or ".join(map(str, values)) for values in enumerations]
+    assert [each for each in words if f" | {each} | " not in page] == []
 
 
 def test_the_schemas_are_up_to_date() -> None:
@@ -98,7 +113,7 @@ def tables() -> list[list[list[str]]]:
 
 def test_the_tables_have_every_kind_that_the_code_finds() -> None:
     """The tables have exactly the kinds that the code finds, each once, with a meaning and a
-    remedy; otherwise change release/reference.template.md and run nox -s reference.
+    remedy; otherwise change docs/reference.md.
     """
     of_addresses, of_the_node = tables()
     rows = of_addresses + of_the_node

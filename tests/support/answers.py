@@ -9,7 +9,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 SCHEMAS = Path(__file__).parents[2] / "docs/schemas"
-_STEP = "if that is meant, change release/answers.py, and run: nox -s reference"
+_STEP = "if that is meant, change docs/reference.md, and run: nox -s reference"
 #: The answers of a command that are not named like it, by a key that others do not have.
 _BY_KEY = {"children": "apply", "hostname": "verdict", "summary": "summary", "changes": "plan"}
 
