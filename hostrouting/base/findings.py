@@ -71,7 +71,7 @@ class NodeFinding(LightValue):
     error: boot-file: /etc/a.service: is missing; apply the config
     """
 
-    #: A word such as `lost-route`; `release/findings.py` describes each.
+    #: A word such as `lost-route`; `docs/reference.md` describes each.
     kind: str
     subject: str
     reason: str
