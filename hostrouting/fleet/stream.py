@@ -128,6 +128,15 @@ class Summary:
         if applies:
             self.counts[name] += 1
 
+    def _line_of_one(self) -> Iterator[str]:
+        """Yield the verdict on the only node; an unknown node has a line already."""
+        if self.counts["bad"]:
+            yield "the node is bad"
+        elif self.counts["right"] and self.groups:
+            yield f"the node has warnings: {', '.join(self.groups)}; for more, use -v"
+        elif self.counts["right"]:
+            yield "the node is right"
+
     @property
     def status(self) -> int:
         """The exit status: 1 if a node is bad, 3 if any or all are unknown, else 0."""
@@ -152,8 +161,7 @@ class Summary:
         mapping = self.to_mapping()
         counts = self.counts
         if counts["nodes"] == 1 and not counts["refused"] and not planned:
-            # A bad node has a line already.
-            yield from (f"the node is {state}" for state in ("right", "bad") if counts[state])
+            yield from self._line_of_one()
             return
         for group in mapping["groups"]:
             shown = _some(group["nodes"], group["examples"])

@@ -373,5 +373,9 @@ def test_a_record_reproduces_the_finding_of_its_node(
     found = json.loads(lines_of(offline)[0])["cidrs"]
     assert found == json.loads(live.stdout)["cidrs"]
     assert [finding["dev"] for finding in found[0]["findings"]] == ["ib0"]
+    bare.write_text(json.dumps(STRICT).replace("STRICT", "WARN"))
+    warned = run_here("check", bare, "--from", record)
+    assert warned.returncode == 0
+    assert lines_of(warned)[0].startswith("the node has warnings: 172.16.8.0/22 overlap ib*")
     planned = run_here("plan", config, "--from", record)
     assert lines_of(planned) == ["of 1 nodes 1 overlap now; with this config all are right"]
