@@ -1,4 +1,4 @@
-# To begin, use `make demo` and `make test`; while working, `make room ROOM=fib` and `make quick`. All else is a session of nox,
+# To begin, use `make demo` and `make test`; while working, `make test-package PACKAGE=fib` and `make quick`. All else is a session of nox,
 # which the environment has: `.venv/bin/nox --list`.
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 # Without compiled files each process of a test run compiles its tests and packages again, which takes longer than the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo e2e test room quick check bench dist
+.PHONY: demo e2e test test-package quick check bench dist
 
 demo: $(VENV)/ready
 	@$(BIN)/python examples/demo.py
@@ -24,12 +24,12 @@ e2e: $(VENV)/ready
 test: $(VENV)/ready
 	$(PYTEST)
 
-# The tests that kill the mutants of a room, but for the slow ones: ROOMS in tests/mutants/run.py.
-room: $(VENV)/ready
-	@test -n "$(ROOM)" || { echo "name a room: make room ROOM=fib; $(BIN)/python tests/mutants/run.py --list has all" >&2; exit 2; }
-	tests=$$($(BIN)/python tests/mutants/run.py --tests $(ROOM)) && HYPOTHESIS_PROFILE=room $(PYTEST) -q $$tests
+# The tests that kill the mutants of a package, except the slow ones: PACKAGES in tests/mutants/run.py.
+test-package: $(VENV)/ready
+	@test -n "$(PACKAGE)" || { echo "name a package: make test-package PACKAGE=fib; $(BIN)/python tests/mutants/run.py --list has all" >&2; exit 2; }
+	tests=$$($(BIN)/python tests/mutants/run.py --tests $(PACKAGE)) && HYPOTHESIS_PROFILE=package $(PYTEST) -q $$tests
 
-# The loop while working, in 15 seconds: the tests of the library's rooms that need neither root nor namespaces, with few
+# The loop while working, in 15 seconds: the tests of the library's packages that need neither root nor namespaces, with few
 # examples. Those of the program (cli, fleet, watch), of its release and of the pages start processes. Each worker collects all
 # tests, so two are faster here than four.
 quick: $(VENV)/ready

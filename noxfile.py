@@ -126,7 +126,7 @@ def _build_wheel(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def lint(session: nox.Session) -> None:
-    """Check the style, the imports between rooms, and the scripts."""
+    """Check the style, the imports between packages, and the scripts."""
     _run(session, "ruff", "check", ".")
     _run(session, "ruff", "format", "--check", ".")
     _run(session, "lint-imports")
@@ -380,6 +380,7 @@ def fuzz(session: nox.Session) -> None:
 def mutants(session: nox.Session) -> None:
     """Make each mistake of tests/mutants alone in a copy of the code: a test must fail.
 
-    `-- --room fib` is one room; `-- --since origin/main --minutes 10` is what a change is to pass.
+    `-- --package fib` tries those of one package, and `-- --since origin/main --minutes 10` those
+    that a change must pass.
     """
     _run(session, "python", "tests/mutants/run.py", *session.posargs)

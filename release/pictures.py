@@ -1,4 +1,4 @@
-"""docs/problem.svg and docs/rooms.svg, from the demo's own node and from the rooms' imports.
+"""docs/problem.svg and docs/packages.svg, from the demo's node and the imports of the packages.
 
 python release/pictures.py        writes both
 """
@@ -9,6 +9,7 @@ import ast
 import re
 import sys
 from html import escape
+from itertools import chain
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +28,7 @@ sys.path.append(str(ROOT))
 _WIDTH: Final = 400
 #: A character of the font.
 _CHARACTER: Final = 7.8
-#: The rooms from the command down to what all use, each with the columns that it takes, of four.
+#: The packages from the command down to what all use, each with the columns that it takes, of four.
 _ROWS: Final = (
     {"cli": 1, "fleet": 1, "node": 2},
     {"watch": 2, "apply": 2},
@@ -108,22 +109,22 @@ def _bar(top: int, host: FakeHost) -> Iterator[str]:
         left += share
 
 
-def rooms() -> str:
-    """Return the picture of the rooms: each uses those below it, and some their neighbour."""
+def packages() -> str:
+    """Return the picture of the packages: each uses those below it, and some their neighbour."""
     used = uses()
     title = "A package imports those below it, and its neighbour where there is an arrow."
     lines = [_text(_LEFT, 24, title, "title")]
     top = 40
     for row in _ROWS:
         left, before = _LEFT, ""
-        height = 32 + 18 * max(len(_words(room, columns)) for room, columns in row.items())
-        for room, columns in row.items():
-            lines += _box(left, top, height, room, columns)
-            if before in used[room]:
+        height = 32 + 18 * max(len(_words(package, columns)) for package, columns in row.items())
+        for package, columns in row.items():
+            lines += _box(left, top, height, package, columns)
+            if before in used[package]:
                 lines.append(_arrow(left, left - _GAP, top + height // 2))
-            elif room in used.get(before, ()):
+            elif package in used.get(before, ()):
                 lines.append(_arrow(left - _GAP, left, top + height // 2))
-            left, before = left + _width(columns) + _GAP, room
+            left, before = left + _width(columns) + _GAP, package
         top += height + 16
     return _svg("The packages of hostrouting", top, lines, width=_LEFT + _width(4) + _LEFT)
 
@@ -132,19 +133,19 @@ def _width(columns: int) -> int:
     return columns * _COLUMN + (columns - 1) * _GAP
 
 
-def _box(left: int, top: int, height: int, room: str, columns: int) -> Iterator[str]:
-    """Yield a room with its name and the first words of its docstring."""
-    is_package = _sources(room)[0].name == "__init__.py"
+def _box(left: int, top: int, height: int, package: str, columns: int) -> Iterator[str]:
+    """Yield a package with its name and the first words of its docstring."""
+    is_package = _sources(package)[0].name == "__init__.py"
     size = f'width="{_width(columns)}" height="{height}"'
     yield f'<rect x="{left}" y="{top}" {size} rx="4" class="box"/>'
-    yield _text(left + 8, top + 20, f"{room}/" if is_package else f"{room}.py", "title")
-    for line, text in enumerate(_words(room, columns)):
+    yield _text(left + 8, top + 20, f"{package}/" if is_package else f"{package}.py", "title")
+    for line, text in enumerate(_words(package, columns)):
         yield _text(left + 8, top + 40 + 18 * line, text)
 
 
-def _words(room: str, columns: int) -> list[str]:
-    """Return the first words of a room's docstring, in lines."""
-    module = ast.parse(_sources(room)[0].read_text(encoding="utf-8"))
+def _words(package: str, columns: int) -> list[str]:
+    """Return the first words of the docstring of a package, in lines."""
+    module = ast.parse(_sources(package)[0].read_text(encoding="utf-8"))
     words = re.split("[.;:,]", f"{ast.get_docstring(module)}")[0].replace("`", "")
     return wrap(words, int((_width(columns) - 16) / _CHARACTER))
 
@@ -156,14 +157,14 @@ def _arrow(tail: int, head: int, top: int) -> str:
 
 
 def uses() -> dict[str, set[str]]:
-    """Return the rooms that each room imports."""
+    """Return the packages that each package imports."""
     found: dict[str, set[str]] = {}
-    for room in (room for row in _ROWS for room in row):
-        trees = (ast.parse(path.read_text(encoding="utf-8")) for path in _sources(room))
+    for package in chain.from_iterable(_ROWS):
+        trees = (ast.parse(path.read_text(encoding="utf-8")) for path in _sources(package))
         imports = (each for tree in trees for each in _run_by(tree))
         names = (each.module or "" for each in imports if isinstance(each, ast.ImportFrom))
-        rooms = {name.removeprefix("hostrouting.").partition(".")[0] for name in names}
-        found[room] = {other for row in _ROWS for other in row if other in rooms - {room}}
+        imported = {name.removeprefix("hostrouting.").partition(".")[0] for name in names}
+        found[package] = {other for row in _ROWS for other in row if other in imported - {package}}
     return found
 
 
@@ -176,16 +177,16 @@ def _run_by(tree: ast.AST) -> Iterator[ast.AST]:
         yield from _run_by(part)
 
 
-def _sources(room: str) -> list[Path]:
-    """Return the files of a room, that with its docstring first."""
-    path = ROOT / room if room == "phases" else ROOT / "hostrouting" / room
+def _sources(package: str) -> list[Path]:
+    """Return the files of a package, the one with its docstring first."""
+    path = ROOT / package if package == "phases" else ROOT / "hostrouting" / package
     return (
         [path / "__init__.py", *path.rglob("*.py")] if path.is_dir() else [path.with_suffix(".py")]
     )
 
 
 #: By the name of the file.
-PICTURES: Final = {"problem": problem, "rooms": rooms}
+PICTURES: Final = {"problem": problem, "packages": packages}
 
 if __name__ == "__main__":
     for name, draw in PICTURES.items():

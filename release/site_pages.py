@@ -134,7 +134,7 @@ class PublicNames(SphinxDirective):
 def page(module: str) -> Iterator[str]:
     """Yield the lines of a module's page: what it is for, a table of each group, and its names.
 
-    The files of its room, and what else its docstring has, are the end of the page.
+    The rest of its docstring, such as the list of its files, is the end of the page.
     """
     text = inspect.getdoc(import_module(module)) or ""
     summary, _, more = text.partition("\n\n")

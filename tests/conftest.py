@@ -57,8 +57,8 @@ settings.register_profile("again", parent=settings.get_profile("default"), max_e
 # `nox -s kernel`: a kernel that is ten times slower, and has the modules that the tests marked
 # `other_kernel` need.
 settings.register_profile("kernel", parent=settings.get_profile("default"))
-# `make room`: what kills the mutants of a room.
-settings.register_profile("room", parent=settings.get_profile("default"))
+# `make test-package`: the tests that kill the mutants of a package.
+settings.register_profile("package", parent=settings.get_profile("default"))
 # `nox -s docs`: the tests of the site that it has built.
 settings.register_profile("site", parent=settings.get_profile("default"))
 # `make dist`: the tests of the files that it has built.
@@ -84,7 +84,7 @@ if settings().derandomize:
     # would have other examples after other tests, and after each change of a constant.
     providers._get_local_constants = Constants
 #: The marks of the tests that a run leaves out. The slow tests of a file that is named run, but in
-#: `make room` and `make quick`; a folder selects none.
+#: `make test-package` and `make quick`; a folder selects none.
 _LEFT_OUT = {"slow", "soak", "other_kernel", "site", "dist"} - {
     "check": {"slow"},
     "again": {"slow"},
@@ -129,7 +129,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     selected: list[pytest.Item] = []
     deselected: list[pytest.Item] = []
     for item in items:
-        is_named = item.path in named and PROFILE not in {"quick", "room"}
+        is_named = item.path in named and PROFILE not in {"quick", "package"}
         left_out = _LEFT_OUT - {"slow"} if is_named else _LEFT_OUT
         is_unwanted = any(map(item.get_closest_marker, left_out)) or (
             PROFILE == "quick" and _is_skipped(item)

@@ -1,4 +1,4 @@
-"""The documents: their code and the examples run, and the tests, files and rooms that they name
+"""The documents: their code and the examples run, and the tests, files and packages that they name
 exist.
 """
 
@@ -212,19 +212,19 @@ def test_the_oldest_versions_are_those_of_the_package() -> None:
 
 
 def layers() -> list[set[str]]:
-    """Return the enforced layers, the highest first, each as the names of its rooms."""
+    """Return the enforced layers, the highest first, each as the names of its packages."""
     contracts = read_configuration(str(ROOT / "pyproject.toml"))["contracts_options"]
     [layered] = [each for each in contracts if each["name"] == "imports go one way"]
     return [names_in(layer) for layer in layered["layers"]]
 
 
 def names_in(layer: str) -> set[str]:
-    """Return the names of the rooms in the text of a layer."""
+    """Return the names of the packages in the text of a layer."""
     names = [name.strip(" ()") for name in re.split(r"[|:]", layer)]
     return {name.removeprefix("hostrouting.") for name in names}
 
 
-def rooms() -> set[str]:
+def packages() -> set[str]:
     """Return the name of each module and package directly below hostrouting/, and `phases`."""
     inside = (ROOT / "hostrouting").iterdir()
     names = {
@@ -239,9 +239,9 @@ def names_in_row(row: str) -> set[str]:
     return {name.removesuffix(".py").rstrip("/") for name in names}
 
 
-def existing_rooms(groups: Iterable[set[str]]) -> list[set[str]]:
-    """Return the groups without the names that no room has, and without empty groups."""
-    found = [group & rooms() for group in groups]
+def existing_packages(groups: Iterable[set[str]]) -> list[set[str]]:
+    """Return the groups without the names that no package has, and without empty groups."""
+    found = [group & packages() for group in groups]
     return [group for group in found if group]
 
 
@@ -253,7 +253,7 @@ def test_the_table_of_packages_is_the_enforced_one() -> None:
     text = text.partition("## Packages")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`[^|]*`) \| [^|]* \|$", text, flags=re.MULTILINE)
     listed = [names_in_row(row) for row in rows]
-    assert existing_rooms(listed) == existing_rooms(layers())
+    assert existing_packages(listed) == existing_packages(layers())
     assert set.union(*listed) <= set.union(*layers())
 
 

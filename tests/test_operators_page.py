@@ -267,14 +267,14 @@ def rows() -> list[str]:
     ]
 
 
-#: The rooms with the texts of watch, of the program of a boot, and of what that runs.
+#: The packages with the texts of watch, of the program of a boot, and of what that runs.
 CAPABILITIES = ("watch", "node", "route_overlap", "static_routes", "boot")
 
 
 def test_every_row_has_a_line() -> None:
     """The code has the words of each row in the page's table of the journal."""
     package = ROOT / "hostrouting"
-    capabilities = (path for room in CAPABILITIES for path in package.glob(f"{room}/*.py"))
+    capabilities = (path for name in CAPABILITIES for path in package.glob(f"{name}/*.py"))
     sources = [*package.rglob("assets/*"), *capabilities, *package.glob("azure/*/*.py")]
     code = "".join(path.read_text(encoding="utf-8") for path in sources)
     # Texts of several lines, and the verdicts on several CIDRs and on one, are put together.

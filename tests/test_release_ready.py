@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from hatchling.builders.sdist import SdistBuilder
-from mutants.run import ROOMS
+from mutants.run import PACKAGES
 from support.documents import ROOT, blocks, links
 from support.processes import ended
 
@@ -46,9 +46,9 @@ def test_a_change_is_tried_on_each_python() -> None:
     assert listed == ", ".join(f'"{version}"' for version in PYTHONS)
 
 
-def test_the_night_runs_each_of_its_sessions_and_rooms() -> None:
+def test_the_night_runs_each_of_its_sessions_and_packages() -> None:
     """The workflow of the night has a job for each session with its tag, and for the mutants of
-    each room.
+    each package.
     """
     night = text(".github/workflows/night.yml")
     tagged = re.findall(
@@ -56,8 +56,8 @@ def test_the_night_runs_each_of_its_sessions_and_rooms() -> None:
     )
     parts = re.findall(r"part: (\w+)", night)
     assert {*parts, "mutants"} == set(tagged)
-    [rooms] = re.findall(r"room: \[(.*)\]", night)
-    assert rooms == ", ".join(ROOMS)
+    [packages] = re.findall(r"package: \[(.*)\]", night)
+    assert packages == ", ".join(PACKAGES)
 
 
 def test_the_archive_of_the_sources_has_what_its_documents_link_to() -> None:

@@ -162,8 +162,8 @@ def test_a_field_of_the_config_has_its_sentence() -> None:
 
 
 def test_a_page_begins_with_what_a_user_imports() -> None:
-    """A page of a module begins with what a user imports, and has the files of the room last, as
-    plain text.
+    """A page of a module begins with what a user imports, and lists the files of the package last,
+    as plain text.
     """
     page = (SITE / "api/hostrouting.html").read_text(encoding="utf-8")
     names, _, files = page.partition('id="the-module"')
@@ -186,7 +186,7 @@ def test_the_pictures_are_shown() -> None:
         ("index.html", "problem.svg"),
         ("how-it-works.html", "apply.svg"),
         ("how-it-works.html", "boot.svg"),
-        ("design.html", "rooms.svg"),
+        ("design.html", "packages.svg"),
     ]
     for page, picture in shown:
         assert f"_images/{picture}" in pages()[SITE / page].addresses

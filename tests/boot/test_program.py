@@ -93,7 +93,7 @@ def sources_of(program: bytes) -> list[tuple[str, bytes]]:
 
 
 def test_it_has_what_the_verbs_import(made: bytes) -> None:
-    """The program of the boot has the proof, the runner and attrs, and lacks the optional rooms."""
+    """The program of the boot has the check, the runner and attrs, but no optional package."""
     names = zipfile.ZipFile(io.BytesIO(made)).namelist()
     modules = {name.removesuffix(".py") for name in names if name.endswith(".py")}
     assert modules >= {
@@ -110,8 +110,8 @@ def test_it_has_what_the_verbs_import(made: bytes) -> None:
     assert {module.split("/")[0] for module in modules} == {
         *("__main__", "attr", "attrs", "hostrouting", "phases")
     }
-    rooms = {module.split("/")[1] for module in modules if module.startswith("hostrouting/")}
-    assert rooms.isdisjoint({"__main__", "azure", "cli", "fleet", "testing", "watch"})
+    packages = {module.split("/")[1] for module in modules if module.startswith("hostrouting/")}
+    assert packages.isdisjoint({"__main__", "azure", "cli", "fleet", "testing", "watch"})
 
 
 def test_an_installation_without_a_source(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
-"""`nox -s mutants`: change one piece of the code, run the tests of its room, and expect a failure;
-again for each mutant. The test that fails must pass on the unchanged tree, before and after.
+"""`nox -s mutants`: change one piece of the code, and expect a test of its package to fail; again
+for each mutant. The test that fails must pass on the unchanged tree, before and after.
 
-A file `ROOM.txt` next to this one has a block for each source file: its path, then its mutants.
+A file `PACKAGE.txt` next to this one has a block for each source file: its path, then its mutants.
 
     hostrouting/net/example.py
     # Table.rows: what goes wrong
@@ -10,9 +10,9 @@ A file `ROOM.txt` next to this one has a block for each source file: its path, t
 
 Name a function with its class, or with the function around it; `Table` is all of a class, and
 `<module>` all of a file. Quote as little as is unique, so that other changes of the function do not
-touch the mutant. A mutant with `?` in place of `#` is known to survive. One whose code is not found,
-or not once, is an error: update it together with the code. The tests of a room are those of its line
-in ROOMS: `make room` runs them, but for the slow ones, and a mutant that they do not kill is listed.
+touch the mutant. A mutant with `?` in place of `#` is known to survive. One whose code is not
+found, or not once, is an error: update it together with the code. PACKAGES has the tests of each
+package; `make test-package` runs all but the slow ones. A mutant that only these kill is listed.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 #: The last killer of each mutant, which the next run tries first; it is not a part of the project.
 NOTES = ROOT / ".mutants.json"
-ROOMS = {
+PACKAGES = {
     # Those of real systemd first, since they take the longest.
     "boot": "tests/system/test_recovery.py tests/system/test_gate.py tests/system/test_waiters.py"
     " tests/node/test_configure.py tests/node/test_undo_of_a_run.py tests/watch/test_networkd.py"
@@ -61,7 +61,7 @@ ROOMS = {
     "probe_snat": "tests/azure/probe_snat tests/watch/test_probes.py tests/watch/test_worker.py"
     " tests/node/test_configure.py tests/system/test_probe_snat.py::test_live",
     "route_overlap": "tests/route_overlap tests/node/test_causes.py",
-    "stale_cni": "tests/azure/stale_cni tests/test_doorways.py",
+    "stale_cni": "tests/azure/stale_cni tests/test_public_modules.py",
     "static_routes": "tests/static_routes tests/node/test_fix.py"
     " tests/route_overlap/test_ipv6_ways.py",
     "testing": "tests/testing tests/host/test_fakes.py tests/host/test_notify.py"
@@ -85,7 +85,7 @@ _FAILED = re.compile(
 class Mutant(NamedTuple):
     """One wrong piece of code; `survives` if no test is known to fail by it."""
 
-    room: str
+    package: str
     #: The path of its source below the root.
     file: str
     function: str
@@ -95,11 +95,11 @@ class Mutant(NamedTuple):
     survives: bool
 
     def __str__(self) -> str:
-        return f"{self.room}: {self.name}"
+        return f"{self.package}: {self.name}"
 
 
 class Outcome(NamedTuple):
-    """What the tests of a mutant's room did."""
+    """What the tests of a mutant's package did."""
 
     mutant: Mutant
     #: The first one that fails by the mutant alone, or empty.
@@ -107,30 +107,30 @@ class Outcome(NamedTuple):
     seconds: float
     #: Those that failed, but not by the mutant alone.
     doubtful: tuple[str, ...] = ()
-    #: Whether `make room` does not run the killer, or not with so many examples.
-    beyond_the_room: bool = False
+    #: Whether `make test-package` does not run the killer, or not with so many examples.
+    needs_all_tests: bool = False
 
 
 def mutants() -> list[Mutant]:
-    """Return all mutants, room by room."""
-    return [mutant for room in ROOMS for mutant in _parsed(room)]
+    """Return all mutants, package by package."""
+    return [mutant for package in PACKAGES for mutant in _parsed(package)]
 
 
-def _parsed(room: str) -> Iterator[Mutant]:
-    path = Path(__file__).with_name(f"{room}.txt")
+def _parsed(package: str) -> Iterator[Mutant]:
+    path = Path(__file__).with_name(f"{package}.txt")
     for block in path.read_text(encoding="utf-8").strip().split("\n\n") if path.exists() else ():
         file, *entries = re.split(r"\n(?=[#?] )", block)
         for entry in entries:
             head, *lines = entry.split("\n")
             function, colon, name = head[2:].partition(": ")
-            if not colon or not {"- "} <= {line[:2] for line in lines} <= {"- ", "+ "}:
+            if not colon or not {"-"} <= {line[:1] for line in lines} <= {"-", "+"}:
                 raise SystemExit(
                     f"{path.name}: these are not '# function: name', '- before', '+ after':\n{entry}"
                 )
             before, after = (
-                "\n".join(line[2:] for line in lines if line[:2] == mark) for mark in ("- ", "+ ")
+                "\n".join(line[2:] for line in lines if line[:1] == mark) for mark in "-+"
             )
-            yield Mutant(room, file, function, name, before, after, head[0] == "?")
+            yield Mutant(package, file, function, name, before, after, head[0] == "?")
 
 
 @cache
@@ -166,7 +166,7 @@ def split(mutant: Mutant, tree: Path) -> tuple[str, str]:
     if len(found) != 1:
         has = f"has {len(found)} times {mutant.before!r}" if spans and text else "does not exist"
         raise SystemExit(
-            f"tests/mutants/{mutant.room}.txt: {mutant.name}: {mutant.function} {has} in "
+            f"tests/mutants/{mutant.package}.txt: {mutant.name}: {mutant.function} {has} in "
             f"{mutant.file}; update the mutant together with the code"
         )
     return text[: found[0][0]], text[found[0][1] :]
@@ -267,23 +267,23 @@ def _kills(test: str, mutant: Mutant, tree: Path, profile: str) -> bool:
 
 
 def judge(mutant: Mutant, tree: Path, first: str) -> Outcome:
-    """Run tests with a mutant in a copy of the tree: `first`, then those that need no kernel, then
-    those of `make room`, then all of the room. A test that is red by chance, or without the mutant,
-    is left out.
+    """Run tests with a mutant in a copy of the tree: `first`, those that need no kernel, those of
+    `make test-package`, then all of the package. A test that is red by chance, or without the
+    mutant, is left out.
     """
-    room, begun = ROOMS[mutant.room].split(), time.monotonic()
+    tests, begun = PACKAGES[mutant.package].split(), time.monotonic()
     doubtful: list[str] = []
 
     def outcome(killer: str, profile: str = "") -> Outcome:
         seconds = time.monotonic() - begun
         return Outcome(mutant, killer, seconds, tuple(doubtful), profile == "check")
 
-    if first and _kills(first, mutant, tree, "room"):
+    if first and _kills(first, mutant, tree, "package"):
         return outcome(first)
-    for profile in "quick", "room", "check":
+    for profile in "quick", "package", "check":
         while True:
             with _mutated(mutant, tree):
-                _, failed = _run(tree, room, profile, without=doubtful)
+                _, failed = _run(tree, tests, profile, without=doubtful)
             if not failed or failed in doubtful:
                 break
             if _kills(failed, mutant, tree, profile):
@@ -298,20 +298,20 @@ def _arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--room", action="append", choices=ROOMS, help="only its mutants; may be repeated")
+    add("--package", action="append", choices=PACKAGES, help="only its mutants; may be repeated")
     add("--sample", type=int, metavar="N", help="only N of them, taken at random")
     add("--seed", type=int, default=0, help="of the sample")
     add("--since", metavar="COMMIT", help="only those of lines that changed after COMMIT")
     add("--minutes", type=float, default=inf, metavar="N", help="begin none later than this")
     add("--jobs", type=int, default=os.cpu_count(), help="so many at a time")
-    add("--list", action="store_true", help="find and count the mutants of each room, run nothing")
-    add("--tests", choices=ROOMS, metavar="ROOM", help="print the tests of a room, run nothing")
+    add("--list", action="store_true", help="count the mutants of each package")
+    add("--tests", choices=PACKAGES, metavar="PACKAGE", help="print the tests of a package")
     return parser.parse_args()
 
 
 def _chosen(arguments: argparse.Namespace) -> list[Mutant]:
     """Return the mutants that the command line means; end if the code of one is lost."""
-    chosen = [mutant for mutant in mutants() if mutant.room in (arguments.room or ROOMS)]
+    chosen = [mutant for mutant in mutants() if mutant.package in (arguments.package or PACKAGES)]
     lines = {mutant: _lines_of(mutant) for mutant in chosen}
     if arguments.since:
         changed = changed_lines(diff_since(arguments.since))
@@ -332,9 +332,8 @@ def report(outcomes: Sequence[Outcome], untried: Sequence[Mutant], *, is_of_a_ch
         print(f"{len(untried)} were not tried in time")
     for mutant in untried if is_of_a_change else ():
         print(f"not tried: {mutant}")
-    for outcome in outcomes:
-        if outcome.beyond_the_room:
-            print(f"not killed by `make room ROOM={outcome.mutant.room}`: {outcome.mutant.name}")
+    for mutant in (outcome.mutant for outcome in outcomes if outcome.needs_all_tests):
+        print(f"not killed by `make test-package PACKAGE={mutant.package}`: {mutant.name}")
     for mutant in lost:
         print(f"not killed: {mutant}")
     for test in sorted({test for outcome in outcomes for test in outcome.doubtful}):
@@ -346,12 +345,12 @@ def main() -> int:
     """Judge the mutants, and list those that survive though none of them should."""
     arguments = _arguments()
     if arguments.tests:
-        print(ROOMS[arguments.tests])
+        print(PACKAGES[arguments.tests])
         return 0
     chosen = _chosen(arguments)
     if arguments.list:
-        for room in ROOMS:
-            print(f"{room:14} {sum(mutant.room == room for mutant in chosen)}")
+        for package in PACKAGES:
+            print(f"{package:14} {sum(mutant.package == package for mutant in chosen)}")
         return 0
     begun, longest = time.monotonic(), 60 * arguments.minutes
     killers: dict[str, str] = json.loads(NOTES.read_text()) if NOTES.exists() else {}

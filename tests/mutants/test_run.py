@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from mutants.run import (
-    ROOMS,
+    PACKAGES,
     ROOT,
     Mutant,
     changed_lines,
@@ -31,11 +31,11 @@ def test_by_chance():
 """
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_each_mutant_has_its_place(room: str) -> None:
-    """The code that each mutant of a room quotes is in its function exactly once."""
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_mutant_has_its_place(package: str) -> None:
+    """The code that each mutant of a package quotes is in its function exactly once."""
     for mutant in mutants():
-        if mutant.room == room:
+        if mutant.package == package:
             split(mutant, ROOT)
 
 
@@ -107,7 +107,7 @@ def test_a_mutant_that_lost_its_code_is_named(
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setitem(ROOMS, "net", "tests/net")
+    monkeypatch.setitem(PACKAGES, "net", "tests/net")
     (tmp_path / "tests/net").mkdir(parents=True)
     (tmp_path / "code_of_net.py").write_text(CODE)
     return tmp_path
@@ -140,11 +140,11 @@ def test_a_killer_is_green_without_the_mutant(
     assert (tree / "code_of_net.py").read_text() == CODE
 
 
-def test_a_lost_file_of_a_room_is_an_error(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A room's line that names a missing file ends the run, as its mutants would seem to
+def test_a_lost_file_of_a_package_is_an_error(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line of a package that names a missing file ends the run, as its mutants would seem to
     survive.
     """
-    monkeypatch.setitem(ROOMS, "net", "tests/net tests/test_lost.py")
+    monkeypatch.setitem(PACKAGES, "net", "tests/net tests/test_lost.py")
     with pytest.raises(SystemExit, match=r"not found: .*tests/test_lost\.py"):
         judge(MUTANT, tree, "")
 
@@ -152,7 +152,7 @@ def test_a_lost_file_of_a_room_is_an_error(tree: Path, monkeypatch: pytest.Monke
 def test_mutants_of_a_change_that_were_not_tried_fail_by_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Untried mutants of a change fail the run by name; those of a whole room are the rest of a
+    """Untried mutants of a change fail the run by name; those of a whole package are the rest of a
     sample.
     """
     assert report([], [MUTANT], is_of_a_change=False) == 0

@@ -1,4 +1,4 @@
-"""The entries of the list of capabilities describe their rooms, which few other files name."""
+"""The entries of the list of capabilities describe their packages, which few other files name."""
 
 import re
 from itertools import chain
@@ -21,7 +21,7 @@ from hostrouting.testing.strategies import configs
 from hostrouting.watch.capability import WATCH
 
 PACKAGE = Path(hostrouting.__file__).parent
-#: The files outside of its room that name a sibling, each with the reason.
+#: The files that name an optional feature of another package, each with the reason.
 NAMED_IN = {
     "__init__.py": "the public names",
     "boot/assets/10-hostrouting.conf": "what is stopped before its files are removed by hand",
@@ -33,7 +33,7 @@ NAMED_IN = {
     "config/optional.py": "the sections",
     "node/capabilities.py": "the list",
     "node/configure.py": "an example",
-    "node/watch.py": "the loop of the watch, which has the reconcilers of the siblings",
+    "node/watch.py": "the loop of the watch, which has the reconcilers of the optional features",
     "testing/strategies.py": "configs at random",
 }
 
@@ -42,14 +42,14 @@ def names(capability: Capability) -> set[str]:
     section = capability.in_config(HostRoutingConfig())
     task = capability.task().__name__
     units = {unit.rpartition(".")[0] for unit in section.units}
-    room = capability.task.__module__.removesuffix(".capability")
-    own = {type(section).__name__, capability.name, task, room, f"config.{capability.section}"}
+    package = capability.task.__module__.removesuffix(".capability")
+    own = {type(section).__name__, capability.name, task, package, f"config.{capability.section}"}
     return own.union(units)
 
 
-def test_no_file_outside_of_its_room_names_a_sibling() -> None:
-    """The only files that name an optional capability, outside of its room, are those of NAMED_IN,
-    so that a change of a capability touches few other files.
+def test_few_files_name_an_optional_feature_of_another_package() -> None:
+    """Only the files of NAMED_IN name an optional feature of another package, so that a change of
+    the feature touches few other files.
     """
     words = "|".join(map(re.escape, set(chain.from_iterable(map(names, OPTIONAL_SECTIONS)))))
     sources = [path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".sh", ".conf"}]
@@ -58,8 +58,8 @@ def test_no_file_outside_of_its_room_names_a_sibling() -> None:
         for path in sources
         if re.search(rf"\b(?:{words})\b", path.read_text("utf-8"))
     }
-    rooms = "azure/", "watch/"
-    assert {path for path in named if not path.startswith(rooms)} == NAMED_IN.keys()
+    own = "azure/", "watch/"
+    assert {path for path in named if not path.startswith(own)} == NAMED_IN.keys()
 
 
 def test_each_section_has_its_capability() -> None:
@@ -88,12 +88,12 @@ def test_the_strategies_draw_each_section(capability: Capability) -> None:
     find(configs(), lambda config: capability.in_config(config) != default, settings=once)
 
 
-def test_each_room_is_in_the_layers() -> None:
-    """The import contract in pyproject.toml names each room, and so checks its imports."""
+def test_each_package_is_in_the_layers() -> None:
+    """The import contract in pyproject.toml names each package, and so checks its imports."""
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
     contract = text.partition('name = "imports go one way"')[2].partition("]")[0]
-    rooms = {f"hostrouting.{path.parent.name}" for path in PACKAGE.glob("*/__init__.py")}
-    assert rooms <= {*re.findall(r"[\w.]+", contract)}
+    packages = {f"hostrouting.{path.parent.name}" for path in PACKAGE.glob("*/__init__.py")}
+    assert packages <= {*re.findall(r"[\w.]+", contract)}
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda each: each.section)

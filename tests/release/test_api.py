@@ -49,8 +49,8 @@ def test_a_class_has_the_members_of_its_private_bases() -> None:
     assert lines[1] == "        self.dev"
 
 
-#: What other rooms call: their values change with the plan and with the sweep.
-BETWEEN_ROOMS = {
+#: What other packages call: their values change with the plan and with the sweep.
+BETWEEN_PACKAGES = {
     "CleanStaleCNI.findings",
     "CleanStaleCNI.foresee",
     "Configure.planned",
@@ -77,9 +77,9 @@ def test_every_class_that_a_public_name_returns_is_public() -> None:
     may move.
     """
     unlisted = printed("import api; print(*api.unlisted(), sep='\\n')").splitlines()
-    assert {line.split(" of ")[1] for line in unlisted} == BETWEEN_ROOMS | READ_ALONE
+    assert {line.split(" of ")[1] for line in unlisted} == BETWEEN_PACKAGES | READ_ALONE
 
 
-def test_every_error_of_the_runner_is_at_its_front_door() -> None:
+def test_every_error_of_the_runner_is_public() -> None:
     """`phases` exports every error of the runner."""
     assert {name for name in vars(phases.exceptions) if name.endswith("Error")} <= {*phases.__all__}

@@ -1,4 +1,4 @@
-"""The pictures of the pages and their sources: the demo's node, and the imports of the rooms."""
+"""The pictures of the pages and their sources: the demo's node, and the imports of the packages."""
 
 import json
 import sys
@@ -24,15 +24,15 @@ def made() -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("name", ["problem", "rooms"])
+@pytest.mark.parametrize("name", ["problem", "packages"])
 def test_a_picture_is_up_to_date(name: str) -> None:
     """A picture of the pages is as its source makes it; if it differs, run nox -s reference."""
     assert (ROOT / f"docs/{name}.svg").read_text(encoding="utf-8") == made()["drawn"][name]
 
 
-def test_the_picture_of_the_rooms_has_each() -> None:
-    """The picture of the rooms has each room; `nox -s lint` enforces their order."""
+def test_the_picture_of_the_packages_has_each() -> None:
+    """The picture of the packages shows each; `nox -s lint` enforces their order."""
     found = {
         path.stem for path in (ROOT / "hostrouting").iterdir() if (path / "__init__.py").exists()
     }
-    assert {room for row in made()["rows"] for room in row} == found | {"phases"}
+    assert {package for row in made()["rows"] for package in row} == found | {"phases"}

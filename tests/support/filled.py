@@ -12,9 +12,9 @@ _MARK = re.compile(r"^ *# @(if [a-z0-9 ]+|end)@\n", re.MULTILINE)
 
 
 def asset(path: str, **included: str) -> str:
-    """Return an asset by `room/name`; at each place `included` it has another asset."""
-    room, _, name = path.rpartition("/")
-    text = read_asset(f"{_PACKAGE}/{room}/__init__.py", name).decode()
+    """Return an asset by `package/name`; at each place `included` it has another asset."""
+    package, _, name = path.rpartition("/")
+    text = read_asset(f"{_PACKAGE}/{package}/__init__.py", name).decode()
     for place, other in included.items():
         mark = f"# @{place}@\n"
         assert text.count(mark) == 1

@@ -38,7 +38,7 @@ def modules() -> list[str]:
 
 
 @pytest.mark.parametrize("name", modules())
-def test_a_doorway_lists_its_public_names(name: str) -> None:
+def test_a_public_module_lists_its_public_names(name: str) -> None:
     """A public module has `__all__`; the names in any exist, are public, and have docstrings (ruff
     sorts them).
     """
