@@ -8,10 +8,11 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from support.intent_nodes import ROUTES, apply, config, node
+from support.command_line import ROUTES
 from support.needs import needs
 from support.patience import at_once
 from support.printed import MAY_CHANGE
+from support.run_nodes import apply, config, node
 
 from hostrouting import Configure, Reset, check_node
 from hostrouting.boot.layout import ANSWER, STATE_DIRECTORY

@@ -7,9 +7,11 @@ from typing import Any
 import attrs
 import pytest
 from hypothesis import given
-from support.intent_nodes import GATES, OVERLAP, PROBES, READY, ROUTES, SWEEP, apply, config, node
+from support.boots import READY
+from support.command_line import ROUTES
 from support.patience import at_once
 from support.printed import REPLACE_IT
+from support.run_nodes import GATES, OVERLAP, PROBES, SWEEP, apply, config, node
 
 from hostrouting import (
     CheckRouteOverlap,

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from support.intent_nodes import GATES, OVERLAP, PROBES, READY, ROUTES, SWEEP, apply, config, node
+from support.boots import READY
+from support.command_line import ROUTES
 from support.patience import at_once
+from support.run_nodes import GATES, OVERLAP, PROBES, SWEEP, apply, config, node
 
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.boot.installed_config import read_installed_config

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, stand_in
-from support.intent_nodes import PROBES, ROUTES, node
+from support.command_line import ROUTES
 from support.needs import needs
 from support.patience import at_once
+from support.run_nodes import PROBES, node
 
 from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.boot.boot import Boot

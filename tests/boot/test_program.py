@@ -15,11 +15,11 @@ from unittest.mock import Mock
 import pytest
 from support.boot_units import departure_of, stand_in
 from support.images import make_image
-from support.intent_nodes import node
 from support.needs import needs
 from support.patience import at_once
 from support.printed import MAY_CHANGE
 from support.processes import ended
+from support.run_nodes import node
 from support.shell_nodes import configured, run_on
 
 from hostrouting import Configure, Host, Reset

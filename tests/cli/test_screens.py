@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 from support.command_line import CHECKED, MENDED, OTHER_COMMAND
 from support.golden import assert_golden
 from support.in_process import run_in_process
-from support.intent_nodes import node as node_in_memory
 from support.kernel import connect
 from support.run_nodes import lose_our_routes
+from support.run_nodes import node as node_in_memory
 
 from hostrouting import CidrReport, Finding, Host, NodeReport, OverlapMode, OverlapReport
 from hostrouting.base.findings import NodeFinding

@@ -13,7 +13,6 @@ from unittest.mock import patch
 import pytest
 from support.command_line import OTHER_COMMAND
 from support.in_process import Result, run_here, run_in_process
-from support.intent_nodes import node as node_in_memory
 from support.kernel import connect
 from support.printed import (
     IN_FORCE,
@@ -25,6 +24,7 @@ from support.printed import (
     leaves,
     next_step,
 )
+from support.run_nodes import node as node_in_memory
 
 from hostrouting import Host, HostRoutingConfig
 from hostrouting.cli import changing

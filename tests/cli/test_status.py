@@ -19,7 +19,6 @@ import pytest
 from support.command_line import CHECKED, MENDED, OTHER_COMMAND, run
 from support.images import make_image
 from support.in_process import Result, run_here
-from support.intent_nodes import node as node_in_memory
 from support.kernel import connect, needs_kernel
 from support.printed import (
     ASKED_AGAIN,
@@ -32,7 +31,6 @@ from support.printed import (
     NARROW,
     NONE_HELD,
     NOT_IN_FORCE,
-    NOTHING_NEXT,
     ONCE_ADDED,
     OWN_ADDRESS,
     REFUSED_THEN,
@@ -48,6 +46,7 @@ from support.printed import (
     overlap,
 )
 from support.run_nodes import lose_our_routes, lose_the_default_route
+from support.run_nodes import node as node_in_memory
 
 from hostrouting import Host
 from hostrouting.boot.installed_config import NOT_INSTALLED, read_installed_config
@@ -140,7 +139,7 @@ def test_a_node_that_is_right() -> None:
         f"addresses: {FINE}",
         f"gates: {NONE_HELD}",
         f"  {NSPAWN}: open (inactive)",
-        NOTHING_NEXT,
+        "next: nothing to do",
     ]
 
 
@@ -826,7 +825,7 @@ def test_a_node_without_any_ipv4_rule_has_the_commands_for_both_tables(host: Fak
         next_step("ip rule add pref 0 lookup local"),
         next_step("ip rule add pref 32766 lookup main"),
     ]
-    assert run_here("status").stdout.splitlines()[-1] == NOTHING_NEXT
+    assert run_here("status").stdout.splitlines()[-1] == "next: nothing to do"
 
 
 def test_an_image_without_config_is_named(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 fabrics and rules.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
+import attrs
 import pytest
 from hypothesis import HealthCheck, given, settings
 from support.announced_fabrics import Announced, announcements
@@ -11,18 +13,18 @@ from support.examples import FEW
 from support.fabric_files import announcing
 from support.kernel import do, kernel_of, needs_kernel
 from support.node_worlds import World, announced_worlds
-from support.overlap_checks import told_alike
 from support.patience import at_once
 from support.routers import WiredNode
 
 from hostrouting import Host, HostRoutingConfig
 from hostrouting.boot.installed_config import NewConfig
 from hostrouting.fleet import NodeRecord, check_record, take_record
-from hostrouting.host import FileStore
+from hostrouting.host import Address, FileStore
 from hostrouting.host.offline import absent
 from hostrouting.route_overlap.check import check_egress
 from hostrouting.route_overlap.expectation import expectation_on
 from hostrouting.route_overlap.fabric import announced_fabric
+from hostrouting.route_overlap.report import CidrReport, Finding
 from hostrouting.testing import FakeHost, KernelNode
 
 pytestmark = needs_kernel
@@ -100,3 +102,34 @@ def test_a_gateway_that_failed(forwarding: int) -> None:
         assert check(node, files, section) == (bool(forwarding), "")
         node.ip("-6 route del fd07::/32 dev e1")
         assert check(node, files, section) == (True, "")
+
+
+def told_alike(reports: Iterable[CidrReport]) -> list[CidrReport]:
+    """Return reports without the protocols of routes by several next hops.
+
+    Of those that several programs have added, the kernel shows another one for each packet, and
+    parts of the address range differ by nothing else.
+    """
+    return [
+        attrs.evolve(one, findings=tuple(_joined(map(_without_protocol, one.findings))))
+        for one in reports
+    ]
+
+
+def _without_protocol(finding: Finding) -> Finding:
+    route = finding.route
+    if route and " nexthop " in route:
+        route = re.sub(r" proto \w+", "", route)
+    return attrs.evolve(finding, route=route)
+
+
+def _joined(findings: Iterable[Finding]) -> list[Finding]:
+    found: list[Finding] = []
+    for one in findings:
+        family, first = Address.parse(one.first)
+        is_next = found and Address(family, first - 1) == Address.parse(found[-1].last)
+        if is_next and attrs.evolve(found[-1], first=one.first, last=one.last) == one:
+            found[-1] = attrs.evolve(found[-1], last=one.last)
+        else:
+            found.append(one)
+    return found

@@ -15,10 +15,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.command_line import CHECKED, run
 from support.in_process import run_here
-from support.intent_nodes import node as node_in_memory
 from support.kernel import connect
 from support.needs import needs
 from support.patience import at_once
+from support.run_nodes import node as node_in_memory
 
 from hostrouting import Configure, HostRoutingConfig, OverlapMode, OverlapReport, __version__
 from hostrouting.base.findings import NodeFinding

@@ -1,12 +1,15 @@
 """The contract of `RouteBackend`, on each of its implementations."""
 
+import ctypes
 import errno
+import struct
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
 import pytest
-from support.kernel import DummyNode, needs_kernel, without_net_admin
+from support.kernel import needs_kernel
 from support.needs import needs
 
 from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
@@ -251,6 +254,22 @@ class TestMemoryBackend(KernelRoutesContract):
         return node
 
 
+@contextmanager
+def without_net_admin() -> Iterator[None]:
+    """Let this thread lack CAP_NET_ADMIN, which the kernel wants for changes of routes."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    # Version 3 of the interface, and this thread.
+    head = struct.pack("=Ii", 0x20080522, 0)
+    present = ctypes.create_string_buffer(24)
+    assert libc.capget(head, present) == 0
+    (effective,) = struct.unpack_from("=I", present)
+    less = ctypes.create_string_buffer(present.raw)
+    struct.pack_into("=I", less, 0, effective & ~(1 << 12))
+    assert libc.capset(head, less) == 0
+    yield
+    assert libc.capset(head, present) == 0
+
+
 class OnTheKernel(KernelRoutesContract):
     """The contract in a new network namespace."""
 
@@ -276,6 +295,21 @@ class TestNetlinkBackend(OnTheKernel):
     @pytest.fixture
     def failing(self) -> RouteBackend:
         return NetlinkBackend(netns="hostrouting-absent")
+
+
+class DummyNode(KernelNode):
+    """A namespace whose devices are of the type `dummy`, which has no ARP, as a fabric may have
+    none.
+    """
+
+    def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
+        """See `KernelNode.add_link`."""
+        if not carrier:
+            super().add_link(name, up=up, carrier=False)
+            return
+        self.ip(f"link add {name} type dummy")
+        if up:
+            self.set_up(name)
 
 
 @needs("kernel", "dummy")

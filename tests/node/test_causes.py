@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 import attrs
 import pytest
-from support.intent_nodes import forget_devs, node
 from support.patience import at_once
 from support.printed import MAY_CHANGE, SEE_DHCP
-from support.run_nodes import lose_our_routes, lose_the_default_route
+from support.run_nodes import forget_devs, lose_our_routes, lose_the_default_route, node
 
 from hostrouting import Configure, HostRoutingConfig, node_status
 from hostrouting.base.findings import NodeFinding

@@ -598,7 +598,8 @@ def test_rendered_files_name_the_device_that_was_looked_up(crowded: FakeHost) ->
     """Rendered files name the device of the given host where the config leaves it open; without a
     host the config is refused.
     """
-    config = HostRoutingConfig.from_mapping({"gates": [], **PROBES})
+    probes = {"enabled": True, "detect": "address"}
+    config = HostRoutingConfig.from_mapping({"gates": [], "probeSnat": probes})
     rendered = render_files(config, host=crowded).files
     files = {file.path: file.content.decode() for file in rendered if file.is_text}
     assert 'iifname "eth0"' in files["/etc/aks-flex-node/probe-snat.nft"]

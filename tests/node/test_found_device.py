@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 import pytest
 from support.command_line import CHECKED, ROUTES
-from support.intent_nodes import put_in_force
 from support.kernel import connect, uplink
 from support.patience import at_once
+from support.run_nodes import put_in_force
 
 from hostrouting import (
     CheckRouteOverlap,

@@ -7,9 +7,9 @@ from typing import Any
 import attrs
 import pytest
 from support.in_process import run_here
-from support.intent_nodes import put_in_force
 from support.kernel import uplink
 from support.printed import NARROW, OWN_ADDRESS
+from support.run_nodes import put_in_force
 
 from hostrouting import (
     CheckRouteOverlap,

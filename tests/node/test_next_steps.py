@@ -6,10 +6,10 @@ from typing import Any
 
 import attrs
 import pytest
-from support.intent_nodes import forget_devs
 from support.kernel import connect, host_of, kernel_of, needs_kernel
 from support.patience import at_once
 from support.routers import WiredNode
+from support.run_nodes import forget_devs
 
 from hostrouting import Configure, HostRoutingConfig, node_status
 from hostrouting.base.commands import CHECK, FIX

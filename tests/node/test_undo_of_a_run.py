@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from support.boot_units import install_upstream
 from support.kernel import connect, uplink
 from support.patience import at_once
-from support.tasks import FailingTask
 
 from hostrouting import (
     CheckRouteOverlap,
@@ -26,7 +25,17 @@ from hostrouting.host import IPV4, Route, RouteChange
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
 from phases import Context, Parallel, Report, Serial, Task, execute, run
 
-LATE = FailingTask("late", OSError("x"))
+
+class FailingTask:
+    """A task that fails."""
+
+    name = "late"
+
+    def do(self, ctx: Context) -> None:
+        raise OSError("x")
+
+
+LATE = FailingTask()
 
 
 def node() -> FakeHost:
@@ -77,11 +86,13 @@ def test_changes_of_a_later_run_stay(caplog: pytest.LogCaptureFixture, *, again:
     later = config("172.16.24.0/24") if again else config()
 
     class Another(FailingTask):
+        name = "another"
+
         def do(self, ctx: Context) -> None:
             execute(Configure(later, host=host))
             self.after = state(host)
 
-    another = Another("another", OSError())
+    another = Another()
     with caplog.at_level(logging.WARNING):
         undone(host, config("172.16.8.0/22"), another)
     assert state(host) == another.after
@@ -96,12 +107,14 @@ def test_a_place_that_another_program_took_stays() -> None:
     usurper = Route.parse("172.16.8.0/22", gateway="10.224.0.77", dev="eth0", protocol=16)
 
     class Another(FailingTask):
+        name = "another"
+
         def do(self, ctx: Context) -> None:
             [own_route] = [route for route in host.routes.routes() if route.protocol == 142]
             host.routes.apply([RouteChange.replace(own_route, usurper)])
 
     before = [str(route) for route in host.routes.routes()]
-    undone(host, config("172.16.8.0/22"), Another("another", OSError()))
+    undone(host, config("172.16.8.0/22"), Another())
     now = [str(route) for route in host.routes.routes()]
     assert sorted(now) == sorted([*before, str(usurper)])
 
@@ -151,8 +164,9 @@ class Armed(FailingTask):
     hits the undo.
     """
 
+    name = "armed"
+
     def __init__(self, faulty: MemoryFiles | MemoryServices, number: int) -> None:
-        super().__init__("armed", OSError("x"))
         faulty.fail_at(number)
         self._operations = faulty.operations
         self._last = len(self._operations.calls) + number
@@ -193,11 +207,13 @@ def test_reset_finishes_an_undo_whose_reload_failed() -> None:
     before = state(host)
 
     class Busy(FailingTask):
+        name = "busy"
+
         def do(self, ctx: Context) -> None:
             host.services.fail_at(1, UnitError("systemd is busy"))
             super().do(ctx)
 
-    report = undone(host, config("172.16.8.0/22"), Busy("busy", OSError()))
+    report = undone(host, config("172.16.8.0/22"), Busy())
     assert "systemd is busy" in str(report.error)
     host.services.operations.calls.clear()
     execute(Reset(config(), host=host), at_once())

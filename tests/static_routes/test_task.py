@@ -4,7 +4,7 @@ import logging
 
 import attrs
 import pytest
-from support.printed import DECIDES_AGAIN, UNTIL_REMOVED
+from support.printed import UNTIL_REMOVED
 from support.static_route_nodes import CONFIG, NONE, WANTED, other_routes, own_routes, state
 from support.static_route_scripts import config_of, static_route
 
@@ -48,11 +48,11 @@ class TestDo:
         assert caplog.messages == [
             (
                 "route '172.16.8.0/22 via 10.224.0.9 dev eth0 proto static' of another program is hidden by "
-                f"'172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142' {DECIDES_AGAIN}"
+                "'172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142' until ours is removed"
             ),
             (
                 "route '172.16.16.0/24 via 10.224.0.1 dev eth0' of another program is hidden by "
-                f"'172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142' {DECIDES_AGAIN}"
+                "'172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142' until ours is removed"
             ),
         ]
         assert other_routes(host) == before

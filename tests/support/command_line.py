@@ -7,6 +7,7 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from support.answers import require_valid_output
 from support.processes import ended
@@ -18,7 +19,9 @@ from hostrouting.testing import KernelNode
 OTHER_COMMAND = shlex.split(os.environ.get("HOSTROUTING_COMMAND", ""))
 COMMAND = OTHER_COMMAND or [sys.executable, str(Path(sysconfig.get_path("scripts"), "hostrouting"))]
 CHECKED = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
-ROUTES = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
+ROUTES: dict[str, Any] = {
+    "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
+}
 MENDED = {**CHECKED, **ROUTES}
 
 

@@ -1,8 +1,6 @@
 """Helpers of tests of the real kernel."""
 
-import ctypes
 import itertools
-import struct
 import subprocess
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,21 +18,6 @@ from hostrouting.testing import FakeHost, KernelNode, Node
 needs_kernel = pytest.mark.usefixtures("needs_kernel")
 
 
-class DummyNode(KernelNode):
-    """A namespace whose devices are of the type `dummy`, which has no ARP, as a fabric may have
-    none.
-    """
-
-    def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
-        """See `KernelNode.add_link`."""
-        if not carrier:
-            super().add_link(name, up=up, carrier=False)
-            return
-        self.ip(f"link add {name} type dummy")
-        if up:
-            self.set_up(name)
-
-
 def powerless(*capabilities: str) -> tuple[str, ...]:
     """Return a command prefix for a process with these capabilities alone. It may read every file,
     even our own code.
@@ -43,22 +26,6 @@ def powerless(*capabilities: str) -> tuple[str, ...]:
     """
     kept = "".join(f",+{capability}" for capability in ("dac_read_search", *capabilities))
     return ("setpriv", f"--bounding-set=-all{kept}", "--inh-caps=-all")
-
-
-@contextmanager
-def without_net_admin() -> Iterator[None]:
-    """Let this thread lack CAP_NET_ADMIN, which the kernel wants for changes of routes."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    # Version 3 of the interface, and this thread.
-    head = struct.pack("=Ii", 0x20080522, 0)
-    present = ctypes.create_string_buffer(24)
-    assert libc.capget(head, present) == 0
-    (effective,) = struct.unpack_from("=I", present)
-    less = ctypes.create_string_buffer(present.raw)
-    struct.pack_into("=I", less, 0, effective & ~(1 << 12))
-    assert libc.capset(head, less) == 0
-    yield
-    assert libc.capset(head, present) == 0
 
 
 class _VRFNode(KernelNode):

@@ -13,8 +13,6 @@ WITHOUT_CONFIG = (
 )
 #: What `watch` logs when the last finding is over.
 LEAVE_AGAIN = "the expected addresses are routed correctly again: "
-#: The last line of `status` on a right node.
-NOTHING_NEXT = "next: nothing to do"
 
 ALIKE = "have the same priority, so packets may leave through any of them: "
 ANOTHER_FAMILY = "source: is of another family"
@@ -28,8 +26,6 @@ BEFORE_THE_PIPE = "see the message of the command before the pipe, or give the p
 CHOOSE_DEV = "choose the device that receives probes with hostRouting.probeSnat.dev"
 CHOSEN = "has a lower metric than that through "
 CORRECT_GATEWAY = "correct its 'gateway' or 'dev'"
-DAMAGED = "is lost or damaged"
-DECIDES_AGAIN = "until ours is removed"
 DEFAULT_THROUGH = "the IPv4 default route through "
 DRIFTED = "replaced, because it had changed"
 EMPTIED = "is in a directory that is empty after a boot; "
@@ -43,7 +39,6 @@ IN_FORCE = "1 of 1 routes in force"
 IN_USE = "azure-vnet is still in use"
 KEPT_NOWHERE = "nothing is kept at the next boot; to remove the routes, run: hostrouting reset"
 LACKING_TOOL = "but not installed"
-LEARNED = ", its hardware address, is learned on azv1"
 LEFT_BY_THE_RUN = "these stay as the run left them: "
 LEFT_FILES = ", but a run has left "
 LOOP = "Too many levels of symbolic links; remove this link"
@@ -58,7 +53,6 @@ NONE_HELD = "no gate held"
 NOTHING_CHANGED = "nothing was changed; correct the config"
 NOTHING_LEADS = "no route leads to "
 NOT_APPLIED = "nothing of this config is installed"
-NOT_ASKED = "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked"
 NOT_CLOSED = "the writer did not close it within "
 NOT_ENDED = "neither active nor successfully finished since the boot"
 NOT_EXECUTABLE = "is not executable; run: chmod +x "
@@ -71,7 +65,6 @@ NO_DESCRIPTION = "the cloud's description of the network interfaces cannot be re
 NO_DEVICE = "there is no such device"
 NO_DEVICE_NAME = "is not a device name: "
 NO_DEVICE_OF = "with a default route and an address in 10.224.0.0/16 (a bridge or another virtual device must be given by its name)"
-NO_ENDPOINT = "no live endpoint of azure-vnet has "
 NO_FABRIC = "no fabric is announced: "
 NO_GROUP = "the model does not know the group of "
 NO_INDEX = "no device has the index "
@@ -81,7 +74,6 @@ NO_IPV6_DEFAULT = "there is no IPv6 default route"
 NO_POOL_YET = " does not exist yet"
 ONCE_ADDED = "once each route can be added, "
 ONE_LINE = "a record is one line, as `record` prints it"
-OTHER_RULES = "it is not one of the rules that azure-vnet adds for a pod"
 OVER = "this is over: "
 OWN_ADDRESS = "The node's own addresses take precedence over routes: "
 REFUSED_THEN = "apply would refuse this"
@@ -95,7 +87,6 @@ STARTS_NOT = "and no longer starts "
 START_AGAIN = "start it again once routing is healthy"
 STAY_SHUT = "a boot would find the gates shut, and they stay shut"
 STRICT_HOLDS = "gates that STRICT holds then: "
-TAKEN = "its place was taken meanwhile by "
 TOO_LARGE = "it is larger than 1 MiB"
 TWO_IPV6_EXITS = "IPv6 default routes leave through eth0, eth1"
 UNDONE = "undone: the earlier config is in force, live and for the next boot"
@@ -120,11 +111,6 @@ def overlap(addresses: str, dev: str, *, among: str = "", route: str) -> str:
     """Return the sentence of an overlap; `among` are the devices of which `dev` is one."""
     choice = f", one of {among}" if among else ""
     return f"{addresses}: leaves through {dev}{choice} ({route})"
-
-
-def no_gateway(dev: str) -> str:
-    """Return why a route by a device without default route cannot be completed."""
-    return f"no IPv4 default route uses {dev}, so its gateway is unknown"
 
 
 def next_step(step: str) -> str:

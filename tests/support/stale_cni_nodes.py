@@ -4,13 +4,13 @@ leftovers.
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from support.ebtables_backends import in_full
 from support.stale_cni_worlds import NODE_RULES, arp_reply, config_of, dnat, state_of
 
 from hostrouting import CleanStaleCNI, Host
@@ -55,6 +55,15 @@ STALE = [
     f"{REUSED} dev azure0 lladdr {DEAD_MAC} PERMANENT",
     f"{DEAD6} dev azure0 lladdr {DEAD_MAC} PERMANENT",
 ]
+_MAC = re.compile(r"\b[0-9a-f]{1,2}(?::[0-9a-f]{1,2}){5}\b")
+
+
+def _in_full(line: str) -> str:
+    """Return a rule in one spelling: only the legacy tool shortens hardware addresses, and prints
+    implied options and double blanks.
+    """
+    line = _MAC.sub(lambda found: ":".join(part.zfill(2) for part in found[0].split(":")), line)
+    return " ".join(line.replace(" --arpreply-target DROP", "").split())
 
 
 def shown(node: KernelNode, backend: str) -> list[str]:
@@ -70,7 +79,7 @@ def shown(node: KernelNode, backend: str) -> list[str]:
             line.removeprefix("ebtables -t nat ")
             for line in node.run("ebtables-legacy", "-t", "nat", "-L", "--Lx").splitlines()
         ]
-    return [in_full(line) for line in lines if line.startswith("-A")]
+    return [_in_full(line) for line in lines if line.startswith("-A")]
 
 
 class World:
@@ -140,7 +149,7 @@ class World:
         """Return the subjects of a plan in the words of `shown`."""
         prefix = f"ebtables {self.backend} nat: "
         subjects = [change.subject for change in task.plan(Context(timeout=60))]
-        return [in_full(subject.removeprefix(prefix)) for subject in subjects]
+        return [_in_full(subject.removeprefix(prefix)) for subject in subjects]
 
     def reaches(self, address: str, *, patience: float = 5.0) -> bool:
         """Return True if an answer comes to a datagram that the fabric sends to the address."""

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from support.gated_machine import CONNECT, SMALL_NODE, GatedMachine, applied, exchange
-from support.printed import DAMAGED
 
 from hostrouting.boot.gates import Gates
 from hostrouting.boot.layout import ASK_PATH, CONFIG_PATH
@@ -15,7 +14,7 @@ from hostrouting.boot.layout import ASK_PATH, CONFIG_PATH
 APPLY = f"run: hostrouting apply {CONFIG_PATH}"
 #: The drop-in alone answers.
 LOST = "see: systemctl cat UNIT"
-BROKEN = f"{DAMAGED}; {APPLY}"
+BROKEN = f"is lost or damaged; {APPLY}"
 ENDED = f"the check failed with status {{}}; {APPLY}"
 WITHOUT_PYTHON = "there is no Python 3.10 or newer; install it as /usr/bin/python3"
 #: The begin of each row: the files of an installed config, and accidents of a file.

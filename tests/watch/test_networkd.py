@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.intent_nodes import ROUTES, apply, config, node
+from support.command_line import ROUTES
 from support.patience import at_once
+from support.run_nodes import apply, config, node
 
 from hostrouting import Configure, HostRoutingConfig, Reset, check_node, render_files
 from hostrouting.base.findings import NodeFinding

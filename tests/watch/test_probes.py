@@ -4,8 +4,8 @@ import logging
 
 import pytest
 from hypothesis import given
-from support.intent_nodes import put_in_force
 from support.probe_nodes import AGENTBAKERS, FOREIGN, OWN_TABLE, config, made_host
+from support.run_nodes import put_in_force
 
 from hostrouting import ConfigureProbeSNAT, HostRoutingConfig, Reset
 from hostrouting.azure.probe_snat.reconciler import ProbeReconciler

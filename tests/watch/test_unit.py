@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from support.boot_units import assert_exposed_at_most, assert_verified
+from support.command_line import ROUTES
 from support.filled import asset, changes
 from support.images import make_image
 from support.in_process import run_here
-from support.intent_nodes import PROBES, ROUTES, SWEEP, apply, config, node
 from support.needs import needs
 from support.patience import at_once
 from support.printed import EMPTIED, INSTALL_THERE, MASKED, NOT_EXECUTABLE, UNSEEN
+from support.run_nodes import PROBES, SWEEP, apply, config, node
 
 from hostrouting import Configure, HostRoutingConfig, Reset, check_node
 from hostrouting.base.findings import NodeFinding

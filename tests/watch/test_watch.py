@@ -9,9 +9,9 @@ from typing import Any
 
 import attrs
 import pytest
-from support.intent_nodes import put_in_force
 from support.kernel import kernel_host, needs_kernel
 from support.printed import FOLDER, NOT_REPAIRED
+from support.run_nodes import put_in_force
 from support.watched_nodes import (
     CONFIG,
     OWN_ROUTES,

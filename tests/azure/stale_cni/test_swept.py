@@ -13,7 +13,7 @@ from support.kernel import connect, powerless
 from support.memory_links import add_device
 from support.needs import needs
 from support.patience import at_once
-from support.printed import IN_USE, OTHER_RULES
+from support.printed import IN_USE
 from support.stale_cni_sweeps import record
 from support.stale_cni_worlds import arp_reply, config_of, context, dnat, node_of, whole_state
 
@@ -37,6 +37,7 @@ RULES = [
     f"ebtables nft nat: {arp_reply(DEAD, DEAD_MAC)}",
     f"ebtables nft nat: {dnat(DEAD, DEAD_MAC)}",
 ]
+OTHER_RULES = "it is not one of the rules that azure-vnet adds for a pod"
 
 
 def made_host() -> FakeHost:
