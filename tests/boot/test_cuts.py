@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.kernel import connect
 from support.needs import needs
 from support.processes import ended
 from support.shell_nodes import configured, run_on
@@ -117,9 +118,7 @@ def test_the_config_for_people_may_change(generation: Path) -> None:
 def node() -> Iterator[KernelNode]:
     """A node that is wrong."""
     with KernelNode.made() as node:
-        for dev, address in ("eth0", "10.224.0.4/24"), ("ib0", "172.16.1.4/16"):
-            node.add_link(dev)
-            node.add_address(dev, address)
+        connect(node, eth0="10.224.0.4/24", ib0="172.16.1.4/16")
         yield node
 
 

@@ -12,7 +12,7 @@ from support.command_line import ROUTES
 from support.needs import needs
 from support.patience import at_once
 from support.printed import MAY_CHANGE
-from support.run_nodes import apply, config, node
+from support.run_nodes import apply, config, node, state
 
 from hostrouting import Configure, Reset, check_node
 from hostrouting.boot.layout import ANSWER, STATE_DIRECTORY
@@ -48,10 +48,6 @@ def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     apply(host, **BY_SERVICE)
     host.files.write(ANSWER, b"7.00 STRICT 10\nas before\n", mode=0o600)
     return host
-
-
-def state(host: FakeHost) -> object:
-    return host.routes.routes(), host.files.tree.snapshot()
 
 
 @pytest.mark.parametrize("path", PLACES)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from support.kernel import connect
 
 from hostrouting.testing import KernelNode
 
@@ -10,7 +11,5 @@ from hostrouting.testing import KernelNode
 @pytest.fixture
 def node() -> Iterator[KernelNode]:
     with KernelNode.made() as node:
-        for dev, address in ("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16"):
-            node.add_link(dev)
-            node.add_address(dev, address)
+        connect(node, eth0="10.224.0.4/16", ib0="172.16.1.4/16")
         yield node

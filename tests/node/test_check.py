@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.boots import DROP_IN, READY
 from support.command_line import CHECKED as OVERLAP
 from support.command_line import ROUTES
 from support.kernel import connect
@@ -55,7 +56,6 @@ from phases.hosting import leave
 from phases.testing import ManualClock
 
 NSPAWN = "systemd-nspawn@.service"
-DROP_IN = f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf"
 SCRIPT = "/etc/aks-flex-node/static-routes.sh"
 
 
@@ -180,7 +180,6 @@ GENERATION = [
     *(f"/etc/aks-flex-node/hostrouting-{name}.sh" for name in ("ask", "retry")),
     *(SCRIPT, "/etc/aks-flex-node/check-route-overlap.sh"),
 ]
-READY = "/etc/systemd/system/hostrouting-ready.service"
 
 
 def lose_the_run_bit(host: FakeHost) -> None:

@@ -7,6 +7,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from support.boots import DROP_IN
 from support.command_line import CHECKED as OVERLAP
 from support.command_line import ROUTES
 from support.patience import at_once
@@ -19,6 +20,8 @@ from support.run_nodes import (
     lose_nft,
     lose_our_routes,
     lose_the_default_route,
+    own_routes,
+    state,
 )
 
 from hostrouting import (
@@ -73,14 +76,6 @@ def host() -> FakeHost:
 
 def configure(host: FakeHost, **sections: object) -> Configure:
     return Configure(HostRoutingConfig.from_mapping({"gates": [], **sections}), host=host)
-
-
-def own_routes(host: FakeHost) -> list[str]:
-    return [str(route) for route in host.routes.routes() if route.protocol == 142]
-
-
-def state(host: FakeHost) -> object:
-    return host.routes.routes(), host.files.tree.snapshot()
 
 
 @pytest.mark.parametrize("folder", ["/etc", "/etc/systemd/system", "/etc/aks-flex-node"])
@@ -611,7 +606,6 @@ def test_rendered_files_name_the_device_that_was_looked_up(crowded: FakeHost) ->
 
 
 GATED = {"gates": ["systemd-nspawn@.service"]}
-DROP_IN = "/etc/systemd/system/systemd-nspawn@.service.d/10-hostrouting.conf"
 CHECK_UNIT = "/etc/systemd/system/check-route-overlap.service"
 SHADOWED = {"routeOverlap": {"expectedCidrs": ["172.16.0.0/16"], "mode": "STRICT"}}
 

@@ -10,7 +10,7 @@ import pytest
 from support.command_line import CHECKED, ROUTES
 from support.kernel import connect, uplink
 from support.patience import at_once
-from support.run_nodes import put_in_force
+from support.run_nodes import own_routes, put_in_force
 
 from hostrouting import (
     CheckRouteOverlap,
@@ -68,10 +68,6 @@ def applied(host: Host, config: HostRoutingConfig, **options: Any) -> Report:
 def found_devs(host: Host) -> object:
     content = host.files.read(CONFIG_PATH)
     return None if content is None else json.loads(content)["hostRouting"].get("foundDevs")
-
-
-def own_routes(host: Host) -> list[str]:
-    return [*map(str, host.routes.routes_of(OUR_PROTOCOL))]
 
 
 def bring_the_later_route(host: FakeHost) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from support.patience import at_once
+from support.run_nodes import own_routes
 
 from hostrouting import (
     CheckRouteOverlap,
@@ -51,10 +52,6 @@ SECOND = config("172.16.16.0/24")
 
 def configured(host: FakeHost, wanted: HostRoutingConfig) -> Report:
     return run(Configure(wanted, host=host), at_once())
-
-
-def own_routes(host: FakeHost) -> list[str]:
-    return [str(route) for route in host.routes.routes() if route.protocol == 142]
 
 
 def changed_files(host: FakeHost) -> list[tuple[str, ...]]:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.boot_units import install_upstream
 from support.kernel import connect, uplink
 from support.patience import at_once
+from support.run_nodes import state
 
 from hostrouting import (
     CheckRouteOverlap,
@@ -54,10 +55,6 @@ def config(*destinations: str, cidrs: tuple[str, ...] = ()) -> HostRoutingConfig
         {"staticRoutes": routes, "routeOverlap": {"expectedCidrs": list(cidrs)}}
     )
     return whole if whole.asks else HostRoutingConfig()
-
-
-def state(host: FakeHost) -> object:
-    return host.routes.routes(), host.files.tree.snapshot()
 
 
 def undone(host: FakeHost, wanted: HostRoutingConfig, *after: Task) -> Report:

@@ -9,7 +9,8 @@ import pytest
 from support.kernel import connect
 from support.patience import boot_clock
 from support.printed import CORRECT_GATEWAY, NEVER_OVERWRITTEN, NO_DEVICE, SEE_DHCP, UNTIL_REMOVED
-from support.static_route_nodes import CONFIG, WANTED, other_routes, own_routes
+from support.run_nodes import own_routes
+from support.static_route_nodes import CONFIG, WANTED, other_routes
 from support.static_route_scripts import config_of, install, static_route
 
 from hostrouting.exceptions import HostFileError, LockHeldError, Refusal, RouteRejectedError

@@ -5,7 +5,8 @@ import logging
 import attrs
 import pytest
 from support.printed import UNTIL_REMOVED
-from support.static_route_nodes import CONFIG, NONE, WANTED, other_routes, own_routes, state
+from support.run_nodes import own_routes, state
+from support.static_route_nodes import CONFIG, NONE, WANTED, other_routes
 from support.static_route_scripts import config_of, static_route
 
 from hostrouting import ConfigureStaticRoutes, StaticRoute

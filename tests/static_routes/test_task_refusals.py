@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from functools import partial
 
 import pytest
+from support.boots import DROP_IN
 from support.kernel import connect, uplink
 from support.needs import needs
 from support.patience import at_once
@@ -19,8 +20,8 @@ from support.printed import (
     SEE_DHCP,
     WAITING,
 )
-from support.run_nodes import gpu_node
-from support.static_route_nodes import CONFIG, DROP_IN, WANTED, other_routes, own_routes, state
+from support.run_nodes import gpu_node, own_routes, state
+from support.static_route_nodes import CONFIG, WANTED, other_routes
 from support.static_route_scripts import config_of, static_route
 
 from hostrouting import Configure, ConfigureStaticRoutes, HostRoutingConfig, StaticRoute

@@ -5,7 +5,7 @@ from support.kernel import uplink
 from support.memory_links import add_address, add_device
 from support.patience import at_once
 
-from hostrouting import Configure, HostRoutingConfig
+from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.boot.installed_config import NewConfig, require_installed_config
 from hostrouting.boot.layout import APPLIED_PATH, CONFIG_PATH
 from hostrouting.exceptions import ToolNotFoundError
@@ -66,6 +66,15 @@ def _boot(host: FakeHost, *, ipv6: bool) -> None:
     if ipv6:
         add_address(host.link_layer, "eth0", "2001:db8::4/64")
         host.routes.add_route("::/0", dev="eth0")
+
+
+def own_routes(host: Host) -> list[str]:
+    return [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL]
+
+
+def state(host: FakeHost) -> object:
+    """All that a run can change."""
+    return host.routes.routes(), host.files.tree.snapshot()
 
 
 def apply(host: FakeHost, **sections: object) -> None:

@@ -33,7 +33,6 @@ WANTED = [
     "172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142",
 ]
 NONE = HostRoutingConfig()
-DROP_IN = "/etc/systemd/system/systemd-nspawn@.service.d/10-hostrouting.conf"
 
 
 def made_host() -> FakeHost:
@@ -52,17 +51,8 @@ def made_host() -> FakeHost:
     return FakeHost(node)
 
 
-def own_routes(host: FakeHost) -> list[str]:
-    return [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL]
-
-
 def other_routes(host: FakeHost) -> list[str]:
     return [str(route) for route in host.routes.routes() if route.protocol != OUR_PROTOCOL]
-
-
-def state(host: FakeHost) -> object:
-    """All that a run can change."""
-    return list(map(str, host.routes.routes())), host.files.tree.snapshot()
 
 
 def converge(ctx: Context, desired: Sequence[Route], host: Host) -> None:

@@ -6,9 +6,9 @@ from threading import Thread
 
 import attrs
 from support.kernel import connect
+from support.run_nodes import own_routes
 
 from hostrouting import Host, HostRoutingConfig, Watch
-from hostrouting.host import OUR_PROTOCOL
 from hostrouting.testing import Node
 from phases import Context
 from phases.context import wait
@@ -80,11 +80,6 @@ def running(watch: Watch) -> Iterator[Running]:
     assert errors == []
 
 
-def own_routes(host: Host) -> list[str]:
-    """Return the installed routes."""
-    return sorted(str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL)
-
-
 @attrs.frozen
 class Watched:
     """A node on which a Watch runs."""
@@ -94,7 +89,7 @@ class Watched:
     _running: Running
 
     def own_routes(self) -> list[str]:
-        return own_routes(self.host)
+        return sorted(own_routes(self.host))
 
     def delete(self, text: str) -> None:
         """Let another program delete the route that `ip` shows so."""

@@ -6,12 +6,12 @@ from typing import Any
 import attrs
 import pytest
 from support.kernel import kernel_host, needs_kernel
+from support.run_nodes import own_routes
 from support.watched_nodes import (
     CONFIG,
     OWN_ROUTES,
     SECONDS,
     arrange,
-    own_routes,
     running,
 )
 

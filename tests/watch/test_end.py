@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import attrs
 import pytest
-from support.watched_nodes import CONFIG, OWN_ROUTES, arrange, own_routes
+from support.run_nodes import own_routes
+from support.watched_nodes import CONFIG, OWN_ROUTES, arrange
 
 from hostrouting import RouteOverlapConfig, Watch
 from hostrouting.host import IPV4, ObservedRoute, Route, RouteChange

@@ -11,13 +11,12 @@ import attrs
 import pytest
 from support.kernel import kernel_host, needs_kernel
 from support.printed import FOLDER, NOT_REPAIRED
-from support.run_nodes import put_in_force
+from support.run_nodes import own_routes, put_in_force
 from support.watched_nodes import (
     CONFIG,
     OWN_ROUTES,
     Running,
     arrange,
-    own_routes,
     running,
     watching,
 )

@@ -14,10 +14,11 @@ import pytest
 from support.needs import needs
 from support.printed import IN_USE, OVER
 from support.probe_nodes import made_host
+from support.run_nodes import own_routes
 from support.stale_cni_nodes import LIVE, REUSED, SHORT, SOON, World
 from support.stale_cni_sweeps import CONFLIST
 from support.stale_cni_worlds import POD_CIDRS, config_of
-from support.watched_nodes import SECONDS, own_routes, running
+from support.watched_nodes import SECONDS, running
 
 from hostrouting import (
     Host,
