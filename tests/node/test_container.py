@@ -75,19 +75,25 @@ def pod(node: KernelNode, root: Path, destination: str) -> Iterator[None]:
     assert process.returncode == 0, [*lines, output]
 
 
+def lose(node: KernelNode, destination: str) -> None:
+    """Delete a route, and wait until it is restored."""
+    before = own_routes(node)
+    node.ip(f"route del {destination}")
+    wait_until(lambda: own_routes(node) == before, "the lost route")
+
+
 @needs_kernel
 def test_pods_of_a_daemonset_look_after_the_routes_of_a_node(node: KernelNode, root: Path) -> None:
-    """The first pod adds the route of its config and restores it when it is lost; the second one
-    finds it; one of a changed config replaces it. They write nothing but /run, and where a config
-    is installed, a pod changes nothing and says why.
+    """The first pod adds the route of its config, the second one finds it, and one of a changed
+    config replaces it; each restores its route when it is lost. They write nothing but /run, and
+    where a config is installed, a pod changes nothing and says why.
     """
-    with pod(node, root, "172.16.8.0/22"):
-        assert own_routes(node) == [FIRST]
-        node.ip("route del 172.16.8.0/22")
-        wait_until(lambda: own_routes(node) == [FIRST], "the lost route")
-    for destination, route in ("172.16.8.0/22", FIRST), ("172.16.16.0/24", SECOND):
+    own = ("172.16.8.0/22", FIRST)
+    for destination, route in own, own, ("172.16.16.0/24", SECOND):
         with pod(node, root, destination):
             assert own_routes(node) == [route]
+            # A pod that is stopped before its watch runs exits with 1.
+            lose(node, destination)
     assert [
         path for path in root.rglob("*") if path.is_file() and root / "run" not in path.parents
     ] == []
