@@ -139,7 +139,7 @@ def test_a_node_that_is_right() -> None:
         f"addresses: {FINE}",
         f"gates: {NONE_HELD}",
         f"  {NSPAWN}: open (inactive)",
-        "next: nothing to do",
+        next_step("nothing to do"),
     ]
 
 
@@ -825,7 +825,7 @@ def test_a_node_without_any_ipv4_rule_has_the_commands_for_both_tables(host: Fak
         next_step("ip rule add pref 0 lookup local"),
         next_step("ip rule add pref 32766 lookup main"),
     ]
-    assert run_here("status").stdout.splitlines()[-1] == "next: nothing to do"
+    assert run_here("status").stdout.splitlines()[-1] == next_step("nothing to do")
 
 
 def test_an_image_without_config_is_named(tmp_path: Path) -> None:
