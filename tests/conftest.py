@@ -31,7 +31,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 pytest.register_assert_rewrite("host.contracts")
 
 # Tests find the programs of the environment (shellcheck) as if it were activated, those of
-# `nox -s fleet_tools`, and ip and sysctl where PATH lacks their folder, as that of `su` does.
+# `nox -s fleet_tools`, and ip and sysctl where PATH does not have their folder, as that of `su` does.
 _FLEET_TOOLS = str(Path(__file__).parents[1] / ".tools/fleet/bin")
 os.environ["PATH"] = os.pathsep.join(
     [sysconfig.get_path("scripts"), _FLEET_TOOLS, with_sbin()["PATH"]]

@@ -85,7 +85,7 @@ def test_a_connected_route_stands_behind_an_equal_one(node: KernelNode) -> None:
 @pytest.mark.parametrize("verb", ["append", "prepend"])
 def test_ipv6_routes_by_gateways_merge_and_others_stand_behind(node: KernelNode, verb: str) -> None:
     """Of IPv6 routes in one place, those by gateways merge, and a route by a device alone stands
-    beside them. A dump hides such a route between two next hops.
+    next to them. A dump hides such a route between two next hops.
     """
     for dev, address in ("eth0", "fd00:1::4/64"), ("ib0", "fd00:a::4/64"):
         node.add_address(dev, address)
@@ -107,7 +107,7 @@ def test_ipv6_routes_by_gateways_merge_and_others_stand_behind(node: KernelNode,
 
 @needs("nft", "ebtables-nft")
 def test_nft_does_not_show_the_operands_of_ebtables_rules(node: KernelNode) -> None:
-    """The JSON of nft lacks the hardware address of an ebtables-nft rule, which ebtables-save
+    """The JSON of nft does not have the hardware address of an ebtables-nft rule, which ebtables-save
     prints.
     """
     rule = "-p ARP --arp-op Request --arp-ip-dst 10.240.0.9 -j arpreply --arpreply-mac 02:00:00:00:00:09"

@@ -273,7 +273,7 @@ def lines_of_late_imports(tree: ast.Module) -> set[int]:
 
 @pytest.mark.parametrize("statement", ["import hostrouting.config", "import hostrouting.__main__"])
 def test_a_foreign_package_phases_is_named_with_the_remedy(statement: str, tmp_path: Path) -> None:
-    """An import beside the unrelated project `phases` of PyPI, whose files replace or precede those
+    """An import next to the unrelated project `phases` of PyPI, whose files replace or precede those
     of the runner, is an error with the remedy.
     """
     foreign = tmp_path / "phases/__init__.py"

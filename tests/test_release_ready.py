@@ -116,7 +116,7 @@ def test_the_notes_of_a_release_are_its_section() -> None:
 )
 def test_a_tag_that_is_not_prepared_is_refused(changelog: str, tag: str, why: str) -> None:
     """The notes of a tag are refused if the tag names another version than the package, or the
-    changelog lacks a dated section.
+    changelog does not have a dated section.
     """
     done = notes(changelog, tag)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""A test whose machine lacks something is skipped with a reason, or fails on CI."""
+"""A test whose machine does not have something is skipped with a reason, or fails on CI."""
 
 import re
 import shutil
@@ -40,7 +40,7 @@ def test_soak():
 
 @pytest.mark.slow
 def test_on_ci_a_skip_is_a_failure(tmp_path: Path) -> None:
-    """With HOSTROUTING_NO_SKIP a test that lacks a tool fails, and the reason is in the report. The
+    """With HOSTROUTING_NO_SKIP a test that does not have a tool fails, and the reason is in the report. The
     run of CI has the slow tests, and leaves those of a soak out.
     """
     shutil.copy(ROOT / "tests/conftest.py", tmp_path)

@@ -215,7 +215,7 @@ def test_machines_that_run_are_named_when_their_gate_is_new(host: FakeHost, ctx:
 
 def test_one_of_the_default_gates_is_enough(host: FakeHost, ctx: Context) -> None:
     """A node that has one of the two default gates is without a notice about the other, and a node
-    that lacks both has a notice about each.
+    that does not have both has a notice about each.
     """
     assert boot(host, NSPAWN, "kubelet.service").notices(ctx) == []
     host.files.remove(f"/lib/systemd/system/{NSPAWN}")

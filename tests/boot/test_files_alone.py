@@ -47,7 +47,7 @@ def test_a_changed_one_is_a_difference(boot: Boot, host: FakeHost, ctx: Context)
 
 
 def test_it_leaves_beside_units_that_stay(boot: Boot, host: FakeHost, ctx: Context) -> None:
-    """A file without a unit is removed once the config lacks its section, and the units beside it
+    """A file without a unit is removed once the config does not have its section, and the units next to it
     stay as they are.
     """
     unit = stand_in(STATIC)

@@ -24,7 +24,7 @@ HIDDEN = "its mode 0644 hides it from gates"
 @needs("root")
 def test_an_apply_opens_what_chmod_has_closed(tmp_path: Path) -> None:
     """After `chmod -R 644` a gate cannot read its files; plan and check name the folders, and an
-    apply mends them.
+    apply fixes them.
     """
     make_image(tmp_path)
     host = Host.offline(tmp_path)

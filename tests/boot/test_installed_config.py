@@ -71,7 +71,7 @@ def test_the_file() -> None:
 
 @pytest.mark.parametrize(("kept", "after"), [("route_overlap", "a"), ("static_routes", "b")])
 def test_after_is_kept_with_the_proof(kept: str, after: str) -> None:
-    """A task that does not install the proof keeps the units that the installed proof awaits."""
+    """A task that does not install the check keeps the units that the installed check awaits."""
     one, two = (config(**OVERLAP, after=[f"{name}.service"]) for name in ("a", "b"))
     merged = NewConfig(config=two, kept=frozenset({kept, "gates"})).merged_with(
         NewConfig(config=one).file.content, others=()

@@ -79,7 +79,7 @@ def tried(
 
 
 def other_pythons() -> list[Path]:
-    """Return the Pythons beside this one that can run the program."""
+    """Return the Pythons next to this one that can run the program."""
     found = Path(sys.base_prefix).parent.glob("*/bin/python3.*")
     return [path for path in found if re.fullmatch(r"python3\.1\d", path.name)]
 
@@ -115,7 +115,7 @@ def test_it_has_what_the_verbs_import(made: bytes) -> None:
 
 
 def test_an_installation_without_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program is not made of an installation that lacks the source of a module, since later
+    """The program is not made of an installation that does not have the source of a module, since later
     applies would take it for right; the error names the module and the step.
     """
     program.new_program.cache_clear()

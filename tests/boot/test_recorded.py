@@ -118,7 +118,7 @@ def test_an_undo_restores_the_newest_change_first(host: FakeHost, ctx: Context) 
 def test_a_new_time_does_not_keep_an_undo_from_the_files(
     host: FakeHost, before: bytes | None
 ) -> None:
-    """An undo restores a marker that a watch has dated anew meanwhile, and leaves one with another
+    """An undo restores a marker that a watch has dated again meanwhile, and leaves one with another
     verdict.
     """
     if before is not None:

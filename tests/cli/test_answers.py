@@ -63,7 +63,7 @@ def test_the_answers_about_random_nodes(
 def test_the_answers_about_random_records(
     record: NodeRecord, config: HostRoutingConfig | None, planned: bool
 ) -> None:
-    """The JSON of a random record, and that of its proof, is valid by its schema."""
+    """The JSON of a random record, and that of its check, is valid by its schema."""
     require_valid("record", as_document(record))
     verdict = check_record(record, config, planned=planned)
     require_valid("verdict", json.loads(json_line(verdict.to_mapping())))

@@ -129,7 +129,7 @@ def test_every_command_line_in_an_output_can_be_run(
 
 
 def test_a_failure_beside_an_overlap_could_not_be_done() -> None:
-    """The exit status of a run is 1 only if nothing but the proof has failed."""
+    """The exit status of a run is 1 only if nothing but the check has failed."""
     overlap = TaskFailedError(["check-route-overlap"], RouteOverlapError(OverlapReport()))
     unit = TaskFailedError(["install-boot-files"], UnitError("systemd refused"))
     statuses = [

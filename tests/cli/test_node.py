@@ -282,7 +282,7 @@ _LEAVES = [
 
 @needs_kernel
 def test_a_first_try_needs_no_systemd(node: KernelNode, config: Path, checked: Path) -> None:
-    """`apply --live` changes and proves the routes all together, installs nothing, and its verdict,
+    """`apply --live` changes and checks the routes all together, installs nothing, and its verdict,
     as text and JSON, shows that nothing is kept; a reset removes the routes.
     """
     route = "172.16.8.0/22 via 10.224.0.1 dev eth0 \n"

@@ -248,7 +248,7 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("as_root")
 def test_what_stays_is_apart_from_what_has_started(host: FakeHost) -> None:
-    """An apply that fails its proof lists the changes that stay apart from the watch that it has
+    """An apply that fails its check lists the changes that stay apart from the watch that it has
     started, or restarted for a new unit.
     """
     connect(host.routes, ib0="172.16.1.4/16")
@@ -309,7 +309,7 @@ def test_what_was_undone_is_apart_from_what_stays(host: FakeHost) -> None:
 
 
 def test_what_stays_of_a_first_try_is_kept_at_no_boot(host: FakeHost) -> None:
-    """`apply --live` that fails its proof, and whose undo is refused, lists the change that stays,
+    """`apply --live` that fails its check, and whose undo is refused, lists the change that stays,
     and its verdict has the way to remove it.
     """
     connect(host.routes, ib0="172.16.1.4/16")

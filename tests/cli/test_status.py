@@ -161,7 +161,7 @@ def test_an_apply_that_changes_something_else_than_the_config(host: FakeHost) ->
 
 
 def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
-    """A program of the boot that a node lacks is an error of `status` and `check` with the package
+    """A program of the boot that a node does not have is an error of `status` and `check` with the package
     to install, and fails an apply; without probes nft is not missed.
     """
     on_mended("apply")
@@ -304,7 +304,7 @@ def test_a_route_that_waits_beside_a_right_address(host: FakeHost) -> None:
 
 
 def test_a_route_that_waits_beside_an_address_without_a_route(host: FakeHost) -> None:
-    """The route of the config that waits is named first if an address lacks another one, too: the
+    """The route of the config that waits is named first if an address does not have another one, too: the
     check names the route for that address.
     """
     section = {"enabled": True, "routes": [{"destination": "fd00:64::/48"}]}
@@ -384,7 +384,7 @@ def test_a_silent_cloud_is_not_queried_by_status(host: FakeHost) -> None:
 
 def test_an_overlap_that_is_only_warned_of_is_a_warning() -> None:
     """An overlap under WARN has exit status 0 and a sentence that begins with `warning`; under
-    STRICT the apply fails by the same proof.
+    STRICT the apply fails by the same check.
     """
     config = gated({"routeOverlap": {**CHECKED["routeOverlap"], "mode": "WARN"}})
     warned = on_stdin(config, "apply")
@@ -593,7 +593,7 @@ def test_a_failed_apply_prints_ten_lines_of_errors() -> None:
 def test_a_status_without_an_answer_of_systemd(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A status without an answer of systemd proves the routes, shows the state of a gate as
+    """A status without an answer of systemd checks the routes, shows the state of a gate as
     unknown, and has the reason.
     """
     on_mended("apply")
@@ -711,7 +711,7 @@ def test_a_plan_lists_what_its_apply_does(host: FakeHost) -> None:
 
 
 def test_break_glass_keeps_the_gates_of_a_plan_open(host: FakeHost) -> None:
-    """A plan with the break glass set does not list a gate as held, and fails by the same proof as
+    """A plan with the break glass set does not list a gate as held, and fails by the same check as
     without.
     """
     assert json.loads(on_stdin(gated(CHECKED), "plan", "--json").stdout)["holds"] == [NSPAWN]
@@ -772,7 +772,7 @@ def test_a_plan_lists_the_file_that_it_cannot_write(host: FakeHost) -> None:
 def test_a_plan_and_a_check_without_root_go_on(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, closed: str
 ) -> None:
-    """A plan and a check that may not read a folder have the proof and the reason; the plan has
+    """A plan and a check that may not read a folder have the check and the reason; the plan has
     status 3, or 1 if it is known to fail.
     """
 
@@ -872,7 +872,7 @@ def test_the_first_line_about_a_refused_route_has_its_verdict() -> None:
 
 
 def test_a_bridge_inside_an_expected_network(host: FakeHost) -> None:
-    """For a bridge whose address lies inside an expected network, `status` names the cause and the
+    """For a bridge whose address is inside an expected network, `status` names the cause and the
     command that removes the address, and `check --fix` is refused.
     """
     expected = gated({"routeOverlap": {"expectedCidrs": ["172.17.0.0/16"], "mode": "WARN"}})
@@ -903,7 +903,7 @@ def test_a_bridge_inside_an_expected_network(host: FakeHost) -> None:
 
 
 def test_the_address_of_hardware_is_left_to_the_operator(host: FakeHost) -> None:
-    """For a network card whose address lies inside an expected network, the step is the fix instead
+    """For a network card whose address is inside an expected network, the step is the fix instead
     of a removal, which could cut the operator off.
     """
     host.routes.add_link("eth1")

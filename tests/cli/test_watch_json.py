@@ -96,7 +96,7 @@ def test_a_watch_that_cannot_begin() -> None:
 
 
 def test_a_reader_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines of `watch --json` for which a pipe lacks room are left out at once, and the next line
+    """Lines of `watch --json` for which a pipe does not have room are left out at once, and the next line
     has their number.
     """
     reader, writer = os.pipe()

@@ -318,7 +318,7 @@ def test_the_metric_of_an_ipv6_route() -> None:
 
 
 def test_a_config_that_names_only_a_cloud() -> None:
-    """A config that names only a cloud requests a proof, and has both families if the cloud has
+    """A config that names only a cloud requests a check, and has both families if the cloud has
     IPv6 addresses.
     """
     config = HostRoutingConfig(route_overlap=RouteOverlapConfig(expected=("aws-ipv6",)))

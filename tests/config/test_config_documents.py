@@ -34,7 +34,7 @@ def _agents(services: object, **sections: object) -> dict[str, Any]:
         (_agents(["ib"], after=None), ("ib.service",), True),
         (_agents(["ib"], after=["b.service"]), ("b.service",), False),
         (_agents(["ib"], after=[]), (), False),
-        # Nothing is proven, so nothing waits.
+        # Nothing is checked, so nothing waits.
         (_agents(["ib"], routeOverlap={}), (), False),
         ({**_agents(["ib"]), "hostRouting": None}, (), False),
         (_agents(None), (), False),
@@ -44,7 +44,7 @@ def _agents(services: object, **sections: object) -> dict[str, Any]:
 def test_the_agents_list_stands_for_after(
     mapping: dict[str, Any], after: tuple[str, ...], inherits: bool
 ) -> None:
-    """An agent's whole config that lacks `after` takes it from its bootstrap section's
+    """An agent's whole config that does not have `after` takes it from its bootstrap section's
     additionalRequiredServices; the config that is installed has it as its own.
     """
     config = HostRoutingConfig.from_mapping(mapping)
@@ -94,7 +94,7 @@ def test_a_mistyped_section_is_not_an_agents_config(key: str) -> None:
 
 @pytest.mark.parametrize("beside", ["staticRoutes", "routeOverlap", "probeSnat", "staleCni"])
 def test_a_section_beside_hostrouting_is_refused_with_its_place(beside: str) -> None:
-    """A section beside hostRouting, where it would have no effect, is refused with its place; null
+    """A section next to hostRouting, where it would have no effect, is refused with its place; null
     is accepted there, and `watch` and `gates` may be an agent's own keys.
     """
     document = {"hostRouting": {"typo": 1}, beside: {"enabled": True}, "watch": {}, "gates": 7}

@@ -60,7 +60,7 @@ def test_keys_that_are_not_strings(key: object, found: str) -> None:
     ids=["long", "nan", "object", "longer"],
 )
 def test_values_that_no_message_writes_out(field: str, value: object, found: str) -> None:
-    """A value that is too long for a message, or lacks a text, is described or shortened."""
+    """A value that is too long for a message, or does not have a text, is described or shortened."""
     routes = [GOOD, {"destination": "172.16.0.0/16", field: value}]
     [error] = errors({"staticRoutes": {"enabled": True, "routes": routes}})
     assert error.path == f"{ROUTE}.{field}"

@@ -1,4 +1,4 @@
-"""A changed model is a value: it equals one built anew, and the old one stays as it was."""
+"""A changed model is a value: it equals one built again, and the old one stays as it was."""
 
 import attrs
 import pytest
@@ -49,7 +49,7 @@ def test_a_changed_model_equals_one_built_anew(data: st.DataObject) -> None:
 
 
 def test_a_removed_route_must_be_held() -> None:
-    """The removal of a route that the model lacks is refused, and the error names the route."""
+    """The removal of a route that the model does not have is refused, and the error names the route."""
     absent = ObservedRoute.parse("9.0.0.0/8", "eth0")
     with pytest.raises(ValueError, match="the model has no route '9"):
         Fib.of([], []).changed([RouteChange.remove(absent)])

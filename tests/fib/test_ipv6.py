@@ -69,7 +69,7 @@ def test_rules_have_no_source_of_a_gateway() -> None:
     source = Address.parse("fd00:1::4").number
     rules = [Rule(10, table=88, source=(source, 128), family=IPV6), *FIRST_RULES]
     assert Fib.of([ETH0, IB0], routes, rules).accepts(hop, table=99, source=source)
-    # A rule for the packets of no VRF lacks a table, which means main.
+    # A rule for the packets of no VRF does not have a table, which means main.
     rules = [Rule(10, l3mdev=True, inverted=True, family=IPV6)]
     assert Fib.of([ETH0, IB0], routes, rules).accepts(hop, table=99)
 

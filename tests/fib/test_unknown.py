@@ -191,7 +191,7 @@ def test_addresses_for_which_no_table_is_searched(source: str | None) -> None:
 @needs_kernel
 def test_a_route_with_the_scope_of_the_node_is_unknown() -> None:
     """A route with scope host is undecided for packets without a source: the kernel refuses them
-    with EINVAL if the device lacks an address.
+    with EINVAL if the device does not have an address.
     """
     with KernelNode.made() as node:
         node.add_link("e0")

@@ -67,7 +67,7 @@ def test_the_source_is_the_address_by_which_the_gateway_is_on_the_link() -> None
 
 
 def test_a_packet_may_come_from_an_address_in_a_vrf() -> None:
-    """A packet with an address of a VRF as its source is routed, although the table local lacks the
+    """A packet with an address of a VRF as its source is routed, although the table local does not have the
     address.
     """
     sources = [parse_ipv4("172.16.1.4"), parse_ipv4("172.16.1.5")]

@@ -118,7 +118,7 @@ def test_bad_lines_do_not_stop_the_rest(
     nodes: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line that is not a record is listed with its number and the reason, also on stdin, and the
-    rest is proven; without a bad node the exit status is 3.
+    rest is checked; without a bad node the exit status is 3.
     """
     lines = nodes.read_bytes().splitlines(keepends=True)
     content = b"".join(
@@ -332,7 +332,7 @@ def test_the_summary_has_a_zero_for_what_no_line_is() -> None:
 @needs_kernel
 def test_a_node_is_recorded_without_privilege(node: KernelNode, tmp_path: Path) -> None:
     """`record` without privilege prints a node without a config as one line, which another command
-    proves.
+    checks.
     """
     # Of another user, who may read our own code in a checkout that is closed to others.
     words = "setpriv --reuid=65534 --clear-groups --bounding-set=-all,+dac_read_search"

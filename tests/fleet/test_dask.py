@@ -1,4 +1,4 @@
-"""Recorded nodes are proven on the workers of Dask, which import nothing but the single file."""
+"""Recorded nodes are checked on the workers of Dask, which import nothing but the single file."""
 
 import json
 import subprocess

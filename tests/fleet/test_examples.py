@@ -1,4 +1,4 @@
-"""The files in examples/fleet/ beside the Ansible module are run, or validated by the program that
+"""The files in examples/fleet/ next to the Ansible module are run, or validated by the program that
 reads them.
 """
 
@@ -126,7 +126,7 @@ UNDATED = "the marker does not have the time of its check\n"
 def test_a_proof_that_is_too_old(
     tmp_path: Path, ok: bytes | int, words: str, status: int, printed: str
 ) -> None:
-    """A node whose last proof is older than the maximum age is unknown to the plugin; without a
+    """A node whose last check is older than the maximum age is unknown to the plugin; without a
     maximum age any marker counts. The zone of the node does not matter.
     """
     content = dated(ok) if isinstance(ok, int) else ok
@@ -141,7 +141,7 @@ def test_a_proof_that_is_too_old(
 
 
 def test_a_problem_has_no_age(tmp_path: Path) -> None:
-    """Routing that was wrong at the last proof is a problem to the plugin, however old the proof
+    """Routing that was wrong at the last check is a problem to the plugin, however old the check
     is.
     """
     (tmp_path / Path(MARKER_DETECTED).name).write_text(f"{LINE}\n")
@@ -150,7 +150,7 @@ def test_a_problem_has_no_age(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("marker", [MARKER_OK, MARKER_DETECTED])
 def test_a_marker_that_outlives_its_config(tmp_path: Path, marker: str) -> None:
-    """A node whose marker outlives its config is unknown to the plugin, and not proven."""
+    """A node whose marker outlives its config is unknown to the plugin, and not checked."""
     (tmp_path / Path(marker).name).write_bytes(dated(0))
     config = tmp_path / "hostrouting.json"
     config.symlink_to("hostrouting/hostrouting.json")

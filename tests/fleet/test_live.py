@@ -1,4 +1,4 @@
-"""A recorded node has the proof of the live one: random worlds in the kernel, with announced
+"""A recorded node has the check of the live one: random worlds in the kernel, with announced
 fabrics and rules.
 """
 
@@ -31,7 +31,7 @@ pytestmark = needs_kernel
 
 
 def check(node: KernelNode, files: FileStore, section: Mapping[str, object]) -> tuple[bool, str]:
-    """Assert that the record of a node under a config has the findings of the live proof; return
+    """Assert that the record of a node under a config has the findings of the live check; return
     if that is right, and why the record has none.
     """
     config = HostRoutingConfig.from_mapping({"routeOverlap": section})
@@ -62,7 +62,7 @@ def check(node: KernelNode, files: FileStore, section: Mapping[str, object]) -> 
 )
 @given(world=announced_worlds(rare=True), announced=announcements)
 def test_a_record_has_the_findings(world: World, announced: Announced) -> None:
-    """A record has the findings of the live proof under rules of any kind, several tables and next
+    """A record has the findings of the live check under rules of any kind, several tables and next
     hops, and a fabric that the agent or the config announces.
 
     tests/route_overlap/test_judged_worlds.py has both families, without a fabric.
@@ -85,7 +85,7 @@ def test_a_record_has_the_findings(world: World, announced: Announced) -> None:
 
 @pytest.mark.parametrize("forwarding", [0, 1])
 def test_a_gateway_that_failed(forwarding: int) -> None:
-    """A record has the findings of the live proof for a failed gateway, which a host passes over
+    """A record has the findings of the live check for a failed gateway, which a host passes over
     while another route is left, and a router does not.
     """
     with WiredNode.made() as node:

@@ -56,7 +56,7 @@ def test_a_verdict_can_be_pickled(planned: bool) -> None:
 
 
 def test_without_a_config_the_nodes_own_counts() -> None:
-    """A record is proven by the node's own config, with its lost routes as errors, or by a given
+    """A record is checked by the node's own config, with its lost routes as errors, or by a given
     config, which is not applied yet.
     """
     own = check_record(LOST)
@@ -72,7 +72,7 @@ def test_without_a_config_the_nodes_own_counts() -> None:
 
 def test_networks_of_the_config_count_as_announced() -> None:
     """A network in `fabric` of the config counts as announced if it is longer than the route,
-    though the record lacks the agent's files.
+    though the record does not have the agent's files.
     """
     section = attrs.evolve(STRICT.route_overlap, fabric=("172.16.8.0/24",))
     config = attrs.evolve(STRICT, route_overlap=section)
@@ -81,7 +81,7 @@ def test_networks_of_the_config_count_as_announced() -> None:
 
 def test_a_node_without_a_config() -> None:
     """A record without a config has a finding of its own, and other words for a damaged file; with
-    a given config it is proven.
+    a given config it is checked.
     """
     bare = attrs.evolve(RIGHT, config=None, checksum="")
     assert kinds(check_record(bare)) == [("", "not-applied")]
@@ -135,7 +135,7 @@ def test_a_record_says_which_of_two_tables_is_searched_first(
 
 
 def test_a_plan_is_proven() -> None:
-    """A plan of a record is proven with the routes that an apply would change; what it would make
+    """A plan of a record is checked with the routes that an apply would change; what it would make
     worse is an error, and what cannot be added leaves it undecided.
     """
     mended = check_record(LOST, STRICT, planned=True)
@@ -160,7 +160,7 @@ def test_a_plan_is_proven() -> None:
 
 
 def test_a_route_that_waits_is_not_a_change() -> None:
-    """A route that waits for the default route which the node lacks does not count as a change."""
+    """A route that waits for the default route which the node does not have does not count as a change."""
     config = HostRoutingConfig.from_mapping(
         {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
     )

@@ -56,7 +56,7 @@ ASKED: dict[str, tuple[int, dict[str, Callable[[], Any]]]] = {
         },
     ),
 }
-#: Methods that read such messages beside their own.
+#: Methods that read such messages next to their own.
 _BESIDE: dict[str, list[Callable[[], Any]]] = {
     "addresses": [partial(_LAYER.newest_address, "e0")],
     "neighbours": [_BACKEND.links],
@@ -78,7 +78,7 @@ def _reader(requests: Sequence[int], call: Callable[[], object]) -> Callable[[by
 
 
 def _messages_of(data: bytes) -> list[bytes]:
-    """Cut the messages apart, even where a length lies."""
+    """Cut the messages apart, even where a length is."""
     found, offset = [], 0
     while offset + HEADER_LENGTH <= len(data):
         length = max(HEADER_LENGTH, struct.unpack_from("=I", data, offset)[0])

@@ -101,7 +101,7 @@ def _in_processes(
                 except Exception:  # noqa: BLE001 - whatever it is, this process ends here
                     traceback.print_exc()
                     sys.stderr.flush()
-                # Where a reader failed this is a SystemExit: on the way out libFuzzer writes down
+                # Where a reader failed this is a SystemExit: on its way out, libFuzzer writes down
                 # the input.
                 os._exit(_FAILED)
             running[child] = target, output

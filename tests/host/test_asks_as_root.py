@@ -55,7 +55,7 @@ def answers(node: KernelNode, user: int) -> Any:
 
 
 def test_root_and_another_user_get_the_same_proof(node: KernelNode) -> None:
-    """A proof by root and one by another user have the same findings, although a rule selects
+    """A check by root and one by another user have the same findings, although a rule selects
     packets by user.
     """
     of_root = answers(node, 0)

@@ -109,7 +109,7 @@ class TestMemoryLock(RunLockContract):
 
 def test_a_fake_machine_is_one() -> None:
     """The links and events of a fake machine are those of its routes, another run can hold its
-    lock, and an image lacks a kernel.
+    lock, and an image does not have a kernel.
     """
     host = FakeHost()
     assert host.link_layer.node is host.routes

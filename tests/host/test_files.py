@@ -320,7 +320,7 @@ class TestWithoutPrivilege:
     def test_a_lack_of_permission_names_root(
         self, locked: Path, verb: str, act: Callable[[RootedFiles], object]
     ) -> None:
-        """A call that lacks permission raises an error that has the path and the reason, and
+        """A call that does not have permission raises an error that has the path and the reason, and
         suggests root.
         """
         with plain_user(), pytest.raises(HostFileError) as caught:

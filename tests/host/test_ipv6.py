@@ -249,7 +249,7 @@ class TestOnTheKernel:
         logged: list[str],
     ) -> None:
         """A query of tcx that bpf(2) refuses, as before Linux 6.6 or in a sandbox, returns an empty
-        list; one that lacks privilege does, too, which is logged once; any other failure is an
+        list; one that does not have privilege does, too, which is logged once; any other failure is an
         error.
         """
         caplog.set_level("INFO")

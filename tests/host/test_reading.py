@@ -70,7 +70,7 @@ def test_each_family_is_read_when_it_is_needed(
 
 
 def test_a_list_that_it_returned_may_be_changed(host: FakeHost) -> None:
-    """A caller may change a list that a reading returned, as a proof does, without a change of
+    """A caller may change a list that a reading returned, as a check does, without a change of
     later answers.
     """
     node = with_cached_routing(host).routes
@@ -202,7 +202,7 @@ def run_batch(node: KernelNode, commands: Sequence[str]) -> None:
 
 
 def answers(backend: RouteBackend, family: int) -> dict[int, tuple[object, ...]]:
-    """Return the way of each address where the answer may change, and of those beside it."""
+    """Return the way of each address where the answer may change, and of those next to it."""
     prefixes = [Prefix.parse(text) for text in (PREFIXES if family == IPV4 else IPV6_PREFIXES)]
     edges = {edge for prefix in prefixes for edge in (prefix.network, prefix.last)}
     found = backend.lookup(sorted(edges | {edge + 1 for edge in edges}), family=family)

@@ -272,7 +272,7 @@ def test_answers_that_fitted_before_an_overflow_are_not_left(number: int) -> Non
 
 
 def test_a_missing_answer_of_many_is_a_lost_one() -> None:
-    """A lookup of many that lacks an answer raises AnswersLostError; a lost answer of a single
+    """A lookup of many that does not have an answer raises AnswersLostError; a lost answer of a single
     lookup is an error that can be retried.
     """
     conversation = Conversation(PlayedKernel({}))  # type: ignore[arg-type]
@@ -317,7 +317,7 @@ def test_a_damaged_answer_is_a_documented_error(data: st.DataObject) -> None:
 
 
 def test_a_sandbox_that_forbids_netlink_is_named() -> None:
-    """EAFNOSUPPORT from `socket`, as in a unit whose `RestrictAddressFamilies=` lacks AF_NETLINK,
+    """EAFNOSUPPORT from `socket`, as in a unit whose `RestrictAddressFamilies=` does not have AF_NETLINK,
     is an error that names the sandbox; EPERM, as of a namespace that may not be entered, is an
     error without this hint.
     """

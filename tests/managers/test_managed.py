@@ -35,7 +35,7 @@ IS_UP = {"/run/network/ifstate": "lo=lo\neth1=eth1\n"}
 
 
 class Lacking(NamedTuple):
-    """A device that lacks something, by the files of the node; `->` begins the text of a link."""
+    """A device that does not have something, by the files of the node; `->` begins the text of a link."""
 
     files: dict[str, str]
     program: str

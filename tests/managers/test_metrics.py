@@ -82,7 +82,7 @@ def node(protocol: int, files: dict[str, str]) -> FakeHost:
 )
 def test_the_setting_of_the_owner(protocol: int, files: dict[str, str], step: str) -> None:
     """The step for a wrong default route is a setting of its owner, by the route's protocol and the
-    owner's files: beside the advice to name its device if that is right, and alone if the config
+    owner's files: next to the advice to name its device if that is right, and alone if the config
     names another one.
     """
     host = node(protocol, files)

@@ -76,7 +76,7 @@ def test_the_default_route_that_decides() -> None:
 
 
 def test_an_exit_without_a_gateway_works() -> None:
-    """An exit whose route lacks a gateway, as by PPP, works if its device has a carrier."""
+    """An exit whose route does not have a gateway, as by PPP, works if its device has a carrier."""
     route, link = ObservedRoute.parse("0.0.0.0/0", "ppp0"), Device("ppp0", 2, up=True)
     assert working_devs(("ppp0",), [link], [route]) == {IPV4: "ppp0"}
     assert working_devs(("ppp0",), [link._replace(carrier=False)], [route]) == {}

@@ -154,7 +154,7 @@ def test_all_ignore_routes_that_are_not_default_routes(node: KernelNode, command
 @pytest.mark.parametrize("trouble", [NO_CARRIER_ON_ETH1, "ip link set eth1 down"])
 def test_a_named_device_has_its_gateway_though_it_is_dead(node: KernelNode, trouble: str) -> None:
     """A route by a named device gets the gateway of the default route by that device, even if the
-    device lacks a carrier or is down.
+    device does not have a carrier or is down.
     """
     arrange(node, f"{default('eth1', 'eth0')}; {trouble}")
     route = StaticRoute(destination="172.16.1.0/24", dev="eth1")
@@ -236,7 +236,7 @@ class TestNames:
         assert may_start(node, [CIDR]) == report.ok
 
     def test_a_suggested_route_can_be_configured(self, node: KernelNode, odd: str) -> None:
-        """The route that the proof suggests by a device with an odd name can be configured, and
+        """The route that the check suggests by a device with an odd name can be configured, and
         repairs the finding.
         """
         node.ip("route add 10.96.0.0/12 dev eth1")

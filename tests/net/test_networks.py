@@ -24,7 +24,7 @@ def test_coverage_is_that_of_the_standard_library(
     other_length: int,
     data: st.DataObject,
 ) -> None:
-    """A network is covered exactly when `ipaddress` calls it a subnet, and an address when it lies
+    """A network is covered exactly when `ipaddress` calls it a subnet, and an address when it is
     in the network; families never mix.
     """
     network = ipaddress.ip_network((base, min(length, base.max_prefixlen)), strict=False)

@@ -81,7 +81,7 @@ def test_the_packets_of_a_rule_in_words() -> None:
 
 
 def test_a_node_without_rules_of_ipv6_has_lost_none() -> None:
-    """A node without IPv6 rules has lost none of the built-in ones, as its kernel lacks the family
+    """A node without IPv6 rules has lost none of the built-in ones, as its kernel does not have the family
     or searches both tables; a node without IPv4 rules has lost two.
     """
     assert [len(lost_rules([], family)) for family in (IPV4, IPV6)] == [2, 0]

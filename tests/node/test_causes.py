@@ -124,7 +124,7 @@ def test_each_finding_of_a_status_has_a_reason_and_a_cause_its_command(host: Fak
 
 def test_a_held_unit_waits_for_what_is_wrong(host: FakeHost) -> None:
     """The reason of a held unit names what must become right first: the boot files, without which
-    nothing proves the routing, or routing and the boot files.
+    nothing checks the routing, or routing and the boot files.
     """
     host.services.start(at_once(), "hostrouting-held@systemd-nspawn@kube1.service.service")
     host.files.remove(UNIT)
@@ -228,7 +228,7 @@ def test_the_device_of_a_network_lost_its_address(
 
 def test_a_gate_that_is_down_beside_one_that_is_missing(host: FakeHost) -> None:
     """Of the warnings about a right node, one that has a command comes first; each gate has the
-    state of its unit, or that the node lacks the unit.
+    state of its unit, or that the node does not have the unit.
     """
     units = {
         "systemd-nspawn@.service": "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=machines.target\n",
@@ -290,7 +290,7 @@ def test_a_device_that_may_be_the_exit_is_set_down() -> None:
 
 
 NETWORKD = "/run/systemd/netif/links/{}"
-#: By the program that has a device: its file, and the command with which it configures it anew.
+#: By the program that has a device: its file, and the command with which it configures it again.
 MANAGERS = {
     "systemd-networkd": (
         NETWORKD,

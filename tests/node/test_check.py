@@ -1,4 +1,4 @@
-"""The findings of `check`: the proof, drift from the config, and the gates; on a fake machine."""
+"""The findings of `check`: addresses, drift from the config, and gates; on a fake machine."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -369,7 +369,7 @@ def test_a_lost_route_advises_an_apply(host: FakeHost) -> None:
 
 
 def test_the_proof_of_now_is_made_once(host: FakeHost) -> None:
-    """A check that also decides whether a fix exists makes as many lookups as two proofs."""
+    """A check that also decides whether a fix exists makes as many lookups as two checks."""
     lookups: list[object] = []
     ask = host.routes.lookup
 
@@ -391,7 +391,7 @@ def test_a_route_that_the_config_chooses_is_not_replaced(
     host: FakeHost, chosen: dict[str, str]
 ) -> None:
     """A wrong route whose device or gateway the config names is not replaced, also not by a fix:
-    the advice names it with both ways out.
+    the advice names it with both outbound devices.
     """
     arrange(host.routes, "default via 172.16.0.9 dev ib0 metric 900")
     routes = {"enabled": True, "routes": [{"destination": "172.16.8.0/22", **chosen}]}
@@ -510,7 +510,7 @@ def test_a_section_without_addresses_proves_nothing(
     host: FakeHost, setting: dict[str, object]
 ) -> None:
     """A section with a mode, a fabric or devices, and without addresses, is a warning: nothing is
-    proven.
+    checked.
     """
     report = check(host, config_of(routeOverlap=setting))
     assert findings_of(report) == [("warning", "nothing-proven", "routeOverlap")]
@@ -620,7 +620,7 @@ def test_a_status_that_has_no_time_left(
     assert main(["status"]) == 1
 
 
-# --- the siblings
+# --- the optional features
 
 
 def no_table(host: FakeHost) -> None:
@@ -677,7 +677,7 @@ def test_status_names_probes_whose_rules_are_not_loaded(
 
 def test_the_siblings_troubles_are_named_before_the_first_apply(host: FakeHost) -> None:
     """A check before the first apply lists the troubles of optional capabilities that the apply
-    will not mend, after the warning that nothing is applied.
+    will not fix, after the warning that nothing is applied.
     """
     for route in default_routes(host.routes.routes(IPV6)):
         host.routes.delete_route(route)
@@ -705,7 +705,7 @@ def test_missing_root_is_reported_and_is_not_an_error(host: FakeHost) -> None:
 
 
 def test_what_an_apply_would_refuse_is_not_suggested(host: FakeHost) -> None:
-    """Instead of an IPv6 route that an apply would refuse beside a foreign one, `check` suggests
+    """Instead of an IPv6 route that an apply would refuse next to a foreign one, `check` suggests
     the halves of its network, which an apply accepts.
 
     The next step is that answer instead of an apply, and the plan names the refused route once.

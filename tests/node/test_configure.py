@@ -103,7 +103,7 @@ def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) 
 
 
 def test_a_deadline_does_not_hide_the_causes() -> None:
-    """An apply on a node without a default route fails by the proof, though the wait for the route
+    """An apply on a node without a default route fails by the check, though the wait for the route
     takes all the time.
     """
     host = FakeHost()
@@ -130,10 +130,10 @@ def test_routes_are_compared_again_after_new_files(
 
 
 def test_an_agent_sees_the_overlap_that_warn_tolerates(host: FakeHost) -> None:
-    """A run under WARN with an overlap is ok and degraded, and its report has the proof at the path
+    """A run under WARN with an overlap is ok and degraded, and its report has the check at the path
     of the step.
 
-    A run that skips the proof is degraded, too; one for an image, where nothing is proven, is not.
+    A run that skips the check is degraded, too; one for an image, where nothing is checked, is not.
     """
     warned = {"routeOverlap": {**OVERLAP["routeOverlap"], "mode": "WARN"}}
     report = run(configure(host, **warned))
@@ -235,8 +235,8 @@ def test_the_watch_of_an_image_runs_a_command_of_the_image(named: str | None) ->
 def test_a_route_that_goes_after_the_proof_degrades_the_run(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that loses its route after the proof, and is cancelled then, is ok and degraded; its
-    report has the lost route and a new proof.
+    """A run that loses its route after the check, and is cancelled then, is ok and degraded; its
+    report has the lost route and a new check.
     """
     host = gpu_node()
     ctx = at_once(60)
@@ -261,7 +261,7 @@ def test_a_route_that_goes_after_the_proof_degrades_the_run(
 def test_the_verdict_of_a_run_is_the_proof_that_commits_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A foreign route that comes after the last proof of a run does not change the run's verdict; a
+    """A foreign route that comes after the last check of a run does not change the run's verdict; a
     later `check` finds it.
     """
     host = gpu_node()
@@ -329,7 +329,7 @@ def test_skipped_boot_files_degrade_a_strict_run() -> None:
 
 
 def test_a_verdict_is_neither_true_nor_false(host: FakeHost) -> None:
-    """A status or a proof in a condition such as `if report:`, which would start a machine on a bad
+    """A status or a check in a condition such as `if report:`, which would start a machine on a bad
     node, raises a TypeError that names the field to read.
     """
     execute(configure(host, **ROUTES))
@@ -443,7 +443,7 @@ def test_each_task_can_be_done_alone(host: FakeHost) -> None:
     assert repr(whole) == "<Configure configure>"
     reports = [run(subtask, at_once()) for subtask in whole.subtasks]
     assert [report.status for report in reports] == [*["ok"] * 3, *["skipped"] * 3]
-    # The boot files, the routes, and the proof.
+    # The boot files, the routes, and the check.
     assert [bool(report.changes) for report in reports[:3]] == [True, True, True]
     assert isinstance(reports[2].result, OverlapReport)
     assert state(host) == state(other)
@@ -508,7 +508,7 @@ def test_a_task_alone_joins_no_run_of_another_thread(host: FakeHost) -> None:
     assert isinstance(other.error.cause, LockHeldError)
 
 
-# --- the siblings of the routing pair
+# --- the optional features of the routing pair
 
 TABLE = "ip6", "azureSLBProbe"
 
@@ -651,7 +651,7 @@ def test_a_sibling_in_trouble(
     sections: dict[str, dict[str, object]],
     required: bool,
 ) -> None:
-    """An optional capability in trouble leaves routes, proof and gate installed, and fails the run
+    """An optional capability in trouble leaves routes, check and gate installed, and fails the run
     only if its section has `required`.
 
     A cloud that never answers takes only a part of the remaining time.

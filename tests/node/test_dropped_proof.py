@@ -1,4 +1,4 @@
-"""A config that drops the proof of addresses makes none of them wrong in silence: by `Configure`, by
+"""A config that drops the check of addresses makes none of them wrong in silence: by `Configure`, by
 the tasks of the pair alone, and in any order.
 """
 
@@ -85,7 +85,7 @@ def pair(wanted: HostRoutingConfig, host: Host) -> tuple[Task, Task]:
 
 
 def tried_twice(wanted: HostRoutingConfig, host: Host) -> Task:
-    """Return a pipeline whose first attempt ends between the proof and the routes."""
+    """Return a pipeline whose first attempt ends between the check and the routes."""
     routes, check = pair(wanted, host)
     failures = [OSError("busy")]
 
@@ -130,7 +130,7 @@ def causes(report: Report) -> list[type[BaseException]]:
 
 
 def test_a_config_without_the_section_is_refused_as_a_whole(host: FakeHost) -> None:
-    """An apply of other routes without the proof is refused without a change, and the error has the
+    """An apply of other routes without the check is refused without a change, and the error has the
     addresses, the change, their owner and the next step; a plan has them, too.
     """
     before = host.routes.routes(), host.files.tree.snapshot()
@@ -179,7 +179,7 @@ def test_a_check_and_a_fleet_foresee_the_refusal(host: FakeHost) -> None:
 
 
 def test_two_applies_are_the_way_out(host: FakeHost) -> None:
-    """A first apply that drops only the proof is ok and degraded, and a second apply that drops the
+    """A first apply that drops only the check is ok and degraded, and a second apply that drops the
     routes is ok.
     """
     first = run(Configure(config(WIDE, "172.16.16.0/24"), host=host), at_once())
@@ -254,7 +254,7 @@ def test_force_an_empty_config_and_reset_are_exempt(host: FakeHost) -> None:
 def test_the_scripts_know_what_the_installed_config_has_lost(
     host: FakeHost, content: bytes
 ) -> None:
-    """An installed config that was damaged or edited in place does not lift the proof of its script: an apply
+    """An installed config that was damaged or edited in place does not lift the check of its script: an apply
     that would make a right address wrong is refused, `check` names the fix, and `force` goes on.
     """
     host.files.write(CONFIG_PATH, content, mode=0o644)
@@ -285,7 +285,7 @@ def test_a_status_names_a_config_that_was_edited(host: FakeHost) -> None:
     assert not is_edited(host)
 
 
-# --- the proof alone
+# --- the check alone
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_a_status_names_a_config_that_was_edited(host: FakeHost) -> None:
 def test_the_proof_alone_may_be_dropped(
     host: FakeHost, caplog: pytest.LogCaptureFixture, expected: tuple[str, ...], dropped: str
 ) -> None:
-    """A proof that is dropped while the routes stay is logged, stands in the plan, and degrades the
+    """A check that is dropped while the routes stay is logged, stands in the plan, and degrades the
     run; the same addresses in other networks are not a loss.
     """
     wanted = config(WIDE, "172.16.8.0/24", expected=expected)
@@ -322,7 +322,7 @@ def test_parts_of_an_ipv6_network_that_no_route_decides_are_not_missed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Link-local and multicast addresses inside an expected IPv6 network do not count as a dropped
-    proof.
+    check.
     """
     host = gpu_node()
     wide = config(WIDE, expected=("fe00::/7", WIDE), mode="WARN")
@@ -385,7 +385,7 @@ def test_no_pipeline_makes_a_dropped_address_wrong_in_silence(name: str) -> None
                 oracle = KernelOracle(kernel)
                 earlier = config(WIDE, expected=(WIDE,), mode=mode)
                 assert run(Configure(earlier, host=host), at_once()).ok
-                # Without a route of the proof alone.
+                # Without a route of the check alone.
                 wanted = config(HALF, expected=expected, mode=mode)
                 report, worse = run_judged(name, oracle, host, wanted)
                 if name == "check":

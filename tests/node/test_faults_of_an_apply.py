@@ -83,7 +83,7 @@ def disproved(lines: list[str], now: State, before: State, after: State) -> Iter
         routes, files = STATES.get(line, (None, None))
         in_force = wanted[files].files
         if line in {INSTALLED, INTERRUPTED}:
-            # Files of the earlier config may be left beside it.
+            # Files of the earlier config may be left next to it.
             in_force = in_force | {path: now.files[path] for path in now.files.keys() - in_force}
         if now.routes != wanted[routes].routes or now.files != in_force:
             yield line

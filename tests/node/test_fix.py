@@ -1,5 +1,5 @@
-"""`check --fix` writes a config that mends the node, as an apply proves, or refuses where not even
-a route for each address would mend it.
+"""`check --fix` writes a config that fixes the node, as an apply checks, or refuses where not even
+a route for each address would fix it.
 """
 
 from contextlib import suppress
@@ -133,10 +133,10 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
 
 @given(case=cases())
 def test_the_answer_mends_or_nothing_does(case: tuple[World, dict[str, Any]]) -> None:
-    """The config that `check --fix` writes makes the proof right once it is applied, and keeps each
+    """The config that `check --fix` writes makes the check right once it is applied, and keeps each
     route of the earlier config that may be added.
 
-    Where it refuses, not even a route for each single address would make the proof right.
+    Where it refuses, not even a route for each single address would make the check right.
     """
     node = MemoryBackend()
     case[0].arrange(node)
@@ -147,7 +147,7 @@ def test_the_answer_mends_or_nothing_does(case: tuple[World, dict[str, Any]]) ->
 @settings(max_examples=FEW, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_in_the_kernel(case: tuple[World, dict[str, Any]]) -> None:
-    """On a node of the kernel, the config that `check --fix` writes makes the proof right, or not
+    """On a node of the kernel, the config that `check --fix` writes makes the check right, or not
     even a route for each single address would.
     """
     with KernelNode.made() as node:
@@ -156,7 +156,7 @@ def test_in_the_kernel(case: tuple[World, dict[str, Any]]) -> None:
 
 
 def test_nothing_is_written_beside_what_an_operator_must_mend() -> None:
-    """A fix is refused while a rule prohibits one of the expected CIDRs, though a route would mend
+    """A fix is refused while a rule prohibits one of the expected CIDRs, though a route would fix
     the other CIDR.
     """
     host = FakeHost()
@@ -201,7 +201,7 @@ def test_no_silent_gateway_takes_the_place_of_one_that_answers() -> None:
 @pytest.mark.parametrize("carrier", [True, False])
 def test_where_both_are_silent_the_default_route_counts(*, carrier: bool) -> None:
     """A fix may lead to a silent gateway if the present gateway is silent as well, or its device
-    lacks a carrier.
+    does not have a carrier.
     """
     host = FakeHost()
     config = by_another_router(host, carrier=carrier)

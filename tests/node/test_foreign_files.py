@@ -153,7 +153,7 @@ def test_an_apply_that_needs_the_place_is_refused(path: str, is_live: bool, forc
 
 
 def test_a_reset_and_a_departing_section_leave_it(caplog: pytest.LogCaptureFixture) -> None:
-    """A foreign unit stays active and enabled beside a config without its section, and after a
+    """A foreign unit stays active and enabled next to a config without its section, and after a
     reset; a warning and a note name it.
     """
     host = gpu_node()
@@ -213,7 +213,7 @@ def test_a_first_check_offers_no_apply_that_is_refused() -> None:
 
 
 def test_foreign_rules_are_not_deleted() -> None:
-    """A run without probes leaves a foreign unit, its file of rules and its table; beside an own
+    """A run without probes leaves a foreign unit, its file of rules and its table; next to an own
     unit it leaves a foreign file of rules.
     """
     host = gpu_node()

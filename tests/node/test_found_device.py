@@ -388,7 +388,7 @@ def test_a_reset_and_an_empty_config_are_never_refused(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_record_has_the_device(host: FakeHost, *, fails: bool) -> None:
-    """A record has the device found and the gateways that are FAILED, so that its proof expects the
+    """A record has the device found and the gateways that are FAILED, so that its check expects the
     same devices as a live check.
     """
     config = config_of(FAR)

@@ -197,7 +197,7 @@ def test_nothing_waits_while_gates_do(host: FakeHost, monkeypatch: pytest.Monkey
 
 
 def test_an_earlier_release_had_none(host: FakeHost) -> None:
-    """An apply makes the gates' lock file that an earlier release lacks; an undo removes it."""
+    """An apply makes the gates' lock file that an earlier release does not have; an undo removes it."""
     host.files.remove(LOCK)
     before = state(host)
     ctx = at_once()
@@ -213,7 +213,7 @@ def test_an_earlier_release_had_none(host: FakeHost) -> None:
 def test_a_wrong_lock_is_mended_before_it_is_taken(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An apply mends the content and mode of the gates' lock file before it takes the lock, since
+    """An apply fixes the content and mode of the gates' lock file before it takes the lock, since
     gates would find the lock of a new file free.
     """
     host.files.write(LOCK, b"1234\n", mode=0o644)

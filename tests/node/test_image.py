@@ -152,8 +152,8 @@ def test_an_apply_ends_with_the_state_of_the_image(image: Path, config: Path) ->
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_image_without_a_program_is_reported(image: Path, config: Path, name: str) -> None:
-    """For an image that lacks a program an apply fails with the consequence and the package, and a
-    check has an error beside its notes.
+    """For an image that does not have a program an apply fails with the consequence and the package, and a
+    check has an error next to its notes.
     """
     (image / PROGRAMS[name]).unlink()
     message = f"{name}: is not installed in the image: {STAY_SHUT}; "

@@ -88,7 +88,7 @@ def test_an_apply_over_an_installed_one(host: FakeHost) -> None:
 
 
 def test_an_installed_one_stays_valid(host: FakeHost) -> None:
-    """With an installed loopback network, an apply, a boot, `check`, `status` and the proof of a
+    """With an installed loopback network, an apply, a boot, `check`, `status` and the check of a
     record are right, and `check` has a warning.
     """
     install_old(host)

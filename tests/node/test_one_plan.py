@@ -1,4 +1,4 @@
-"""An apply carries out one plan: what it reads, proves and compares, and when it is made again."""
+"""An apply carries out one plan: what it reads, checks and compares, and when it is made again."""
 
 import pkgutil
 from collections import Counter
@@ -37,7 +37,7 @@ def host() -> FakeHost:
     return host
 
 
-#: Counted by their calls: runs, plans of routes, proofs, and comparisons of files.
+#: Counted by their calls: runs, plans of routes, checks, and comparisons of files.
 CALLS = {
     "runs": "hostrouting.apply.carry_out.Apply.__init__",
     "reconciles": "hostrouting.static_routes.plan.reconcile",
@@ -87,11 +87,11 @@ class Counts:
 
 
 def test_what_an_apply_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An apply without interference carries out one plan, and makes one for the proof and the
+    """An apply without interference carries out one plan, and makes one for the check and the
     report.
 
-    The proofs are those before, as planned and after. The routes are read for the plan, directly
-    before a batch, and for the last proof; files are compared once.
+    The checks are those before, as planned and after. The routes are read for the plan, directly
+    before a batch, and for the last check; files are compared once.
     """
     counts = Counts(host, monkeypatch)
     one = {"runs": 1, "reconciles": 2, "files": 1}
@@ -121,7 +121,7 @@ def test_what_upstreams_files_need(host: FakeHost, monkeypatch: pytest.MonkeyPat
 
 
 def test_what_a_plan_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The forecast and the changes of all tasks are made of one reading and one proof."""
+    """The forecast and the changes of all tasks are made of one reading and one check."""
     counts = Counts(host, monkeypatch)
     whole = Configure(SMALL, host=host)
     planned = whole.planned(at_once())
@@ -188,7 +188,7 @@ def test_a_fabric_is_announced_while_the_first_files_are_installed(
 def change_while_a_gate_checks(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, change: Callable[[], None]
 ) -> None:
-    """Make a change while a run waits for a gate, after its plan is proven."""
+    """Make a change while a run waits for a gate, after its plan is checked."""
     hold = host.lock.hold_file
 
     def wait(ctx: Context, path: str) -> AbstractContextManager[object]:
@@ -287,7 +287,7 @@ def test_what_the_last_reading_shows_is_in_the_verdict(
     is_installed: bool,
 ) -> None:
     """A run is ok and degraded if another program deletes a route of the config, or moves the
-    gateway, directly before the proof that commits.
+    gateway, directly before the check that commits.
     """
     routes = [{"destination": "172.16.8.0/22", "metric": metric} for metric in (0, 50)]
     config = HostRoutingConfig.from_mapping(
@@ -316,7 +316,7 @@ def test_a_network_that_is_connected_during_the_proof_is_not_blamed_on_the_chang
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run fails, and keeps its changes, if a network that is connected between the reading and
-    the lookups of its last proof makes addresses wrong.
+    the lookups of its last check makes addresses wrong.
     """
     lookup = host.routes.lookup
     after = Apply._check
@@ -343,8 +343,8 @@ def test_a_network_that_is_connected_during_the_proof_is_not_blamed_on_the_chang
 def test_a_proof_that_the_kernel_refuses_has_the_name_of_its_task(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run whose last proof fails in the kernel is undone, and its error has the name of the task
-    of the proof.
+    """A run whose last check fails in the kernel is undone, and its error has the name of the task
+    of the check.
     """
     assert run(Configure(SMALL, host=host), at_once()).ok
     monkeypatch.setattr(Apply, "_check", Mock(side_effect=BackendError("no answer")))

@@ -1,6 +1,6 @@
 """The next step of a node ends: a command that repairs it, or what a person has to do.
 
-A command that cannot help is never offered: not for a device that lacks its carrier, and not the
+A command that cannot help is never offered: not for a device that does not have its carrier, and not the
 apply of an edited config that would be refused. On a fake machine.
 """
 
@@ -101,7 +101,7 @@ def enslave(host: FakeHost) -> None:
 def test_no_apply_helps_a_device(
     host: FakeHost, trouble: Any, kind: str, sentence: str, advice: str
 ) -> None:
-    """Where the device of the node is missing, lacks its carrier or is a port of a bridge, the first
+    """Where the device of the node is missing, does not have its carrier or is a port of a bridge, the first
     line says so, no apply is offered though its routes are lost, too, and a person is told what to
     do.
     """
@@ -167,7 +167,7 @@ EDITS = {
 def test_an_edit_that_an_apply_would_refuse(host: FakeHost, name: str) -> None:
     """The apply of an edit that would be refused is not offered: a node that is otherwise right has
     a person correct it, and one that lost its routes gets those of the config in force, which keeps
-    the edit in a file beside it.
+    the edit in a file next to it.
     """
     edit(host, EDITS[name].text)
     step = node_status(at_once(), host).step

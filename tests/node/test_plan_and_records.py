@@ -25,8 +25,8 @@ _MANY = min(2000, 2 * settings().max_examples)
 def wanted_configs(
     draw: st.DrawFn, world: node_worlds.World, *, siblings: bool = False
 ) -> HostRoutingConfig:
-    """A config of the small world; with siblings, gates and units to wait for by its arguments.
-    Most nodes can carry it out: it names no absent device, and WARN installs it whatever the proof
+    """A config of the small world; with optional features, gates and units to wait for by its arguments.
+    Most nodes can carry it out: it names no absent device, and WARN installs it whatever the check
     finds.
     """
     pair = draw(configs(world))
@@ -49,7 +49,7 @@ def compare(host: Host, wanted: HostRoutingConfig) -> None:
 
     The task that comes first makes a file that several share and plan, and writes before it
     removes: so the changes of all tasks are compared, in any order. Their details are for people.
-    Nothing is claimed about a run with a failed task, which undoes it; nor of one whose proof only the
+    Nothing is claimed about a run with a failed task, which undoes it; nor of one whose check only the
     kernel decides, since the next one pins the device through which the node leaves.
     """
     planned = {_what(change) for change in plan(Configure(wanted, host=host, force=True)).changes}
@@ -67,7 +67,7 @@ def _what(change: Change) -> tuple[str, str]:
 
 
 def _is_of_a_run(change: Change) -> bool:
-    """Return whether a plan does not foresee it: the marker of the proof, or a unit that was held."""
+    """Return whether a plan does not foresee it: the marker of the check, or a unit that was held."""
     return change.subject.startswith(f"{STATE_DIRECTORY}/") or change.kind == RELEASED
 
 

@@ -1,4 +1,4 @@
-"""An apply never makes a node worse: the proof of the plan, the refusal before a change, and the
+"""An apply never makes a node worse: the check of the plan, the refusal before a change, and the
 undo after one.
 """
 
@@ -62,7 +62,7 @@ RIGHT = {"destination": "172.16.8.0/22"}
 FABRIC = route("172.16.8.0/24 dev ib0 proto kernel")
 CONNECTED = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 ROUTE = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
-#: A selector that the model lacks.
+#: A selector that the model does not have.
 FLOW_LABEL = ((26, b"\0\0\0\x04"),)
 
 
@@ -195,7 +195,7 @@ def test_of_changes_of_one_prefix_the_last_is_the_cause() -> None:
 
 
 def test_a_run_without_the_proof_refuses_nothing(host: FakeHost) -> None:
-    """A run that skips the proof makes addresses wrong, and is ok and degraded."""
+    """A run that skips the check makes addresses wrong, and is ok and degraded."""
     report = run(Configure(config(), host=host), at_once(), skip=["check-route-overlap"])
     assert report.ok
     assert report.degraded
@@ -224,7 +224,7 @@ def test_a_node_that_stays_as_wrong_is_installed() -> None:
 def test_an_address_that_the_model_cannot_decide_is_judged_by_the_kernel(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An apply whose plan is undecided is undone if the proof after the change finds an address
+    """An apply whose plan is undecided is undone if the check after the change finds an address
     wrong by its route.
     """
     before = state(host)
@@ -569,7 +569,7 @@ def test_a_forecast_without_a_built_in_rule_is_undecided(priority: str) -> None:
 
 
 def forecast_of(config: HostRoutingConfig, host: Host) -> Forecast:
-    """Return the proof of a node as an apply would change it."""
+    """Return the check of a node as an apply would change it."""
     return decide(at_once(), Wanted(config), host).forecast
 
 

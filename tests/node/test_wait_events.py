@@ -40,7 +40,7 @@ def test_a_lease(host: FakeHost) -> None:
 
 
 def test_a_unit_of_after(host: FakeHost) -> None:
-    """The proof waits until a unit of `after` is up."""
+    """The check waits until a unit of `after` is up."""
     host.files.write(
         "/etc/systemd/system/fabric.service", b"[Service]\nExecStart=/bin/a", mode=0o644
     )

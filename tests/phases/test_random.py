@@ -1,4 +1,4 @@
-"""Random pipelines against an oracle: what is done, reported, planned, and undone beside another
+"""Random pipelines against an oracle: what is done, reported, planned, and undone next to another
 program that writes to the same places.
 """
 

@@ -12,7 +12,7 @@ import phases.exceptions
 
 
 def printed(program: str) -> str:
-    """Return what a program prints that runs beside `api.py`."""
+    """Return what a program prints that runs next to `api.py`."""
     words = [sys.executable, "-c", program]
     return ended(*words, check=True, cwd=ROOT / "release").stdout
 

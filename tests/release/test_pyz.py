@@ -172,7 +172,7 @@ unit._problem = lambda *_: ""; cli.main(["render", {str(config)!r}, "--out", {st
 
 def test_its_metadata_are_those_of_its_packages(pyz: Path) -> None:
     """A program with the file on its path reads the versions of the modules in the file, also
-    beside installed packages.
+    next to installed packages.
     """
     script = "import sys; sys.path[:0] = sys.argv[1:]; import attr; from importlib import metadata as of; "
     script += "print(*(of.version(name) for name in ('hostrouting', 'attrs')), attr.__version__, attr.__file__)"

@@ -1,5 +1,5 @@
 """A node whose ib0 shadows part of the cluster's addresses, a path for the files of a fabric, and a
-node whose ways out a test arranges.
+node whose outbound devices a test arranges.
 """
 
 from collections.abc import Iterator

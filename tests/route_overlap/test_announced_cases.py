@@ -162,14 +162,14 @@ def _found(
     cidrs: Sequence[str],
     allowed: Sequence[str] = (),
 ) -> list[str]:
-    """Return what the proof finds."""
+    """Return what the check finds."""
     report = report_under(node, fabric, cidrs, allowed=allowed)
     return [f"{finding.kind} {finding.first}-{finding.last}" for _, finding in report.findings]
 
 
 @pytest.mark.parametrize("case", ROUTES)
 def test_which_routes_stay(node: KernelNode, case: str) -> None:
-    """An address keeps its route in main beside the fabric if that is longer than the announced
+    """An address keeps its route in main next to the fabric if that is longer than the announced
     network, or as long with a lower metric, and no rule may lead the packets elsewhere. Where a
     rule suppresses the group of a device, all addresses are found.
     """
@@ -199,7 +199,7 @@ DEVICES: dict[str, tuple[str, str, str, bool]] = {
     "case", [name for name, (_, found) in ROUTES.items() if found.startswith("announced")]
 )
 def test_the_advice_can_be_followed(node: KernelNode, case: str) -> None:
-    """A route is advised exactly if it makes the proof right, before and after the fabric comes."""
+    """A route is advised exactly if it makes the check right, before and after the fabric comes."""
     announced = Announced(_PAIRS)
     node.ip("route replace default via 10.1.0.8 dev e0")
     _do(node, ROUTES[case][0])
@@ -385,7 +385,7 @@ def test_addresses_that_no_longer_route_takes(
 def test_routes_that_meet_announced_ones(
     *, node: KernelNode, commands: str, dev: str, cidrs: str, expected: str
 ) -> None:
-    """The proof distinguishes one table from two, and finds the routes that a device which is down
+    """The check distinguishes one table from two, and finds the routes that a device which is down
     brings.
     """
     _do(node, commands)
@@ -409,7 +409,7 @@ def test_networks_of_any_length(node: KernelNode, network: str, found: list[str]
     """An announced network of one address is found, and one that begins in 0.0.0.0/8 is not, as the
     kernel never connects it.
 
-    The proof does not take the one address for the node's own.
+    The check does not take the one address for the node's own.
     """
     _do(node, "route del default; route add default dev e0 metric 9; route add 10.3.0.7 dev e0")
     fabric = Fabric(networks=(network,), source="routeOverlap.fabric")
@@ -454,7 +454,7 @@ def test_a_fabric_with_the_network_of_the_node(node: KernelNode) -> None:
     """A gateway in the network of a fabric stays on the link of e0, though the fabric takes the
     other addresses.
 
-    The suggested route is taken by the kernel when the fabric is there, and mends the finding.
+    The suggested route is taken by the kernel when the fabric is there, and fixes the finding.
     """
     announced = Announced([("e1", "10.1.3.4")])
     _do(node, "address del 10.1.0.1/16 dev e0; address add 10.1.0.4/16 dev e0 metric 100")

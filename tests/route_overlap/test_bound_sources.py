@@ -1,4 +1,4 @@
-"""The IPv6 sources to which a program may bind, each of which a proof looks up."""
+"""The IPv6 sources to which a program may bind, each of which a check looks up."""
 
 from collections.abc import Iterator
 
@@ -85,7 +85,7 @@ def test_a_rule_by_the_source_of_another_device_decides(
 
 
 def test_a_part_begins_with_the_site_local_addresses(node: KernelNode) -> None:
-    """A part of a proof begins at fec0::, where the kernel prefers another source, whatever the
+    """A part of a check begins at fec0::, where the kernel prefers another source, whatever the
     routes are.
     """
     connect(node, eth1="fec0:1::5/64")

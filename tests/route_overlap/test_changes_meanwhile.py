@@ -312,7 +312,7 @@ def test_an_exchanged_route_hides_no_address(
 
 
 def test_a_throw_that_comes_leaves_its_address(node: Any, backend: Any) -> None:
-    """A throw that comes during a proof leaves its address to the next table, and the rest of the
+    """A throw that comes during a check leaves its address to the next table, and the rest of the
     part is found.
     """
     arrange(node, f"{PODS} dev ib0 table 88")

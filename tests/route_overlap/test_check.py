@@ -1,4 +1,4 @@
-"""The findings of a proof, on a node whose ib0 shadows part of the cluster's addresses."""
+"""The findings of a check, on a node whose ib0 shadows part of the cluster's addresses."""
 
 from collections.abc import Callable, Sequence
 from ipaddress import ip_network
@@ -89,7 +89,7 @@ def test_without_default_route_the_way_of_each_address_is_reported(node: MemoryB
 
 
 def test_a_host_stands_for_its_backend(node: MemoryBackend) -> None:
-    """A proof accepts a host in place of its backend, and an `ip_network` in place of its text."""
+    """A check accepts a host in place of its backend, and an `ip_network` in place of its text."""
     host = FakeHost(node)
     cidrs = ["172.16.0.0/16"]
     assert prove_egress(host, [*map(ip_network, cidrs)]) == prove_egress(node, cidrs)
@@ -97,7 +97,7 @@ def test_a_host_stands_for_its_backend(node: MemoryBackend) -> None:
 
 
 def test_all_cidrs_are_one_question_to_the_kernel(node: MemoryBackend) -> None:
-    """A thousand CIDRs take as many calls of lookup as one, even beside a rule by source."""
+    """A thousand CIDRs take as many calls of lookup as one, even next to a rule by source."""
     cidrs = [f"10.{number // 256}.{number % 256}.0/24" for number in range(1_000)]
     node.add_rule(Rule(100, table=254, source=parse_cidr("10.224.0.4/32")))
     counts = []

@@ -1,4 +1,4 @@
-"""Findings of a proof that rules, routes that refuse, and sources decide."""
+"""Findings of a check that rules, routes that refuse, and sources decide."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""An InfiniBand device is the way out only if the config names it: the proof, the boot, and routes."""
+"""An InfiniBand device is the outbound device only if the config names it: the check, the boot, and routes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -36,7 +36,7 @@ def node() -> Iterator[KernelNode]:
 
 
 class Case(NamedTuple):
-    """Commands that add default routes, and what the proof finds under a section."""
+    """Commands that add default routes, and what the check finds under a section."""
 
     commands: Sequence[str]
     expected: tuple[str, ...]

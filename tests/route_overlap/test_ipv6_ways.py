@@ -1,4 +1,4 @@
-"""Reports of the proof about IPv6 that a person can judge: the exits, equal routes, the advice and
+"""Reports of the check about IPv6 that a person can judge: the exits, equal routes, the advice and
 the warnings.
 """
 
@@ -160,7 +160,7 @@ def test_a_route_with_from_hides_and_decides(node: WiredNode) -> None:
 
 def test_the_advice_mends(node: WiredNode) -> None:
     """Suggested IPv6 routes have metric 1 and the device of a link-local gateway, and make the
-    proof right.
+    check right.
     """
     report = proven(
         node, WAY, f"-6 route add {CIDR} dev e1", "-6 route add fd00:5::/64 dev e1 metric 1"
@@ -306,7 +306,7 @@ def test_a_wrong_default_gets_no_advice_to_stay(node: WiredNode) -> None:
 
 
 def test_a_plan_that_takes_addresses_is_worse(ctx: Context) -> None:
-    """The forecast of an IPv6 change that takes addresses names the change, and the proof after the
+    """The forecast of an IPv6 change that takes addresses names the change, and the check after the
     change finds the same.
     """
     host = FakeHost()

@@ -35,7 +35,7 @@ _INNER = {4: (28, 30, 32), 6: (124, 126, 128)}
 
 
 class AskedWorld(NamedTuple):
-    """A node, and the proof that is to be made of it."""
+    """A node, and the check that is to be made of it."""
 
     family: int
     #: Commands of `ip`.
@@ -200,7 +200,7 @@ def _states_of_gateways(world: AskedWorld, draw: random.Random) -> list[dict[tup
     """Return four states of the neighbour entries: none, all stale, and two by chance."""
     known = ["stale", "failed", ""]
     if world.family == 6:
-        # On a host the kernel passes over an IPv6 gateway that fails after the proof.
+        # On a host the kernel passes over an IPv6 gateway that fails after the check.
         known = ["stale"]
     one = {gateway: draw.choice(known) for gateway in world.gateways}
     another = {gateway: draw.choice(known) for gateway in world.gateways}
@@ -298,14 +298,14 @@ def _proof(routing: Routing, world: AskedWorld) -> OverlapReport:
 
 @pytest.mark.parametrize(("seed", "family"), [(99, 4), (107, 4), (372, 4), (99, 6), (296, 6)])
 def test_no_packet_of_some_nodes_goes_astray(seed: int, family: int) -> None:
-    """Nodes that an earlier proof called right by mistake are judged right now."""
+    """Nodes that an earlier check called right by mistake are judged right now."""
     _judge(seed, family)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", [4, 6])
 def test_no_packet_goes_astray(family: int) -> None:
-    """The kernel sends no packet of a node with a right proof by another device, and a record of
+    """The kernel sends no packet of a node with a right check by another device, and a record of
     the node has the same findings.
     """
     for seed in range(1000, 1020):
@@ -315,7 +315,7 @@ def test_no_packet_goes_astray(family: int) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("family", [4, 6])
 def test_no_packet_goes_astray_in_2000_nodes(family: int) -> None:
-    """The kernel sends no packet of two thousand nodes with a right proof by another device, and a
+    """The kernel sends no packet of two thousand nodes with a right check by another device, and a
     record has the same findings.
     """
     for seed in range(2000):

@@ -1,4 +1,4 @@
-"""Ordinary nodes, live and as a record, whose verdicts a change of the proof must keep."""
+"""Ordinary nodes, live and as a record, whose verdicts a change of the check must keep."""
 
 import pytest
 from support.kernel import kernel_of, needs_kernel

@@ -1,4 +1,4 @@
-"""The proof against lookups of every single address in the kernel."""
+"""The check against lookups of every single address in the kernel."""
 
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -22,7 +22,7 @@ from hostrouting.testing import KernelNode, MemoryBackend
 def check_against_every_address(
     backend: NetlinkBackend, oracle: KernelOracle, world: World
 ) -> OverlapReport:
-    """The proof agrees, for each address, with the node's answer for that address alone."""
+    """The check agrees, for each address, with the node's answer for that address alone."""
     report = prove_egress(backend, world.cidrs, allowed_devs=world.allowed)
     expected = oracle.expected()
     assert report.expected_devs == expected
@@ -62,7 +62,7 @@ def check_against_every_address(
 
 @given(world=worlds())
 def test_suggested_routes_repair_the_findings(world: World) -> None:
-    """A node with every suggested route in place lacks the findings against which they were
+    """A node with every suggested route in place does not have the findings against which they were
     suggested.
     """
     node = MemoryBackend()
@@ -87,7 +87,7 @@ def test_suggested_routes_repair_the_findings(world: World) -> None:
 @settings(max_examples=FEW, suppress_health_check=[HealthCheck.too_slow])
 @given(world=worlds(rare=True))
 def test_in_the_kernel_the_proof_equals_a_lookup_of_every_address(world: World) -> None:
-    """The kernel and the proof over it give one answer, finding by finding."""
+    """The kernel and the check over it give one answer, finding by finding."""
     with KernelNode.made() as node, KernelNode.made() as pods:
         world.arrange(node)
         add_pod(node, pods)

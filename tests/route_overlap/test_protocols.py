@@ -118,7 +118,7 @@ def test_beside_realms_and_tunnels(beside: str, notes: int) -> None:
 def test_beside_a_selector_that_nobody_understands(
     inverted: str, is_right: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A rule with an unknown selector selects no packet of a lookup, so the protocols are proven
+    """A rule with an unknown selector selects no packet of a lookup, so the protocols are checked
     without the rule, and a note names it.
     """
     with KernelNode.made() as node:

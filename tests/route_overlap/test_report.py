@@ -1,4 +1,4 @@
-"""The forms of a proof: JSON for programs, the message for people."""
+"""The forms of a check: JSON for programs, the message for people."""
 
 import json
 import logging

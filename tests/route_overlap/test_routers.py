@@ -138,7 +138,7 @@ def test_a_question_that_was_under_way(pair: tuple[KernelNode, KernelNode]) -> N
 
 @needs_kernel
 def test_a_wire_that_is_cut_is_another_finding(pair: tuple[KernelNode, KernelNode]) -> None:
-    """A gateway by a device without carrier is not probed, as the proof calls that a dead end."""
+    """A gateway by a device without carrier is not probed, as the check calls that a dead end."""
     node, router = pair
     router.set_up("eth0", up=False)
     assert router_findings(node) == []

@@ -69,7 +69,7 @@ _RULE_SETS = {
 
 @pytest.fixture
 def node() -> Iterator[KernelNode]:
-    """A node whose routes are right, beside a connected fabric."""
+    """A node whose routes are right, next to a connected fabric."""
     with KernelNode.made() as made:
         connect(
             made,

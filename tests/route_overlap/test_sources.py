@@ -1,4 +1,4 @@
-"""The parts of a proof, and the sources that it looks up with: the kernel's at each edge."""
+"""The parts of a check, and the sources that it looks up with: the kernel's at each edge."""
 
 from bisect import bisect_right
 
@@ -13,7 +13,7 @@ from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.testing import KernelNode
 
 CIDR = "172.20.0.0/30"
-#: Selects by a source that no device has: so the proof looks at sources, and no rule changes an
+#: Selects by a source that no device has: so the check looks at sources, and no rule changes an
 #: answer.
 RULE = Rule(100, table=100, source=parse_cidr("192.0.2.77/32"))
 
@@ -22,7 +22,7 @@ RULE = Rule(100, table=100, source=parse_cidr("192.0.2.77/32"))
 @pytest.mark.parametrize("loopback", [True, False])
 def test_the_kernel_treats_addresses_differently_only_at_known_edges(loopback: bool) -> None:
     """The kernel routes each address around a power of two, a /8 or a known edge as the part of the
-    proof in which it lies.
+    check in which it is.
     """
     near = (
         {1 << bit for bit in range(33)}

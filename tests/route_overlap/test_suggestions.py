@@ -1,4 +1,4 @@
-"""The routes that a proof suggests: those that repair a finding, and findings that none repairs."""
+"""The routes that a check suggests: those that repair a finding, and findings that none repairs."""
 
 import attrs
 import pytest

@@ -1,4 +1,4 @@
-"""The waits of the check, which are made only if its proof fails and may become right, and last 30
+"""The waits of the check, which are made only if its check fails and may become right, and last 30
 s in all.
 """
 
@@ -68,7 +68,7 @@ def checked(node: KernelNode, section: Mapping[str, object]) -> tuple[bool, floa
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_may_heal(node: KernelNode, caplog: pytest.LogCaptureFixture, case: str) -> None:
-    """The task waits if its proof may become right, logs the reason, and does not wait
+    """The task waits if its check may become right, logs the reason, and does not wait
     otherwise.
     """
     routes, section, reason = CASES[case]
@@ -83,7 +83,7 @@ def test_a_rule_is_not_waited_for(
     node: KernelNode, caplog: pytest.LogCaptureFixture, rule: str
 ) -> None:
     """The task does not wait for a missing rule of table main, or for the removal of a rule that
-    refuses: a program mends neither, though the errno is that of a missing route.
+    refuses: a program fixes neither, though the errno is that of a missing route.
     """
     node.ip("route add default via 10.224.0.1")
     node.ip(f"rule {rule}")

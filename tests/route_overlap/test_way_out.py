@@ -31,7 +31,7 @@ def suggested(report: OverlapReport) -> list[tuple[str, str, str]]:
 
 def test_a_default_route_by_the_wrong_device_at_a_lower_metric(prover: WayOutNode) -> None:
     """A default route through the wrong device is trusted without `expectedDevs`; with them it is an
-    overlap, which a route by the right gateway mends.
+    overlap, which a route by the right gateway fixes.
     """
     prover.links("ib0", "eth0")
     prover.default("ib0", metric=50)
@@ -101,7 +101,7 @@ def test_without_any_default_route(prover: WayOutNode) -> None:
 
 
 def test_without_the_expected_device(prover: WayOutNode) -> None:
-    """An expected device that the node lacks is reported, instead of a lease by it that cannot
+    """An expected device that the node does not have is reported, instead of a lease by it that cannot
     come.
     """
     prover.links("eth0", "eth1", dead="eth1")
@@ -127,7 +127,7 @@ def test_the_default_device_without_carrier(prover: WayOutNode) -> None:
     """A default device without carrier is a dead end for all but the node's own address, without
     suggested routes or advice to allow it.
 
-    An overlap beside it is still found.
+    An overlap next to it is still found.
     """
     prover.links("eth0", "ib0", dead="eth0")
     prover.default("eth0")
@@ -180,7 +180,7 @@ def test_its_own_address_is_carried_by_another(prover: WayOutNode) -> None:
     ],
 )
 def test_one_of_two_next_hops(prover: WayOutNode, dead: str, kind: str, words: str) -> None:
-    """One of two expected next hops without carrier is a dead end; beside a next hop by a wrong
+    """One of two expected next hops without carrier is a dead end; next to a next hop by a wrong
     device, the finding is an overlap by that device.
     """
     prover.links("eth0", "eth1", dead=dead)

@@ -124,7 +124,7 @@ def test_the_route_of_a_place_that_waits_stays() -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOMEM, errno.EBUSY, errno.ENOBUFS])
 def test_a_kernel_without_memory(host: FakeHost, slept: list[float], number: int) -> None:
-    """A boot that waits for routing answers at once if the kernel lacks memory, as nothing is late;
+    """A boot that waits for routing answers at once if the kernel does not have memory, as nothing is late;
     the next call succeeds.
     """
     install(host, config_of([static_route("172.22.0.0/16 via 10.224.0.1 dev eth0")]))
@@ -177,7 +177,7 @@ def test_another_program_is_faster(
 
 
 def test_a_run_is_under_way(host: FakeHost) -> None:
-    """A repair beside a run gets no answer and changes nothing, as the run may be undone."""
+    """A repair next to a run gets no answer and changes nothing, as the run may be undone."""
     install(host, CONFIG)
     before = own_routes(host)
     with host.lock.hold(Context()), pytest.raises(LockHeldError):

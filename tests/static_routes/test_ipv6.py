@@ -1,4 +1,4 @@
-"""Static routes of IPv6, alone, among other routes, and beside a program in the same places."""
+"""Static routes of IPv6, alone, among other routes, and next to a program in the same places."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -211,7 +211,7 @@ def test_a_merge_by_another_program(
 def test_an_undo_leaves_the_place_to_its_new_holder(
     node: Node, host: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An undo does not restore a removed route beside one that took its place."""
+    """An undo does not restore a removed route next to one that took its place."""
     apply(host, ROUTE)
     transaction = Transaction(Context())
     change_routes(transaction.ctx, config_of([]), host)
@@ -308,7 +308,7 @@ def check_history(node: Node, host: Host, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_beside_a_program_in_memory(seed: int) -> None:
-    """A history of changes beside another program loses nothing of that program and makes no
+    """A history of changes next to another program loses nothing of that program and makes no
     multipath route, in the model.
     """
     node = MemoryBackend()
@@ -320,7 +320,7 @@ def test_beside_a_program_in_memory(seed: int) -> None:
     "first", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(20, HISTORIES, 20))]
 )
 def test_beside_a_program_in_the_kernel(first: int) -> None:
-    """A history of changes beside another program loses nothing of that program in the kernel."""
+    """A history of changes next to another program loses nothing of that program in the kernel."""
     for seed in range(first, first + 20):
         with KernelNode.made() as node:
             check_history(node, prepared(node), seed)

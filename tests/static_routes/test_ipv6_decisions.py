@@ -82,7 +82,7 @@ def test_a_link_outlives_the_routes_over_it() -> None:
 def test_a_refusal_is_foreseen_where_it_is_certain(
     route: Route, addresses: tuple[str, ...], refusal: str | None
 ) -> None:
-    """A gateway is foreseen as refused only if the device lacks a network with it, of the gateway's
+    """A gateway is foreseen as refused only if the device does not have a network with it, of the gateway's
     own family. An IPv6 link-local one needs no address, and an IPv4 address of any scope serves.
     """
     own = tuple(

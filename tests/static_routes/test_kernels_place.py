@@ -1,4 +1,4 @@
-"""Routes of our protocol beside the kernel's own route of an address, which no config can want and
+"""Routes of our protocol next to the kernel's own route of an address, which no config can want and
 no undo loses.
 """
 

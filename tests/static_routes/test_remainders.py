@@ -50,7 +50,7 @@ EXISTS = "File exists"
 
 
 class Beside:
-    """A node on which hostrouting works beside another program, and its shadow, on which the
+    """A node on which hostrouting works next to another program, and its shadow, on which the
     program is alone.
     """
 
@@ -140,7 +140,7 @@ def test_a_a_change_acts_on_the_own_route_alone(beside: Beside) -> None:
 
 
 def test_b_an_exclusive_add_is_refused(beside: Beside) -> None:
-    """An exclusive `add` of another program is refused beside the own route, so the program has no
+    """An exclusive `add` of another program is refused next to the own route, so the program has no
     route after the reset.
     """
     beside.apply(CONFIG)

@@ -17,7 +17,7 @@ ROUTER = ETH0._replace(gateway=Address.parse("fe80::1"), metric=1024, family=IPV
 
 
 def resolved(route: StaticRoute, *observed: ObservedRoute) -> list[str]:
-    """Complete a route, and none that lacks its gateway."""
+    """Complete a route, and none that does not have its gateway."""
     return list(map(str, resolve([static_route("10.8.0.0/16 dev x"), route], observed).routes))
 
 

@@ -138,7 +138,7 @@ class TestWithoutPython:
         adds: bool,
     ) -> None:
         """The script has the status of the program, and adds routes itself only where no Python can
-        run it: a program that fails or is killed may do so beside a run.
+        run it: a program that fails or is killed may do so next to a run.
         """
         lines = run_program(node, render_script(config_of([ROUTE])), tmp_path, program)
         assert lines == [*printed, status]

@@ -122,7 +122,7 @@ class TestPlan:
         assert state(host) == before
 
     def test_a_route_that_differs_in_attributes_only(self, host: FakeHost, ctx: Context) -> None:
-        """A plan for an own route that differs in attributes only, which its text lacks, explains
+        """A plan for an own route that differs in attributes only, which its text does not have, explains
         that in words.
         """
         task = ConfigureStaticRoutes(CONFIG, host=host)

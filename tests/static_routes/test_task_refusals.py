@@ -194,7 +194,7 @@ class TestRefusals:
     def test_a_mistake_beside_a_device_that_is_not_ready(
         self, host: FakeHost, ctx: Context
     ) -> None:
-        """Two refused routes, of which one may be late, are refused at once, as a wait would mend
+        """Two refused routes, of which one may be late, are refused at once, as a wait would fix
         only that one.
         """
         host.routes.add_link("eth1")
@@ -342,7 +342,7 @@ class TestRefusals:
 
 
 def test_only_a_refused_route_leaves_its_place_to_a_suggested_one() -> None:
-    """The accepted section of a config keeps a route that waits for a default route, and lacks one
+    """The accepted section of a config keeps a route that waits for a default route, and does not have one
     whose gateway is on no link; an apply repairs the former later, and the latter never.
     """
     node = MemoryBackend()

@@ -116,7 +116,7 @@ class Node(GatedMachine):
         if not self.files.exists("/etc/systemd/system/hostrouting-ready.service"):
             return "nothing"
         for name, sections in configs.items():
-            # A sibling in trouble has installed no unit, but the installed config has its section all the
+            # A optional feature in trouble has installed no unit, but the installed config has its section all the
             # same.
             pair = {
                 key: value

@@ -1,4 +1,4 @@
-"""Services that connect networks after the boot has begun, on real systemd: the proof waits for
+"""Services that connect networks after the boot has begun, on real systemd: the check waits for
 those in `after`.
 """
 
@@ -113,7 +113,7 @@ class TestAUnitThatDoesNotConnect:
     """
 
     def test_warn_goes_on(self, tmp_path: Path, program: str, word: str) -> None:
-        """Under WARN the kubelet starts beside a unit that does not connect, with a warning that
+        """Under WARN the kubelet starts next to a unit that does not connect, with a warning that
         `check` repeats.
         """
         with hurried(), machine_of(tmp_path, program, "WARN") as machine:

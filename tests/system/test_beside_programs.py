@@ -1,5 +1,5 @@
 """Debian's bird, dhcpcd and NetworkManager, each keeping a route to the destination of our route
-beside hostrouting.
+next to hostrouting.
 """
 
 import re

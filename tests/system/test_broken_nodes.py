@@ -1,7 +1,7 @@
-"""The commands that `status` offers on a broken node are run word for word, and mend the node.
+"""The commands that `status` offers on a broken node are run word for word, and fix the node.
 
 Then the kernel leads the expected addresses by the node's own gateway, and a packet is answered
-from there; or the first line names who has to mend it. Two nodes have no command that mends them:
+from there; or the first line names who has to fix it. Two nodes have no command that fixes them:
 nobody else has the address of a node without a manager, and who sets an expected address on its
 fabric may mean it. Nodes of networkd are in `test_lost_default.py`.
 """
@@ -83,7 +83,7 @@ class Node(NamedTuple):
     """Bash that breaks a node, and each command that `status` offers until it is right.
 
     What follows a `#` the operator does besides, or alone where none is offered. An empty command
-    is that of a node that stays right. Without a command only a person can mend it.
+    is that of a node that stays right. Without a command only a person can fix it.
     `beyond` is what happens to its router.
     """
 
@@ -435,7 +435,7 @@ def test_a_blackhole_stays(
 
 
 def test_an_own_address_in_the_cidr(restored: Restored) -> None:
-    """The offered fix mends all of a CIDR but the node's own address on the fabric; the check is
+    """The offered fix fixes all of a CIDR but the node's own address on the fabric; the check is
     the only step afterwards.
     """
     machine = restored.machine()

@@ -60,7 +60,7 @@ WantedBy=multi-user.target
 
 
 def config_of(*, routed: bool = False) -> HostRoutingConfig:
-    """The config of a node that expects a part of each network of the fabric, with routes that mend
+    """The config of a node that expects a part of each network of the fabric, with routes that fix
     both or without.
     """
     routes = [{"destination": cidr} for cidr in CIDRS if routed]
@@ -148,7 +148,7 @@ def test_an_announced_fabric_holds_at_boot(tmp_path: Path) -> None:
 
 
 def test_the_mending_routes_let_a_machine_start(tmp_path: Path) -> None:
-    """A node with mending routes passes the check at boot and after the agent has acted, and only
+    """A node with fixing routes passes the check at boot and after the agent has acted, and only
     the expected CIDRs avoid the fabric.
     """
     with CloudMachine(tmp_path, routed=True) as machine:
@@ -228,7 +228,7 @@ def test_files_of_another_user(tmp_path: Path) -> None:
 
 
 def test_the_order_on_an_absent_daemon(tmp_path: Path) -> None:
-    """The unit of the check is ordered after a daemon that this machine lacks, and systemd reports
+    """The unit of the check is ordered after a daemon that this machine does not have, and systemd reports
     nothing about that.
     """
     require("systemd-analyze")

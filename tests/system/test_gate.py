@@ -120,7 +120,7 @@ def test_a_unit_with_an_environment_of_its_own(tmp_path: Path) -> None:
 
 def test_systemd_that_does_not_answer_opens_no_gate(tmp_path: Path) -> None:
     """A refused unit stays refused while systemd does not answer which drop-ins the unit has, as
-    while it executes itself anew.
+    while it executes itself again.
     """
     late = instance_of(NSPAWN, "late")
     silent = (
@@ -217,7 +217,7 @@ def test_removing_by_hand(machine: GatedMachine) -> None:
 @pytest.mark.parametrize("way", ["reset", "break-glass", "by hand"])
 def test_after_the_uninstall_of_upstream(machine: GatedMachine, way: str) -> None:
     """A gate under STRICT refuses its unit after upstream's uninstall removed /etc/aks-flex-node;
-    the journal names a command that shows four ways out, of which three need no config.
+    the journal names a command that shows four outbound devices, of which three need no config.
     """
     pids = machine.pids()
     machine.run("rm", "-rf", "/etc/aks-flex-node")

@@ -1,4 +1,4 @@
-"""An apply that fails, is interrupted or runs out of time beside gates that restart: no payload
+"""An apply that fails, is interrupted or runs out of time next to gates that restart: no payload
 starts on a node that is wrong afterwards.
 
 HOSTROUTING_ROUNDS is the number of such applies in each test.
@@ -87,7 +87,7 @@ def failing_apply(node: Node, trouble: str, number: int) -> subprocess.Completed
 
 @pytest.mark.parametrize("trouble", ["/run is full", "Ctrl-C", "--timeout 0.5"])
 def test_no_payload_starts_on_a_node_that_is_wrong(tmp_path: Path, trouble: str) -> None:
-    """No payload starts beside applies that would make the node right and are undone; both units
+    """No payload starts next to applies that would make the node right and are undone; both units
     start after one that succeeds.
     """
     require_program()

@@ -38,7 +38,7 @@ IPv6AcceptRA=no
 LinkLocalAddressing=no
 END
 """
-#: A device that networkd configures anew is without its route for a moment.
+#: A device that networkd configures again is without its route for a moment.
 IS_LEASED = """
 [[ $(networkctl --no-legend list eth0) == *configured* && $(networkctl --no-legend list eth1) == *configured*
     && $(ip route show default dev eth1) && $(ip route show default dev eth0) ]]

@@ -103,7 +103,7 @@ class Machine(SystemdBox):
         assert self.own_routes() == OWN_ROUTES
 
     def restart(self) -> None:
-        """Start networkd again, and wait until it has configured eth0 anew."""
+        """Start networkd again, and wait until it has configured eth0 again."""
         cursor = self.cursor()
         self.run("systemctl", "restart", "systemd-networkd.service")
         self.wait_until_done(cursor)

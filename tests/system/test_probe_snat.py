@@ -43,7 +43,7 @@ cat > /etc/systemd/system/systemd-nspawn@.service.d/60-witness.conf <<'END'
 ExecStartPre=/bin/sh -c 'nft list table ip6 azureSLBProbe | grep -c counter >> /run/witness; exit 0'
 END
 """
-#: The sibling agent's unit, but slower: a unit that does not wait for it loses all rules that were
+#: The optional feature agent's unit, but slower: a unit that does not wait for it loses all rules that were
 #: loaded.
 FLUSH = """
 mkdir -p /etc/systemd/system/multi-user.target.wants

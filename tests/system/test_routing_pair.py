@@ -80,7 +80,7 @@ def test_strict_holds_and_heals(tmp_path: Path) -> None:
 
 
 def test_static_routes_make_strict_pass(tmp_path: Path) -> None:
-    """A boot installs the static routes, then proves routing, then starts the machines; the fabric
+    """A boot installs the static routes, then checks routing, then starts the machines; the fabric
     still routes to its peers.
     """
     arrange = applied(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
@@ -141,7 +141,7 @@ def status(machine: GatedMachine, unit: str) -> list[str]:
 
 
 def test_apply_and_reset_log_what_is_held_and_what_starts(tmp_path: Path) -> None:
-    """An apply that mends nothing leaves the units held, a reset starts them, and the journal has a
+    """An apply that fixes nothing leaves the units held, a reset starts them, and the journal has a
     line for each.
     """
     require_program()

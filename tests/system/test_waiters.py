@@ -217,7 +217,7 @@ def test_a_question_without_an_answer(tmp_path: Path, trouble: str) -> None:
     "accident", ["rm -rf /etc/aks-flex-node", "chmod -R 644 /etc/aks-flex-node"]
 )
 def test_the_scripts_of_a_gate_are_out_of_reach(tmp_path: Path, accident: str) -> None:
-    """The units that waited for a gate without its scripts start after the apply that mends them."""
+    """The units that waited for a gate without its scripts start after the apply that fixes them."""
     with GatedMachine(tmp_path, prepare=written(UNITS)) as machine:
         wait_until_all(machine, UNITS, "active")
         # At its end it stops the marks of the boot.

@@ -1,4 +1,4 @@
-"""An alarm of watch on real systemd: the gates prove anew at each start, and nothing that runs is
+"""An alarm of watch on real systemd: the gates prove again at each start, and nothing that runs is
 stopped.
 """
 

@@ -114,7 +114,7 @@ from socketserver import ThreadingTCPServer
 ThreadingTCPServer(("169.254.169.254", 80), SimpleHTTPRequestHandler).serve_forever()'
 for _ in {1..100}; do ! (: > /dev/tcp/169.254.169.254/80) 2> /dev/null || break; sleep .1; done
 """
-#: The file system is full to the last byte; units beside this may free some at any time.
+#: The file system is full to the last byte; units next to this may free some at any time.
 RUN_FULL = """
 mount -o remount,size=$(($(df --output=used -k /run | tail -n 1) + 64))k /run
 cat /dev/zero > /run/filling 2> /dev/null || :

@@ -96,7 +96,7 @@ def test_the_files_units_and_packet_filters_of_a_machine_fail_likewise() -> None
 
 
 def test_an_apply_names_the_read_that_failed() -> None:
-    """A run whose proof cannot be made fails with the error of the reading, and the next run
+    """A run whose check cannot be made fails with the error of the reading, and the next run
     succeeds.
     """
     host = FakeHost(

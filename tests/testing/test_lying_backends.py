@@ -140,7 +140,7 @@ def installs(verb: str) -> Lies:
     )
 
 
-# --- single lies
+# --- single is
 
 
 def one_by_one(inner: RouteBackend, changes: Sequence[RouteChange]) -> None:

@@ -1,4 +1,4 @@
-"""Each test of a watch also proves that the records of the log have the name of the task."""
+"""Each test of a watch also checks that the records of the log have the name of the task."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A watch never fights a run beside it, and ends with a reset."""
+"""A watch never fights a run next to it, and ends with a reset."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -78,7 +78,7 @@ def apply(config: HostRoutingConfig, host: Host, listener: Listener, looks: Look
 
 @pytest.mark.parametrize("rounds", [3, pytest.param(500, marks=pytest.mark.soak)])
 def test_watch_beside_runs(node: KernelNode, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A watch leaves the own routes of an apply beside it as they are, and ends after a reset,
+    """A watch leaves the own routes of an apply next to it as they are, and ends after a reset,
     which removes all of them.
     """
     host = kernel_host(node)

@@ -193,7 +193,7 @@ def test_another_cidr_breaks_the_silence(caplog: pytest.LogCaptureFixture) -> No
 def test_events_that_start_a_proof(
     watched: ProvenNode, event: NetworkEvent, *, is_correct: bool
 ) -> None:
-    """An event starts a proof, unless it is about a route outside table local and outside all
+    """An event starts a check, unless it is about a route outside table local and outside all
     expected CIDRs.
     """
     before = watched.node.readings
@@ -203,7 +203,7 @@ def test_events_that_start_a_proof(
 
 
 def test_a_default_route_of_ipv4_starts_a_proof_of_ipv6() -> None:
-    """A change of the IPv4 default route starts a proof of IPv6 CIDRs, since it decides by which
+    """A change of the IPv4 default route starts a check of IPv6 CIDRs, since it decides by which
     device they should leave.
     """
     section = {"expectedCidrs": ["fd09::/64"]}
@@ -252,7 +252,7 @@ def test_a_loss_that_an_advertisement_may_mend(
 
 
 def test_events_that_come_together_have_one_proof(watched: ProvenNode) -> None:
-    """A thousand changed routes are proven once, soon after the first one."""
+    """A thousand changed routes are checked once, soon after the first one."""
     before = watched.node.readings
     for number in range(1000):
         route = Route.parse(
@@ -268,7 +268,7 @@ def test_events_that_come_together_have_one_proof(watched: ProvenNode) -> None:
 
 
 def test_the_last_state_is_proven(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """A route that comes while the routes are read leads to another proof."""
+    """A route that comes while the routes are read leads to another check."""
     watched.node.after_reading = watched.overlaps
     watched.host.events.announce(RuleEvent("add", Rule(100, table=100)))
     watched.run(2)
@@ -278,7 +278,7 @@ def test_the_last_state_is_proven(watched: ProvenNode, caplog: pytest.LogCapture
 def test_the_proof_waits_for_an_apply(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A proof waits for the run lock, and does not read the changes of an apply on its way."""
+    """A check waits for the run lock, and does not read the changes of an apply on its way."""
     before = watched.node.readings
     watched.host.lock.holder = 1
     watched.overlaps()
@@ -299,7 +299,7 @@ def fail() -> None:
 def test_a_proof_that_fails_is_made_again(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A proof that could not read the kernel is made again before the next interval."""
+    """A check that could not read the kernel is made again before the next interval."""
     watched.overlaps()
     watched.node.after_reading = fail
     with pytest.raises(BackendError, match="no memory"):
@@ -319,7 +319,7 @@ def test_lost_events(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_a_change_without_an_event(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """A change without an event is found by the proof of the next interval."""
+    """A change without an event is found by the check of the next interval."""
     listeners = watched.host.events.listeners
     watched.host.events.listeners = []
     watched.overlaps()
@@ -352,7 +352,7 @@ def proven_seconds(watched: ProvenNode) -> float:
 
 
 def test_the_marker_names_the_time_of_the_last_proof(watched: ProvenNode) -> None:
-    """Each right proof renews the time in the marker, at rest every interval, and a bad reading
+    """Each right check renews the time in the marker, at rest every interval, and a bad reading
     does not.
     """
     assert watched.installed.config.watch.interval == 60
@@ -474,7 +474,7 @@ def test_the_config_of_an_apply_counts(
 
 
 def test_without_expected_cidrs_nothing_is_kept() -> None:
-    """A config without expected CIDRs leads to neither a proof nor a marker."""
+    """A config without expected CIDRs leads to neither a check nor a marker."""
     watched = ProvenNode(HostRoutingConfig())
     watched.run(130)
     watched.overlaps()

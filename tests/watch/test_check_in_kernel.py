@@ -1,4 +1,4 @@
-"""A watch proves the expected CIDRs in network namespaces: a carrier that goes, devices, rules,
+"""A watch checks the expected CIDRs in network namespaces: a carrier that goes, devices, rules,
 storms of routes.
 """
 
@@ -38,7 +38,7 @@ class Watched:
     until: Callable[[Callable[[], bool]], None]
 
     def until_marked(self, text: str) -> None:
-        """Wait for a marker with this text; that of a good proof is `ok`."""
+        """Wait for a marker with this text; that of a good check is `ok`."""
         exists = self.host.files.exists
         read = self.host.files.read
         if text == "ok":
@@ -125,7 +125,7 @@ def test_a_setting(watched: Watched) -> None:
 @pytest.mark.slow
 def test_a_storm_of_two_programs(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """While two programs change the same places, nothing is logged, and a route that comes
-    afterwards is proven.
+    afterwards is checked.
     """
     with ThreadPoolExecutor() as pool:
         for _ in range(4):

@@ -60,7 +60,7 @@ def test_a_pool_on_a_node_of_many_routes(
 def test_a_pool_that_is_being_written(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture, torn: bytes
 ) -> None:
-    """A pool that lacks its addresses for less than a second, while it is written, does not end an
+    """A pool that does not have its addresses for less than a second, while it is written, does not end an
     alarm; one that has lost them does.
     """
     watched.announces_fabric()

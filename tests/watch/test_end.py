@@ -80,7 +80,7 @@ def test_a_run_whose_deadline_ends_a_watch_is_ok() -> None:
 
 
 def test_the_reading_of_a_proof_is_given_up() -> None:
-    """SIGTERM during the reading of a proof ends the watch before the reading is complete."""
+    """SIGTERM during the reading of a check ends the watch before the reading is complete."""
     node = LongReadings(signalled=1)
     arrange(node)
     # The repair finds its routes in force and changes nothing.

@@ -1,4 +1,4 @@
-"""A watch keeps and proves IPv6 beside IPv4: links that flap, places that others share, late
+"""A watch keeps and checks IPv6 next to IPv4: links that flap, places that others share, late
 advertisements.
 """
 

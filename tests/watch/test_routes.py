@@ -180,7 +180,7 @@ class TestContest:
         self, kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture
     ) -> None:
         """The longest pause of a contest is a minute; its end after a quiet hour is logged, and
-        the count begins anew.
+        the count begins again.
         """
         clock = ManualClock()
         kept.act(clock)

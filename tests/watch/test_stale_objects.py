@@ -88,7 +88,7 @@ def test_each_object_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_objects_that_go_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    """A stale object that another program deletes has one line more, and is named anew if it comes
+    """A stale object that another program deletes has one line more, and is named again if it comes
     back.
     """
     caplog.set_level(logging.INFO)

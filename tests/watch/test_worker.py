@@ -1,4 +1,4 @@
-"""A running watch keeps its routes beside optional capabilities whose programs hang or fail, and
+"""A running watch keeps its routes next to optional capabilities whose programs hang or fail, and
 sweeps after a removed CNI.
 """
 

@@ -89,7 +89,7 @@ def exactly(stream: socket.socket, length: int) -> bytes:
 
 class TestWithout:
     """A node without the rules, on which a router may not forward a link-local source: the
-    counterpart of the proofs below.
+    counterpart of the checks below.
     """
 
     def test_no_connection_reaches_a_pod(self, plain: ProbeWorld) -> None:

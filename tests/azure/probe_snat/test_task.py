@@ -89,7 +89,7 @@ class TestDo:
     def test_live_and_for_every_boot(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A run loads exactly the rules of hostrouting and installs ruleset and unit, beside
+        """A run loads exactly the rules of hostrouting and installs ruleset and unit, next to
         foreign tables; a second run changes nothing.
         """
         caplog.set_level(logging.INFO)

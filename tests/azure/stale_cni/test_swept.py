@@ -107,7 +107,7 @@ def test_a_device_that_no_record_names_is_in_the_report() -> None:
 
 
 def test_a_check_lists_the_objects_left_alone_in_its_json() -> None:
-    """The JSON of a check has the objects that a sweep leaves alone, with their reasons, and lacks
+    """The JSON of a check has the objects that a sweep leaves alone, with their reasons, and does not have
     the key if there are none.
     """
     host = made_host()

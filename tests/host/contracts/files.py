@@ -266,7 +266,7 @@ class FileStoreContract:
         self, files: FileStore, mode: int
     ) -> None:
         """A folder that other users may write to exposes itself and all paths below it, sticky or
-        not, with a remedy; a folder beside it is not exposed.
+        not, with a remedy; a folder next to it is not exposed.
         """
         files.write("/srv/own/deep/a", b"", mode=0o644)
         files.write("/srv/foreign/a", b"", mode=0o644)
@@ -279,7 +279,7 @@ class FileStoreContract:
         assert files.exposed("/srv/foreign/a") is None
 
     def test_another_users_file_is_exposed_until_it_is_written_anew(self, files: FileStore) -> None:
-        """Another user's file is exposed until it is written anew, and so belongs to its writer."""
+        """Another user's file is exposed until it is written again, and so belongs to its writer."""
         files.write("/srv/own/a", b"one\n", mode=0o644)
         self.give_away(files, "/srv/own/a", 65534)
         assert "/srv/own/a (owner 65534, mode 0644); run: " in str(files.exposed("/srv/own/a"))

@@ -53,7 +53,7 @@ class LinkReadingContract:
     # --- devices
 
     def test_a_fresh_node_has_a_loopback(self, node: LinkNode, backend: RouteBackend) -> None:
-        """A fresh node has the device `lo` alone, which is up, and lacks a hardware address and a
+        """A fresh node has the device `lo` alone, which is up, and does not have a hardware address and a
         kind.
         """
         (lo,) = backend.links()

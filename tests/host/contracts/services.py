@@ -187,7 +187,7 @@ class ServiceManagerContract:
         assert candidates & units.ordered_before("ct-near@two.service") == {"ct-template.service"}
 
     def test_the_file_of_an_instance_goes_before_its_template(self, units: Units) -> None:
-        """The file of an instance replaces its template, even if the template lies in a folder of a
+        """The file of an instance replaces its template, even if the template is in a folder of a
         higher precedence.
         """
         units.install("ct-own@.service", unit="Before=ct-template.service")

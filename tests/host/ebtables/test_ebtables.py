@@ -175,7 +175,7 @@ class TestWhatCannotBeSeen:
     def test_a_missing_tool_hides_no_lack_of_privilege(
         self, ctx: Context, monkeypatch: pytest.MonkeyPatch, legacy_is_loaded: None
     ) -> None:
-        """A reading that lacks privilege for one backend is denied, even if the other backend is
+        """A reading that does not have privilege for one backend is denied, even if the other backend is
         not installed.
         """
         errors = PermissionDeniedError("nft"), ToolNotFoundError("", package="", purpose="")
