@@ -52,7 +52,7 @@ STORY = [
 
 @needs("kernel")
 def test_the_demo_runs_on_the_kernel() -> None:
-    """The demo shows its steps in a new namespace: the announcement, the refusal, the outbound device, the
+    """The demo shows its steps in a new namespace: the announcement, the refusal, the fix, the
     late fabric, and its peers unharmed.
     """
     output = run("examples/demo.py")

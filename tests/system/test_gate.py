@@ -217,7 +217,7 @@ def test_removing_by_hand(machine: GatedMachine) -> None:
 @pytest.mark.parametrize("way", ["reset", "break-glass", "by hand"])
 def test_after_the_uninstall_of_upstream(machine: GatedMachine, way: str) -> None:
     """A gate under STRICT refuses its unit after upstream's uninstall removed /etc/aks-flex-node;
-    the journal names a command that shows four outbound devices, of which three need no config.
+    the journal names a command that shows four ways to fix it, of which three need no config.
     """
     pids = machine.pids()
     machine.run("rm", "-rf", "/etc/aks-flex-node")
