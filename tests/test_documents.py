@@ -38,6 +38,15 @@ def test_the_readmes_program_prints_the_report_that_it_shows() -> None:
     assert without_times(output) == without_times(shown)
 
 
+def test_the_readmes_transcript_is_part_of_the_page() -> None:
+    """Each line of the README's transcript of `make e2e` is in docs/e2e.md, in the same order; `...`
+    stands for other lines.
+    """
+    [shown] = blocks("README.md", language="console")
+    page = iter((ROOT / "docs/e2e.md").read_text(encoding="utf-8").splitlines())
+    assert [line for line in shown.splitlines() if line != "..." and line not in page] == []
+
+
 STORY = [
     "eth0  172.16.0.0 - 172.16.255.255        default via 10.224.0.1 dev eth0 proto dhcp",
     "1 of 1 expected CIDRs would not leave entirely through eth0:",

@@ -27,6 +27,9 @@ LOG: Final = "/var/lib/machines/kube1/var/log/kubelet.log"
 AGENT: Final = "/opt/agent"
 #: Machines are not registered, because systemd-machined would need a D-Bus daemon.
 NSPAWN: Final = "systemd-nspawn --quiet --keep-unit --settings=override --register=no"
+#: nspawn does not see the systemd in the /usr of the node, and would take the machine for an old one
+#: that needs cgroups of version 1. Without cgroups, some of its stops would never end.
+CGROUPS: Final = "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1"
 #: The devices of the node, the router, the API server and the fabric; set up before systemd starts.
 LINKS: Final = f"""
 for name in router api fabric; do ip netns add $name; done
@@ -53,6 +56,7 @@ SYSTEM: Final = "etc/systemd/system"
 NODE_FILES: Final = {
     f"{SYSTEM}/systemd-nspawn@.service.d/50-not-registered.conf": f"""\
 [Service]
+Environment={CGROUPS}
 ExecStart=
 ExecStart={NSPAWN} --machine=%i --boot
 """,
@@ -181,8 +185,9 @@ class NspawnNode(SystemdBox):
     def try_nspawn(self) -> None:
         """Run the machine with another command; raise `NspawnError` if that fails."""
         nspawn = f"{NSPAWN} --machine=kube1 /bin/true"
-        unit = ("--quiet", "--wait", "--pipe", "--property=Type=notify", "--property=Delegate=yes")
-        trial = self.run("systemd-run", *unit, *nspawn.split(), check=False)
+        unit = ("--property=Type=notify", "--property=Delegate=yes", f"--setenv={CGROUPS}")
+        run = ("systemd-run", "--quiet", "--wait", "--pipe", *unit)
+        trial = self.run(*run, *nspawn.split(), check=False)
         if trial.returncode:
             raise NspawnError(f"{nspawn} ended with {trial.returncode}: {trial.stderr.strip()}")
 

@@ -1,4 +1,4 @@
-"""A real machine of systemd-nspawn from boot to reset, and the pages that show it."""
+"""A real machine of systemd-nspawn from boot to reset, which docs/e2e.md shows."""
 
 import re
 import textwrap
@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 from e2e.boot_to_reset import Step, tell
-from support.documents import ROOT, blocks
+from support.documents import ROOT
 from support.golden import assert_golden
 from support.nspawn_node import API, MACHINE, NspawnError
 from support.printed import leaves
@@ -102,12 +102,3 @@ def test_a_machine_from_boot_to_reset(tmp_path: Path) -> None:
     # Without this, each update would change the times on the page.
     if not PAGE.exists() or plain(page) != plain(PAGE.read_text(encoding="utf-8")):
         assert_golden(PAGE, page)
-
-
-def test_the_readme_shows_a_part_of_the_transcript() -> None:
-    """Each line of the README's transcript is in docs/e2e.md, in the same order; `...` stands for
-    other lines.
-    """
-    [shown] = blocks("README.md", language="console")
-    page = iter(PAGE.read_text(encoding="utf-8").splitlines())
-    assert [line for line in shown.splitlines() if line != "..." and line not in page] == []
