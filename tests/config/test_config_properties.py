@@ -3,13 +3,14 @@
 import copy
 import fnmatch
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.config_errors import problems
-from support.config_json import JSON_VALUES, KEYS, SCALARS, places
+from support.config_json import FULL
 from support.processes import ended
 
 from hostrouting.config import rules
@@ -27,6 +28,60 @@ from hostrouting.testing.strategies import (
     gateways,
     static_routes,
 )
+
+
+def names_in(value: Any) -> set[str]:
+    """Return every key of a document."""
+    if isinstance(value, list):
+        return {name for item in value for name in names_in(item)}
+    if isinstance(value, dict):
+        return {name for key, item in value.items() for name in (key, *names_in(item))}
+    return set()
+
+
+KEYS = st.sampled_from(sorted({"hostRouting", *names_in(FULL)}))
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(
+        [
+            "",
+            "10.0.0.0/8",
+            "10.0.0.1",
+            "eth0",
+            "STRICT",
+            "azure",
+            "off",
+            "60s",
+            "a.service",
+            "fe80::1",
+            "/x",
+            "\ud800",
+        ]
+    )
+)
+JSON_VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text(), inner, max_size=5)
+    ),
+    max_leaves=25,
+)
+
+
+def places(value: Any, path: str = "") -> Iterator[tuple[Any, Any, str]]:
+    steps: list[tuple[Any, str]] = (
+        [(key, f"{path}.{key}") for key in value]
+        if isinstance(value, dict)
+        else [(index, f"{path}[{index}]") for index in range(len(value))]
+    )
+    for key, below in steps:
+        yield value, key, below
+        if isinstance(value[key], dict | list):
+            yield from places(value[key], below)
 
 
 class Hostile:

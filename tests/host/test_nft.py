@@ -1,6 +1,9 @@
 """The nftables port: the fake and nft keep the same promises, with tests of each alone."""
 
+import socket
+import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,14 +14,44 @@ from support import nft_chain_by_chain
 from support.examples import FEW
 from support.needs import needs
 from support.printed import LACKING_TOOL
-from support.probe_worlds import owned_table
 from support.tool_versions import version_of
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host import Nftables
+from hostrouting.host.netlink.conversation import in_namespace
+from hostrouting.host.netlink.frames import attribute
 from hostrouting.host.packets.nft import NftCommand
 from hostrouting.testing import KernelNode, MemoryNftables
 from phases import Context
+
+_NETLINK_NETFILTER = 12
+_NFNL_SUBSYS_NFTABLES = 10
+_NFT_TABLE_F_OWNER = 0x2
+
+
+@contextmanager
+def owned_table(node: KernelNode, name: str) -> Iterator[None]:
+    """An empty table of the family ip6 that belongs to a socket, as that of some daemons, and
+    goes with it.
+    """
+
+    def message(number: int, flags: int, family: int, body: bytes = b"") -> bytes:
+        packed = struct.pack("=BBH", family, 0, socket.htons(_NFNL_SUBSYS_NFTABLES)) + body
+        return struct.pack("=IHHII", 16 + len(packed), number, flags, 1, 0) + packed
+
+    body = attribute(1, name.encode() + b"\0") + attribute(2, struct.pack(">I", _NFT_TABLE_F_OWNER))
+    batch = message(0x10, 0x1, socket.AF_UNSPEC)
+    batch += message(_NFNL_SUBSYS_NFTABLES << 8, 0x405, socket.AF_INET6, body)
+    batch += message(0x11, 0x1, socket.AF_UNSPEC)
+    with in_namespace(
+        node.name, lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)
+    ) as owner:
+        owner.bind((0, 0))
+        owner.send(batch)
+        assert struct.unpack_from("=i", owner.recv(4096), 16) == (0,), (
+            "the kernel refuses the table"
+        )
+        yield
 
 
 def inside(node: KernelNode) -> NftCommand:

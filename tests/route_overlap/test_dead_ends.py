@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 from support.kernel import needs_kernel
-from support.routers import ROUTER, WiredNode, unplug
+from support.patience import until_unplugged
+from support.routers import ROUTER, WiredNode
 from support.way_out_nodes import WayOutNode
 
 from hostrouting.fleet import take_record
@@ -23,6 +24,12 @@ IPV4 = "10.96.0.0/16"
 IPV6 = "fd09::/64"
 #: The addresses of e0, by family.
 OWN = {IPV4: "10.1.0.1/16", IPV6: "fd00:1::1/64"}
+
+
+def unplug(node: WiredNode, dev: str) -> None:
+    """Take the carrier from a device, and wait until the kernel has updated its routes."""
+    node.far.set_up(dev, up=False)
+    until_unplugged(node, dev)
 
 
 @pytest.fixture

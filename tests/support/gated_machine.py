@@ -20,15 +20,11 @@ from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.installed_config import NewConfig
 from hostrouting.boot.layout import (
-    APPLIED_PATH,
     CONFIG_PATH,
-    GENERATION_LINK,
-    SCRIPT_DIRECTORY,
     UNIT_DIRECTORY,
     BootUnit,
 )
-from hostrouting.boot.steps import LINKED_PATHS, Generation, link_of
-from hostrouting.host import FileStore, UnitState
+from hostrouting.host import UnitState
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.host.units import instance_of
@@ -126,17 +122,6 @@ def applied(**sections: object) -> Callable[[Host], None]:
     """
     config = HostRoutingConfig.from_mapping({"gates": list(GATES), **sections})
     return lambda host: Configure(config, host=host, force=not host.is_live).do(Context(timeout=60))
-
-
-def exchange(files: FileStore, path: str, text: bytes, by: bytes) -> None:
-    """Replace a text in a file of the generation in force, as if an apply had written it so."""
-    paths = (*LINKED_PATHS, APPLIED_PATH)
-    contents = {each: files.read(f"{SCRIPT_DIRECTORY}/{link_of(each)}") or b"" for each in paths}
-    assert contents[path].count(text) == 1
-    generation = Generation({**contents, path: contents[path].replace(text, by)})
-    for file in generation.files:
-        files.write(file.path, file.content, mode=file.mode)
-    files.link(GENERATION_LINK, generation.name)
 
 
 def write_machines(image: Path) -> None:

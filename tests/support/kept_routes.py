@@ -1,20 +1,17 @@
-"""A reconciler of routes on a fake node, and the changes that another program makes there."""
+"""A reconciler of routes on a fake node."""
 
 import logging
-from collections.abc import Callable
-from typing import Any, TypeAlias
 
 import attrs
 
 from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.boot.reconciler import InstalledConfig
-from hostrouting.host import IPV4, OUR_PROTOCOL, Address, Listener, ObservedRoute, Route
+from hostrouting.host import IPV4, Address, Listener, ObservedRoute, Route
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.watch.routes import RouteReconciler
 from phases import Context
 from phases.context import Clock
 
-ADDRESS = Address.parse("10.224.0.4").number
 ROUTE = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
 OWN_ROUTE = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
 FOREIGN = attrs.evolve(OWN_ROUTE, gateway=Address.parse("10.224.0.9"), protocol=16)
@@ -35,32 +32,6 @@ def standing(node: MemoryBackend) -> list[str]:
     return [
         str(route) for route in MemoryBackend.routes(node) if route.network == OWN_ROUTE.network
     ]
-
-
-def _moved(node: MemoryBackend) -> None:
-    node.delete_route(OWN_ROUTE)
-    node.insert_route(attrs.evolve(OWN_ROUTE, metric=7))
-
-
-Change: TypeAlias = "Callable[[MemoryBackend], None]"
-
-
-def _put(route: Route, verb: str, **fields: Any) -> Change:
-    return lambda node: node.insert_route(attrs.evolve(route, **fields), verb=verb)
-
-
-#: The changes of another program to our route.
-CHANGES: list[tuple[str, Change]] = [
-    ("deleted", lambda node: node.delete_route(OWN_ROUTE)),
-    ("gateway", _put(FOREIGN, "replace", protocol=OUR_PROTOCOL)),
-    ("source", _put(OWN_ROUTE, "replace", source=ADDRESS)),
-    ("scope", _put(OWN_ROUTE, "replace", scope=200)),
-    ("metric", _moved),
-    ("foreign instead", _put(FOREIGN, "replace")),
-    ("foreign before", _put(FOREIGN, "prepend")),
-    ("second of hostrouting", _put(FOREIGN, "append", protocol=OUR_PROTOCOL)),
-    ("same but foreign", _put(OWN_ROUTE, "replace", protocol=16)),
-]
 
 
 class Kept:

@@ -24,7 +24,6 @@ from support.kernel import host_of, kernel_of
 from hostrouting import ConfigureProbeSNAT, Host, HostRoutingConfig, ProbeSNATConfig
 from hostrouting.azure.probe_snat.ruleset import ProbeRules
 from hostrouting.host.netlink.conversation import in_namespace
-from hostrouting.host.netlink.frames import attribute
 from hostrouting.host.packets.nft import NftCommand
 from hostrouting.testing import KernelNode
 from phases import Context
@@ -43,9 +42,6 @@ TCP = socket.IPPROTO_TCP
 UDP = socket.IPPROTO_UDP
 ICMPV6 = socket.IPPROTO_ICMPV6
 
-_NETLINK_NETFILTER = 12
-_NFNL_SUBSYS_NFTABLES = 10
-_NFT_TABLE_F_OWNER = 0x2
 _ETH_P_IPV6 = 0x86DD
 #: Nothing here takes longer, unless it never comes.
 _PATIENCE = 60.0
@@ -143,31 +139,6 @@ class ProbeWorld:
         return next_packet(
             tap, lambda got: got.protocol == sent.protocol and got.payload[:2] == sent.payload[:2]
         )
-
-
-@contextmanager
-def owned_table(node: KernelNode, name: str) -> Iterator[None]:
-    """An empty table of the family ip6 that belongs to a socket, as that of some daemons, and
-    goes with it.
-    """
-
-    def message(number: int, flags: int, family: int, body: bytes = b"") -> bytes:
-        packed = struct.pack("=BBH", family, 0, socket.htons(_NFNL_SUBSYS_NFTABLES)) + body
-        return struct.pack("=IHHII", 16 + len(packed), number, flags, 1, 0) + packed
-
-    body = attribute(1, name.encode() + b"\0") + attribute(2, struct.pack(">I", _NFT_TABLE_F_OWNER))
-    batch = message(0x10, 0x1, socket.AF_UNSPEC)
-    batch += message(_NFNL_SUBSYS_NFTABLES << 8, 0x405, AF_INET6, body)
-    batch += message(0x11, 0x1, socket.AF_UNSPEC)
-    with in_namespace(
-        node.name, lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)
-    ) as owner:
-        owner.bind((0, 0))
-        owner.send(batch)
-        assert struct.unpack_from("=i", owner.recv(4096), 16) == (0,), (
-            "the kernel refuses the table"
-        )
-        yield
 
 
 def index_of(node: KernelNode, dev: str) -> int:

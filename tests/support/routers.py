@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 import attrs
 from support.kernel import do
-from support.patience import until_unplugged, wait_until
+from support.patience import wait_until
 
 from hostrouting.host.netlink.conversation import in_namespace
 from hostrouting.testing import KernelNode
@@ -229,16 +229,3 @@ class WiredNode(KernelNode):
 def add_pod(node: KernelNode, pods: KernelNode) -> None:
     """Add a device whose other end is in another namespace, as that of a pod."""
     node.ip(f"link add pod0 type veth peer name eth0 netns {pods.name}")
-
-
-def unplug(node: KernelNode, dev: str) -> None:
-    """Take the carrier from a device, and wait until the kernel has updated its routes."""
-    if isinstance(node, WiredNode):
-        node.far.set_up(dev, up=False)
-    else:
-        node.set_up(_far(dev), up=False)
-    until_unplugged(node, dev)
-
-
-def _far(dev: str) -> str:
-    return f"{dev}-far"

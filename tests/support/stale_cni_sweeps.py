@@ -1,6 +1,5 @@
 """A fake node with leftovers of every sort, and cleanups of it."""
 
-import pytest
 from support.memory_links import add_neighbour
 from support.stale_cni_worlds import (
     NODE_RULES,
@@ -14,9 +13,7 @@ from support.stale_cni_worlds import (
 
 from hostrouting import CleanStaleCNI, Host, HostRoutingConfig
 from hostrouting.azure.stale_cni.azure_vnet import STATE_PATH
-from hostrouting.exceptions import HostRoutingError, StaleCNIError
 from hostrouting.testing import FakeHost
-from phases import Change
 
 DEAD, DEAD_MAC = "10.240.0.9", "aa:bb:cc:00:00:09"
 DEAD6 = "fd00:10:240::9"
@@ -24,9 +21,6 @@ LIVE, LIVE_MAC = "10.240.0.10", "aa:bb:cc:00:00:10"
 FOREIGN = "-A PREROUTING -p IPv4 -i eth1 -j mark --mark-set 0x1 --mark-target ACCEPT"
 CONFLIST = "/etc/cni/net.d/10-azure.conflist"
 FOLDER = "/var/lib/hostrouting/stale-cni"
-#: The backup of the first cleanup.
-BACKUP = f"{FOLDER}/sweep-20260101T000001Z-1.sh"
-GONE = f"no record of a live pod, bridge port or device has {DEAD_MAC}"
 
 LINES = (
     dnat(LIVE, LIVE_MAC),
@@ -80,25 +74,8 @@ def sweep_now(host: Host, config: HostRoutingConfig | None = None) -> None:
     sweep(host, config).do(context())
 
 
-def planned(host: Host, config: HostRoutingConfig | None = None) -> list[Change]:
-    """Return the plan of a cleanup."""
-    return sweep(host, config).plan(context())
-
-
 def there(host: FakeHost) -> list[str]:
     """Return the entries on the node that a cleanup of `made_host` would remove."""
     rules = map(str, host.ebtables.read(context()).rules)
     entries = [*rules, *map(str, host.link_layer.neighbours())]
     return [entry for entry in STALE if entry in entries]
-
-
-def refusal(
-    host: Host,
-    config: HostRoutingConfig | None = None,
-    *,
-    kind: type[HostRoutingError] = StaleCNIError,
-) -> str:
-    """Return the message of the error that a cleanup of the host raises."""
-    with pytest.raises(kind) as caught:
-        sweep_now(host, config)
-    return str(caught.value)

@@ -64,36 +64,6 @@ def state_of(endpoints: Mapping[str, Sequence[str]], mac: str = "EjRWeJq8") -> b
     ).encode()
 
 
-def cns_state_of(endpoints: Mapping[str, Sequence[str]]) -> bytes:
-    """The state that CNS keeps in stateless mode, with one endpoint for each device; another CNI's
-    have none.
-    """
-    records = {
-        f"{number:064x}": {
-            "PodName": f"pod-{number}",
-            "PodNamespace": "default",
-            "IfnameToIPMap": {
-                "eth0": {
-                    "IPv4": [
-                        {"IP": address, "Mask": "/////w=="}
-                        for address in addresses
-                        if ":" not in address
-                    ],
-                    "IPv6": [
-                        {"IP": address, "Mask": None} for address in addresses if ":" in address
-                    ]
-                    or None,
-                    "HostVethName": device,
-                    "MacAddress": "",
-                    "NICType": "InfraNIC",
-                }
-            },
-        }
-        for number, (device, addresses) in enumerate(endpoints.items())
-    }
-    return json.dumps({"Endpoints": records}).encode()
-
-
 def config_of(**section: Any) -> HostRoutingConfig:
     """A config with a cleanup of the pod networks of these worlds."""
     values = {"enabled": True, "pod_cidrs": POD_CIDRS, **section}

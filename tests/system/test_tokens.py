@@ -6,10 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.gated_machine import CONNECT, SMALL_NODE, GatedMachine, applied, exchange
+from support.gated_machine import CONNECT, SMALL_NODE, GatedMachine, applied
 
 from hostrouting.boot.gates import Gates
-from hostrouting.boot.layout import ASK_PATH, CONFIG_PATH
+from hostrouting.boot.layout import (
+    APPLIED_PATH,
+    ASK_PATH,
+    CONFIG_PATH,
+    GENERATION_LINK,
+    SCRIPT_DIRECTORY,
+)
+from hostrouting.boot.steps import LINKED_PATHS, Generation, link_of
+from hostrouting.host import FileStore
 
 APPLY = f"run: hostrouting apply {CONFIG_PATH}"
 #: The drop-in alone answers.
@@ -93,6 +101,17 @@ done
 rm -rf /etc/aks-flex-node
 cp -a /run/whole /etc/aks-flex-node
 """
+
+
+def exchange(files: FileStore, path: str, text: bytes, by: bytes) -> None:
+    """Replace a text in a file of the generation in force, as if an apply had written it so."""
+    paths = (*LINKED_PATHS, APPLIED_PATH)
+    contents = {each: files.read(f"{SCRIPT_DIRECTORY}/{link_of(each)}") or b"" for each in paths}
+    assert contents[path].count(text) == 1
+    generation = Generation({**contents, path: contents[path].replace(text, by)})
+    for file in generation.files:
+        files.write(file.path, file.content, mode=file.mode)
+    files.link(GENERATION_LINK, generation.name)
 
 
 @pytest.fixture(params=["STRICT", "WARN"])

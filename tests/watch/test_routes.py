@@ -3,25 +3,17 @@ it makes.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
+from typing import Any, TypeAlias
 
 import attrs
 import pytest
-from support.kept_routes import (
-    CHANGES,
-    FOREIGN,
-    OWN_ROUTE,
-    ROUTE,
-    Change,
-    CountedNode,
-    Kept,
-    standing,
-)
+from support.kept_routes import FOREIGN, OWN_ROUTE, ROUTE, CountedNode, Kept, standing
 from support.printed import NO_DEVICE, UNTIL_REMOVED
 
 from hostrouting import StaticRoute
-from hostrouting.host import OUR_PROTOCOL, Device, DeviceAddress, NetworkEvent
+from hostrouting.host import OUR_PROTOCOL, Address, Device, DeviceAddress, NetworkEvent, Route
 from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent
 from hostrouting.net.routes import resting
 from hostrouting.testing import MemoryBackend
@@ -29,6 +21,34 @@ from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route
 from phases import Context, run, task
 from phases.testing import ManualClock
+
+ADDRESS = Address.parse("10.224.0.4").number
+
+
+def _moved(node: MemoryBackend) -> None:
+    node.delete_route(OWN_ROUTE)
+    node.insert_route(attrs.evolve(OWN_ROUTE, metric=7))
+
+
+Change: TypeAlias = "Callable[[MemoryBackend], None]"
+
+
+def _put(route: Route, verb: str, **fields: Any) -> Change:
+    return lambda node: node.insert_route(attrs.evolve(route, **fields), verb=verb)
+
+
+#: The changes of another program to our route.
+CHANGES: list[tuple[str, Change]] = [
+    ("deleted", lambda node: node.delete_route(OWN_ROUTE)),
+    ("gateway", _put(FOREIGN, "replace", protocol=OUR_PROTOCOL)),
+    ("source", _put(OWN_ROUTE, "replace", source=ADDRESS)),
+    ("scope", _put(OWN_ROUTE, "replace", scope=200)),
+    ("metric", _moved),
+    ("foreign instead", _put(FOREIGN, "replace")),
+    ("foreign before", _put(FOREIGN, "prepend")),
+    ("second of hostrouting", _put(FOREIGN, "append", protocol=OUR_PROTOCOL)),
+    ("same but foreign", _put(OWN_ROUTE, "replace", protocol=16)),
+]
 
 
 def own_route_leads(node: MemoryBackend) -> bool:

@@ -2,10 +2,11 @@
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 
 import pytest
 from support.printed import FOLDER
-from support.stale_cni_worlds import TUNNEL_MAC, cns_state_of, state_of
+from support.stale_cni_worlds import TUNNEL_MAC, state_of
 
 from hostrouting.azure.stale_cni.azure_vnet import (
     ENDPOINTS_PATH,
@@ -19,6 +20,36 @@ from hostrouting.azure.stale_cni.azure_vnet import (
 )
 from hostrouting.exceptions import StaleCNIError
 from hostrouting.testing import MemoryFiles
+
+
+def cns_state_of(endpoints: Mapping[str, Sequence[str]]) -> bytes:
+    """The state that CNS keeps in stateless mode, with one endpoint for each device; another CNI's
+    have none.
+    """
+    records = {
+        f"{number:064x}": {
+            "PodName": f"pod-{number}",
+            "PodNamespace": "default",
+            "IfnameToIPMap": {
+                "eth0": {
+                    "IPv4": [
+                        {"IP": address, "Mask": "/////w=="}
+                        for address in addresses
+                        if ":" not in address
+                    ],
+                    "IPv6": [
+                        {"IP": address, "Mask": None} for address in addresses if ":" in address
+                    ]
+                    or None,
+                    "HostVethName": device,
+                    "MacAddress": "",
+                    "NICType": "InfraNIC",
+                }
+            },
+        }
+        for number, (device, addresses) in enumerate(endpoints.items())
+    }
+    return json.dumps({"Endpoints": records}).encode()
 
 
 def written(path: str, content: bytes | str) -> MemoryFiles:

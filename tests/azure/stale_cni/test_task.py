@@ -9,18 +9,14 @@ import pytest
 from support.memory_links import add_device, add_neighbour
 from support.printed import IN_USE
 from support.stale_cni_sweeps import (
-    BACKUP,
     CONFLIST,
     DEAD_MAC,
     FOLDER,
-    GONE,
     LIVE,
     LIVE_MAC,
     STALE,
     made_host,
-    planned,
     record,
-    refusal,
     sweep,
     sweep_now,
     there,
@@ -35,10 +31,15 @@ from support.stale_cni_worlds import (
     whole_state,
 )
 
-from hostrouting import HostRoutingConfig, Reset
+from hostrouting import Host, HostRoutingConfig, Reset
 from hostrouting.azure.stale_cni.azure_vnet import ENDPOINTS_PATH, STATE_PATH
 from hostrouting.base.findings import LEFT, REFUSED, NodeFinding
-from hostrouting.exceptions import BackendError, HostRoutingError, PermissionDeniedError
+from hostrouting.exceptions import (
+    BackendError,
+    HostRoutingError,
+    PermissionDeniedError,
+    StaleCNIError,
+)
 from hostrouting.host import EbtablesRule
 from hostrouting.testing import FakeHost
 from phases import CancelledError, Change, Context, run
@@ -47,6 +48,28 @@ NEW = dnat("10.240.0.12", "aa:bb:cc:00:00:12")
 
 
 # --- what it removes
+
+
+#: The backup of the first cleanup.
+BACKUP = f"{FOLDER}/sweep-20260101T000001Z-1.sh"
+GONE = f"no record of a live pod, bridge port or device has {DEAD_MAC}"
+
+
+def planned(host: Host, config: HostRoutingConfig | None = None) -> list[Change]:
+    """Return the plan of a cleanup."""
+    return sweep(host, config).plan(context())
+
+
+def refusal(
+    host: Host,
+    config: HostRoutingConfig | None = None,
+    *,
+    kind: type[HostRoutingError] = StaleCNIError,
+) -> str:
+    """Return the message of the error that a cleanup of the host raises."""
+    with pytest.raises(kind) as caught:
+        sweep_now(host, config)
+    return str(caught.value)
 
 
 def test_the_plan_names_each_entry_and_why_it_goes() -> None:
