@@ -9,6 +9,7 @@ import pty
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -347,9 +348,13 @@ def on_a_terminal(*words: str, **environment: str) -> str:
     env = {**os.environ, "TERM": "xterm", **environment}
     subprocess.run(words, check=False, stdout=program_end, env=env)
     os.close(program_end)
-    shown = os.read(terminal, 100_000).decode()
+    shown = b""
+    # A read may return a part of the output; the one after the last part fails.
+    with suppress(OSError):
+        while True:
+            shown += os.read(terminal, 100_000)
     os.close(terminal)
-    return shown
+    return shown.decode()
 
 
 @needs_kernel

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.needs import needs
+from support.patience import wait_until
 from support.run_nodes import gpu_node
 
 from hostrouting.host import (
@@ -339,6 +340,13 @@ def test_a_reading_follows_the_kernel(
                 before[family] = after
 
 
+def has_ipv6(node: KernelNode) -> bool:
+    """Return True once the kernel has added its own routes, a moment after the carrier."""
+    shown = node.ip("-6 route show table local")
+    own = "local fd24::4 dev e0", "multicast ff00::/8 dev e0", "multicast ff00::/8 dev ib0"
+    return all(route in shown for route in own)
+
+
 @needs("kernel")
 @pytest.mark.parametrize(
     ("rule", "networks"),
@@ -362,6 +370,7 @@ def test_a_rule_concerns_its_destinations(rule: str, networks: list[str]) -> Non
     """
     with KernelNode.made() as node:
         run_batch(node, [*DEVICES, *IN_USE])
+        wait_until(lambda: has_ipv6(node), "IPv6 on e0 and ib0")
         backend = NetlinkBackend(netns=node.name)
         reading = cached_routing(backend)
         reading.links()
