@@ -44,7 +44,7 @@ KERNEL_TESTS = [
     "tests/testing/test_kernel_equivalence.py",
     "tests/host/test_route_backends.py",
     "tests/host/test_network_events.py",
-    "tests/host/test_reading.py",
+    "tests/host/test_cached_routing.py",
     "tests/host/test_link_layer.py",
     "tests/host/test_ipv6.py",
     "tests/host/test_nft.py",
