@@ -135,9 +135,12 @@ _CORRECT = "correct it, or remove it from hostRouting.gates"
 _WANTED = ("WantedBy", "RequiredBy", "ConditionResult", "ConditionTimestampMonotonic")
 #: The settings that show if a gate is faulty.
 _OF_GATE = ("After", "ExecStartPre", "OnFailureJobMode", "OnFailureIsolate", _TRIGGERS)
-#: All settings that a check of gates reads.
+#: What a service last said of itself (sd_notify).
+STATUS_TEXT: Final = "StatusText"
+#: All settings that a check of gates and a status read.
 CHECKED_SETTINGS: Final = (
     "Before",
+    STATUS_TEXT,
     _SINCE,
     _RAN,
     _BEGAN,

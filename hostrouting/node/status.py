@@ -14,6 +14,7 @@ from hostrouting.base.commands import CHECK
 from hostrouting.base.errors import HostRoutingError, InvalidConfigError, UnitError
 from hostrouting.base.findings import NodeFinding, Severity, first_of
 from hostrouting.boot.boot import Boot
+from hostrouting.boot.gates import STATUS_TEXT
 from hostrouting.boot.installed_config import (
     NewConfig,
     installed_checksum,
@@ -97,9 +98,7 @@ def _facts_of(ctx: Context, config: HostRoutingConfig, host: Host, report: NodeR
     errors = [finding.kind for finding in report.findings if finding.severity == "error"]
     differing = errors.count("boot-file") + errors.count("foreign-file")
     features = {
-        name: {"unit": section.unit, "active_state": _active_state(ctx, host, section.unit)}
-        if section.enabled
-        else None
+        name: _feature(ctx, host, section.unit) if section.enabled else None
         for name, section in config.sections.items()
         if isinstance(section, OptionalSection) and section.unit in FREE_UNITS
     }
@@ -118,6 +117,15 @@ def _facts_of(ctx: Context, config: HostRoutingConfig, host: Host, report: NodeR
         features=features,
         gates=None if "held" in report.unanswered else _gates(ctx, config, host, report),
     )
+
+
+def _feature(ctx: Context, host: Host, unit: str) -> dict[str, str]:
+    """Return the state of a feature's unit, and what its service says about itself."""
+    feature = {"unit": unit, "active_state": _active_state(ctx, host, unit)}
+    with suppress(HostRoutingError, DeadlineExceededError):
+        if text := host.services.settings(ctx, unit, STATUS_TEXT)[STATUS_TEXT]:
+            feature["status"] = text
+    return feature
 
 
 def _gates(

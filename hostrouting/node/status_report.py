@@ -37,7 +37,8 @@ class NodeFacts(LightValue):
     lost_routes: int | None = 0
     #: The number of boot files that differ; None if no time was left to check.
     differing_files: int | None = 0
-    #: The unit and its state for each optional feature; None for one that is not enabled.
+    #: The unit of each optional feature with its state and, if its service says any, its `status`;
+    #: None for a feature that is not enabled.
     features: Mapping[str, Mapping[str, str] | None] = attrs.field(factory=dict)
     #: Each unit with a gate: its `state` (of the finding about it, such as `held` or `down`, or
     #: `open`, or `shut` if a start would be held now), the `reason` of that finding, and its
@@ -175,8 +176,7 @@ class StatusReport(LightValue, NoTruth):
             "break glass": self.check.break_glass or "not set",
         }
         for name, feature in facts.features.items():
-            state = f"{feature['unit']} ({feature['active_state']})" if feature else "not enabled"
-            states[name] = state
+            states[name] = _of_feature(feature) if feature else "not enabled"
         # A file that is in the way of the config is among the errors.
         found = [each for each in self.check.findings if each.kind == "foreign-file"]
         foreign = [each.text for each in found if each.severity == "note"]
@@ -207,6 +207,11 @@ class StatusReport(LightValue, NoTruth):
 
 def _unless_unread(value: object, text: str) -> str:
     return "unknown" if value is None else text
+
+
+def _of_feature(feature: Mapping[str, str]) -> str:
+    state = f"{feature['unit']} ({feature['active_state']})"
+    return f"{state}: {feature['status']}" if "status" in feature else state
 
 
 def _of_gate(gate: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from support.systemd_box import install_command, require_program
 
 from hostrouting import Host, HostRoutingConfig, Reset
 from hostrouting.boot.layout import APPLIED_PATH, CONFIG_PATH
+from hostrouting.node.status import node_status
 from hostrouting.watch.unit import ConfigureWatch
 from phases import Context
 
@@ -83,7 +84,7 @@ def machine(tmp_path: Path) -> Iterator[WatchedMachine]:
 
 def test_from_the_boot_to_the_reset(machine: WatchedMachine) -> None:
     """The service is ready after its first look, and keeps routes; an apply that changes nothing
-    for it leaves its process. It is started again after a signal has ended it without a failure.
+    for it leaves its process, and `status` prints what it says. It is started again after a signal has ended it without a failure.
 
     A reset stops and removes it. The machines run on.
     """
@@ -96,6 +97,8 @@ def test_from_the_boot_to_the_reset(machine: WatchedMachine) -> None:
     apply(machine.host)
     apply(machine.host, **routes(TWO_ROUTES))
     machine.until_status("routes in force: 2")
+    shown = node_status(Context(timeout=60), machine.host).lines()
+    assert f"watch: {UNIT} (active): routes in force: 2" in shown
     assert machine.state(UNIT).main_pid == pid
     machine.run("systemctl", "kill", UNIT)
     assert machine.until_it_runs(instead_of=pid) != pid
