@@ -80,7 +80,7 @@ class Node(GatedMachine):
         """Return the kind of each finding that watch has logged, and `again` for the end of an
         alarm.
         """
-        news = "^(?:fd00:8::/48: |the expected addresses leave as they should )([a-z-]+)"
+        news = "^(?:fd00:8::/48: |the expected addresses are routed correctly )([a-z-]+)"
         return re.findall(news, self.printed(), re.MULTILINE)
 
 
